@@ -1,4 +1,4 @@
-#include "base/bytes.hpp"
+#include "terrace/types.hpp"
 
 #include <fmt/format.h>
 

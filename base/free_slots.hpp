@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/strong_id.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/huge_pages.hpp"
+
 #include <cstddef>
 #include <new>
 
@@ -9,10 +11,6 @@ namespace terrace {
 /// each random read of a table of a hundred megabytes also costs a walk of the page tables, which takes about as long as the read
 /// itself.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
-
-/// Whether to ask the kernel for huge pages. Do not ask for memory of which only a little may be used: the first access to a huge
-/// page allocates all of it.
-enum class HugePages : bool { no, yes };
 
 /// Maps zeroed memory from the kernel, aligned to a huge page. `bytes` is rounded up to whole huge pages. The kernel allocates a
 /// page when it is first accessed. The caller releases the memory by unmap_memory() with the same `bytes`. Threads: any. Errors:

@@ -19,7 +19,9 @@ Log::Log(const LogOptions& options, const Clock& clock) : options_{options}, clo
   if (options_.sink != nullptr) thread_ = std::thread{[this] { hand_on(); }};
 }
 
-Log::~Log() {
+Log::~Log() { end(); }
+
+void Log::end() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock{mutex_};
@@ -43,6 +45,7 @@ void Log::post(LogLevel level, std::string_view name, std::string sentence) {
   const TimePoint now = clock_.now();
   {
     const std::lock_guard lock{mutex_};
+    if (end_) return;
     Topic& topic = topic_of(name, now);
     if (topic.said >= options_.per_period || waiting_.size() >= options_.waiting_max) {
       ++topic.left_out;

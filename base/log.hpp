@@ -1,6 +1,7 @@
 #pragma once
 
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/log.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -16,47 +17,22 @@
 
 namespace terrace {
 
-/// The levels of messages, in ascending order. A log writes the messages of its least level and of all higher levels.
-enum class LogLevel : unsigned char {
-  info,     ///< how the cache is set up, or that something works again
-  warning,  ///< something works, but less well than requested
-  error,    ///< something that was requested is not done
-};
-[[nodiscard]] std::string_view to_string(LogLevel level);
-
-/// The interface to the application's own log. A sink must outlive the Log that uses it.
-class LogSink {
- public:
-  virtual ~LogSink() = default;
-  /// Writes one message: a sentence without a line end. Names in it may contain any bytes. Only the log's own thread calls this.
-  /// It may block. It must not throw.
-  virtual void write(LogLevel level, std::string_view sentence) = 0;
-};
-
-struct LogOptions {
-  LogSink* sink = nullptr;  ///< null: the log is off, has no thread and builds no message
-  LogLevel least = LogLevel::warning;
-  /// The most messages on one topic within one `period`. Further messages are dropped and counted. The next message on the topic
-  /// gives their number.
-  std::uint32_t per_period = 5;
-  Duration period = std::chrono::seconds{10};
-  /// The most messages that may wait for a slow sink. Further messages are dropped and counted in the same way.
-  std::size_t waiting_max = 64;
-};
-
 /// Passes messages to a sink on a thread of its own, so that a caller never waits for the sink. It is meant for changes of state,
 /// which are rare. The caller must find such changes itself, and this must cost nothing while there are none.
 ///
-/// Ownership: the sink and the clock must outlive the log. Threads: write() from any.
+/// Ownership: the sink must exist until end(), and the clock must outlive the log. Threads: write() from any.
 class Log {
  public:
   /// `clock` must outlive the log.
   Log(const LogOptions& options, const Clock& clock);
-  /// Passes all waiting messages to the sink, and then ends the thread.
+  /// Calls end().
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
+  /// Passes all waiting messages to the sink, and then ends the thread. Messages that are written later are dropped, and the sink
+  /// is no longer used. Threads: not at the same time as another end().
+  void end();
   [[nodiscard]] bool wants(LogLevel level) const { return options_.sink != nullptr && level >= options_.least; }
   /// Writes a message on a topic. `make()` returns its text. It is called at once, and only if the log writes this level. `topic`
   /// must have static storage duration.

@@ -1,22 +1,10 @@
 #pragma once
 
+#include "terrace/waker.hpp"
+
 #include <atomic>
 
 namespace terrace {
-
-/// Tells a consumer that there is something to collect. Producers call wake() after they have pushed. Threads: any.
-class Waker {
- public:
-  virtual ~Waker() = default;
-  /// Never blocks.
-  virtual void wake() noexcept = 0;
-};
-
-/// A waker that does nothing, for an owner that polls and never sleeps.
-class NullWaker final : public Waker {
- public:
-  void wake() noexcept override {}
-};
 
 /// Wakes a thread or an event loop that waits for a file descriptor to become readable. While a wake-up is pending, further calls
 /// of wake() cost no system call. Threads: wake() from any, the other members from the consumer's.

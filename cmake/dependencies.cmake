@@ -54,6 +54,13 @@ add_library(terrace_xxhash INTERFACE)
 target_include_directories(terrace_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_link_libraries(terrace_xxhash INTERFACE ${XXHASH_LIBRARY})
 
+# toml++: configuration files. Included by runtime/config/toml_text.cpp alone, in its header-only form, so that programs need no
+# shared library of it.
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h REQUIRED)
+add_library(terrace_tomlplusplus INTERFACE)
+target_include_directories(terrace_tomlplusplus SYSTEM INTERFACE ${TOMLPLUSPLUS_INCLUDE_DIR})
+target_compile_definitions(terrace_tomlplusplus INTERFACE TOML_HEADER_ONLY=1)
+
 # liburing: I/O of file stores with deep queues and few threads. Optional: without it, or where the kernel at hand forbids
 # io_uring, threads do the I/O. 2.2 is the least that serves (sparse tables of buffers).
 set(TERRACE_HAS_URING OFF)

@@ -1,10 +1,11 @@
 // An example of a Device of your own, driven by a transfer engine. docs/how-to/add-a-device.md shows parts of this file.
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
 #include "transfer/device/slot_memory.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
+#include <terrace/clock.hpp>
 
 #include <algorithm>
 #include <array>

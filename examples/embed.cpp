@@ -1,8 +1,8 @@
 // The cache in confined mode: without an event loop, and without a thread of the caller. README.md shows the part between the
 // two marks exactly as it is here; tests/house/house_test.cpp compares them.
 
-#include "radix/keys/block_keys.hpp"
 #include "runtime/system/cache_system.hpp"
+#include <terrace/keys.hpp>
 
 #include <boost/system/system_error.hpp>
 
@@ -52,7 +52,7 @@ std::size_t serve(CacheSystem& system, RequestId id, const std::vector<TokenId>&
   Lease lease = cache.acquire(wanted).value();
   while (cache.state(lease) == RequestState::waiting) stop_on_error(cache.poll());
   const std::span<const SlotId> table = cache.block_table(lease).value();
-  const std::size_t hits = cache.hit_tiers(lease)->size();
+  const std::size_t hits = cache.hit_sources(lease)->size();
 
   // The step reads the blocks that were found, and computes the others.
   const Fence done = system.device().launch([hits, slots = std::vector(table.begin(), table.end())](BlockAccess& blocks) {
@@ -71,10 +71,8 @@ std::size_t serve(CacheSystem& system, RequestId id, const std::vector<TokenId>&
 
 int main() {
   CacheSystemOptions options;
-  options.block_bytes = block_bytes;
-  options.device_blocks = 16;
-  options.host_blocks = 64;
-  // FileStorage{"/var/cache/kv", GiB * 100} would outlive the process.
+  options.pools = {{.block_bytes = block_bytes, .device_blocks = 16, .host_blocks = 64}};
+  // FileStorage{.directories = {"/var/cache/kv"}, .capacity = GiB * 100} would outlive the process.
   options.storage = MemoryStorage{MiB * 64};
   options.write_policy = WritePolicy::write_through;
   CacheSystem system{options};

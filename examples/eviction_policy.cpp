@@ -2,8 +2,8 @@
 // file.
 
 #include "base/check.hpp"
-#include "radix/keys/block_keys.hpp"
 #include "radix/tree/prefix_tree.hpp"
+#include <terrace/keys.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,71 +1,40 @@
 #include "tools/arguments.hpp"
 
+#include "runtime/config/values.hpp"
+
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <cmath>
-#include <optional>
 #include <utility>
 
 namespace terrace::tools {
-namespace {
-
-/// Returns nothing if the word is no number, or no finite one.
-std::optional<double> real_number(const std::string& word) {
-  double number = 0;
-  const char* const end = word.data() + word.size();
-  const auto [rest, error] = std::from_chars(word.data(), end, number);
-  if (error != std::errc{} || rest != end || !std::isfinite(number)) return std::nullopt;
-  return number;
-}
-
-}  // namespace
 
 std::uint64_t to_whole_number(const std::string& option, const std::string& word, std::uint64_t min, std::uint64_t max) {
-  std::uint64_t number = 0;
-  const char* const end = word.data() + word.size();
-  const auto [rest, error] = std::from_chars(word.data(), end, number);
-  if (error == std::errc::invalid_argument || rest != end)
-    throw UsageError{fmt::format("{}: \"{}\" is not a whole number", option, word)};
-  if (error != std::errc{} || number < min || number > max) {
-    throw UsageError{fmt::format("{}: {} is not from {} to {}", option, word, min, max)};
-  }
-  return number;
+  return as_usage([&] { return config::read_whole(option, word, {min, max}); });
 }
 
 Bytes to_size(const std::string& option, const std::string& word) {
-  const Result<Bytes> size = parse_bytes(word);
-  if (!size) throw UsageError{fmt::format("{}: \"{}\" is not a size (a number and B, KiB, MiB, GiB or TiB)", option, word)};
-  return *size;
+  return as_usage([&] { return Bytes{config::read_size(option, word, {})}; });
 }
 
 Bytes to_positive_size(const std::string& option, const std::string& word) {
-  const Bytes size = to_size(option, word);
-  if (size == Bytes{}) throw UsageError{fmt::format("{}: {} is too small: it must be more than 0", option, word)};
-  return size;
+  return as_usage([&] { return Bytes{config::read_size(option, word, {.min = 1})}; });
 }
 
 double to_positive_number(const std::string& option, const std::string& word) {
-  const std::optional<double> number = real_number(word);
-  if (!number || *number <= 0) throw UsageError{fmt::format("{}: \"{}\" is not a number greater than 0", option, word)};
-  return *number;
+  return as_usage([&] { return config::read_positive_number(option, word); });
 }
 
 double to_fraction(const std::string& option, const std::string& word) {
-  const std::optional<double> number = real_number(word);
-  if (!number || *number < 0 || *number > 1) {
-    throw UsageError{fmt::format("{}: \"{}\" is not a number from 0 to 1", option, word)};
-  }
-  return *number;
+  return as_usage([&] { return config::read_share(option, word); });
 }
 
 Duration to_duration(const std::string& option, const std::string& word) {
-  const std::chrono::duration<double> seconds{to_positive_number(option, word)};
-  constexpr std::chrono::seconds day = std::chrono::hours{24};
-  if (seconds > day) throw UsageError{fmt::format("{}: {} is more than a day ({} seconds)", option, word, day.count())};
-  return std::max(Duration{1}, std::chrono::duration_cast<Duration>(seconds));
+  constexpr std::chrono::nanoseconds day = std::chrono::hours{24};
+  const std::uint64_t nanoseconds = as_usage([&] {
+    return config::read_duration(option, word, {1, static_cast<std::uint64_t>(day.count())});
+  });
+  return std::chrono::nanoseconds{nanoseconds};
 }
 
 std::filesystem::path to_file(const std::string& option, const std::string& word) {
@@ -74,8 +43,7 @@ std::filesystem::path to_file(const std::string& option, const std::string& word
 }
 
 std::filesystem::path to_directory(const std::string& option, const std::string& word) {
-  if (word.empty()) throw UsageError{fmt::format("{0} needs a directory, as in {0} /mnt/b/terrace", option)};
-  return word;
+  return as_usage([&] { return config::read_path(option, word); });
 }
 
 IoChoice to_io_choice(const std::string& option, const std::string& word) {

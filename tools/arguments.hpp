@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "storage/io/io_choice.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/storage.hpp"
+#include "terrace/types.hpp"
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
@@ -33,9 +33,9 @@ namespace terrace::tools {
 [[nodiscard]] Bytes to_positive_size(const std::string& option, const std::string& word);
 /// A finite number greater than 0.
 [[nodiscard]] double to_positive_number(const std::string& option, const std::string& word);
-/// A number from 0 to 1.
+/// A number from 0 to 1, or a percentage.
 [[nodiscard]] double to_fraction(const std::string& option, const std::string& word);
-/// A number of seconds greater than 0, a day at most. The result is at least one nanosecond.
+/// A duration with a unit, or a number of seconds: more than 0, a day at most. The result is at least one nanosecond.
 [[nodiscard]] Duration to_duration(const std::string& option, const std::string& word);
 /// A name that is not empty.
 [[nodiscard]] std::filesystem::path to_file(const std::string& option, const std::string& word);

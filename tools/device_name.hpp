@@ -12,10 +12,8 @@ namespace terrace::tools {
 /// Throws UsageError if the word names no device, or a device that cannot be used here; the text says why, and what can be used.
 [[nodiscard]] std::optional<int> parse_cuda(const std::string& option, const std::string& word);
 
-/// Parses one such word for each rank, separated by commas. One single word stands for all `ranks`: emulated devices, or CUDA
-/// devices with consecutive numbers. Throws UsageError as parse_cuda() does, and if the number of words differs from `ranks`.
-[[nodiscard]] std::vector<std::optional<int>> parse_devices(const std::string& option, const std::string& words,
-                                                            std::optional<std::uint32_t> ranks);
+/// The message that a CUDA device cannot be used here, for the reason `why` (CudaDevice::unavailable()).
+[[nodiscard]] std::string unusable_device(const std::string& option, int cuda, const std::string& why);
 
 [[nodiscard]] std::string device_name(std::optional<int> cuda);
 /// The names in the order of ranks, separated by commas. If all are emulated, the name comes only once.

@@ -1,5 +1,7 @@
 #include "tools/help.hpp"
 
+#include "runtime/config/nearest_name.hpp"
+
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
@@ -102,31 +104,6 @@ class HelpFormatter final : public CLI::Formatter {
     return option.get_required() && option.nonpositional() ? text + " (required)" : text;
   }
 };
-
-/// The number of letters that must be inserted, removed, replaced or swapped with their neighbour to turn `a` into `b`.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
-  for (std::size_t i = 0; i <= a.size(); ++i) {
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-    }
-  }
-  return d[a.size()][b.size()];
-}
-
-/// Returns "; did you mean WORD?" if a known word is similar, else nothing.
-std::string suggestion(std::string_view word, const std::vector<std::string>& known) {
-  constexpr std::size_t longest = 64;
-  if (word.size() > longest || known.empty()) return "";
-  const auto nearest = std::ranges::min_element(known, {}, [&](const std::string& each) { return distance(word, each); });
-  if (distance(word, *nearest) > std::max<std::size_t>(1, word.size() / 3)) return "";
-  return fmt::format("; did you mean {}?", *nearest);
-}
 
 std::vector<std::string> names_of_commands(const CLI::App& app) {
   std::vector<std::string> names;

@@ -1,5 +1,7 @@
 #include "base/check.hpp"
 #include "tools/bench/command_line.hpp"
+#include "tools/config/command.hpp"
+#include "tools/config/flags.hpp"
 #include "tools/doctor/doctor.hpp"
 #include "tools/help.hpp"
 #include "tools/interrupted.hpp"
@@ -12,6 +14,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <exception>
 #include <optional>
 #include <span>
@@ -60,8 +63,13 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::StoreArguments store_arguments;
   terrace::tools::add_store_options(*store, store_arguments);
 
+  CLI::App* const config = app.add_subcommand("config", "Shows, checks and writes the configuration of a cache");
+  terrace::tools::ConfigArguments config_arguments;
+  terrace::tools::add_config_commands(*config, config_arguments);
+
   const std::string command = argc > 1 ? argv[1] : "";
-  const bool known = command == "replay" || command == "bench" || command == "doctor" || command == "store";
+  const auto commands = app.get_subcommands(nullptr);
+  const bool known = std::ranges::find(commands, command, &CLI::App::get_name) != commands.end();
   if (known) who = "terrace " + command;
   const auto refuse = [&](const std::string& what, ExitStatus status) {
     terrace::tools::complain(who, what);
@@ -78,6 +86,11 @@ ExitStatus run(int argc, char** argv, std::string& who) {
       return ExitStatus::done;
     }
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
+    if (config->parsed()) {
+      terrace::tools::run_config(config_arguments);
+      return ExitStatus::done;
+    }
+    terrace::tools::read_config(arguments.config, arguments.config_file);
     return terrace::tools::replay(terrace::tools::resolve(arguments));
   } catch (const CLI::CallForHelp&) {
     terrace::tools::write_output(app.help());

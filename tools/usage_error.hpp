@@ -1,6 +1,9 @@
 #pragma once
 
+#include "terrace/config.hpp"
+
 #include <stdexcept>
+#include <utility>
 
 namespace terrace::tools {
 
@@ -9,5 +12,15 @@ class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+/// Runs `work()` and returns its result. Throws UsageError in place of a ConfigError.
+template <class Work>
+auto as_usage(Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const ConfigError& error) {
+    throw UsageError{error.what()};
+  }
+}
 
 }  // namespace terrace::tools

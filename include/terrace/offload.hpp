@@ -1,11 +1,10 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/clock.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
-#include "transfer/device/transfer.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/result.hpp"
+#include "terrace/source.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -68,7 +67,7 @@ struct OffloadEvent {
   /// host slot), parent_missing, deadline_exceeded, cancelled, io_failed. For `ended`: the error of the first block that failed.
   ErrorCode error;
   /// For `block` of a load without an error: where it came from.
-  Tier source = Tier::host;
+  Source source = Source::host;
   std::uint32_t layers = 0;  ///< for `layers`
   std::uint32_t moved = 0;   ///< for `ended`: blocks without an error
   std::uint32_t failed = 0;  ///< for `ended`: blocks with one

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <terrace/offload.hpp>
-
-#include "base/clock.hpp"
-#include "base/result.hpp"
-#include "runtime/cache/cache.hpp"
+#include "terrace/cache.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/offload.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <span>
@@ -17,11 +17,11 @@ namespace terrace {
 /// chooses a device slot.
 ///
 /// It works on the same machinery as Cache, and is made from a Cache whose pools have no device tier of their own
-/// (PoolSizes::engine_blocks; CacheSystemOptions::engine_slots). Everything that is not about jobs is called there: clear,
+/// (CacheSystemOptions::engine_owns_slots). Everything that is not about jobs is called there: clear,
 /// resize, quotas, retention, write-back jobs, checkpoint, durability, events (KvEvent), byte counts, bandwidth limits. cache()
 /// returns it.
 ///
-/// Keys: foreign_key() makes them from names of any length (radix/keys/block_keys.hpp). KeyOrder says whether the keys of an
+/// Keys: opaque_key() makes them from names of any length (terrace/opaque_keys.hpp). KeyOrder says whether the keys of an
 /// order are a prefix, or stand alone.
 ///
 /// Ownership: the Cache outlives the OffloadCache, and has one at a time. Destroying it ends no job: call drain() before, or let

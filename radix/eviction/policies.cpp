@@ -1,4 +1,4 @@
-#include "radix/eviction/policies.hpp"
+#include "terrace/eviction_policy.hpp"
 
 #include "radix/eviction/adaptive_policy.hpp"
 #include "radix/eviction/lru_policy.hpp"

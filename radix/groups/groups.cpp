@@ -1,7 +1,7 @@
 #include "radix/groups/groups.hpp"
 
 #include "base/check.hpp"
-#include "radix/keys/group_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <numeric>
 #include <stdexcept>

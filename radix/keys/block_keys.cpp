@@ -1,4 +1,4 @@
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include "base/check.hpp"
 #include "radix/keys/key_message.hpp"
@@ -17,22 +17,6 @@ BlockKey root_key(const RootFields& fields) {
   KeyMessage message;
   message.begin_root(fields);
   return KeyDigest{}(message.bytes());
-}
-
-BlockKey foreign_key(const BlockKey& space, std::span<const std::byte> name) {
-  return foreign_keys(space, std::span{&name, 1}).front();
-}
-
-std::vector<BlockKey> foreign_keys(const BlockKey& space, std::span<const std::span<const std::byte>> names) {
-  KeyMessage message;
-  KeyDigest digest;
-  std::vector<BlockKey> keys;
-  keys.reserve(names.size());
-  for (const std::span<const std::byte> name : names) {
-    message.begin_foreign(space, name);
-    keys.push_back(digest(message.bytes()));
-  }
-  return keys;
 }
 
 KeyChain::KeyChain(const BlockKey& root, std::uint32_t block_tokens)

@@ -1,4 +1,4 @@
-#include "radix/keys/group_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include "base/check.hpp"
 

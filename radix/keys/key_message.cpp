@@ -20,7 +20,7 @@ constexpr std::size_t head_size = 9;   ///< tag, length
 constexpr char kind_root = 'R';
 constexpr char kind_block = 'B';
 constexpr char kind_opaque = 'O';
-constexpr char kind_foreign = 'F';
+constexpr char kind_unchained = 'U';
 
 enum Tag : std::uint8_t {
   tag_model_digest = 1,
@@ -31,6 +31,7 @@ enum Tag : std::uint8_t {
   tag_parent = 16,
   tag_tokens = 17,
   tag_name = 18,
+  tag_namespace = 19,
 };
 
 /// Returns the SHA-256 algorithm. It is fetched only once, because OpenSSL's lookup by name costs more than hashing a block.
@@ -106,15 +107,19 @@ void KeyMessage::begin_block(const BlockKey& parent, std::span<const TokenId> to
   }
 }
 
-void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte> name) { begin_named(kind_opaque, parent, name); }
-
-void KeyMessage::begin_foreign(const BlockKey& space, std::span<const std::byte> name) { begin_named(kind_foreign, space, name); }
-
-void KeyMessage::begin_named(char kind, const BlockKey& above, std::span<const std::byte> name) {
+void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte> name) {
   size_ = 0;
-  make_room(start_size + 2 * head_size + above.bytes.size() + name.size());
-  put_start(kind);
-  put_parent(above);
+  make_room(start_size + 2 * head_size + parent.bytes.size() + name.size());
+  put_start(kind_opaque);
+  put_parent(parent);
+  put_field(tag_name, name);
+}
+
+void KeyMessage::begin_unchained(std::span<const std::byte> name_space, std::span<const std::byte> name) {
+  size_ = 0;
+  make_room(start_size + 2 * head_size + name_space.size() + name.size());
+  put_start(kind_unchained);
+  put_field(tag_namespace, name_space);
   put_field(tag_name, name);
 }
 

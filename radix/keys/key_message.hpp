@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,14 +12,14 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace terrace {
 
-/// Writes the message of a key into a buffer. The buffer is kept from one message to the next. radix/keys/block_keys.hpp defines
+/// Writes the message of a key into a buffer. The buffer is kept from one message to the next. terrace/keys.hpp defines
 /// the form of a message. Threads: one at a time.
 class KeyMessage {
  public:
   void begin_root(const RootFields& fields);
   void begin_block(const BlockKey& parent, std::span<const TokenId> tokens);
-  void begin_foreign(const BlockKey& space, std::span<const std::byte> name);
   void begin_opaque(const BlockKey& parent, std::span<const std::byte> name);
+  void begin_unchained(std::span<const std::byte> name_space, std::span<const std::byte> name);
   void add_extras(std::span<const ExtraKey> extras);
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return {buffer_.data(), size_}; }
@@ -27,7 +27,6 @@ class KeyMessage {
  private:
   /// Makes room for `size` more bytes. put() does not check the size of the buffer.
   void make_room(std::size_t size);
-  void begin_named(char kind, const BlockKey& above, std::span<const std::byte> name);
   void put_start(char kind);
   void put_parent(const BlockKey& parent);
   void put_field(std::uint8_t tag, std::span<const std::byte> value);

@@ -1,4 +1,4 @@
-#include "radix/keys/prompt_items.hpp"
+#include "terrace/keys.hpp"
 
 #include "base/check.hpp"
 

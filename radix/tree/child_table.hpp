@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "base/check.hpp"
 #include "base/large_memory.hpp"
-#include "radix/eviction/eviction_policy.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

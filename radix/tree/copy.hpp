@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 

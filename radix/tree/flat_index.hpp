@@ -1,11 +1,10 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "base/chunked_table.hpp"
 #include "base/large_memory.hpp"
-#include "base/tier.hpp"
-#include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/copy.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "base/chunked_table.hpp"
-#include "base/tier.hpp"
-#include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/array_pool.hpp"
 #include "radix/tree/child_table.hpp"
 #include "radix/tree/copy.hpp"
 #include "radix/tree/flat_index.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -42,22 +42,6 @@ struct Run {
 
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
-
-/// Counts of the current contents of a tree.
-struct TreeCounts {
-  struct InTier {
-    std::uint64_t blocks = 0;  ///< copies in any state
-    std::uint64_t pinned = 0;  ///< copies of pinned blocks; 0 for a tier without a policy
-    std::uint64_t leaves = 0;  ///< nodes that have a staying copy (Copy::stays) while no node below them has one
-  };
-  std::uint64_t nodes = 0;
-  std::uint64_t blocks = 0;
-  std::uint64_t references = 0;  ///< pins
-  std::array<InTier, tier_count> tiers{};
-};
-
-/// Names a retention: a caller's order to give a prefix some priority. The caller chooses the id.
-using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 
 /// Says which prefixes are cached, and in which slots of which tiers. It is a compressed tree over chained block keys: a node is
 /// a run of blocks without a branch, and has one array of keys and, for each tier, one array of copies.

@@ -1,41 +1,203 @@
-#include "runtime/cache/async_cache.hpp"
+#include "terrace/async_cache.hpp"
 
 #include "base/check.hpp"
+#include "runtime/cache/returned_leases.hpp"
 
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/error.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 
 namespace terrace {
 
+/// The queue of requests and the loop. All members run on the strand, unless their comment says otherwise.
+struct AsyncCache::State final : LeaseHome {
+  struct Waiting {
+    std::uint64_t number = 0;  ///< of this call, because a RequestId may be used again
+    AcquireRequest request;
+    std::unique_ptr<Wait<Grant>> wait;
+  };
+  struct LayersWait {
+    std::uint32_t wanted = 0;
+    std::unique_ptr<Wait<std::uint32_t>> wait;
+  };
+  /// A request that is granted by layer and not ready yet, or that has failed since.
+  struct Loading {
+    std::uint32_t layers = 0;
+    ErrorCode error;
+    std::vector<LayersWait> waits;
+  };
+  struct JobWait {  ///< either `progress` or `checkpoint` is set
+    WriteBackId id;
+    std::unique_ptr<Wait<WriteBackProgress>> progress;
+    std::unique_ptr<Wait<CheckpointReport>> checkpoint;
+  };
+  /// A clear or a resize that has begun.
+  struct ChangeWait {
+    std::function<std::optional<ErrorCode>()> end;  ///< nothing: it goes on
+    std::unique_ptr<Wait<>> wait;
+  };
+
+  State(asio::any_io_executor executor, Cache& cache);
+  ~State() override;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  /// Any thread.
+  void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
+
+  void begin_acquire(Waiting waiting);
+  void cancel_acquire(std::uint64_t number);
+  void begin_layers(RequestId id, LayersWait wait);
+  void commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
+  void extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
+  void call(std::unique_ptr<Call> function);
+  void begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait);
+  void begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
+  void await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
+  void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
+  void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);
+
+  // Any thread. The strand is constant.
+  asio::strand<asio::any_io_executor> strand;
+  std::atomic<std::uint64_t> last_acquire{0};
+  Cache& cache_;
+
+ private:
+  void give_up(RequestId id);
+  [[nodiscard]] bool try_acquire(Waiting& waiting);
+  void take_returned();
+  void turn();
+  void on_event(const RequestEvent& event);
+  void end_layers_waits(Loading& loading);
+  void grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers = Grant::all_layers);
+  void admit();
+  void tell_ended_jobs();
+  void tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress);
+  void tell_ended_changes();
+  void wait_for_wake();
+  void wait_for_deadline();
+  void finish_stop();
+  void end_waits();
+
+  asio::posix::stream_descriptor wake_;
+  asio::steady_timer timer_;
+  std::unordered_map<RequestId, Lease> leases_;     ///< the leases of the cache; callers hold leases on these
+  std::unordered_map<RequestId, Waiting> pending_;  ///< accepted, not granted yet
+  std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; a failed one stays until its lease ends
+  std::deque<Waiting> waiting_;                     ///< for slots, in order
+  std::vector<JobWait> job_waits_;
+  std::vector<ChangeWait> change_waits_;
+  std::vector<std::unique_ptr<Wait<WorkLeft>>> stopping_;
+  TimePoint stop_until_ = never;
+  bool stop_begun_ = false;
+  bool resting_ = false;     ///< a stop has completed, or completes when `handlers_` is 0: nothing waits for a wake-up or a time
+  unsigned handlers_ = 0;    ///< handlers for wake-ups and deadlines that have not run yet
+  ReturnedLeases returned_;  ///< any thread
+};
+
+// ---- any thread: each operation goes on in the strand
+
 AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
-    : executor_{std::move(executor)},
-      strand_{asio::make_strand(executor_)},
-      cache_{cache},
-      wake_{strand_, cache.wake_fd()},
-      timer_{strand_} {
+    : executor_{std::move(executor)}, state_{std::make_unique<State>(executor_, cache)} {}
+
+AsyncCache::~AsyncCache() = default;
+
+CacheStatus AsyncCache::status() const noexcept { return state_->cache_.status(); }
+
+std::uint64_t AsyncCache::next_acquire() { return ++state_->last_acquire; }
+
+void AsyncCache::begin_acquire(std::uint64_t number, const AcquireRequest& request, std::unique_ptr<Wait<Grant>> wait) {
+  asio::dispatch(state_->strand, [s = state_.get(), number, request, w = std::move(wait)]() mutable {
+    s->begin_acquire({number, request, std::move(w)});
+  });
+}
+
+void AsyncCache::cancel_acquire(std::uint64_t number) {
+  asio::dispatch(state_->strand, [s = state_.get(), number] { s->cancel_acquire(number); });
+}
+
+void AsyncCache::begin_layers(RequestId id, std::uint32_t wanted, std::unique_ptr<Wait<std::uint32_t>> wait) {
+  asio::dispatch(state_->strand, [s = state_.get(), id, wanted, w = std::move(wait)]() mutable {
+    s->begin_layers(id, {wanted, std::move(w)});
+  });
+}
+
+void AsyncCache::begin_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {
+  asio::dispatch(state_->strand, [s = state_.get(), id, keys, written, w = std::move(wait)]() mutable {
+    s->commit(id, keys, written, std::move(w));
+  });
+}
+
+void AsyncCache::begin_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
+  asio::dispatch(state_->strand,
+                 [s = state_.get(), id, blocks, w = std::move(wait)]() mutable { s->extend(id, blocks, std::move(w)); });
+}
+
+void AsyncCache::begin_call(std::unique_ptr<Call> call) {
+  asio::dispatch(state_->strand, [s = state_.get(), c = std::move(call)]() mutable { s->call(std::move(c)); });
+}
+
+void AsyncCache::begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait) {
+  asio::dispatch(state_->strand,
+                 [s = state_.get(), options, w = std::move(wait)]() mutable { s->begin_clear(options, std::move(w)); });
+}
+
+void AsyncCache::begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait) {
+  asio::dispatch(state_->strand, [s = state_.get(), tier, blocks, pool, w = std::move(wait)]() mutable {
+    s->begin_resize(tier, blocks, pool, std::move(w));
+  });
+}
+
+void AsyncCache::begin_wait(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
+  asio::dispatch(state_->strand, [s = state_.get(), id, w = std::move(wait)]() mutable { s->await_job(id, std::move(w)); });
+}
+
+void AsyncCache::begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait) {
+  asio::dispatch(state_->strand,
+                 [s = state_.get(), budget, w = std::move(wait)]() mutable { s->begin_checkpoint(budget, std::move(w)); });
+}
+
+void AsyncCache::begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait) {
+  asio::dispatch(state_->strand,
+                 [s = state_.get(), until, w = std::move(wait)]() mutable { s->begin_stop(until, std::move(w)); });
+}
+
+// ---- the strand
+
+AsyncCache::State::State(asio::any_io_executor executor, Cache& cache)
+    : strand{asio::make_strand(std::move(executor))}, cache_{cache}, wake_{strand, cache.wake_fd()}, timer_{strand} {
   wait_for_wake();
 }
 
-AsyncCache::~AsyncCache() {
+AsyncCache::State::~State() {
   wake_.release();  // the descriptor belongs to the cache
+  take_returned();  // leases that ended after the stop
   TERRACE_CHECK(leases_.empty());
 }
 
-void AsyncCache::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+void AsyncCache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   returned_.push(std::move(lease));
   cache_.wake();
 }
 
-void AsyncCache::begin_acquire(Waiting waiting) {
+void AsyncCache::State::begin_acquire(Waiting waiting) {
   if (stop_begun_) return Wait<Grant>::fail(std::move(waiting.wait), Errc::stopped);
   waiting_.push_back(std::move(waiting));
   turn();
 }
 
-void AsyncCache::cancel_acquire(std::uint64_t number) {
+void AsyncCache::State::cancel_acquire(std::uint64_t number) {
   std::unique_ptr<Wait<Grant>> wait;
   const auto waiting = std::ranges::find(waiting_, number, &Waiting::number);
   const auto pending = std::ranges::find_if(pending_, [&](const auto& entry) { return entry.second.number == number; });
@@ -53,14 +215,14 @@ void AsyncCache::cancel_acquire(std::uint64_t number) {
   turn();  // requests behind it may fit now
 }
 
-void AsyncCache::give_up(RequestId id) {
+void AsyncCache::State::give_up(RequestId id) {
   Lease lease = std::move(leases_.at(id));
   leases_.erase(id);
   lease.reset();
 }
 
 /// Returns false if the request must still wait for slots.
-bool AsyncCache::try_acquire(Waiting& waiting) {
+bool AsyncCache::State::try_acquire(Waiting& waiting) {
   Result<Lease> lease = cache_.acquire(waiting.request);
   if (!lease) {
     if (lease.error() == Errc::no_room) return false;
@@ -78,14 +240,14 @@ bool AsyncCache::try_acquire(Waiting& waiting) {
   return true;
 }
 
-void AsyncCache::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers) {
+void AsyncCache::State::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uint32_t layers) {
   const Lease& lease = leases_.at(id);
   Grant granted;
   granted.lease = Lease{*this, id};
   const auto table = cache_.block_table(lease).value();
-  const auto tiers = cache_.hit_tiers(lease).value();
+  const auto sources = cache_.hit_sources(lease).value();
   granted.table.assign(table.begin(), table.end());
-  granted.hit_tiers.assign(tiers.begin(), tiers.end());
+  granted.hit_sources.assign(sources.begin(), sources.end());
   granted.stats = cache_.request_stats(lease).value();
   granted.seconds_waited = cache_.seconds_waited(lease);
   granted.layers = layers;
@@ -94,7 +256,7 @@ void AsyncCache::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, std::uin
 
 /// Admits the requests that wait for slots, in order. The first one that does not fit blocks those behind it, so that no request
 /// starves.
-void AsyncCache::admit() {
+void AsyncCache::State::admit() {
   const TimePoint now = std::chrono::steady_clock::now();
   while (!waiting_.empty()) {
     Waiting& first = waiting_.front();
@@ -108,7 +270,7 @@ void AsyncCache::admit() {
   }
 }
 
-void AsyncCache::take_returned() {
+void AsyncCache::State::take_returned() {
   returned_.take([this](const ReturnedLease& returned) {
     const auto found = leases_.find(returned.id);
     TERRACE_CHECK(found != leases_.end());
@@ -125,16 +287,17 @@ void AsyncCache::take_returned() {
 }
 
 /// Handles everything that may have changed. Called after each operation, wake-up and deadline.
-void AsyncCache::turn() {
+void AsyncCache::State::turn() {
   take_returned();
   for (const RequestEvent& event : cache_.poll()) on_event(event);
   admit();
   tell_ended_jobs();
+  tell_ended_changes();
   finish_stop();
   wait_for_deadline();
 }
 
-void AsyncCache::on_event(const RequestEvent& event) {
+void AsyncCache::State::on_event(const RequestEvent& event) {
   const std::uint32_t layers = event.ends_wait() ? Grant::all_layers : event.layers;
   if (const auto found = loading_.find(event.id); found != loading_.end()) {
     Loading& loading = found->second;
@@ -158,7 +321,7 @@ void AsyncCache::on_event(const RequestEvent& event) {
 }
 
 /// Completes the waits whose layers have arrived, and all of them if the request has failed.
-void AsyncCache::end_layers_waits(Loading& loading) {
+void AsyncCache::State::end_layers_waits(Loading& loading) {
   std::erase_if(loading.waits, [&](LayersWait& each) {
     if (!loading.error && loading.layers < each.wanted) return false;
     Wait<std::uint32_t>::complete(std::move(each.wait), loading.error, loading.layers);
@@ -166,7 +329,7 @@ void AsyncCache::end_layers_waits(Loading& loading) {
   });
 }
 
-void AsyncCache::begin_layers(RequestId id, LayersWait wait) {
+void AsyncCache::State::begin_layers(RequestId id, LayersWait wait) {
   take_returned();
   if (const auto loading = loading_.find(id); loading != loading_.end()) {
     loading->second.waits.push_back(std::move(wait));
@@ -176,7 +339,7 @@ void AsyncCache::begin_layers(RequestId id, LayersWait wait) {
   Wait<std::uint32_t>::complete(std::move(wait.wait), known ? ErrorCode{} : Errc::unknown_request, known ? Grant::all_layers : 0);
 }
 
-void AsyncCache::do_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {
+void AsyncCache::State::commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait) {
   const auto lease = leases_.find(id);
   if (lease == leases_.end()) return Wait<Commit>::fail(std::move(wait), Errc::unknown_request);
   const auto duplicates = cache_.commit(lease->second, keys, written);
@@ -189,7 +352,7 @@ void AsyncCache::do_commit(RequestId id, std::span<const BlockKey> keys, Fence w
   wait_for_deadline();
 }
 
-void AsyncCache::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
+void AsyncCache::State::extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
   using Table = std::vector<SlotId>;
   const auto lease = leases_.find(id);
   if (lease == leases_.end()) return Wait<Table>::complete(std::move(wait), Errc::unknown_request, {});
@@ -202,19 +365,63 @@ void AsyncCache::do_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<W
   Wait<Table>::complete(std::move(wait), extended ? ErrorCode{} : extended.error(), std::move(table));
 }
 
-Result<WriteBackProgress> AsyncCache::progress(WriteBackId id) const {
-  const auto progress = cache_.write_back(id);
-  if (!progress) return Errc::not_found;
-  return *progress;
+void AsyncCache::State::call(std::unique_ptr<Call> function) {
+  if (stop_begun_) return function->fail(Errc::stopped);
+  take_returned();
+  try {
+    const Cache::Visit visit{cache_};
+    function->run(cache_);
+  } catch (...) {
+    cache_.wake();  // the turn follows then
+    throw;
+  }
+  turn();
 }
 
-void AsyncCache::await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
+void AsyncCache::State::begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait) {
+  if (stop_begun_) return Wait<>::fail(std::move(wait), Errc::stopped);
+  take_returned();
+  cache_.clear(options);
+  const auto end = [this, waits = options.wait]() -> std::optional<ErrorCode> {
+    if (waits && cache_.status() == CacheStatus::clearing) return std::nullopt;
+    return ErrorCode{};
+  };
+  change_waits_.push_back({end, std::move(wait)});
+  turn();
+}
+
+void AsyncCache::State::begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait) {
+  if (stop_begun_) return Wait<>::fail(std::move(wait), Errc::stopped);
+  take_returned();
+  const Result<void> resized = cache_.resize(tier, blocks, pool);
+  if (!resized) return Wait<>::fail(std::move(wait), resized.error());
+  const auto end = [this, tier, pool, blocks]() -> std::optional<ErrorCode> {
+    if (tier == Tier::storage) return ErrorCode{};
+    if (cache_.retiring(tier, pool) > 0) return std::nullopt;
+    if (tier == Tier::device) return ErrorCode{};
+    const HostMemory memory = cache_.host_memory(pool);
+    if (memory.coming > 0) return std::nullopt;
+    return memory.wanted == blocks && memory.warm() ? ErrorCode{} : ErrorCode{Errc::no_room};
+  };
+  change_waits_.push_back({end, std::move(wait)});
+  turn();
+}
+
+void AsyncCache::State::tell_ended_changes() {
+  std::erase_if(change_waits_, [](ChangeWait& change) {
+    const std::optional<ErrorCode> ended = change.end();
+    if (ended) Wait<>::complete(std::move(change.wait), *ended);
+    return ended.has_value();
+  });
+}
+
+void AsyncCache::State::await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait) {
   if (!cache_.write_back(id)) return Wait<WriteBackProgress>::fail(std::move(wait), Errc::not_found);
   job_waits_.push_back({id, std::move(wait), nullptr});
   tell_ended_jobs();
 }
 
-void AsyncCache::begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait) {
+void AsyncCache::State::begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait) {
   using Checkpoint = Wait<CheckpointReport>;
   if (stop_begun_) return Checkpoint::fail(std::move(wait), Errc::stopped);
   const Result<WriteBackId> job = cache_.start_checkpoint(budget);
@@ -223,7 +430,7 @@ void AsyncCache::begin_checkpoint(Duration budget, std::unique_ptr<Wait<Checkpoi
   turn();
 }
 
-void AsyncCache::tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress) {
+void AsyncCache::State::tell_ended(JobWait wait, const std::optional<WriteBackProgress>& progress) {
   if (wait.checkpoint) {
     if (!progress) return Wait<CheckpointReport>::fail(std::move(wait.checkpoint), Errc::not_found);
     return Wait<CheckpointReport>::complete(std::move(wait.checkpoint), {}, {*progress, cache_.durability()});
@@ -233,7 +440,7 @@ void AsyncCache::tell_ended(JobWait wait, const std::optional<WriteBackProgress>
   Wait<WriteBackProgress>::complete(std::move(wait.progress), {}, *progress);
 }
 
-void AsyncCache::tell_ended_jobs() {
+void AsyncCache::State::tell_ended_jobs() {
   for (std::size_t i = 0; i < job_waits_.size();) {
     const auto progress = cache_.write_back(job_waits_[i].id);
     if (progress && !progress->ended()) {
@@ -245,43 +452,74 @@ void AsyncCache::tell_ended_jobs() {
     tell_ended(std::move(ended), progress);
   }
 }
-void AsyncCache::begin_stop(std::unique_ptr<Wait<std::uint64_t>> wait) {
-  stop_begun_ = true;
-  stopping_.push_back(std::move(wait));
-  cache_.resume_transfers();  // the stop waits for transfers under way
-  for (const WriteBackProgress& job : cache_.write_backs()) {
-    if (!job.ended()) (void)cache_.cancel_write_back(job.id);
+
+void AsyncCache::State::begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait) {
+  if (resting_ && stopping_.empty()) {  // an earlier stop has completed, with work left
+    resting_ = false;
+    wait_for_wake();
   }
+  stop_begun_ = true;
+  stop_until_ = std::min(stop_until_, until);
+  stopping_.push_back(std::move(wait));
+  cache_.prepare_drain();
   turn();
 }
 
-void AsyncCache::finish_stop() {
-  if (stopping_.empty() || !leases_.empty() || cache_.has_pending_work()) return;
-  // Nothing will wake this cache any more, so the executor may run out of work.
-  wake_.cancel();
-  timer_.cancel();
-  // A completed stop may destroy this cache at once, on another thread. So complete it only after this turn has ended.
-  asio::post(strand_, [waits = std::exchange(stopping_, {})]() mutable {
-    for (auto& wait : waits) Wait<std::uint64_t>::complete(std::move(wait), {}, 0);
+void AsyncCache::State::finish_stop() {
+  if (stopping_.empty()) return;
+  if (!resting_) {
+    const bool late = stop_until_ <= std::chrono::steady_clock::now();
+    if (late) end_waits();
+    if (!late && !cache_.work_left().none()) return;
+    // Nothing needs to wake this object any more, so the executor may run out of work.
+    resting_ = true;
+    wake_.cancel();
+    timer_.expires_at({});  // cancels its wait, too
+  }
+  // A completed stop may destroy this object at once, on another thread. So complete it only when no handler will run any more,
+  // and this turn has ended.
+  if (handlers_ > 0) return;
+  stop_until_ = never;
+  asio::post(strand, [waits = std::exchange(stopping_, {}), left = cache_.work_left()]() mutable {
+    for (auto& wait : waits) Wait<WorkLeft>::complete(std::move(wait), {}, left);
   });
 }
 
-void AsyncCache::wait_for_wake() {
+/// Fails the requests that wait for their blocks, the waits for layers, and the waits for a clear or a resize. Requests that
+/// waited for slots have failed before.
+void AsyncCache::State::end_waits() {
+  for (ChangeWait& change : std::exchange(change_waits_, {})) Wait<>::fail(std::move(change.wait), Errc::stopped);
+  for (auto& [id, waiting] : std::exchange(pending_, {})) {
+    give_up(id);
+    Wait<Grant>::fail(std::move(waiting.wait), Errc::stopped);
+  }
+  for (auto& [id, loading] : loading_) {
+    loading.error = Errc::stopped;
+    end_layers_waits(loading);
+  }
+}
+
+void AsyncCache::State::wait_for_wake() {
+  ++handlers_;
   wake_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+    --handlers_;
+    if (resting_) return finish_stop();
     if (error) return;
     turn();
-    if (!stop_begun_ || !stopping_.empty()) wait_for_wake();
+    if (!resting_) wait_for_wake();
   });
 }
 
-void AsyncCache::wait_for_deadline() {
-  // Stopped: deadlines, for example the end of a pin, no longer matter.
-  if (stop_begun_ && stopping_.empty()) return;
-  TimePoint deadline = cache_.next_deadline();
+void AsyncCache::State::wait_for_deadline() {
+  if (resting_) return;
+  TimePoint deadline = std::min(cache_.next_deadline(), stop_until_);
   if (!waiting_.empty()) deadline = std::min(deadline, waiting_.front().request.deadline);
   if (deadline == never || deadline == timer_.expiry()) return;
+  ++handlers_;
   timer_.expires_at(deadline);
   timer_.async_wait([this](const ErrorCode& error) {
+    --handlers_;
+    if (resting_) return finish_stop();
     if (!error) turn();
   });
 }

@@ -1,8 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/result.hpp"
 #include "runtime/manager/cache_manager.hpp"
+#include "terrace/result.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <cstdint>
@@ -10,19 +11,6 @@
 #include <vector>
 
 namespace terrace {
-
-/// The state of the memory of the host tier.
-struct HostMemory {
-  std::uint32_t wanted = 0;  ///< blocks of the tier, as set by the last resize
-  std::uint32_t usable = 0;  ///< out of `wanted`: blocks that have memory
-  Bytes mapped{};            ///< by the arena, including staging and chunks that are coming or going
-  std::uint32_t coming = 0;  ///< chunks that are being made
-  std::uint32_t going = 0;   ///< chunks that wait to be unmapped until their slots are no longer used
-  std::string failure;       ///< why the last growth stopped early; empty: it did not
-
-  /// True if the whole tier can be used. Before that, the cache already serves with the usable part.
-  [[nodiscard]] bool warm() const { return usable == wanted; }
-};
 
 /// Makes the memory of a pool's host tier follow its size. When the tier becomes larger, it orders chunks from the arena, and
 /// gives their slots to the manager as the chunks become warm. When the tier becomes smaller, it closes whole chunks, and returns

@@ -2,7 +2,7 @@
 
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/use_clock.hpp"
-#include "runtime/types/write_back.hpp"
+#include "terrace/write_back.hpp"
 
 #include <cstdint>
 #include <map>
@@ -31,50 +31,25 @@ class Administration {
   [[nodiscard]] CacheStatus status() const;
   /// Every clear() begins a new epoch. Work that began in an older epoch makes no block a hit any more.
   [[nodiscard]] Epoch epoch() const { return state_.epoch; }
-  /// Forgets everything that is cached. Pending requests fail with `cleared`. Ready requests keep their slots until they are
-  /// released, but the blocks that they commit are not shared any more. Pins and retentions end.
+  // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
+
   void clear(const ClearOptions& options);
-  /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
-  /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still there).
   [[nodiscard]] Result<void> resume();
-  /// Drops the prefix's device and host copies from its end, up to the first block that is held, that a transfer reads, or that
-  /// another block follows. Returns how many device blocks that freed. Fails: not_found (part of the prefix is not in the tree),
-  /// in_use (its last block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
-  /// Evicts the blocks that are cached in these device slots, and all blocks that follow them, from every tier, storage included.
-  /// Use it for blocks whose bytes have turned out to be wrong. Slots without a cached block are ignored. If a request, a pin or
-  /// a transfer holds a named block or a block that follows it, these blocks all stay, and the slot is in EvictedBlocks::in_use.
-  /// Looks at the whole tree. Fails: invalid_argument (no such slot).
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
-  /// Finds a block by its key alone. Returns nothing if no tier has it. It looks at the whole tree, so it is for tools and tests;
-  /// Requests::match finds a block by its prefix.
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
-  /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found
-  /// (nothing of it is cached, or caching is off), no_room (ManagerConfig::pinned_blocks_max, or the slots are promised to
-  /// requests), paused.
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
-  /// Fails: not_found (there is no such pin, or it has ended at its time).
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// Number of blocks of the pool in all pins.
   [[nodiscard]] std::uint64_t pinned_blocks(PoolId pool = {}) const { return pinned_[groups_.index_of(pool)]; }
-  /// Gives the cached part of the prefix a priority until end_retention() or the time `until`. Device and host evict blocks of a
-  /// lower priority first. Priorities are 0 to highest_priority; a block without a retention has usual_priority, and of several
-  /// retentions of one block the highest counts. A retention does not keep a block from eviction: a block that is evicted and
-  /// comes back has no retention then. It takes no slots, but the manager keeps its keys. Fails: not_found (nothing of the prefix
-  /// is cached), no_room (ManagerConfig::retained_blocks_max), invalid_argument (no such priority, or a policy without
-  /// priorities; lru and adaptive have them), paused.
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
   /// Fails: not_found (there is no such retention, or it has ended).
   [[nodiscard]] Result<void> end_retention(RetentionId retention);
   /// Number of hash units in all retentions.
   [[nodiscard]] std::uint64_t retained_blocks() const { return retained_blocks_; }
-  /// Sets how many blocks a tenant may keep cached in a pool (runtime/residency/quotas.hpp). Looks at the whole tree, so only an
-  /// operator's call should do it. Fails: invalid_argument (a policy that does not know tenants; lru and adaptive do).
   [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
-  /// Fails: not_found (the tenant has no quota).
   [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
-  /// Number of copies that a tenant has in the tier. Returns nothing if the tenant has no quota, or if there is no such pool.
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
   /// Makes a tier of a pool larger or smaller while it serves (PoolResizer::resize). A larger device tier: the caller guarantees
   /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has said that it
@@ -90,25 +65,19 @@ class Administration {
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().first_in_use(slots);
   }
-  /// Number of slots of a tier (device or host) that a resize still has to retire.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().retiring(tier);
   }
-  /// Follows one block in `one_in` of each pool from now on (runtime/measure/residency_sample.hpp). 0: none, as at the start. The
-  /// call allocates memory.
   void sample_residency(std::uint32_t one_in) {
     for (const auto& pool : state_.groups.pools()) pool->follow_sample(one_in);
   }
-  /// Totals of the followed blocks so far.
   [[nodiscard]] const ResidencyTotals& residency_totals(PoolId pool = {}) const {
     return state_.groups.at(pool).residency().sample().totals();
   }
-  /// Records changes of what is cached from now on (KvEvents). take_events() returns those since the last call. It swaps the
-  /// vectors, so that their memory is used again.
   void record_events() { state_.kv_events.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { state_.kv_events.take(events); }
 
-  /// Starts a job that writes cached blocks to storage (runtime/types/write_back.hpp). If the job is over the whole tree, it
+  /// Starts a job that writes cached blocks to storage (terrace/write_back.hpp). If the job is over the whole tree, it
   /// looks at some nodes in each later call of Requests::settle(). Fails: invalid_argument (there is no storage),
   /// unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the prefix is
   /// cached), refused (WriteBackJobs::running_max jobs run), paused.

@@ -18,7 +18,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
     wanted[groups_.rules()[g].config().pool.value()] += planner_.hit(g).end - planner_.hit(g).first;
   planner_.pin_hits();
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    const std::uint64_t half = groups_.pools()[pool]->config().device_blocks / 2;
+    const std::uint64_t half = groups_.pools()[pool]->sizes().device_blocks / 2;
     const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
     if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
     planner_.unpin_hits();
@@ -63,7 +63,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   const std::uint32_t hits = planner_.look_up(keys, Tier::storage);
   if (hits == 0) return Errc::not_found;
   const std::uint64_t most =
-      state_.config.retained_blocks_max > 0 ? state_.config.retained_blocks_max : state_.config.device_blocks;
+      state_.config.retained_blocks_max > 0 ? state_.config.retained_blocks_max : groups_.pools()[0]->sizes().device_blocks;
   if (retained_blocks_ + hits > most) return Errc::no_room;
   last_retention_ = RetentionId{last_retention_.value() + 1};
   for (std::size_t g = 0; g < groups_.size(); ++g) {

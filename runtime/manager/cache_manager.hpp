@@ -8,7 +8,7 @@
 #include "runtime/manager/write_back_jobs.hpp"
 #include "runtime/measure/load_costs.hpp"
 #include "runtime/tiering/actions.hpp"
-#include "storage/index/block_store.hpp"
+#include "terrace/block_store.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/strong_id.hpp"
 #include "radix/tree/prefix_tree.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -159,11 +159,12 @@ void HitPlanner::add_costs(std::size_t group) const {
   }
 }
 
-TimePoint HitPlanner::reads_wanted_by(std::span<const Tier> found) const {
+TimePoint HitPlanner::reads_wanted_by(std::span<const Source> found) const {
   if (!measures_loads()) return never;
   constexpr double least = 0.020;
   constexpr double unknown = 0.100;
-  const auto computed_instead = static_cast<double>(found.end() - std::ranges::find(found, Tier::storage));
+  const auto first_read = std::ranges::find_if(found, [](Source source) { return source >= Source::storage; });
+  const auto computed_instead = static_cast<double>(found.end() - first_read);
   const double seconds = unit_seconds() > 0 ? least + 2 * computed_instead * unit_seconds() : unknown;
   return state_.now + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
 }

@@ -1,8 +1,9 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/measure/load_costs.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -68,10 +69,10 @@ class HitPlanner {
   /// computing. While the speed has not been learned either, the number of loads from storage is limited (LoadCosts::reads_max),
   /// but their time does not count.
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
-  /// Returns the deadline for the reads of a load whose units are in the tiers `found`: 20 ms plus twice the time for computing
-  /// the units from the first one in storage on. Waiting longer costs more than computing them. 100 ms if that time is not
-  /// known; `never` if loads are not measured.
-  [[nodiscard]] TimePoint reads_wanted_by(std::span<const Tier> found) const;
+  /// Returns the deadline for the reads of a load whose units come from the sources `found`: 20 ms plus twice the time for
+  /// computing the units from the first one in storage, or farther, on. Waiting longer costs more than computing them. 100 ms if
+  /// that time is not known; `never` if loads are not measured.
+  [[nodiscard]] TimePoint reads_wanted_by(std::span<const Source> found) const;
 
   /// Returns how many slots a request needs in the group for blocks after its hits. The hits end before block `from`.
   [[nodiscard]] std::uint32_t new_blocks(std::size_t group, const RequestSize& size, std::uint32_t from) const;

@@ -1,11 +1,12 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "runtime/manager/model_groups.hpp"
 #include "runtime/tiering/write_budget.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
 
 #include <cstdint>
 

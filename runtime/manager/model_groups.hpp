@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -56,9 +56,9 @@ class ModelGroups {
 
   [[nodiscard]] static GroupId id_of(std::size_t group) { return GroupId{static_cast<std::uint16_t>(group)}; }
   /// The first slot of the group's pool, which is its null block if it has one.
-  [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).config().first_slot}; }
+  [[nodiscard]] SlotId null_of(std::size_t group) const { return SlotId{pool_of(group).sizes().first_slot}; }
   [[nodiscard]] bool is_null(std::size_t group, SlotId slot) const {
-    return slot == null_of(group) && pool_of(group).config().null_block;
+    return slot == null_of(group) && pool_of(group).sizes().null_block;
   }
 
   /// The keys of the group's blocks, from block `from` on. `keys` has one key for each hash unit. The result has a key for each

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <terrace/offload.hpp>
-
-#include "base/block_key.hpp"
-#include "base/result.hpp"
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/model_groups.hpp"
 #include "runtime/manager/requests.hpp"
+#include "terrace/offload.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <map>

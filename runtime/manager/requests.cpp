@@ -2,12 +2,25 @@
 
 #include "runtime/manager/requests.hpp"
 #include "base/check.hpp"
-#include "runtime/types/lease.hpp"
+#include "terrace/lease.hpp"
 
 #include <algorithm>
 #include <type_traits>
 
 namespace terrace {
+namespace {
+
+/// The lowest tier that is no farther than the source. Every tier is nearer than a source that this build does not know.
+constexpr Tier lowest_tier_within(Source farthest) {
+  switch (farthest) {
+    case Source::device: return Tier::device;
+    case Source::host: return Tier::host;
+    case Source::storage: break;
+  }
+  return Tier::storage;
+}
+
+}  // namespace
 
 Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs)
     : state_{state}, groups_{state.groups}, planner_{planner}, write_backs_{write_backs} {
@@ -16,17 +29,16 @@ Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& writ
   load_parts_.resize(groups_.size());
 }
 
-MatchResult Requests::match(std::span<const BlockKey> keys, Tier lowest_tier) const {
+MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) const {
   MatchResult result;
   if (state_.status != CacheStatus::normal || !state_.config.caching) return result;
-  const std::uint32_t hits = planner_.look_up(keys, lowest_tier);
+  const std::uint32_t hits = planner_.look_up(keys, lowest_tier_within(farthest));
   if (groups_.single() && planner_.hit(0).found.on_device == hits) {
-    result.device = hits;
+    result.found[Source::device] = hits;
     return result;
   }
-  // A block that a load is bringing to the device counts under the tier that it is loaded from.
-  for (const Tier tier : planner_.tiers())
-    ++(tier == Tier::device ? result.device : tier == Tier::host ? result.host : result.storage);
+  // A block that a load is bringing to the device counts under the source that it is loaded from.
+  for (const Tier tier : planner_.tiers()) ++result.found[to_source(tier)];
   return result;
 }
 
@@ -54,7 +66,7 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
     r.preempted = wanted.preempted;
     r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
-    r.lowest_tier = wanted.lowest_tier;
+    r.lowest_tier = lowest_tier_within(wanted.farthest_source);
     r.tenant = wanted.tenant;
     r.deadline = wanted.deadline;
     r.by_layer = wanted.by_layer;
@@ -210,11 +222,11 @@ GroupState Requests::group_state(RequestId id, GroupId group) const {
   return requests_[*index].parts[group.value()].serves ? GroupState::serves : GroupState::does_not_serve;
 }
 
-Result<std::span<const Tier>> Requests::hit_tiers(RequestId id) const {
+Result<std::span<const Source>> Requests::hit_sources(RequestId id) const {
   const Result<Index> index = find(id);
   if (!index) return index.error();
   const Request& r = requests_[*index];
-  return std::span<const Tier>{r.found}.first(r.hits);
+  return std::span<const Source>{r.found}.first(r.hits);
 }
 
 Result<std::uint32_t> Requests::committed_blocks(RequestId id) const {
@@ -245,9 +257,7 @@ Result<RequestStats> Requests::request_stats(RequestId id) const {
 RequestStats Requests::stats_of(const Request& r) const {
   RequestStats stats;
   stats.blocks = r.key_count;
-  for (std::uint32_t i = 0; i < r.hits; ++i) {
-    ++(r.found[i] == Tier::device ? stats.device : r.found[i] == Tier::host ? stats.host : stats.storage);
-  }
+  for (std::uint32_t i = 0; i < r.hits; ++i) ++stats.found[r.found[i]];
   stats.external = std::min(r.external_blocks, r.key_count - r.hits);
   stats.miss = r.key_count - r.hits - stats.external;
   stats.joined = r.joined;

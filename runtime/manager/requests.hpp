@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "base/result.hpp"
 #include "runtime/manager/group_part.hpp"
 #include "runtime/manager/hit_planner.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
+#include "terrace/result.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -44,29 +44,14 @@ class Requests {
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  /// Finds the longest cached prefix whose blocks can come from `lowest_tier` or a higher tier. It changes nothing: the blocks
-  /// are not pinned, and their last use stays as it is.
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Tier lowest_tier = Tier::storage) const;
+  // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
 
-  /// Gives the request everything that it needs now, or fails. If it returns `pending`, an event reports the end of the wait.
-  /// Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
+
+  /// If it returns `pending`, an event reports the end of the wait. Fails as Cache::acquire.
   [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
-  /// The first `tokens` tokens of the sequence are computed. The request gives up the blocks to which no later token attends, and
-  /// null blocks take their place. Compute that was launched up to `last_use` may still read them. Call it after commit(), so
-  /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
-  /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens).
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
-  /// Adds `blocks` blocks at the end of the request's tables. If ManagerConfig::request_blocks_max would be exceeded, it adds
-  /// fewer blocks, or none, and still succeeds. Takes free slots; if they are too few, drops cached copies. It never waits.
-  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits (more than 2^32 - 1 blocks, or the request has
-  /// outgrown a pool: it would not fit even alone there, with all given up that advance() can give up), no_room.
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
-  /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
-  /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
-  /// whose content was cached already; the span is valid until the next call. If a load is just bringing one of the blocks to
-  /// the device, it shares only those before it, and still succeeds; committed_blocks() says how many. After a clear() it shares
-  /// nothing.
-  /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(RequestId id, std::span<const BlockKey> keys, Fence written);
   /// Ends the request in any state: frees its own slots and unpins its hits. Compute that was launched up to `last_use` may still
   /// touch its slots. Fails: unknown_request.
@@ -83,25 +68,21 @@ class Requests {
   static constexpr std::size_t quarantined_max = 1024;
 
   [[nodiscard]] RequestState state(RequestId id) const;
-  /// The request's block table in the group: one slot for each block of the sequence. A request has one when it is ready, or when
-  /// an event has reported layers. Valid until the next call for this request.
-  /// Fails: unknown_request, not_ready, invalid_argument (no such group).
+  /// The transfers that still bring the leading `layers` layers of the request's hits; none if they have arrived. Valid until the
+  /// next call. Fails: unknown_request, not_ready (the request waits for slots, or for storage), load_failed.
+  [[nodiscard]] Result<std::span<const TransferId>> transfers_for(RequestId id, std::uint32_t layers);
+  /// Compute waits on the device for these layers, so the request counts as if an event had reported them: it has its block
+  /// tables, and keeps its slots until its lease ends.
+  void expect_layers(RequestId id, std::uint32_t layers);
   [[nodiscard]] Result<std::span<const SlotId>> block_table(RequestId id, GroupId group = {}) const;
-  /// The part of the block table after the committed blocks: these blocks have no key yet. In a group that shares nothing, it is
-  /// the whole table. It may contain null blocks. Fails as block_table().
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(RequestId id, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
-  /// The tier in which each hit of the request was found, from the first block on. Fails: unknown_request.
-  [[nodiscard]] Result<std::span<const Tier>> hit_tiers(RequestId id) const;
-  /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, these are
-  /// all blocks of the request. Fails: unknown_request, not_ready.
+  [[nodiscard]] Result<std::span<const Source>> hit_sources(RequestId id) const;
   [[nodiscard]] Result<std::uint32_t> committed_blocks(RequestId id) const;
 
   /// Number of blocks of the request's prompt (AcquireRequest::keys) that are not committed yet. 0 if the request is not ready.
   [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
-  /// Number of leading blocks of the group that all ready requests share. 0 if no request is ready, and for groups that do not
-  /// keep the beginning of a sequence.
   [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
   /// The prefixes that a ready request has pinned, in all groups. Fails: unknown_request, not_ready, cleared (the cache was
   /// cleared after the request had been acquired).
@@ -151,7 +132,7 @@ class Requests {
     std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it holds before it is ready, in the order of their use
     std::uint32_t pools_waited_for = 0;    ///< pools that still have to give it slots
     std::uint32_t hits = 0;                ///< blocks that come from the cache
-    std::vector<Tier> found;               ///< the tier in which each hit was found
+    std::vector<Source> found;             ///< the source in which each hit was found
     std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
     std::span<const BlockKey> keys;        ///< for planning again: the caller's keys during acquire(), then kept_keys
     std::vector<BlockKey> kept_keys;
@@ -159,7 +140,7 @@ class Requests {
     std::uint32_t new_blocks_max = 0;
     std::uint32_t external_blocks = 0;
     bool drop_last_hit = false;
-    Tier lowest_tier = Tier::storage;
+    Tier lowest_tier = Tier::storage;  ///< of the tiers within AcquireRequest::farthest_source
     std::uint32_t joined = 0;
     bool preempted = false;
     std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
@@ -169,7 +150,7 @@ class Requests {
     TimePoint deadline = never;
     bool announce = false;  ///< acquire() returned `pending`: the caller waits for an event
     bool by_layer = false;
-    std::uint32_t layers = 0;                ///< leading layers that events have reported; if not 0, its tables are made
+    std::uint32_t layers = 0;  ///< leading layers that events have reported or compute waits for; if not 0, its tables are made
     mutable bool table_was_read = false;     ///< block_table() was called: compute may know its slots
     std::optional<Fence> quarantined_until;  ///< set while it is in quarantine: its lease has ended, and by_id_ has no entry
   };
@@ -230,6 +211,7 @@ class Requests {
   std::vector<Index> to_replan_;
   std::vector<RequestEvent> events_;  ///< not taken yet
   std::uint64_t last_transfer_ = 0;
+  std::vector<TransferId> awaited_;                  ///< result of the last transfers_for()
   std::vector<Duplicate> duplicates_;                ///< result of the last commit()
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId
   std::vector<Copy> row_;                            ///< scratch

@@ -50,10 +50,11 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
 void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
   r.hits = hits;
   r.joined = 0;
-  // If the request is planned again, its blocks keep the tier in which they were found first.
+  // If the request is planned again, its blocks keep the source in which they were found first.
   const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
-  r.found.resize(known);
-  r.found.insert(r.found.end(), planner_.tiers().begin() + static_cast<std::ptrdiff_t>(known), planner_.tiers().begin() + hits);
+  r.found.resize(hits);
+  const std::span<const Tier> tiers = planner_.tiers().first(hits).subspan(known);
+  std::ranges::transform(tiers, r.found.begin() + static_cast<std::ptrdiff_t>(known), to_source);
   const bool is_first = r.stamp == 0;
   if (is_first) {
     r.stamp = ++state_.last_stamp;
@@ -258,16 +259,37 @@ void Requests::become_ready(Index index) {
 }
 
 void Requests::count_ready(const Request& r) {
-  const RequestStats found = stats_of(r);
+  const RequestStats stats = stats_of(r);
   RequestTotals& totals = r.preempted ? state_.stats.preempted : state_.stats.requests;
   const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * groups_.unit_tokens(); };
   ++totals.requests;
-  add(totals.asked, found.blocks);
-  add(totals.device, found.device);
-  add(totals.host, found.host);
-  add(totals.storage, found.storage);
-  add(totals.external, found.external);
-  add(totals.miss, found.miss);
+  add(totals.asked, stats.blocks);
+  for (const Source source : all_sources) add(totals.found[source], stats.found[source]);
+  add(totals.external, stats.external);
+  add(totals.miss, stats.miss);
+}
+
+Result<std::span<const TransferId>> Requests::transfers_for(RequestId id, std::uint32_t layers) {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  awaited_.clear();
+  if (r.state == State::failed) return Errc::load_failed;
+  if (r.state == State::ready) return std::span<const TransferId>{};
+  if (r.state != State::loading) return Errc::not_ready;
+  for (const LoadRef load : r.loads) {
+    if (!groups_.at(load.pool).loads().transfers_for(load.load, layers, awaited_)) return Errc::not_ready;
+  }
+  return std::span<const TransferId>{awaited_};
+}
+
+void Requests::expect_layers(RequestId id, std::uint32_t layers) {
+  const Result<Index> index = find(id);
+  TERRACE_CHECK(index.has_value());
+  Request& r = requests_[*index];
+  if (r.state != State::loading || layers <= r.layers) return;
+  if (r.layers == 0) make_tables(r);
+  r.layers = layers;
 }
 
 /// Reports how many leading layers all loads of the request have brought, if that is more than was reported before.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 
 #include "runtime/manager/model_groups.hpp"
 #include "runtime/tiering/tiered_pool.hpp"
-#include "runtime/types/write_back.hpp"
+#include "terrace/write_back.hpp"
 
 #include <boost/unordered/unordered_flat_set.hpp>
 

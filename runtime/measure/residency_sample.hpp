@@ -1,8 +1,7 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/counters.hpp"
-#include "base/tier.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
 
 #include <array>
 #include <bit>
@@ -11,37 +10,6 @@
 #include <vector>
 
 namespace terrace {
-
-/// Counts values by size. Bucket 0 counts zeros, bucket n counts values from 2^(n-1) to 2^n - 1. The last bucket also counts all
-/// larger values.
-struct Histogram {
-  static constexpr std::size_t buckets = 32;
-  std::array<std::uint64_t, buckets> counts{};
-
-  void add(std::uint64_t value) {
-    const auto bucket = static_cast<std::size_t>(std::bit_width(value));
-    ++counts[bucket < buckets ? bucket : buckets - 1];
-  }
-  /// The smallest value that the bucket counts.
-  [[nodiscard]] static constexpr std::uint64_t smallest(std::size_t bucket) {
-    return bucket == 0 ? 0 : std::uint64_t{1} << (bucket - 1);
-  }
-  [[nodiscard]] std::uint64_t total() const;
-};
-
-/// Statistics of the sampled blocks. Durations are counted in requests: the number that was accepted between two events.
-struct ResidencyTotals {
-  struct OfTier {
-    Histogram lifetime;  ///< from arrival in the tier to removal from it, for any reason
-    Histogram idle;      ///< the part of that from the last use to the removal
-  };
-  OfTier device;
-  OfTier host;
-  Histogram gaps;                ///< between two uses of a block that stayed in memory between them
-  std::uint64_t overlooked = 0;  ///< blocks that should have been sampled, but found no place
-
-  friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
-};
 
 /// Measures how long blocks stay in device and host memory, how long they were unused before they left, and how far apart their
 /// uses are. It follows a fixed share of the keys. The share is always the same, so that a sampled block is followed for its

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 

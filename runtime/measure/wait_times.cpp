@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ranges>
 
 namespace terrace {
 namespace {
@@ -17,11 +18,18 @@ WaitTimes::Span* WaitTimes::waiting(RequestId id) {
   return found == waits_.end() || found->second.ended != never ? nullptr : &found->second;
 }
 
-void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& found) {
+WaitTotal& WaitTimes::waited_for(const RequestStats& stats) {
+  for (const Source source : all_sources | std::views::reverse) {
+    if (source != Source::device && stats.found[source] > 0) return totals_.loads[source];
+  }
+  return totals_.room;
+}
+
+void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
   Span* const span = waiting(id);
   if (span == nullptr) return;
   span->ended = now;
-  WaitTotal& total = found.storage > 0 ? totals_.storage : found.host > 0 ? totals_.host : totals_.room;
+  WaitTotal& total = waited_for(stats);
   const double seconds = between(span->begun, now);
   ++total.requests;
   total.seconds += seconds;

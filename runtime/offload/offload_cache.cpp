@@ -1,11 +1,13 @@
-#include <terrace/offload_cache.hpp>
+#include "terrace/offload_cache.hpp"
+
+#include "runtime/cache/cache_state.hpp"
 
 #include <algorithm>
 
 namespace terrace {
 
 OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache} {
-  cache_.manager_.offload().set_limits(limits);
+  cache_.state_->manager.offload().set_limits(limits);
 }
 
 OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
@@ -15,8 +17,8 @@ OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
 }
 
 Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool) const {
-  if (hits.size() != keys.size() || pool.value() >= cache_.pools_.size()) return Errc::invalid_argument;
-  cache_.manager_.offload().look_up(keys, pool, hits);
+  if (hits.size() != keys.size() || pool.value() >= cache_.state_->executor.pools().size()) return Errc::invalid_argument;
+  cache_.state_->manager.offload().look_up(keys, pool, hits);
   return {};
 }
 
@@ -39,52 +41,52 @@ Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std:
 }
 
 Result<void> OffloadCache::load(const OffloadOrder& order) {
-  cache_.note_time();
-  const Result<void> begun = cache_.manager_.offload().load(order);
-  cache_.end_call();
+  cache_.state_->note_time();
+  const Result<void> begun = cache_.state_->manager.offload().load(order);
+  cache_.state_->end_call();
   return begun;
 }
 
 Result<void> OffloadCache::store(const OffloadOrder& order) {
-  cache_.note_time();
-  const Result<void> begun = cache_.manager_.offload().store(order);
-  cache_.end_call();
+  cache_.state_->note_time();
+  const Result<void> begun = cache_.state_->manager.offload().store(order);
+  cache_.state_->end_call();
   return begun;
 }
 
 Result<void> OffloadCache::cancel(OffloadJobId job) {
-  const Result<void> cancelled = cache_.manager_.offload().cancel(job);
-  cache_.end_call();
+  const Result<void> cancelled = cache_.state_->manager.offload().cancel(job);
+  cache_.state_->end_call();
   return cancelled;
 }
 
 Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {
-  return cache_.manager_.offload().pin(job, keys, pool);
+  return cache_.state_->manager.offload().pin(job, keys, pool);
 }
 
 Result<void> OffloadCache::unpin(OffloadJobId job) {
-  const Result<void> unpinned = cache_.manager_.offload().unpin(job);
-  cache_.end_call();
+  const Result<void> unpinned = cache_.state_->manager.offload().unpin(job);
+  cache_.state_->end_call();
   return unpinned;
 }
 
 std::span<const OffloadEvent> OffloadCache::poll() {
-  cache_.collect();
-  cache_.manager_.offload().take_events(events_);
-  cache_.carry_out();
+  cache_.state_->collect();
+  cache_.state_->manager.offload().take_events(events_);
+  cache_.state_->end_call();
   return events_;
 }
 
 int OffloadCache::wake_fd() const { return cache_.wake_fd(); }
 TimePoint OffloadCache::next_deadline() const { return cache_.next_deadline(); }
 bool OffloadCache::has_pending_work() const { return cache_.has_pending_work(); }
-void OffloadCache::stop_accepting() { cache_.manager_.offload().stop_accepting(); }
+void OffloadCache::stop_accepting() { cache_.state_->manager.offload().stop_accepting(); }
 void OffloadCache::drain() {
   cache_.resume_transfers();
   cache_.drain();
 }
-std::uint32_t OffloadCache::unconfirmed() const { return cache_.manager_.offload().unconfirmed(); }
-std::uint32_t OffloadCache::blocks_in_flight() const { return cache_.manager_.offload().blocks_in_flight(); }
-OffloadTotals OffloadCache::totals() const { return cache_.manager_.offload().totals(); }
+std::uint32_t OffloadCache::unconfirmed() const { return cache_.state_->manager.offload().unconfirmed(); }
+std::uint32_t OffloadCache::blocks_in_flight() const { return cache_.state_->manager.offload().blocks_in_flight(); }
+OffloadTotals OffloadCache::totals() const { return cache_.state_->manager.offload().totals(); }
 
 }  // namespace terrace

@@ -1,8 +1,9 @@
 #pragma once
 
-#include "radix/eviction/eviction_policy.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
 
 namespace terrace {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/tier.hpp"
 #include "radix/tree/prefix_tree.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/request.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,8 @@
 #include "runtime/residency/residency.hpp"
 
 #include "base/check.hpp"
-#include "radix/eviction/policies.hpp"
 #include "radix/groups/groups.hpp"
+#include "terrace/eviction_policy.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -20,28 +20,28 @@ std::unique_ptr<EvictionPolicy> make_policy(const ManagerConfig& config, std::ui
   return policy;
 }
 
-std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config) {
-  if (config.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
+std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config, const PoolSizes& sizes) {
+  if (sizes.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
   // In exclusive mode a block that the host evicts has left both tiers. So the host's policy plans for the blocks of both.
-  const std::uint32_t above = config.inclusion == InclusionPolicy::exclusive ? config.device_blocks : 0;
-  return make_policy(config, config.host_blocks + above);
+  const std::uint32_t above = config.inclusion == InclusionPolicy::exclusive ? sizes.device_blocks : 0;
+  return make_policy(config, sizes.host_blocks + above);
 }
 
 }  // namespace
 
-Residency::Residency(const ManagerConfig& config, KvEvents& events)
-    : host_blocks_{config.host_blocks},
-      host_blocks_wanted_{config.host_blocks},
-      staging_blocks_{config.staging_blocks},
-      device_policy_{config.device_blocks == 0 ? lru_policy(0) : make_policy(config, config.device_blocks)},
-      host_policy_{make_host_policy(config)},
+Residency::Residency(const ManagerConfig& config, const PoolSizes& sizes, KvEvents& events)
+    : host_blocks_{sizes.host_blocks},
+      host_blocks_wanted_{sizes.host_blocks},
+      staging_blocks_{sizes.staging_blocks},
+      device_policy_{sizes.device_blocks == 0 ? lru_policy(0) : make_policy(config, sizes.device_blocks)},
+      host_policy_{make_host_policy(config, sizes)},
       tree_{config.key_order == KeyOrder::flat ? PrefixTree::Shape::flat : PrefixTree::Shape::tree},
-      device_{config.first_slot + config.device_blocks},
-      arena_{config.host_blocks + config.staging_blocks},
+      device_{sizes.first_slot + sizes.device_blocks},
+      arena_{sizes.host_blocks + sizes.staging_blocks},
       events_{events} {
   tree_.set_policy(Tier::device, *device_policy_);
   tree_.set_policy(Tier::host, *host_policy_);
-  const std::uint32_t unused = config.first_slot + (config.null_block ? 1 : 0);
+  const std::uint32_t unused = sizes.first_slot + (sizes.null_block ? 1 : 0);
   for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
 }
 
@@ -197,7 +197,7 @@ void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
 void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
   KvEvent event;
   event.kind = kind;
-  event.tier = tier;
+  event.source = to_source(tier);
   event.depth = block.depth;
   event.tenant = tree_.tenant(block);
   event.group = tree_.group(block);

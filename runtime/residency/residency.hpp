@@ -1,12 +1,12 @@
 #pragma once
 
-#include "radix/eviction/eviction_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/measure/residency_sample.hpp"
 #include "runtime/residency/quotas.hpp"
 #include "runtime/residency/slot_allocator.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
+#include "terrace/eviction_policy.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -42,8 +42,9 @@ enum class FailedSlot : bool { free, quarantine };
 /// Threads: one.
 class Residency {
  public:
-  /// `events` outlives the Residency. Throws std::invalid_argument if `config` makes no eviction policy.
-  Residency(const ManagerConfig& config, KvEvents& events);
+  /// `sizes` are those of the pool. `events` outlives the Residency. Throws std::invalid_argument if `config` makes no eviction
+  /// policy.
+  Residency(const ManagerConfig& config, const PoolSizes& sizes, KvEvents& events);
 
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
   /// The slots of the device, or those of the host arena.

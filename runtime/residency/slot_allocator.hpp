@@ -2,8 +2,7 @@
 
 #include "base/free_slots.hpp"
 #include "base/large_memory.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
+#include "terrace/types.hpp"
 #include "transfer/host/arena_chunks.hpp"
 
 #include <array>

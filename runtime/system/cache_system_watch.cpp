@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <utility>
 
 namespace terrace {
 namespace {
@@ -18,8 +19,9 @@ std::string first_of(const std::vector<std::filesystem::path>& directories) {
 
 }  // namespace
 
-void CacheSystemWatch::begin(const WatchedParts& parts) {
-  parts_ = parts;
+void CacheSystemWatch::begin(WatchedParts parts) {
+  parts_ = std::move(parts);
+  pools_.resize(parts_.pools.size());
   if (parts_.ranks != nullptr) ranks_.assign(parts_.ranks->ranks(), RankHealth::State::well);
   look();
 }
@@ -31,67 +33,80 @@ void CacheSystemWatch::on_polled(TimePoint now) {
 }
 
 void CacheSystemWatch::look() {
-  if (parts_.guard != nullptr) look_at_guard();
-  if (parts_.files != nullptr) look_at_files();
-  if (parts_.cache != nullptr) look_at_host();
+  for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+    if (parts_.pools[pool].guard != nullptr) look_at_guard(pool);
+    if (parts_.pools[pool].files != nullptr) look_at_files(pool);
+    if (parts_.cache != nullptr) look_at_host(pool);
+  }
   if (parts_.ranks != nullptr) look_at_ranks();
 }
 
-void CacheSystemWatch::look_at_guard() {
-  const CircuitBreaker& reads = parts_.guard->read_breaker();
-  const CircuitBreaker& writes = parts_.guard->write_breaker();
+std::string CacheSystemWatch::of_pool(std::size_t pool, std::string sentence) const {
+  return pools_.size() == 1 ? std::move(sentence) : fmt::format("pool {}: {}", pool, sentence);
+}
+
+void CacheSystemWatch::look_at_guard(std::size_t pool) {
+  const ResilientStore& guard = *parts_.pools[pool].guard;
+  Pool& told = pools_[pool];
+  const CircuitBreaker& reads = guard.read_breaker();
+  const CircuitBreaker& writes = guard.write_breaker();
   const bool in_use = reads.state() == CircuitBreaker::State::closed && writes.state() == CircuitBreaker::State::closed;
   const std::uint64_t opened = reads.opened() + writes.opened();
   // Storage may have gone out of use and come back since the last look.
-  if (opened != opened_ && in_use_) {
+  if (opened != told.opened && told.in_use) {
     log_.write(LogLevel::warning, "storage", [&] {
-      return in_use ? std::string{"storage was not used in full for a moment, after failures"}
-                    : fmt::format("storage is not used in full: {}", parts_.guard->health().reason);
+      return of_pool(pool, in_use ? std::string{"storage was not used in full for a moment, after failures"}
+                                  : fmt::format("storage is not used in full: {}", guard.health().reason));
     });
-  } else if (in_use && !in_use_) {
-    log_.write(LogLevel::warning, "storage", [] { return std::string{"storage is used in full again"}; });
+  } else if (in_use && !told.in_use) {
+    log_.write(LogLevel::warning, "storage", [&] { return of_pool(pool, "storage is used in full again"); });
   }
-  opened_ = opened;
-  in_use_ = in_use;
+  told.opened = opened;
+  told.in_use = in_use;
 }
 
-void CacheSystemWatch::look_at_files() {
-  const StoreStat now = parts_.files->quick_stat();
-  if (now.directories_lost > told_.directories_lost) {
+void CacheSystemWatch::look_at_files(std::size_t pool) {
+  const FileStore& files = *parts_.pools[pool].files;
+  bool& durability_told = pools_[pool].durability_told;
+  StoreStat& told = pools_[pool].told;
+  const StoreStat now = files.quick_stat();
+  if (now.directories_lost > told.directories_lost) {
     log_.write(LogLevel::error, "directories", [&] {
-      return fmt::format("{} of {} directories of storage are lost until the next start: {}", now.directories_lost,
-                         now.directories, first_of(parts_.files->lost_directories()));
+      return of_pool(pool, fmt::format("{} of {} directories of storage are lost until the next start: {}", now.directories_lost,
+                                       now.directories, first_of(files.lost_directories())));
     });
   }
-  if (!durability_told_ && !parts_.files->durability_lost().empty()) {
-    durability_told_ = true;
-    log_.write(LogLevel::error, "durability", [&] { return parts_.files->durability_lost(); });
+  if (!durability_told && !files.durability_lost().empty()) {
+    durability_told = true;
+    log_.write(LogLevel::error, "durability", [&] { return of_pool(pool, files.durability_lost()); });
   }
-  if (now.growth_stopped > told_.growth_stopped) {
+  if (now.growth_stopped > told.growth_stopped) {
     log_.write(LogLevel::warning, "growth", [&] {
-      const bool floor = now.floor_stopped > told_.floor_stopped;
-      return fmt::format("storage stopped growing at {} blocks: {}", now.capacity_blocks,
-                         floor ? "the rest of the disk is to stay free" : now.growth_error.message());
+      const bool floor = now.floor_stopped > told.floor_stopped;
+      return of_pool(pool, fmt::format("storage stopped growing at {} blocks: {}", now.capacity_blocks,
+                                       floor ? "the rest of the disk is to stay free" : now.growth_error.message()));
     });
   }
-  if (now.corrupt > told_.corrupt) {
+  if (now.corrupt > told.corrupt) {
     log_.write(LogLevel::warning, "damage", [&] {
-      return fmt::format("{} stored blocks did not verify and were given up; {} since the start", now.corrupt - told_.corrupt,
-                         now.corrupt);
+      return of_pool(pool, fmt::format("{} stored blocks did not verify and were given up; {} since the start",
+                                       now.corrupt - told.corrupt, now.corrupt));
     });
   }
-  told_ = now;
+  told = now;
 }
 
-void CacheSystemWatch::look_at_host() {
-  const std::uint64_t failures = parts_.cache->host_growth_failures();
-  if (failures > host_failures_) {
+void CacheSystemWatch::look_at_host(std::size_t pool) {
+  const PoolId id{static_cast<std::uint16_t>(pool)};
+  const std::uint64_t failures = parts_.cache->host_growth_failures(id);
+  if (failures > pools_[pool].host_failures) {
     log_.write(LogLevel::warning, "host memory", [&] {
-      const HostMemory memory = parts_.cache->host_memory();
-      return fmt::format("the host tier stopped growing at {} of {} blocks: {}", memory.usable, memory.wanted, memory.failure);
+      const HostMemory memory = parts_.cache->host_memory(id);
+      return of_pool(pool, fmt::format("the host tier stopped growing at {} of {} blocks: {}", memory.usable, memory.wanted,
+                                       memory.failure));
     });
   }
-  host_failures_ = failures;
+  pools_[pool].host_failures = failures;
 }
 
 void CacheSystemWatch::look_at_ranks() {
@@ -104,13 +119,15 @@ void CacheSystemWatch::look_at_ranks() {
   }
 }
 
-void CacheSystemWatch::on_flushed(ErrorCode error) {
-  const bool failed = error && !flush_error_;
-  flush_error_ = error;
+void CacheSystemWatch::on_flushed(ErrorCode error, PoolId pool) {
+  ErrorCode& before = pools_[pool.value()].flush_error;
+  const bool failed = error && !before;
+  before = error;
   if (!failed) return;
   log_.write(LogLevel::error, "flushes", [&] {
-    return fmt::format("storage could not be flushed: {}; a power failure may cost what was stored since the last flush",
-                       error.message());
+    return of_pool(pool.value(),
+                   fmt::format("storage could not be flushed: {}; a power failure may cost what was stored since the last flush",
+                               error.message()));
   });
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
 #include "base/log.hpp"
-#include "runtime/cache/cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <cstdint>
@@ -12,11 +13,16 @@
 
 namespace terrace {
 
+/// The storage of one pool. Null: there is no such part.
+struct WatchedPool {
+  const ResilientStore* guard = nullptr;
+  const FileStore* files = nullptr;
+};
+
 /// The parts that a watch observes. Null: there is no such part. All of them outlive the last poll.
 struct WatchedParts {
   const Cache* cache = nullptr;
-  const ResilientStore* guard = nullptr;
-  const FileStore* files = nullptr;
+  std::vector<WatchedPool> pools;  ///< by PoolId
   const RankedTransfers* ranks = nullptr;
 };
 
@@ -30,28 +36,35 @@ class CacheSystemWatch final : public CacheWatch {
   explicit CacheSystemWatch(Log& log) : log_{log} {}
 
   /// Call it before the first poll.
-  void begin(const WatchedParts& parts);
+  void begin(WatchedParts parts);
   void on_polled(TimePoint now) override;
-  void on_flushed(ErrorCode error) override;
+  void on_flushed(ErrorCode error, PoolId pool = {}) override;
 
   /// Looks at all parts now.
   void look();
 
  private:
-  void look_at_guard();
-  void look_at_files();
-  void look_at_host();
+  /// What was logged of a pool.
+  struct Pool {
+    bool in_use = true;
+    std::uint64_t opened = 0;
+    StoreStat told;  ///< the values that were logged last
+    bool durability_told = false;
+    std::uint64_t host_failures = 0;
+    ErrorCode flush_error;
+  };
+
+  void look_at_guard(std::size_t pool);
+  void look_at_files(std::size_t pool);
+  void look_at_host(std::size_t pool);
   void look_at_ranks();
+  /// Names the pool in the sentence, if there are several.
+  [[nodiscard]] std::string of_pool(std::size_t pool, std::string sentence) const;
 
   Log& log_;
   WatchedParts parts_;
   TimePoint next_look_{};
-  bool in_use_ = true;
-  std::uint64_t opened_ = 0;
-  StoreStat told_;  ///< the values that were logged last
-  bool durability_told_ = false;
-  std::uint64_t host_failures_ = 0;
-  ErrorCode flush_error_;
+  std::vector<Pool> pools_;  ///< by PoolId
   std::vector<RankHealth::State> ranks_;
 };
 

@@ -61,9 +61,11 @@ PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& t
   std::vector<std::uint64_t> shares;
   for (const SizedGroup& sized : groups) {
     if (count(sized.block_bytes) == 0) throw std::invalid_argument{"a group's blocks must have at least one byte"};
-    auto pool = static_cast<std::size_t>(std::ranges::find(plan.block_bytes, sized.block_bytes) - plan.block_bytes.begin());
+    std::size_t pool = 0;
+    while (pool < plan.pools.size() && (plan.block_bytes[pool] != sized.block_bytes || plan.layers[pool] != sized.layers)) ++pool;
     if (pool == plan.block_bytes.size()) {
       plan.block_bytes.push_back(sized.block_bytes);
+      plan.layers.push_back(sized.layers);
       plan.pools.emplace_back();
       shares.push_back(0);
     }

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <span>
@@ -12,8 +12,9 @@ namespace terrace {
 
 /// A group, and the size of its blocks: all layers together, on one rank.
 struct SizedGroup {
-  GroupConfig group;  ///< the plan chooses its pool
+  GroupConfig group{};  ///< the plan chooses its pool
   Bytes block_bytes{};
+  std::uint32_t layers = 1;
 };
 
 /// A typical sequence.
@@ -25,17 +26,18 @@ struct TypicalSequence {
 
 /// The division of memory among the groups of a model.
 struct PoolPlan {
-  std::vector<GroupConfig> groups;  ///< for ManagerConfig::groups, with pools
-  std::vector<PoolSizes> pools;     ///< for ManagerConfig; the first pool is its own sizes
-  std::vector<Bytes> block_bytes;   ///< by pool
-  Bytes device_used{};              ///< including null blocks
+  std::vector<GroupConfig> groups;    ///< for ManagerConfig::groups, with pools
+  std::vector<PoolSizes> pools;       ///< for ManagerConfig
+  std::vector<Bytes> block_bytes;     ///< by pool
+  std::vector<std::uint32_t> layers;  ///< of a block, by pool
+  Bytes device_used{};                ///< including null blocks
   Bytes host_used{};
   std::uint32_t sequences = 0;  ///< typical sequences that fit the device at the same time
 };
 
 /// Divides device and host memory so that all pools become full at the same time if sequences are typical. Groups with blocks of
-/// equal size share a pool. Slots have no padding. So the loss is less than the smallest block, plus one null block for each pool
-/// that needs one. `staging_blocks` slots of each pool are taken from `host`.
+/// equal size and as many layers share a pool. Slots have no padding. So the loss is less than the smallest block, plus one null
+/// block for each pool that needs one. `staging_blocks` slots of each pool are taken from `host`.
 ///
 /// Throws std::invalid_argument if a group has no block in a typical sequence, or if not even one typical sequence fits the
 /// device; the message then says how many bytes would do.

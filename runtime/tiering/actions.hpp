@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/clock.hpp"
-#include "base/strong_id.hpp"
 #include "base/vector_pool.hpp"
-#include "storage/index/block_store.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/flush_scheduler.hpp"
-#include "storage/index/block_store.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <optional>

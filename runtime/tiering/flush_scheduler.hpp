@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/clock.hpp"
-#include "base/result.hpp"
 #include "runtime/tiering/actions.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
 
 #include <cstdint>
 

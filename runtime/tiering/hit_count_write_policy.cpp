@@ -8,8 +8,8 @@
 
 namespace terrace {
 
-HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency& residency, StorageWriter& storage_writer,
-                                         ManagerStats& stats)
+HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
+                                         StorageWriter& storage_writer, ManagerStats& stats)
     : on_{config.storage && config.write_policy == WritePolicy::selective},
       hits_wanted_{config.selective_hits},
       residency_{residency},
@@ -21,7 +21,7 @@ HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, Residency&
         fmt::format("selective_hits is {}: it must be 1 (store at the first hit) to {}", hits_wanted_, hits_max)};
   }
   constexpr std::uint64_t places_min = 64;
-  const std::uint64_t blocks = std::uint64_t{config.device_blocks} + config.host_blocks;
+  const std::uint64_t blocks = std::uint64_t{sizes.device_blocks} + sizes.host_blocks;
   if (on_ && hits_wanted_ > 1) places_.resize(std::bit_ceil(std::max(blocks, places_min)));
 }
 

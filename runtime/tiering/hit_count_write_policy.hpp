@@ -3,7 +3,8 @@
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/types/config.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,8 @@ namespace terrace {
 class HitCountWritePolicy {
  public:
   /// Throws std::invalid_argument if selective_hits is not between 1 and 255.
-  HitCountWritePolicy(const ManagerConfig& config, Residency& residency, StorageWriter& storage_writer, ManagerStats& stats);
+  HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StorageWriter& storage_writer,
+                      ManagerStats& stats);
 
   /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);

@@ -96,6 +96,15 @@ std::uint32_t Loads::layers(LoadId id) const {
   return layers;
 }
 
+bool Loads::transfers_for(LoadId id, std::uint32_t layers, std::vector<TransferId>& out) const {
+  const Load& load = loads_[id];
+  if (load.unsubmitted > 0 || load.lost) return false;
+  for (const Crossing& transfer : load.transfers) {
+    if (transfer.layers < layers) out.push_back(transfer.id);
+  }
+  return true;
+}
+
 void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   Load& load = loads_[id];
   const std::uint32_t before = this->layers(id);

@@ -86,6 +86,9 @@ class Loads {
   void join(LoadId load, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
   /// How many leading layers all blocks of this load have; the load must not have ended. 0 if one of its blocks did not arrive.
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
+  /// Appends the transfers that have not reported these leading layers yet. Returns false if there are more to come, or if a
+  /// block did not arrive; `out` is then as before.
+  [[nodiscard]] bool transfers_for(LoadId load, std::uint32_t layers, std::vector<TransferId>& out) const;
   /// The load that is filling the block's device copy. There must be one.
   [[nodiscard]] LoadId load_of(BlockRef block) const;
   /// The waiter does not wait any more. If it was the last one, the load may end in this call.

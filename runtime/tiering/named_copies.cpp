@@ -8,8 +8,9 @@
 
 namespace terrace {
 
-NamedCopies::NamedCopies(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
-                         HostSlotAllocator& host_slots, StorageWriter& storage_writer, Actions& actions, OffloadTotals& totals)
+NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
+                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, StorageWriter& storage_writer,
+                         Actions& actions, OffloadTotals& totals)
     : flat_{config.key_order == KeyOrder::flat},
       write_through_{config.storage && config.write_policy == WritePolicy::write_through},
       residency_{residency},
@@ -18,7 +19,7 @@ NamedCopies::NamedCopies(const ManagerConfig& config, Residency& residency, Defe
       storage_writer_{storage_writer},
       actions_{actions},
       totals_{totals},
-      uses_(config.engine_blocks) {}
+      uses_(sizes.engine_blocks) {}
 
 // ---- what there is -----------------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ void NamedCopies::resolve_load(PartRef ref) {
     p.state = State::joined;
     joined_.push_back(ref);
   } else if (residency_.stored(p.block)) {
-    p.source = Tier::storage;
+    p.source = Source::storage;
     p.state = State::landing;
     landing_[static_cast<std::size_t>(jobs_.at(ref.job).urgency)].push_back(ref);
   } else {
@@ -440,7 +441,7 @@ void NamedCopies::count(const Job& job, const Part& part, ErrorCode error) {
   if (error == Errc::deadline_exceeded) ++totals_.late;
   const bool crossed = part.state == State::crossing;
   if (job.direction == Direction::swap_in) {
-    if (!error) ++(part.source == Tier::storage ? totals_.loaded_storage : totals_.loaded_host);
+    if (!error) ++(part.source == Source::storage ? totals_.loaded_storage : totals_.loaded_host);
     else ++(error == Errc::not_found ? totals_.load_misses : totals_.load_failures);
   } else if (!error) {
     if (crossed) ++totals_.stored;

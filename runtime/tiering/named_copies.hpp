@@ -1,7 +1,5 @@
 #pragma once
 
-#include <terrace/offload.hpp>
-
 #include "base/fifo.hpp"
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
@@ -11,6 +9,7 @@
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/transfer_table.hpp"
+#include "terrace/offload.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -33,7 +32,7 @@ namespace terrace {
 /// Threads: the manager's.
 class NamedCopies {
  public:
-  NamedCopies(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
+  NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
               HostSlotAllocator& host_slots, StorageWriter& storage_writer, Actions& actions, OffloadTotals& totals);
 
   /// The cached part of the keys: one prefix, or in flat order one prefix for each key (of length 0 if there is none).
@@ -87,7 +86,7 @@ class NamedCopies {
     SlotId slot;                  ///< the named slot
     std::byte* memory = nullptr;  ///< in place of the slot
     SlotId arena_slot;
-    Tier source = Tier::host;
+    Source source = Source::host;
     State state = State::ended;
     bool arena_slot_is_ours = false;  ///< a staging slot; otherwise the slot of a host copy
     std::uint64_t read = 0;           ///< in state reading: the token

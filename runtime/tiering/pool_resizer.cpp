@@ -20,6 +20,7 @@ Result<void> PoolResizer::resize(Tier tier, std::uint32_t blocks, std::span<cons
   const bool device = tier == Tier::device;
   const std::uint64_t slots = std::uint64_t{blocks} + (device ? first_slot_ : residency_.staging_blocks());
   if (device && slots <= pool.count(SlotState::null)) return Errc::invalid_argument;
+  if (device && device_blocks_max_ > 0 && blocks > device_blocks_max_) return Errc::invalid_argument;
   if (slots >= Copy::slots_max) return Errc::never_fits;
   const bool smaller = device ? slots < pool.capacity() : blocks < residency_.host_blocks_wanted();
   if (smaller && needed(tier) > (device ? slots : blocks)) return Errc::no_room;

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "base/result.hpp"
-#include "base/tier.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <span>
@@ -30,17 +30,19 @@ namespace terrace {
 /// Threads: the manager's.
 class PoolResizer {
  public:
-  PoolResizer(const ManagerConfig& config, Residency& residency, const StorageWriter& storage_writer,
-              HostSlotAllocator& host_slots, DeviceSlotAllocator& device_slots)
-      : first_slot_{config.first_slot},
+  PoolResizer(const PoolSizes& sizes, Residency& residency, const StorageWriter& storage_writer, HostSlotAllocator& host_slots,
+              DeviceSlotAllocator& device_slots)
+      : first_slot_{sizes.first_slot},
+        device_blocks_max_{sizes.device_blocks_max},
         residency_{residency},
         storage_writer_{storage_writer},
         host_slots_{host_slots},
         device_slots_{device_slots} {}
 
   /// Sets the size of the tier, in blocks, the null block included. `closing`: slots of the host arena whose memory shall go.
-  /// Fails: invalid_argument (the tier is storage, or no slot would be left beside the null block), never_fits (more slots than a
-  /// Copy can name), no_room (requests, pins and promises need more).
+  /// Fails: invalid_argument (the tier is storage, no slot would be left beside the null block, or the device has no memory for
+  /// so many: PoolSizes::device_blocks_max), never_fits (more slots than a Copy can name), no_room (requests, pins and promises
+  /// need more).
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing = {});
   /// These slots of the host arena have memory now.
   void open_host(SlotSpan slots);
@@ -75,6 +77,7 @@ class PoolResizer {
   [[nodiscard]] Gone give_up(BlockRef block, Tier tier);
 
   std::uint32_t first_slot_;
+  const std::uint32_t device_blocks_max_;  ///< 0: no limit
   Residency& residency_;
   const StorageWriter& storage_writer_;
   HostSlotAllocator& host_slots_;

@@ -7,7 +7,7 @@
 #include "runtime/tiering/flush_scheduler.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/tiering/write_budget.hpp"
-#include "storage/index/block_store.hpp"
+#include "terrace/block_store.hpp"
 
 #include <array>
 #include <cstdint>

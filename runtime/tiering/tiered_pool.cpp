@@ -7,33 +7,24 @@
 #include <algorithm>
 
 namespace terrace {
-namespace {
 
-ManagerConfig with_sizes(const ManagerConfig& config, const PoolSizes& sizes) {
-  ManagerConfig of_this = config;
-  static_cast<PoolSizes&>(of_this) = sizes;
-  of_this.other_pools.clear();
-  return of_this;
-}
-
-}  // namespace
-
-TieredPool::TieredPool(PoolId number, const ManagerConfig& all, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
-                       WriteBudget& budget, OffloadTotals& offload_totals)
+TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
+                       OffloadTotals& offload_totals)
     : id_{number},
-      config_{with_sizes(all, sizes)},
-      residency_{config_, events},
+      config_{config},
+      sizes_{config.pool(number)},
+      residency_{config_, sizes_, events},
       deferred_eviction_{config_, residency_, stats},
       swap_outs_{config_, residency_, deferred_eviction_, actions_},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
       storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
-      hit_count_writes_{config_, residency_, storage_writer_, stats},
+      hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},
       host_slots_{config_, residency_, deferred_eviction_, swap_outs_, storage_writer_, stats},
       device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
-      resizer_{config_, residency_, storage_writer_, host_slots_, device_slots_},
+      resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
       reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
       loads_{config_, residency_, deferred_eviction_, host_slots_, actions_, stats},
-      named_copies_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, actions_, offload_totals},
+      named_copies_{config_, sizes_, residency_, deferred_eviction_, host_slots_, storage_writer_, actions_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats} {}
 
@@ -170,7 +161,7 @@ void TieredPool::let_go(Prefix prefix) {
 /// inclusion policy and the write policy ask for.
 void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
   if (prefix.length == from) return;
-  if (config_.inclusion == InclusionPolicy::inclusive && config_.host_blocks > 0) {
+  if (config_.inclusion == InclusionPolicy::inclusive && sizes_.host_blocks > 0) {
     for (std::uint32_t i = from; i < prefix.length; ++i) {
       const BlockRef block = residency_.tree().at(prefix, i);
       if (residency_.copy(block, Tier::host).present()) continue;
@@ -391,9 +382,9 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
 }
 
 Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
-  if (tier == Tier::device && config_.engine_blocks > 0) return Errc::invalid_argument;  // they belong to the engine
+  if (tier == Tier::device && sizes_.engine_blocks > 0) return Errc::invalid_argument;  // they belong to the engine
   const Result<void> resized = resizer_.resize(tier, blocks, closing);
-  if (resized) (tier == Tier::device ? config_.device_blocks : config_.host_blocks) = blocks;
+  if (resized) (tier == Tier::device ? sizes_.device_blocks : sizes_.host_blocks) = blocks;
   return resized;
 }
 

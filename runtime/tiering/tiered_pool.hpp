@@ -16,8 +16,9 @@
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/tiering/watermark_reclaimer.hpp"
 #include "runtime/types/config.hpp"
-#include "runtime/types/request.hpp"
-#include "runtime/types/write_back.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/write_back.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -62,16 +63,15 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `sizes` are those of this pool; the sizes in `config` are those of the first pool. `stats`, `events`, `budget` and
-  /// `offload_totals` belong to the manager, and outlive the pool.
-  TieredPool(PoolId id, const ManagerConfig& config, const PoolSizes& sizes, ManagerStats& stats, KvEvents& events,
-             WriteBudget& budget, OffloadTotals& offload_totals);
+  /// `config` has the sizes of all pools. `stats`, `events`, `budget` and `offload_totals` belong to the manager, and outlive the
+  /// pool.
+  TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
+             OffloadTotals& offload_totals);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
   [[nodiscard]] PoolId id() const { return id_; }
-  /// With the sizes of this pool.
-  [[nodiscard]] const ManagerConfig& config() const { return config_; }
+  [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
   [[nodiscard]] const Residency& residency() const { return residency_; }
   [[nodiscard]] const DeviceSlotAllocator& device_slots() const { return device_slots_; }
   [[nodiscard]] const Loads& loads() const { return loads_; }
@@ -234,7 +234,8 @@ class TieredPool {
   [[nodiscard]] bool in_use(BlockRef block) const;
 
   PoolId id_;
-  ManagerConfig config_;
+  const ManagerConfig config_;  ///< its sizes are those at construction
+  PoolSizes sizes_;             ///< as set by the last resize
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/slab.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -3,7 +3,8 @@
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/types/config.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
 
 #include <cstdint>
 

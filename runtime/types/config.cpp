@@ -14,10 +14,10 @@ namespace {
 void validate(const PoolSizes& pool, std::size_t number, bool storage) {
   if (pool.engine_blocks > 0) {
     if (pool.device_blocks > 0 || pool.first_slot > 0 || pool.null_block) {
-      refuse(
-          fmt::format("pool {}: its device slots belong to the engine, so device_blocks and first_slot must be 0, and there is "
-                      "no null block",
-                      number));
+      refuse(fmt::format(
+          "pool {}: its device slots belong to the engine, so device_blocks and first_slot must be 0, and there is no "
+          "null block",
+          number));
     }
     if (pool.engine_blocks >= Copy::slots_max) {
       refuse(fmt::format("pool {}: {} slots of the engine: they must be under {}", number, pool.engine_blocks, Copy::slots_max));
@@ -39,14 +39,13 @@ void validate(const PoolSizes& pool, std::size_t number, bool storage) {
 }  // namespace
 
 void validate(const ManagerConfig& config) {
-  for (std::size_t pool = 0; pool < config.pool_count() && config.key_order == KeyOrder::flat; ++pool) {
-    if (config.pool(PoolId{static_cast<std::uint16_t>(pool)}).device_blocks > 0) {
+  if (config.pools.empty()) refuse("a cache needs at least one pool");
+  for (std::size_t pool = 0; pool < config.pools.size() && config.key_order == KeyOrder::flat; ++pool) {
+    if (config.pools[pool].device_blocks > 0) {
       refuse(fmt::format("pool {}: flat keys are for pools whose device slots belong to the engine (engine_blocks)", pool));
     }
   }
-  for (std::size_t pool = 0; pool < config.pool_count(); ++pool) {
-    validate(config.pool(PoolId{static_cast<std::uint16_t>(pool)}), pool, config.storage);
-  }
+  for (std::size_t pool = 0; pool < config.pools.size(); ++pool) validate(config.pools[pool], pool, config.storage);
   if (config.store_uncached && (config.caching || !config.storage)) {
     refuse("store_uncached needs storage, and caching must be off");
   }
@@ -56,15 +55,15 @@ void validate(const ManagerConfig& config) {
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.groups.empty()) {
-    if (config.pool_count() > 1) refuse("several pools need several groups, but no group is given");
+    if (config.pools.size() > 1) refuse("several pools need several groups, but no group is given");
     return;
   }
   const std::uint32_t unit = hash_unit(config.groups);
-  std::vector<bool> used(config.pool_count());
+  std::vector<bool> used(config.pools.size());
   for (std::size_t g = 0; g < config.groups.size(); ++g) {
     const GroupConfig& group = config.groups[g];
-    if (group.pool.value() >= config.pool_count()) {
-      refuse(fmt::format("group {} uses pool {}, but there are {} pools", g, group.pool.value(), config.pool_count()));
+    if (group.pool.value() >= config.pools.size()) {
+      refuse(fmt::format("group {} uses pool {}, but there are {} pools", g, group.pool.value(), config.pools.size()));
     }
     used[group.pool.value()] = true;
     const GroupRule rule{group, unit};

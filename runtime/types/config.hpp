@@ -1,72 +1,16 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "radix/eviction/policies.hpp"
 #include "radix/groups/groups.hpp"
+#include "runtime/types/cache_policies.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 namespace terrace {
-
-/// How the device copy and the host copy of a block relate.
-enum class InclusionPolicy : unsigned char {
-  non_inclusive,  ///< the host copy stays after a swap-in, and can be dropped at any time
-  exclusive,      ///< a block has a copy in one of the two tiers; a swap-in frees the host slot
-  inclusive,      ///< every computed block is copied to the host at once
-};
-
-/// Which blocks are written to storage, and when.
-enum class WritePolicy : unsigned char {
-  none,
-  write_through,  ///< when a request commits the block
-  selective,      ///< when it is hit for the n-th time: ManagerConfig::selective_hits
-  write_back,     ///< when the last copy in device and host is evicted
-};
-
-/// How the keys of an OffloadCache order its blocks (docs/design/offload-cache.md).
-enum class KeyOrder : unsigned char {
-  prefix,  ///< the keys of an order are those of a prefix, from its first block on
-  flat,    ///< keys have no order: every block stands alone
-};
-
-/// Which hits in the tiers below the device are used.
-enum class LoadPolicy : unsigned char {
-  /// Only hits that are expected to load faster than they can be computed again (runtime/measure/load_costs.hpp). Host hits are
-  /// always used if the prefill speed is not stated. A read from storage also has a
-  /// deadline: if the read is late, the block is computed.
-  measured,
-  always,
-};
-
-[[nodiscard]] constexpr std::string_view to_string(InclusionPolicy r) {
-  switch (r) {
-    case InclusionPolicy::non_inclusive: return "non-inclusive";
-    case InclusionPolicy::exclusive: return "exclusive";
-    case InclusionPolicy::inclusive: return "inclusive";
-  }
-  return "?";
-}
-
-[[nodiscard]] constexpr std::string_view to_string(WritePolicy p) {
-  switch (p) {
-    case WritePolicy::none: return "none";
-    case WritePolicy::write_through: return "write-through";
-    case WritePolicy::selective: return "selective";
-    case WritePolicy::write_back: return "write-back";
-  }
-  return "?";
-}
-
-/// Background eviction in one pool, given as shares of its slots. When fewer than `low` of the slots are free, the cache evicts
-/// until `high` of them are free. If `low` is 0, there is no background eviction.
-struct Watermarks {
-  double low = 0;
-  double high = 0;
-};
 
 /// Sizes of one pool, in blocks.
 struct PoolSizes {
@@ -74,13 +18,15 @@ struct PoolSizes {
   /// as used. A pool needs a null block if a group can give blocks up while their request continues. The null block then takes
   /// their place in the block table, so that the other blocks keep their index.
   std::uint32_t device_blocks = 0;
-  /// Slots [0, engine_blocks) of the device belong to the engine, which names them in the orders of an OffloadCache. Then the
-  /// pool has no device tier of its own: device_blocks is 0.
-  std::uint32_t engine_blocks = 0;
+  /// Cache::resize refuses more device blocks than this; 0: no limit. The device must have memory for them.
+  std::uint32_t device_blocks_max = 0;
   /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
   /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
   /// belong to other shards; they count as null slots (SlotState).
   std::uint32_t first_slot = 0;
+  /// Slots [0, engine_blocks) of the device belong to the engine, which names them in the orders of an OffloadCache. Then the
+  /// pool has no device tier of its own: device_blocks is 0.
+  std::uint32_t engine_blocks = 0;
   bool null_block = false;
   /// Slots of the host tier. 0: there is no host tier.
   std::uint32_t host_blocks = 0;
@@ -89,13 +35,13 @@ struct PoolSizes {
   std::uint32_t staging_blocks = 0;
 };
 
-/// Options of a CacheManager. The inherited sizes are those of the first pool; `other_pools` has the sizes of the other pools.
-struct ManagerConfig : PoolSizes {
+/// Options of a CacheManager.
+struct ManagerConfig {
+  std::vector<PoolSizes> pools = {PoolSizes{}};  ///< by PoolId; at least one
   /// The KV cache groups of the model, by GroupId. Each group names its pool. If empty, there is one group with full attention in
   /// the first pool, and requests count in its blocks. If there are several groups, requests and keys count in hash units
   /// (hash_unit()), and a block of a group is one or more hash units.
   std::vector<GroupConfig> groups;
-  std::vector<PoolSizes> other_pools;
   bool storage = false;
   /// For an OffloadCache.
   KeyOrder key_order = KeyOrder::prefix;
@@ -139,9 +85,8 @@ struct ManagerConfig : PoolSizes {
   /// flush itself. If 0, storage is flushed only for a durable job and when the store is closed.
   Duration flush_interval{};
 
-  [[nodiscard]] std::size_t pool_count() const { return 1 + other_pools.size(); }
-  [[nodiscard]] const PoolSizes& pool(PoolId id) const { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }
-  [[nodiscard]] PoolSizes& pool(PoolId id) { return id.value() == 0 ? *this : other_pools.at(id.value() - 1U); }
+  [[nodiscard]] const PoolSizes& pool(PoolId id) const { return pools.at(id.value()); }
+  [[nodiscard]] PoolSizes& pool(PoolId id) { return pools.at(id.value()); }
 };
 
 /// Checks that the sizes, groups and pools fit each other. Throws std::invalid_argument with a message that says what is wrong

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/result.hpp"
 #include "storage/file/file_set.hpp"
 #include "storage/file/superblock_io.hpp"
 #include "storage/index/store_operations.hpp"
 #include "storage/io/io_engine.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "storage/file/directory_health.hpp"
 #include "storage/format/format.hpp"
 #include "storage/format/store_name.hpp"
 #include "storage/format/store_part.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/io/io_engine.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <filesystem>

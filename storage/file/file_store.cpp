@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 
@@ -230,6 +232,19 @@ void FileStore::check_invariants() const {
   TERRACE_CHECK(under_way == pages_.under_way());
   // Without a page write under way no completion would hand over these writes.
   TERRACE_CHECK(held_.empty() || under_way > 0);
+}
+
+void add_health_of(const FileStore& files, StoreHealth& health) {
+  health.lost_directories = files.lost_directories();
+  if (health.state != StoreState::well) return;
+  if (const std::string& lost = files.durability_lost(); !lost.empty()) {
+    health.state = StoreState::degraded;
+    health.reason = lost;
+  } else if (!health.lost_directories.empty()) {
+    health.state = StoreState::degraded;
+    health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
+                                health.lost_directories.size(), health.lost_directories.front().string());
+  }
 }
 
 }  // namespace terrace

@@ -5,10 +5,11 @@
 #include "storage/file/file_set.hpp"
 #include "storage/file/group_flush.hpp"
 #include "storage/format/format.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/index/store_operations.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_engine.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/storage.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -194,5 +195,9 @@ class FileStore final : public BlockStore {
   std::vector<SlotId> changed_;
   bool closed_ = false;
 };
+
+/// Adds to the health of a store in front of `files` what only the files know: directories that are lost, and whether a restart
+/// would find everything.
+void add_health_of(const FileStore& files, StoreHealth& health);
 
 }  // namespace terrace

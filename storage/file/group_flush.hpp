@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/result.hpp"
+#include "terrace/result.hpp"
 
 #include <cstddef>
 #include <cstdint>

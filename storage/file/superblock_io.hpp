@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/result.hpp"
 #include "storage/format/format.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_engine.hpp"
+#include "terrace/result.hpp"
 
 #include <optional>
 

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/io/checksum.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

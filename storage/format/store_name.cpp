@@ -1,7 +1,7 @@
 #include "storage/format/store_name.hpp"
 
-#include "base/block_key.hpp"
 #include "storage/io/little_endian.hpp"
+#include "terrace/types.hpp"
 
 #include <array>
 #include <cstring>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/strong_id.hpp"
 #include "storage/io/checksum.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <string>

@@ -3,9 +3,9 @@
 #include "base/free_slots.hpp"
 #include "base/indexed_heap.hpp"
 #include "base/large_memory.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
-#include "storage/index/block_store.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

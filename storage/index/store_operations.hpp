@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/strong_id.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/index/store_index.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <boost/unordered/unordered_flat_set.hpp>

@@ -1,11 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/bytes.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
 #include "base/waker.hpp"
 #include "storage/io/checksum.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <boost/system/generic_category.hpp>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/index/store_operations.hpp"
+#include "terrace/block_store.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +36,7 @@ class MemoryStore final : public BlockStore {
   [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flushes_.size(); }
+  void set_waker(Waker* waker) override { waker_ = waker; }
   [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
   [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;

@@ -1,12 +1,11 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/bytes.hpp"
 #include "storage/file/store_owner.hpp"
 #include "storage/format/catalog_scan.hpp"
 #include "storage/format/format.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/posix_calls.hpp"
+#include "terrace/types.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "storage/offline/store_reader.hpp"
+#include "terrace/types.hpp"
 
 #include <chrono>
 #include <cstdint>

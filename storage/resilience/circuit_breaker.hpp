@@ -1,21 +1,14 @@
 #pragma once
 
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/storage.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace terrace {
-
-struct BreakerOptions {
-  std::uint32_t failures_max = 5;                         ///< this many failures in a row open the breaker; at least 1
-  Duration window = std::chrono::seconds{10};             ///< only if they all happened within this time
-  Duration probe_first = std::chrono::milliseconds{500};  ///< time from opening to the first probe; each failed probe doubles it
-  Duration probe_max = std::chrono::seconds{30};
-};
 
 /// Decides whether a device may be used (the circuit breaker of M. Nygard, "Release It!"). It is a state machine without I/O and
 /// without a clock: the caller passes the time, which never goes back.
@@ -33,7 +26,7 @@ struct BreakerOptions {
 /// Threads: one. Allocates nothing after construction, except in describe().
 class CircuitBreaker {
  public:
-  enum class State : unsigned char { closed, open, half_open };
+  using State = BreakerState;
   enum class Admission : unsigned char { declined, passed, probe };
   enum class Outcome : unsigned char { succeeded, failed, unclear };
 
@@ -74,7 +67,5 @@ class CircuitBreaker {
   std::uint64_t opened_ = 0;
   std::uint64_t declined_ = 0;
 };
-
-[[nodiscard]] const char* to_string(CircuitBreaker::State state) noexcept;
 
 }  // namespace terrace

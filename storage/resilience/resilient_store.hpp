@@ -1,60 +1,18 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
 #include "storage/resilience/error_class.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/storage.hpp"
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <string>
 #include <vector>
 
 namespace terrace {
-
-struct ResilienceOptions {
-  /// How often an operation is retried after a transient error. More than one retry seldom helps: a FileStore gives a block up at
-  /// the second failed read in a row, and stops using a slot after each failed write.
-  std::uint32_t read_retries = 1;
-  std::uint32_t write_retries = 1;
-  /// The time from a failure to the next try of the same key. Each failure of that key doubles it.
-  Duration back_off_first = std::chrono::milliseconds{20};
-  Duration back_off_max = std::chrono::seconds{2};
-  /// How many operations may wait for a retry. If more fail, they are not retried.
-  std::uint32_t waiting_max = 64;
-  BreakerOptions breaker;
-};
-
-enum class StoreState : unsigned char {
-  well,  ///< in use
-  /// not used after failures, and being probed; or a part of it is lost, or a restart would not find its files (for these two see
-  /// CacheSystem::storage_health)
-  degraded,
-  down,  ///< as `degraded`, and at least two probes in a row have failed
-};
-[[nodiscard]] const char* to_string(StoreState state) noexcept;
-
-struct StoreHealth {
-  StoreState state = StoreState::well;
-  std::string reason;  ///< one sentence for people
-  /// state of the breaker that is in the worse state, of reads or of writes
-  CircuitBreaker::State breaker = CircuitBreaker::State::closed;
-  TimePoint next_probe = never;  ///< the earlier of the two; `never` if both breakers are closed
-  /// how often either breaker opened since construction; the counts down to `failed` are since construction too
-  std::uint64_t opened = 0;
-  std::uint64_t retried = 0;    ///< operations given to the store again after a failure
-  std::uint64_t recovered = 0;  ///< operations that succeeded after a failure
-  std::uint64_t declined = 0;   ///< reads and writes not given to the store because their breaker was open
-  std::uint64_t held_back = 0;  ///< the same because their key was within its back-off
-  std::array<std::uint64_t, error_class_count> failed{};  ///< by ErrorClass: tries of reads and writes that failed
-  std::uint32_t waiting = 0;                              ///< operations that wait for a retry now
-  /// filled in for striped stores by CacheSystem; ResilientStore leaves it empty
-  std::vector<std::filesystem::path> lost_directories{};
-};
 
 /// A store with retries and circuit breakers in front of another store, for devices that fail for a while. It keeps the contract
 /// of BlockStore.

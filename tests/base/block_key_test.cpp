@@ -1,4 +1,4 @@
-#include "base/block_key.hpp"
+#include "terrace/types.hpp"
 
 #include "base/random.hpp"
 #include "tests/seed.hpp"

@@ -1,4 +1,4 @@
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,18 @@ TEST(LogTest, hands_on_what_is_wanted_in_order_and_all_of_it_before_it_ends) {
     say(log, "b", "tests", LogLevel::error);
   }
   EXPECT_EQ(sink.lines, (Lines{{LogLevel::warning, "a"}, {LogLevel::error, "b"}}));
+}
+
+TEST(LogTest, uses_no_sink_after_its_end) {
+  const ManualClock clock;
+  auto sink = std::make_unique<Collected>();
+  Log log{{.sink = sink.get()}, clock};
+  say(log, "a");
+  log.end();
+  EXPECT_EQ(sink->lines, (Lines{{LogLevel::warning, "a"}}));
+  sink.reset();
+  say(log, "b");
+  log.end();
 }
 
 TEST(LogTest, makes_no_sentence_that_nobody_wants) {

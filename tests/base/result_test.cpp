@@ -1,4 +1,4 @@
-#include "base/result.hpp"
+#include "terrace/result.hpp"
 
 #include <gtest/gtest.h>
 

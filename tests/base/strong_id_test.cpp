@@ -1,4 +1,4 @@
-#include "base/strong_id.hpp"
+#include "terrace/types.hpp"
 
 #include <gtest/gtest.h>
 

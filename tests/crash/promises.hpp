@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "storage/index/block_store.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

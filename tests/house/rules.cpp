@@ -17,11 +17,12 @@ struct Folder {
   Names may_include;
 };
 
-constexpr std::array<std::string_view, 6> products{"base", "radix", "transfer", "storage", "runtime", "tools"};
+constexpr std::array<std::string_view, 7> products{"include", "base", "radix", "transfer", "storage", "runtime", "tools"};
 
 /// The folders, and what each may include besides itself. The list has no cycle: each folder uses only the folders that it names.
 const std::vector<Folder>& house() {
   static const std::vector<Folder> folders{
+      {"include/terrace", {}},
       {"base", {}},
       {"radix/eviction", {"base"}},
       {"radix/groups", {"base", "radix/keys", "radix/tree"}},
@@ -30,6 +31,7 @@ const std::vector<Folder>& house() {
       {"runtime/cache",
        {"base", "radix/tree", "runtime/manager", "runtime/measure", "runtime/types", "storage/index", "transfer/device",
         "transfer/engine", "transfer/host"}},
+      {"runtime/config", {"base", "radix/tree", "runtime/system", "runtime/types", "storage/io", "transfer/engine"}},
       {"runtime/manager",
        {"base", "radix/groups", "radix/tree", "runtime/measure", "runtime/tiering", "runtime/types", "storage/index",
         "transfer/device"}},
@@ -41,6 +43,8 @@ const std::vector<Folder>& house() {
         "storage/resilience", "transfer/cuda", "transfer/device", "transfer/emulated", "transfer/engine"}},
       {"runtime/tiering",
        {"base", "radix/tree", "runtime/measure", "runtime/residency", "runtime/types", "storage/index", "transfer/device"}},
+      {"runtime/tier_store",
+       {"base", "radix/keys", "storage/file", "storage/index", "storage/io", "storage/resilience", "transfer/host"}},
       {"runtime/types", {"base", "radix/eviction", "radix/groups", "radix/keys", "radix/tree"}},
       {"storage/file", {"base", "storage/format", "storage/index", "storage/io"}},
       {"storage/format", {"base", "storage/index", "storage/io"}},
@@ -60,6 +64,18 @@ const std::vector<Folder>& house() {
       {"tools/policies", {"base", "radix/eviction"}},
       {"examples", {"base", "radix", "transfer", "storage", "runtime"}},
       {"tests", {"base", "radix", "transfer", "storage", "runtime", "tools"}},
+  };
+  return folders;
+}
+
+/// The public headers (include/terrace/) that each folder may include: those whose words it shares. Folders that are not listed
+/// may include all of them.
+const std::vector<Folder>& public_vocabulary() {
+  static const std::vector<Folder> folders{
+      {"base", {"types", "result", "clock", "waker", "log"}},
+      {"radix", {"types", "result", "keys", "opaque_keys", "groups", "eviction_policy", "opaque_keys", "statistics"}},
+      {"storage", {"types", "result", "clock", "waker", "log", "block_store", "storage"}},
+      {"transfer", {"types", "result", "clock", "waker", "log", "device", "host_region"}},
   };
   return folders;
 }
@@ -85,6 +101,15 @@ const Folder* folder_of(std::string_view path) {
     if (is_in(path, folder.name) && (lowest == nullptr || folder.name.size() > lowest->name.size())) lowest = &folder;
   }
   return lowest;
+}
+
+/// True if a file may include the public header with this path, "terrace/clock.hpp".
+bool may_include_public(std::string_view file, std::string_view header) {
+  header.remove_prefix(std::string_view{"terrace/"}.size());
+  header = header.substr(0, header.find('.'));
+  return std::ranges::none_of(public_vocabulary(), [&](const Folder& folder) {
+    return is_in(file, folder.name) && std::ranges::find(folder.may_include, header) == folder.may_include.end();
+  });
 }
 
 /// True if `names` allows the folder, by naming it or a folder that contains it.
@@ -171,7 +196,8 @@ std::span<const std::string_view> product_folders() { return products; }
 std::vector<std::string> library_folders() {
   std::vector<std::string> folders;
   for (const Folder& folder : house()) {
-    if (std::ranges::any_of(products, [&](std::string_view top) { return is_in(folder.name, top); })) {
+    if (folder.name != "include/terrace" &&
+        std::ranges::any_of(products, [&](std::string_view top) { return is_in(folder.name, top); })) {
       folders.emplace_back(folder.name);
     }
   }
@@ -191,7 +217,14 @@ Findings includes_follow_the_arrows(const SourceFile& file) {
     const bool from_root = include->path.find('/') != std::string_view::npos && !include->path.starts_with("..");
     const Folder* const to = from_root ? folder_of(include->path) : nullptr;
     const std::string path{include->path};
-    if (include->quoted && to == nullptr) {
+    if (is_in(path, "terrace")) {
+      // Examples include them as an application does.
+      if (include->quoted == is_in(file.path, "examples")) {
+        findings.push_back(finding(file, i, path + (include->quoted ? " belongs in angle brackets" : " belongs in quotes")));
+      }
+      if (!may_include_public(file.path, path))
+        findings.push_back(finding(file, i, std::string{from->name} + "/ may not include " + path));
+    } else if (include->quoted && to == nullptr) {
       findings.push_back(finding(file, i, "\"" + path + "\" does not start at the root"));
     } else if (!include->quoted && to != nullptr) {
       findings.push_back(finding(file, i, "<" + path + "> is ours, and belongs in quotes"));
@@ -210,8 +243,9 @@ Findings includes_keep_to_the_seams(const SourceFile& file) {
     const auto include = include_of(lines[i]);
     if (!include) continue;
     const bool impure = std::ranges::find(no_business_of_radix, include->path) != no_business_of_radix.end() ||
-                        include->path.starts_with("boost/asio") || include->path == "base/clock.hpp" ||
-                        include->path == "base/random.hpp" || include->path == "base/waker.hpp";
+                        include->path.starts_with("boost/asio") || include->path == "terrace/clock.hpp" ||
+                        include->path == "base/random.hpp" || include->path == "base/waker.hpp" ||
+                        include->path == "terrace/waker.hpp";
     if (in_radix && impure) {
       findings.push_back(finding(file, i, "radix/ knows no clock, thread or I/O: " + std::string{include->path}));
     }
@@ -238,7 +272,7 @@ Findings links_mirror_the_arrows(const SourceFile& file) {
       std::size_t end = at + ours.size();
       while (end < code.size() && is_word(code[end])) ++end;
       const std::string to{code.substr(at + ours.size(), end - at - ours.size())};
-      if (to == library_of(from->name)) continue;
+      if (to == library_of(from->name) || to == "public") continue;
       linked.insert(to);
       if (!allowed.contains(to)) findings.push_back(finding(file, i, std::string{from->name} + " may not link terrace::" + to));
     }

@@ -12,7 +12,7 @@
 /// The rules of the house. Each rule is a function over text, so that tests can try it on samples that break it.
 namespace terrace::house {
 
-/// The findings of a rule, one line each: "base/bytes.hpp:12: a tab". Empty if there are none.
+/// The findings of a rule, one line each: "terrace/types.hpp:12: a tab". Empty if there are none.
 using Findings = std::vector<std::string>;
 
 /// Folders of product code, from the lowest to the highest.

@@ -78,7 +78,7 @@ TEST(Rules, know_no_folder_outside_the_house) {
 
 TEST(Rules, radix_knows_no_clock_thread_or_io) {
   for (const std::string header :
-       {"<thread>", "<chrono>", "<fstream>", "<unistd.h>", "<boost/asio/strand.hpp>", "\"base/clock.hpp\""}) {
+       {"<thread>", "<chrono>", "<fstream>", "<unistd.h>", "<boost/asio/strand.hpp>", "\"terrace/clock.hpp\""}) {
     const std::string text = "#include " + header + "\n";
     EXPECT_EQ(includes_keep_to_the_seams(file("radix/a.hpp", text)).size(), 1U) << header;
     EXPECT_TRUE(includes_keep_to_the_seams(file("transfer/a.hpp", text)).empty()) << header;

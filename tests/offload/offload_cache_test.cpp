@@ -1,7 +1,8 @@
-#include <terrace/offload_cache.hpp>
-
-#include "radix/keys/block_keys.hpp"
+#include "terrace/offload_cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "terrace/opaque_keys.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -30,7 +31,7 @@ std::vector<BlockKey> names(std::initializer_list<int> numbers) {
   std::vector<BlockKey> keys;
   for (const int number : numbers) {
     const std::string name = "block " + std::to_string(number);
-    keys.push_back(foreign_key({}, std::as_bytes(std::span{name})));
+    keys.push_back(opaque_key({}, std::as_bytes(std::span{name})));
   }
   return keys;
 }
@@ -44,19 +45,24 @@ std::vector<SlotId> slots(std::initializer_list<std::uint32_t> numbers) {
 class Offload : public ::testing::Test {
  protected:
   void make(ManagerConfig config, const OffloadLimits& limits = {}) {
-    config.engine_blocks = slots_of_engine;
-    if (config.storage && config.staging_blocks == 0) config.staging_blocks = 2;
-    arena = std::make_unique<HostArena>(config.host_blocks + config.staging_blocks, Bytes{block_bytes});
+    PoolSizes& pool = config.pools.front();
+    pool.engine_blocks = slots_of_engine;
+    if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 2;
+    arena = std::make_unique<HostArena>(pool.host_blocks + pool.staging_blocks, Bytes{block_bytes});
     if (config.storage) store = std::make_unique<MemoryStore>(64, Bytes{block_bytes});
     const PoolMemory memory{slots_of_engine, arena.get(), {}, 4};
     device = std::make_unique<SimulatedDevice>(std::span{&memory, 1});
     transfers = std::make_unique<DirectTransfers>(TransferSchedulerConfig{}, *device, clock, waker);
-    cache = std::make_unique<Cache>(config, CacheParts{*transfers, *arena, store.get(), clock, wakes ? &cache_waker : nullptr});
+    cache = std::make_unique<Cache>(config, parts());
     offload = std::make_unique<OffloadCache>(*cache, limits);
+  }
+  CacheParts parts() {
+    return {
+        .transfers = *transfers, .pools = {{arena.get(), store.get()}}, .clock = clock, .waker = wakes ? &cache_waker : nullptr};
   }
   static ManagerConfig sizes(std::uint32_t host_blocks, KeyOrder order, bool storage = false) {
     ManagerConfig config;
-    config.host_blocks = host_blocks;
+    config.pools.front().host_blocks = host_blocks;
     config.key_order = order;
     config.storage = storage;
     return config;
@@ -129,23 +135,6 @@ class Offload : public ::testing::Test {
   std::unique_ptr<OffloadCache> offload;
   std::vector<OffloadEvent> events;
 };
-
-TEST(ForeignKey, is_the_digest_of_a_message_of_its_own_kind) {
-  const std::string name = "an opaque name, 36 bytes: \xff\x00\x00\x00\x01";
-  const BlockKey space = *parse_block_key("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f");
-  const auto bytes = std::as_bytes(std::span{name});
-  EXPECT_EQ(to_hex(foreign_key(space, bytes.first(9))), "e484ff43d022ec9108898fb8494ae859017bfb51559b3d59ec35569621d7d233");
-  const std::vector<std::span<const std::byte>> several{bytes, bytes.first(0), bytes.first(9)};
-  const std::vector<BlockKey> keys = foreign_keys(space, several);
-  ASSERT_EQ(keys.size(), 3U);
-  EXPECT_EQ(keys[2], foreign_key(space, bytes.first(9)));
-  EXPECT_NE(keys[1], keys[2]);
-  EXPECT_NE(keys[0], foreign_key({}, bytes));
-  // Engines name blocks of a KeyChain in the same way, but such a key is never a foreign one.
-  KeyChain chain{space, 16};
-  ASSERT_TRUE(chain.append_opaque(bytes).has_value());
-  EXPECT_NE(chain.keys().front(), keys[0]);
-}
 
 TEST_F(Offload, brings_each_block_to_the_slot_that_the_caller_named) {
   make(sizes(8, KeyOrder::prefix));
@@ -423,8 +412,8 @@ TEST_F(Offload, reports_leading_layers_of_a_load_by_layer) {
 
 TEST_F(Offload, urgent_loads_get_landing_slots_first) {
   ManagerConfig config = sizes(0, KeyOrder::flat, true);
-  config.host_blocks = 2;
-  config.staging_blocks = 1;
+  config.pools.front().host_blocks = 2;
+  config.pools.front().staging_blocks = 1;
   config.write_policy = WritePolicy::write_through;
   make(config);
   put(1, names({1}), 0, 10);
@@ -501,9 +490,9 @@ TEST_F(Offload, write_back_jobs_and_a_restart_work_as_in_a_cache) {
     offload.reset();
     cache.reset();
     ManagerConfig again = sizes(8, key_order, true);
-    again.engine_blocks = slots_of_engine;
-    again.staging_blocks = 2;
-    cache = std::make_unique<Cache>(again, CacheParts{*transfers, *arena, store.get(), clock});
+    again.pools.front().engine_blocks = slots_of_engine;
+    again.pools.front().staging_blocks = 2;
+    cache = std::make_unique<Cache>(again, parts());
     offload = std::make_unique<OffloadCache>(*cache);
     EXPECT_EQ(offload->look_up(keys[0]), OffloadHit::storage);
     EXPECT_EQ(offload->leading(keys), 3U);
@@ -543,11 +532,12 @@ TEST(OffloadConfig, says_what_is_wrong) {
     return std::string{};
   };
   ManagerConfig config;
-  config.engine_blocks = 4;
+  PoolSizes& pool = config.pools.front();
+  pool.engine_blocks = 4;
   EXPECT_EQ(refused(config), "");
-  config.device_blocks = 1;
+  pool.device_blocks = 1;
   EXPECT_NE(refused(config).find("belong to the engine"), std::string::npos);
-  config.engine_blocks = 0;
+  pool.engine_blocks = 0;
   config.key_order = KeyOrder::flat;
   EXPECT_NE(refused(config).find("flat keys"), std::string::npos);
 }

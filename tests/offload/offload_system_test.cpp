@@ -1,7 +1,6 @@
-#include <terrace/offload_cache.hpp>
-
-#include "radix/keys/block_keys.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/offload_cache.hpp"
+#include "terrace/opaque_keys.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -16,12 +15,12 @@ namespace {
 
 CacheSystemOptions options_for(DeviceOptions device) {
   CacheSystemOptions options;
-  options.device = device;
-  options.block_bytes = KiB * 4;
-  options.device_blocks = 8;
+  options.ranks.front().device = device;
+  options.pools.front().block_bytes = KiB * 4;
+  options.pools.front().device_blocks = 8;
+  options.pools.front().host_blocks = 4;
   options.engine_owns_slots = true;
   options.key_order = KeyOrder::flat;
-  options.host_blocks = 4;
   options.storage = MemoryStorage{KiB * 4 * 64};
   options.write_policy = WritePolicy::write_through;
   return options;
@@ -48,7 +47,7 @@ TEST_P(OffloadSystem, serves_an_engine_that_owns_the_slots) {
   std::vector<BlockKey> keys;
   for (int i = 0; i < 6; ++i) {
     const std::string name = "chunk " + std::to_string(i);
-    keys.push_back(foreign_key({}, std::as_bytes(std::span{name})));
+    keys.push_back(opaque_key({}, std::as_bytes(std::span{name})));
   }
   for (int i = 0; i < 6; ++i) {
     const SlotId slot{static_cast<std::uint32_t>(i)};

@@ -1,7 +1,9 @@
 #include "tests/offload/offload_world.hpp"
 
 #include "base/check.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "terrace/opaque_keys.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -40,9 +42,6 @@ OffloadWorldOptions random_offload_options(std::uint64_t seed) {
 }
 
 OffloadWorld::OffloadWorld(std::uint64_t seed, const OffloadWorldOptions& options) : options_{options}, random_{seed} {
-  RootFields fields;
-  fields.weight_epoch = 1;
-  space_ = root_key(fields);
   if (options_.store == OffloadWorldOptions::Store::file) disk_ = std::make_unique<SimulatedIo>();
   make();
 }
@@ -67,16 +66,17 @@ void OffloadWorld::make() {
   store_ = make_store();
 
   ManagerConfig config;
-  config.engine_blocks = device_slots;
-  config.host_blocks = options_.host_blocks;
+  config.pools.front().engine_blocks = device_slots;
+  config.pools.front().host_blocks = options_.host_blocks;
+  config.pools.front().staging_blocks = options_.staging_blocks;
   config.storage = store_ != nullptr;
-  config.staging_blocks = options_.staging_blocks;
   config.key_order = options_.order;
   config.write_policy = options_.write_policy;
   config.selective_hits = 1 + static_cast<std::uint32_t>(random_.below(2));
   if (store_ != nullptr && random_.chance(0.5)) config.flush_interval = std::chrono::milliseconds{random_.between(1, 60)};
   if (random_.chance(0.3)) config.policy = lru_policy;
-  cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, *arena_, store_.get(), clock_});
+  cache_ = std::make_unique<Cache>(
+      config, CacheParts{.transfers = *transfers_, .pools = {{arena_.get(), store_.get()}}, .clock = clock_});
   cache_->record_events();
   mirror_ = {};
   OffloadLimits limits;
@@ -126,7 +126,7 @@ std::unique_ptr<BlockStore> OffloadWorld::make_store() {
 
 // ---- names, keys, content ----------------------------------------------------------------------------------------------------
 
-BlockKey OffloadWorld::key_of(const Name& name) const { return foreign_key(space_, std::as_bytes(std::span{name})); }
+BlockKey OffloadWorld::key_of(const Name& name) const { return opaque_key({}, std::as_bytes(std::span{name})); }
 
 std::vector<BlockKey> OffloadWorld::keys_of(const std::vector<Name>& names) const {
   std::vector<BlockKey> keys;
@@ -286,7 +286,7 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
     const std::span<const std::byte> now = job.memory.empty() ? device_->peek({}, job.slots[i]) : job.memory[i];
     TERRACE_CHECK(std::memcmp(now.data(), bytes.data(), bytes.size()) == 0);
     ++seen_.loaded;
-    if (event.source == Tier::storage) ++seen_.from_storage;
+    if (event.source == Source::storage) ++seen_.from_storage;
   }
   if (!event.error && !job.load) {
     ++seen_.stored;

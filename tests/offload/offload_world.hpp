@@ -1,12 +1,12 @@
 #pragma once
 
-#include <terrace/offload_cache.hpp>
-
-#include "base/clock.hpp"
 #include "base/random.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/offload_cache.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"
@@ -117,7 +117,6 @@ class OffloadWorld {
   Random random_;
   ManualClock clock_;
   NullWaker waker_;
-  BlockKey space_;
   std::unique_ptr<SimulatedIo> disk_;
   std::unique_ptr<BlockStore> bare_store_;
   std::unique_ptr<BlockStore> store_;

@@ -1,6 +1,6 @@
 // A table of prompts that must never share a key, however contrived they are. Each row is compared with every other row.
 
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
+#include "terrace/opaque_keys.hpp"
 
 #include <gtest/gtest.h>
 
@@ -75,6 +76,33 @@ TEST(BlockKeys, of_every_optional_field_match_the_golden_vectors) {
   const std::array<ExtraKey, 1> extra{{{ExtraKind::other, bytes("engine's word"), 0}}};
   ASSERT_TRUE(chain.append_block(count_from(1, 4), extra).has_value());
   EXPECT_EQ(to_hex(chain.keys()[0]), "9c79f56cfbf946c54fc267316b5f31c906cc59f6378d7dff68a0869f562400f1");
+}
+
+TEST(OpaqueKeys, match_the_golden_vectors) {
+  EXPECT_EQ(to_hex(opaque_key(bytes("model"), bytes("engine's own"))),
+            "2d4b403afd87db668a00e49c088682e388926e8445e4c52f9121b8e5336cc90b");
+  EXPECT_EQ(to_hex(opaque_key({}, {})), "bdc1299886044bc1fe3f67375928bbd1d4d14345b921625212d1121afd2171e6");
+}
+
+TEST(OpaqueKeys, of_names_of_any_length_differ_by_name_and_namespace) {
+  std::set<BlockKey> seen;
+  const std::string letters(300, 'a');
+  OpaqueKeys keys{bytes("model")};
+  for (std::size_t length = 0; length <= letters.size(); ++length) {
+    const std::string_view name = std::string_view{letters}.substr(0, length);
+    EXPECT_EQ(keys(bytes(name)), opaque_key(bytes("model"), bytes(name)));
+    EXPECT_TRUE(seen.insert(keys(bytes(name))).second);
+    EXPECT_TRUE(seen.insert(opaque_key(bytes("model a"), bytes(name))).second);
+    EXPECT_TRUE(seen.insert(opaque_key({}, bytes(name))).second);
+  }
+  // The same bytes, with another end of the namespace.
+  EXPECT_NE(opaque_key(bytes("ab"), bytes("c")), opaque_key(bytes("a"), bytes("bc")));
+}
+
+TEST(OpaqueKeys, are_never_the_keys_of_chained_blocks) {
+  KeyChain chain{BlockKey{}, 4};
+  ASSERT_TRUE(chain.append_opaque(bytes("name")).has_value());
+  EXPECT_NE(opaque_key(BlockKey{}.bytes, bytes("name")), chain.keys()[0]);
 }
 
 TEST(BlockKeys, do_not_depend_on_how_tokens_arrive) {

@@ -1,6 +1,4 @@
-#include "radix/keys/group_keys.hpp"
-
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <gtest/gtest.h>
 

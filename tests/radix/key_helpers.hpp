@@ -1,6 +1,6 @@
 #pragma once
 
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <algorithm>
 #include <cstddef>

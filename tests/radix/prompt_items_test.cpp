@@ -1,7 +1,6 @@
-#include "radix/keys/prompt_items.hpp"
+#include "terrace/keys.hpp"
 
 #include "base/random.hpp"
-#include "radix/keys/block_keys.hpp"
 #include "tests/seed.hpp"
 
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ class ContentFixture : public CacheFixture {
       }
     });
   }
-  [[nodiscard]] std::size_t hits(std::uint64_t id) const { return cache->hit_tiers(leases.at(id)).value().size(); }
+  [[nodiscard]] std::size_t hits(std::uint64_t id) const { return cache->hit_sources(leases.at(id)).value().size(); }
   /// Ends the request. Compute may touch its blocks up to `last_use`.
   void end(std::uint64_t id, Fence last_use) {
     cache->release(std::move(leases.at(id)), last_use);

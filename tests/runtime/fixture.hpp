@@ -1,7 +1,11 @@
 #pragma once
 
-#include "runtime/cache/cache.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_device.hpp"
@@ -37,13 +41,13 @@ class CacheFixture : public ::testing::Test {
   static std::uint64_t block_bytes_of(PoolId pool) { return block_bytes * (pool.value() + 1U); }
 
   void make(ManagerConfig config, std::uint32_t stored_blocks = 64) {
-    if (config.storage && config.staging_blocks == 0) config.staging_blocks = 4;
-    for (PoolSizes& pool : config.other_pools) {
+    for (PoolSizes& pool : config.pools) {
       if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 4;
     }
     HostArenaOptions host;
-    host.slots = config.host_blocks + config.staging_blocks;
-    host.ready_slots = host_warm ? host.slots : config.staging_blocks;
+    const PoolSizes& first = config.pools.front();
+    host.slots = first.host_blocks + first.staging_blocks;
+    host.ready_slots = host_warm ? host.slots : first.staging_blocks;
     host.block_bytes = Bytes{block_bytes};
     host.chunk_bytes = Bytes{block_bytes} * host_chunk_blocks;
     host.limits = host_limits;
@@ -53,21 +57,20 @@ class CacheFixture : public ::testing::Test {
     host.worker = std::move(worker);
     arena = std::make_unique<HostArena>(std::move(host));
     if (config.storage) store = std::make_unique<MemoryStore>(stored_blocks, Bytes{block_bytes});
-    const std::uint32_t device_slots = config.first_slot + std::max(config.device_blocks, device_blocks_max);
+    const std::uint32_t device_slots = first.first_slot + std::max(first.device_blocks, device_blocks_max);
     std::vector<PoolMemory> memories{{device_slots, arena.get(), {}, layers}};
-    std::vector<PoolParts> others;
-    for (std::size_t i = 0; i < config.other_pools.size(); ++i) {
-      const PoolSizes& sizes = config.other_pools[i];
-      const Bytes bytes{block_bytes_of(PoolId{static_cast<std::uint16_t>(i + 1)})};
+    std::vector<PoolParts> pools{{arena.get(), store.get()}};
+    for (std::size_t i = 1; i < config.pools.size(); ++i) {
+      const PoolSizes& sizes = config.pools[i];
+      const Bytes bytes{block_bytes_of(PoolId{static_cast<std::uint16_t>(i)})};
       other_arenas.push_back(std::make_unique<HostArena>(sizes.host_blocks + sizes.staging_blocks, bytes, MiB));
       if (config.storage) other_stores.push_back(std::make_unique<MemoryStore>(stored_blocks, bytes));
       memories.push_back({sizes.device_blocks, other_arenas.back().get(), {}, layers});
-      others.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
+      pools.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
     }
     device = std::make_unique<SimulatedDevice>(memories);
     transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
-    CacheParts parts{*transfers, *arena, store.get(), clock, cache_waker ? &*cache_waker : nullptr};
-    parts.other_pools = std::move(others);
+    CacheParts parts{*transfers, std::move(pools), clock, cache_waker ? &*cache_waker : nullptr};
     parts.watch = watch;
     cache = std::make_unique<Cache>(config, parts);
   }
@@ -155,8 +158,8 @@ class CacheFixture : public ::testing::Test {
 inline ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0,
                            InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
   ManagerConfig config;
-  config.device_blocks = device_blocks;
-  config.host_blocks = host_blocks;
+  config.pools[0].device_blocks = device_blocks;
+  config.pools[0].host_blocks = host_blocks;
   config.inclusion = inclusion;
   return config;
 }

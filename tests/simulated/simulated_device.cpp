@@ -1,6 +1,7 @@
 #include "tests/simulated/simulated_device.hpp"
 
 #include "base/check.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -42,9 +43,57 @@ void SimulatedDevice::launch_unseen(ComputeWork work) {
   launched_.push_back({std::move(work), false});
 }
 
+Result<Fence> SimulatedDevice::signal(StreamRef stream) {
+  if (stream.handle != nullptr) return Errc::invalid_argument;
+  return launch(nullptr);
+}
+
+Result<void> SimulatedDevice::await(StreamRef to, std::span<const std::uint64_t> tokens) {
+  if (to.handle != nullptr) return Errc::invalid_argument;
+  for (const std::uint64_t token : tokens) {
+    bool found = std::ranges::find(done_, token, &CopyDone::token) != done_.end();
+    for (const Stream& each : streams_) {
+      found = found || std::ranges::find(each.held_back, token, &CopyDone::token) != each.held_back.end();
+      // As on a GPU: a command is on its stream when the launched work for which it and those before it wait is done.
+      bool on_stream = true;
+      for (const CopyCommand& command : each.commands) {
+        on_stream = on_stream && command.after <= reached();
+        if (command.token != token) continue;
+        if (!on_stream) return Errc::not_ready;
+        found = true;
+      }
+    }
+    if (!found) return Errc::not_found;
+  }
+  launched_.push_back({.work = nullptr, .is_point = false, .waits = {tokens.begin(), tokens.end()}});
+  return {};
+}
+
+Result<void> SimulatedDevice::await(StreamRef stream, Fence point) {
+  // The stream is the compute timeline, so every point comes before what is put on it next.
+  if (stream.handle != nullptr || point.value() > given_out_) return Errc::invalid_argument;
+  return {};
+}
+
+Result<void> SimulatedDevice::relocate(std::span<const RelocatedPool> pools) {
+  bool in_use = !launched_.empty() || !done_.empty();
+  for (const Stream& each : streams_) in_use = in_use || !each.commands.empty() || !each.held_back.empty();
+  if (in_use) return Errc::in_use;
+  memories_.relocate(pools);
+  return {};
+}
+
+bool SimulatedDevice::is_open(std::uint64_t token) const {
+  return std::ranges::any_of(streams_, [=](const Stream& each) {
+    return std::ranges::find(each.commands, token, &CopyCommand::token) != each.commands.end();
+  });
+}
+
 std::vector<SimulatedDevice::Part> SimulatedDevice::step_options() const {
   std::vector<Part> options;
-  if (!launched_.empty()) options.push_back(Part::compute);
+  const bool computes =
+      !launched_.empty() && std::ranges::none_of(launched_.front().waits, [this](std::uint64_t token) { return is_open(token); });
+  if (computes) options.push_back(Part::compute);
   if (can_step(stream(Direction::swap_out))) options.push_back(Part::swap_out);
   if (can_step(stream(Direction::swap_in))) options.push_back(Part::swap_in);
   return options;
@@ -81,7 +130,7 @@ void SimulatedDevice::compute() {
   TERRACE_CHECK(!launched_.empty());
   const Launched next = std::move(launched_.front());
   InPlaceAccess access{memories_};
-  next.work(access);
+  if (next.work) next.work(access);
   // Pop it only now, so that everything that the work launches comes after it.
   launched_.pop_front();
   if (next.is_point) ++reached_;
@@ -95,15 +144,15 @@ void SimulatedDevice::copy(Stream& stream) {
   const SlotPair block{SlotId{run.source.value() + stream.block}, SlotId{run.destination.value() + stream.block}};
   // If the bytes do not divide evenly, parts differ by at most one byte.
   const SlotMemory& memory = memories_.of(command);
-  const ByteRange range = memory.range_of(command.layers);
-  const std::size_t begin = range.begin + range.size * stream.part / steps_per_block_;
-  const std::size_t size = range.begin + range.size * (stream.part + 1) / steps_per_block_ - begin;
+  const std::size_t bytes = memory.bytes_of_each(command);
+  const std::size_t begin = bytes * stream.part / steps_per_block_;
+  const std::size_t size = bytes * (stream.part + 1) / steps_per_block_ - begin;
   if (stream.failures_due > 0) {
     --stream.failures_due;
-    memory.copy_part(command.direction, block, begin, size / 2);
+    memory.copy_part(command.direction, block, command.layers, begin, size / 2);
     return end_command(stream, Errc::io_failed);
   }
-  memory.copy_part(command.direction, block, begin, size);
+  memory.copy_part(command.direction, block, command.layers, begin, size);
   if (++stream.part < steps_per_block_) return;
   stream.part = 0;
   if (++stream.block < run.count) return;

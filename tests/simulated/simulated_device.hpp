@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 #include "transfer/device/slot_memory.hpp"
 
 #include <array>
@@ -37,6 +37,11 @@ class SimulatedDevice final : public Device {
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return Fence{reached_}; }
   [[nodiscard]] Fence after_all_work() const override { return Fence{given_out_ + (sees_all_ ? 0U : 1U)}; }
+  /// The device has one stream: its compute timeline, which is the null handle.
+  [[nodiscard]] Result<Fence> signal(StreamRef stream) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
+  [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
   /// Launches work as on a stream of the caller that no fence marks yet. It runs after all work that was launched before it.
   void launch_unseen(ComputeWork work);
 
@@ -79,6 +84,8 @@ class SimulatedDevice final : public Device {
   [[nodiscard]] Stream& stream(Direction direction) { return streams_[static_cast<std::size_t>(direction)]; }
   [[nodiscard]] const Stream& stream(Direction direction) const { return streams_[static_cast<std::size_t>(direction)]; }
   [[nodiscard]] bool can_step(const Stream& stream) const;
+  /// Returns true if the command is submitted and its copy has not ended.
+  [[nodiscard]] bool is_open(std::uint64_t token) const;
   void compute();
   void copy(Stream& stream);
   void end_command(Stream& stream, ErrorCode error);
@@ -91,6 +98,7 @@ class SimulatedDevice final : public Device {
   struct Launched {
     ComputeWork work;
     bool is_point = true;
+    std::vector<std::uint64_t> waits = {};  ///< compute stops here until these copies have ended
   };
   std::deque<Launched> launched_;
   std::uint64_t given_out_ = 0;

@@ -31,9 +31,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     }
     world.wind_down();
     ASSERT_EQ(world.seen().mismatches, 0U);
-    total.device += world.seen().device;
-    total.host += world.seen().host;
-    total.storage += world.seen().storage;
+    total.found += world.seen().found;
     total.miss += world.seen().miss;
     total.failed += world.seen().failed;
     total.no_room += world.seen().no_room;
@@ -83,14 +81,13 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   std::printf("device %lu host %lu storage %lu miss %lu; failed %lu no room %lu; rescued %lu joined %lu duplicates %lu "
               "load failures %lu late %lu replans %lu; not stored: failed %lu gone %lu no room %lu orphaned %lu; "
               "evicted from storage %lu\n",
-              total.device, total.host, total.storage, total.miss, total.failed, total.no_room, stats.evictions_cancelled,
-              stats.joined, stats.duplicates, stats.load_failures, stats.loads_late, stats.replans, stats.store_failed,
-              stats.store_gone, stats.store_no_room, stats.store_orphaned, stats.stored_evicted);
+              total.found[Source::device], total.found[Source::host], total.found[Source::storage], total.miss, total.failed,
+              total.no_room, stats.evictions_cancelled, stats.joined, stats.duplicates, stats.load_failures, stats.loads_late,
+              stats.replans, stats.store_failed, stats.store_gone, stats.store_no_room, stats.store_orphaned,
+              stats.stored_evicted);
   // If these events never happen in a world, it proves nothing about them.
   if (count < 1000) return;
-  EXPECT_GT(total.device, 0U);
-  EXPECT_GT(total.host, 0U);
-  EXPECT_GT(total.storage, 0U);
+  for (const Source source : all_sources) EXPECT_GT(total.found[source], 0U) << to_string(source);
   EXPECT_GT(total.failed, 0U);
   EXPECT_GT(total.no_room, 0U);
   EXPECT_GT(total.clears, 0U);

@@ -1,9 +1,12 @@
 #include "tests/simulation/world.hpp"
 
 #include "base/check.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulation/world_client.hpp"
+#include "transfer/device/rank_devices.hpp"
 
 #include <fmt/format.h>
 
@@ -62,7 +65,7 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   if (groups.empty()) groups.emplace_back();
   for (const GroupConfig& group : groups) rules_.emplace_back(group, hash_unit(groups));
   std::vector<PoolMemory> memories;
-  for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
+  for (std::size_t pool = 0; pool < manager.pools.size(); ++pool) {
     const PoolSizes& sizes = manager.pool(PoolId{static_cast<std::uint16_t>(pool)});
     make_arena(pool);
     memories.push_back({sizes.first_slot + device_blocks_max, arenas_.back().get(), {}, options.layers});
@@ -74,9 +77,9 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   scheduler_config.pieces_in_flight = static_cast<std::uint32_t>(random_.between(1, 3));
   ranks_.emplace(options.ranks, memories, scheduler_config, clock_, waker_);
   RankDevices* const poison = options.poison ? &ranks_->devices() : nullptr;
-  CacheParts parts{ranks_->transfers(), *arenas_.front(), stores_.front().get(), clock_, nullptr, poison};
-  for (std::size_t pool = 1; pool < stores_.size(); ++pool) {
-    parts.other_pools.push_back({arenas_[pool].get(), stores_[pool].get()});
+  CacheParts parts{ranks_->transfers(), {}, clock_, nullptr, poison};
+  for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
+    parts.pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
   cache_ = std::make_unique<Cache>(manager, parts);
   cache_->record_events();
@@ -271,8 +274,10 @@ void World::start_request() {
   client->chunk = random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(1, 3)) : 100;
   request.new_blocks_max = client->chunk;
   request.encoder_tokens = client->encoder_tokens = static_cast<std::uint32_t>(random_.below(5));
+  if (client->id.value() % 8 == 0) request.external_blocks = 1;
   if (random_.chance(0.1)) request.drop_last_hit = true;
-  if (random_.chance(0.1)) request.lowest_tier = random_.chance(0.5) ? Tier::host : Tier::device;
+  if (random_.chance(0.1)) request.farthest_source = random_.chance(0.5) ? Source::host : Source::device;
+  client->farthest_source = request.farthest_source;
   if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
   request.by_layer = random_.chance(0.5);
   // (If a stream freezes, the copy under way outlives the deadline of its request.)
@@ -285,7 +290,8 @@ void World::start_request() {
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     auto& could = client->could_serve.emplace_back();
     if (!rules_[g].config().optional) continue;
-    could = could_serve(cache_->manager(), rules_[g], GroupId{static_cast<std::uint16_t>(g)}, client->keys, request.lowest_tier);
+    const GroupId group{static_cast<std::uint16_t>(g)};
+    could = could_serve(cache_->manager(), rules_[g], group, client->keys, request.farthest_source);
   }
   const MatchResult before = cache_->match(client->keys);
   Result<Lease> lease = cache_->acquire(request);
@@ -339,7 +345,7 @@ void World::poll() {
 /// Checks that an optional group serves a hit if and only if it can.
 void World::check_serves(const Client& client) {
   if (stats().replans != client.replans) return;  // what it found may have been evicted meanwhile
-  const std::size_t hits = cache_->hit_tiers(client.lease)->size();
+  const std::size_t hits = cache_->hit_sources(client.lease)->size();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (client.could_serve[g].empty()) continue;
     const std::optional<bool> could = client.could_serve[g][hits];
@@ -403,10 +409,14 @@ void World::act(std::size_t which) {
         return;
       }
       const RequestStats stats = cache_->request_stats(client.lease).value();
-      TERRACE_CHECK(stats.device + stats.host + stats.storage + stats.miss == stats.blocks);
-      seen_->device += stats.device;
-      seen_->host += stats.host;
-      seen_->storage += stats.storage;
+      TERRACE_CHECK(stats.found.sum() + stats.external + stats.miss == stats.blocks);
+      PerSource<std::uint32_t> hits;
+      for (const Source source : cache_->hit_sources(client.lease).value()) {
+        TERRACE_CHECK(source <= client.farthest_source);
+        ++hits[source];
+      }
+      TERRACE_CHECK(hits == stats.found);
+      for (const Source source : all_sources) seen_->found[source] += stats.found[source];
       seen_->miss += stats.miss;
       return forget(which);
     }
@@ -544,8 +554,9 @@ std::uint64_t World::digest() const {
   std::uint64_t all = digest_;
   const auto add = [&](std::uint64_t value) { all = (all ^ value) * 0x9E37'79B9'7F4A'7C15ULL; };
   const ManagerStats& s = stats();
-  for (const std::uint64_t v : {seen_->device, seen_->host, seen_->storage, seen_->miss, seen_->verified, s.evicted_device,
-                                s.evicted_host, s.evictions_cancelled, s.joined, s.load_failures, s.duplicates, s.store_failed}) {
+  for (const std::uint64_t v :
+       {seen_->found[Source::device], seen_->found[Source::host], seen_->found[Source::storage], seen_->miss, seen_->verified,
+        s.evicted_device, s.evicted_host, s.evictions_cancelled, s.joined, s.load_failures, s.duplicates, s.store_failed}) {
     add(v);
   }
   for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
@@ -571,10 +582,11 @@ std::string World::describe() const {
   }
   return groups + fmt::format("layers {} device {} ({}) host {} ({}) staging {} {} {} {} store {} ({} blocks) "
                               "faults {}{}{} ranks {}{}",
-                              options_.layers, m.device_blocks, m.device_watermarks.high, m.host_blocks, m.host_watermarks.high,
-                              m.staging_blocks, to_string(m.inclusion), to_string(m.write_policy), to_string(options_.policy),
-                              static_cast<int>(options_.store), options_.stored_blocks, options_.faults.transfers_fail,
-                              options_.faults.streams_freeze, options_.faults.disk_fails, options_.ranks.count,
+                              options_.layers, m.pools[0].device_blocks, m.device_watermarks.high, m.pools[0].host_blocks,
+                              m.host_watermarks.high, m.pools[0].staging_blocks, to_string(m.inclusion),
+                              to_string(m.write_policy), to_string(options_.policy), static_cast<int>(options_.store),
+                              options_.stored_blocks, options_.faults.transfers_fail, options_.faults.streams_freeze,
+                              options_.faults.disk_fails, options_.ranks.count,
                               options_.ranks.payload == RankPayload::replicated ? " alike" : "");
 }
 

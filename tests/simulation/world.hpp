@@ -1,11 +1,14 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/random.hpp"
-#include "runtime/cache/cache.hpp"
+#include "radix/groups/groups.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
+#include "terrace/clock.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/simulation/world_oracles.hpp"
@@ -73,9 +76,7 @@ class World {
   [[nodiscard]] std::uint64_t digest() const;
 
   struct Seen {
-    std::uint64_t device = 0;
-    std::uint64_t host = 0;
-    std::uint64_t storage = 0;
+    SourceCounts found{};
     std::uint64_t miss = 0;
     std::uint64_t verified = 0;
     std::uint64_t failed = 0;  ///< pending requests that failed

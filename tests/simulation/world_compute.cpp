@@ -62,7 +62,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
   client.layers = layers;
   ++seen_->layers_told;
   std::vector<Work> work;
-  const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
+  const auto hits = static_cast<std::uint32_t>(cache_->hit_sources(client.lease)->size());
   const Fence reached = ranks_->devices().reached();
   // In the share of one rank.
   const auto arrived = [all = options_.layers, layers](std::span<const std::byte> share) {
@@ -116,7 +116,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
 /// Launches what a model would do: read the blocks that exist, and write the others.
 void World::compute(Client& client) {
   std::vector<Work> work;
-  const auto hits = static_cast<std::uint32_t>(cache_->hit_tiers(client.lease)->size());
+  const auto hits = static_cast<std::uint32_t>(cache_->hit_sources(client.lease)->size());
   if (client.filled == 0) client.held = std::min(client.held, hits + client.chunk);
   const std::uint32_t known = std::max(client.filled, hits);
   const std::uint32_t now = std::min(static_cast<std::uint32_t>(client.keys.size()), client.held);
@@ -209,7 +209,7 @@ void World::check_counters() {
   for (std::size_t i = 0; i < words.size(); ++i) TERRACE_CHECK(words[i] >= before[i]);
   stats_before_ = now;
   for (const RequestTotals& t : {now.requests, now.preempted}) {
-    TERRACE_CHECK(t.asked == t.device + t.host + t.storage + t.external + t.miss);
+    TERRACE_CHECK(t.asked == t.found.sum() + t.external + t.miss);
   }
   if (cache_->manager().requests().quarantined_requests() > 0) ++seen_->quarantined;
 }

@@ -27,7 +27,7 @@ void choose_groups(Random& random, ManagerConfig& manager) {
   }
   // At least one group is cached, and decides what is a hit.
   if (manager.groups.front().kind == GroupKind::cross) manager.groups.front().kind = GroupKind::full;
-  manager.null_block = true;
+  manager.pools[0].null_block = true;
   for (std::uint64_t pool = 1; pool < pools; ++pool) {
     PoolSizes sizes;
     sizes.null_block = true;
@@ -35,7 +35,7 @@ void choose_groups(Random& random, ManagerConfig& manager) {
     sizes.first_slot = static_cast<std::uint32_t>(random.below(3));
     sizes.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
     if (manager.storage) sizes.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
-    manager.other_pools.push_back(sizes);
+    manager.pools.push_back(sizes);
   }
 }
 
@@ -45,16 +45,16 @@ WorldOptions random_options(std::uint64_t seed) {
   Random random{seed * 7919 + 1};
   WorldOptions options;
   ManagerConfig& manager = options.manager;
-  manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
-  manager.null_block = random.chance(0.2);
-  manager.first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
-  manager.host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
+  manager.pools[0].device_blocks = static_cast<std::uint32_t>(random.between(6, 20));
+  manager.pools[0].null_block = random.chance(0.2);
+  manager.pools[0].first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
+  manager.pools[0].host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
   manager.inclusion = static_cast<InclusionPolicy>(random.below(3));
   options.store = static_cast<WorldOptions::Store>(random.below(3));
   options.stored_blocks = static_cast<std::uint32_t>(random.between(4, 40));
   manager.storage = options.store != WorldOptions::Store::none;
   if (manager.storage) {
-    manager.staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
+    manager.pools[0].staging_blocks = static_cast<std::uint32_t>(random.between(1, 4));
     manager.write_policy = static_cast<WritePolicy>(random.below(4));
     manager.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
     manager.flush_interval = std::chrono::milliseconds{random.chance(0.4) ? 0 : random.between(1, 60)};
@@ -96,8 +96,8 @@ WorldOptions random_options(std::uint64_t seed) {
   if (random.chance(0.3)) {
     // These options cause conflicts over device slots: few slots above a large host tier, slow compute, and copies that outlive
     // their requests. Freed slots are not overwritten, because transfers would wait for that.
-    manager.device_blocks = static_cast<std::uint32_t>(random.between(6, 9));
-    manager.host_blocks = static_cast<std::uint32_t>(random.between(16, 40));
+    manager.pools[0].device_blocks = static_cast<std::uint32_t>(random.between(6, 9));
+    manager.pools[0].host_blocks = static_cast<std::uint32_t>(random.between(16, 40));
     manager.unit_prefill_seconds = 0;
     options.poison = false;
     options.slow_compute = true;
@@ -119,9 +119,8 @@ WorldOptions layered_options(std::uint64_t seed) {
   options.policy = tools::PolicyKind::lru;
   manager.policy = policy_factory(options.policy);
   manager.host_watermarks = {};
-  manager.device_blocks = 16;
-  manager.host_blocks = 40;
-  for (PoolSizes& pool : manager.other_pools) pool.host_blocks = 40;
+  manager.pools[0].device_blocks = 16;
+  for (PoolSizes& pool : manager.pools) pool.host_blocks = 40;
   return options;
 }
 

@@ -9,7 +9,7 @@ namespace terrace::test {
 
 void EventMirror::apply(std::span<const KvEvent> events) {
   for (const KvEvent& event : events) {
-    const Served served{event.key, event.group, event.tier};
+    const Served served{event.key, event.group, event.source};
     switch (event.kind) {
       case KvEvent::Kind::stored: TERRACE_CHECK(served_.insert(served).second); break;
       case KvEvent::Kind::removed: TERRACE_CHECK(served_.erase(served) == 1); break;
@@ -31,7 +31,7 @@ void EventMirror::compare(const CacheManager& manager) const {
         const bool serves = tier == Tier::storage ? residency.stored(block) : residency.usable(block, tier);
         if (!serves) continue;
         ++found;
-        TERRACE_CHECK(served_.contains({key, group, tier}));
+        TERRACE_CHECK(served_.contains({key, group, to_source(tier)}));
       }
     });
   }
@@ -39,7 +39,7 @@ void EventMirror::compare(const CacheManager& manager) const {
 }
 
 std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const GroupRule& rule, GroupId group,
-                                             std::span<const BlockKey> keys, Tier lowest) {
+                                             std::span<const BlockKey> keys, Source farthest) {
   const Residency& residency = manager.residency(rule.config().pool);
   const PrefixTree& tree = residency.tree();
   std::vector<BlockKey> in_group;
@@ -53,8 +53,8 @@ std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const 
     if (prefix.length < names.size()) return false;
     if (residency.usable(prefix.last(), Tier::device)) return true;
     if (residency.copy(prefix.last(), Tier::device).present()) return std::nullopt;  // it is coming from one of the lower tiers
-    return (lowest != Tier::device && residency.usable(prefix.last(), Tier::host)) ||
-           (lowest == Tier::storage && residency.stored(prefix.last()));
+    return (farthest >= Source::host && residency.usable(prefix.last(), Tier::host)) ||
+           (farthest >= Source::storage && residency.stored(prefix.last()));
   };
   std::vector<std::optional<bool>> could;
   for (std::uint32_t hits = 0; hits <= keys.size(); ++hits) {

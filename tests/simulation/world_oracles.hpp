@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/tier.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/kv_events.hpp"
+#include "terrace/types.hpp"
 
 #include <compare>
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace terrace::test {
 
-/// The blocks that each tier can serve, in the view of a router. It knows only the events.
+/// The blocks that each source can serve, in the view of a router. It knows only the events.
 class EventMirror {
  public:
   /// Checks that nothing is stored twice, and nothing is removed that was not stored.
@@ -27,7 +26,7 @@ class EventMirror {
   struct Served {
     BlockKey key;
     GroupId group;
-    Tier tier;
+    Source source;
 
     friend auto operator<=>(const Served&, const Served&) = default;
   };
@@ -35,10 +34,10 @@ class EventMirror {
   std::set<Served> served_;
 };
 
-/// For each number of leading hits, from 0 to keys.size(): whether the group could now serve them from `lowest` or a higher tier.
-/// Nothing if that depends on a load under way.
+/// For each number of leading hits, from 0 to keys.size(): whether the group could now serve them from `farthest` or a nearer
+/// source. Nothing if that depends on a load under way.
 [[nodiscard]] std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const GroupRule& rule, GroupId group,
-                                                           std::span<const BlockKey> keys, Tier lowest);
+                                                           std::span<const BlockKey> keys, Source farthest);
 
 /// Checks that promises of device slots can be kept with slots that are free or can be freed, and that stay. (A slot that a
 /// resize will retire is promised to nobody.) `duplicates`, by PoolId: slots of requests that committed a block that was cached

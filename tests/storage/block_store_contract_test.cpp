@@ -1,4 +1,4 @@
-// The contract in storage/index/block_store.hpp, for every kind of store.
+// The contract in terrace/block_store.hpp, for every kind of store.
 
 #include "tests/storage/harness.hpp"
 

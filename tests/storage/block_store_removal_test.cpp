@@ -1,4 +1,4 @@
-// The contract in storage/index/block_store.hpp for blocks that leave the store: removed, damaged, reported with their tokens,
+// The contract in terrace/block_store.hpp for blocks that leave the store: removed, damaged, reported with their tokens,
 // and at random. For every kind of store.
 
 #include "base/random.hpp"

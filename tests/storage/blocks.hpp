@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/types.hpp"
 #include "tests/seed.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "storage/file/file_store.hpp"
-#include "storage/index/block_store.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_calls.hpp"
 #include "storage/io/uring_io.hpp"
+#include "terrace/block_store.hpp"
 #include "tests/simulated/simulated_io.hpp"
 
 #include "tests/storage/blocks.hpp"

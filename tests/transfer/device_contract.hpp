@@ -1,7 +1,7 @@
 #pragma once
 
+#include "terrace/device.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/device/device.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>

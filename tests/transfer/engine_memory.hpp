@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
+#include "terrace/types.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/handles.hpp"
+#include "transfer/device/device_geometry.hpp"
 
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -10,8 +10,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
@@ -63,6 +66,30 @@ inline ComputeWork writes(std::uint32_t slot, std::uint64_t seed) {
     access.written(SlotId{slot}, scratch);
   };
 }
+
+/// A gate that blocks until it is opened. Copies share one gate, so that a waiter may outlive the body of the test.
+class Gate {
+ public:
+  void open() const {
+    {
+      const std::lock_guard lock{state_->mutex};
+      state_->open = true;
+    }
+    state_->changed.notify_all();
+  }
+  void wait() const {
+    std::unique_lock lock{state_->mutex};
+    state_->changed.wait(lock, [this] { return state_->open; });
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool open = false;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 /// Counts how often it was woken.
 class CountingWaker final : public Waker {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/block_key.hpp"
 #include "base/check.hpp"
+#include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "radix/eviction/policies.hpp"
+#include "terrace/eviction_policy.hpp"
 
 #include <array>
 #include <cstdint>

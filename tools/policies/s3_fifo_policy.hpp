@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "radix/eviction/eviction_policy.hpp"
+#include "terrace/eviction_policy.hpp"
 #include "tools/policies/block_records.hpp"
 
 namespace terrace::tools {

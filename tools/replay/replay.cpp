@@ -1,6 +1,8 @@
 #include "tools/replay/replay.hpp"
 
 #include "base/check.hpp"
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"
@@ -18,7 +20,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -27,13 +28,13 @@
 namespace terrace::tools {
 namespace {
 
-struct Source {
+struct Input {
   std::unique_ptr<RequestSource> requests;
   std::uint64_t requests_total = 0;
   std::uint32_t full_blocks_max = 0;
 };
 
-Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
+Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
   if (options.trace.empty()) {
     Workload workload = make_workload(options.workload, options.seed, options.block_tokens);
     return {std::move(workload.requests), options.requests_max, workload.context_max / options.block_tokens};
@@ -52,7 +53,9 @@ Source open_source(const ReplayOptions& options, const Interrupt& interrupt) {
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   if (const std::optional<int> cuda = options.devices.at(rank)) {
-    return CudaGpu{.ordinal = *cuda, .calibration = calibration_file()};
+    const auto* const gpu = std::get_if<CudaGpu>(&options.system.ranks.at(rank).device);
+    const bool named = gpu != nullptr && !gpu->calibration.empty();
+    return CudaGpu{.ordinal = *cuda, .calibration = named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
   return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
@@ -65,11 +68,12 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 }
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  CacheSystemOptions system;
-  system.block_bytes = options.block_bytes;
-  system.device_blocks = options.device_blocks;
-  system.device_blocks_max = options.device_blocks + reserved_slots(options, full_blocks_max);
-  system.host_blocks = options.host_blocks;
+  CacheSystemOptions system = options.system;
+  PoolOptions& pool = system.pools.front();
+  pool.block_bytes = options.block_bytes;
+  pool.device_blocks = options.device_blocks;
+  pool.device_blocks_max = std::max(pool.device_blocks_max, options.device_blocks + reserved_slots(options, full_blocks_max));
+  pool.host_blocks = options.host_blocks;
   system.storage = options.storage;
   system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
@@ -80,16 +84,16 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
     system.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
   // In a reference run each evicted block has its slot in the host before the next block is chosen.
-  system.evictions_in_flight_max = options.reference ? 1 : 0;
+  if (options.reference) system.evictions_in_flight_max = 1;
   // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
-    system.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
+    pool.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
   }
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;
   system.rank_payload = options.rank_payload;
-  system.device = device_of(options, 0);
-  for (std::uint32_t rank = 1; rank < options.ranks(); ++rank) system.other_ranks.push_back(device_of(options, rank));
+  system.ranks.clear();
+  for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) system.ranks.push_back({.device = device_of(options, rank)});
   return system;
 }
 
@@ -154,10 +158,10 @@ ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
-  const Source source = open_source(options, interrupt);
-  std::unique_ptr<CacheSystem> system = make_system(options, source.full_blocks_max);
-  Progress progress{source.requests_total};
-  Session session{options, *source.requests, progress};
+  const Input input = open_input(options, interrupt);
+  std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
+  Progress progress{input.requests_total};
+  Session session{options, *input.requests, progress};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;
@@ -167,7 +171,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
     if (options.mode == Mode::loop) {
       LoopDriver{session, *system, waker, interrupt}.run();
     } else {
-      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, source.full_blocks_max)};
+      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, input.full_blocks_max)};
       driver.run();
       reserve_requests = driver.reserve_requests();
     }
@@ -183,8 +187,8 @@ ReplayResult run_replay(const ReplayOptions& options) {
   collect(result, session, *system);
   result.manager.acquired -= reserve_requests;
   result.manager.requests.requests -= reserve_requests;
-  // Destroying it would wait for the disk without a limit. The process ends without that.
-  if (result.left_behind) (void)system.release();
+  // The destructor would wait for the disk without a limit.
+  if (result.left_behind) (void)system->close(std::chrono::steady_clock::now());
   return result;
 }
 
@@ -202,7 +206,6 @@ ExitStatus replay(const ReplayOptions& options) {
     }
   }
   if (verdict.status != ExitStatus::done) complain("terrace replay", verdict.line);
-  if (result.left_behind) std::quick_exit(end_output("terrace replay", verdict.status));
   return verdict.status;
 }
 

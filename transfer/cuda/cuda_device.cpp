@@ -1,6 +1,6 @@
 #include "transfer/cuda/cuda_device.hpp"
 
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
 #include "transfer/cuda/copy/calibration.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver_device.hpp"

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/device.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 #include "transfer/cuda/copy/copy_method_table.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
-#include "transfer/device/device.hpp"
+#include "transfer/device/device_geometry.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <filesystem>
@@ -13,8 +13,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-struct CUstream_st;  // CUstream is a pointer to this; so cuda.h is not needed here
 
 namespace terrace {
 
@@ -31,12 +29,6 @@ struct CudaPool {
   std::vector<DeviceRegion> regions;
   /// The number of layers in a block that the device allocates; they lie side by side. Regions of the engine name their layer.
   std::uint32_t layers = 1;
-};
-
-/// The new place of the blocks of one pool.
-struct RelocatedPool {
-  PoolId pool;
-  std::vector<DeviceRegion> regions;
 };
 
 struct CudaOptions {
@@ -88,32 +80,15 @@ struct CudaFacts {
 /// yet, and waits for those that are, and so for the computations for which they wait. After it, nothing touches arenas and
 /// regions.
 ///
-/// Threads: as for Device; signal() as launch(); facts() from any.
+/// *Streams of the engine* (signal(), await()) are of the device's primary context. While a stream is captured into a graph, it
+/// can neither be marked nor wait. facts() names a call of the driver that failed.
+///
+/// Threads: as for Device; facts() from any.
 ///
 /// Errors: if a call fails, its command ends with io_failed when nothing of the command moves any more. facts() has the call and
 /// the driver's reason. If the failure destroys the context, all later commands end in this way.
 class CudaDevice : public Device {
  public:
-  /// Marks all work that is on the stream now, and returns the point at which it is done. This records an event; the stream does
-  /// not wait. Fails: invalid_argument (the stream is being captured into a graph), io_failed (also if the stream belongs to a
-  /// context other than the device's primary context; facts() names the call that failed).
-  ///
-  /// With several ranks, call it for a stream of each rank, in the same order on all, so that a point is the same on every rank
-  /// (RankDevices). If it fails on a rank, that rank has not given out a point. To go on, wait for the stream and then launch
-  /// empty work there, which gives out a point.
-  [[nodiscard]] virtual Result<Fence> signal(CUstream_st* stream) = 0;
-
-  /// Moves the blocks of these pools to other addresses. An engine needs this if it has released its GPU memory to sleep, and has
-  /// other memory when it wakes. All regions of a pool are replaced and keep their layout: their number, and the size, stride and
-  /// layer of each. They must be memory of this device, and must not overlap each other or the regions of other pools. Nothing is
-  /// copied. The cached blocks on the device are lost with the old memory, so the caller must forget them (Cache::reset) before
-  /// they are requested again.
-  ///
-  /// Call it between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; both use
-  /// the old addresses), io_failed. Throws std::invalid_argument, with a sentence, if the regions are not as described or if the
-  /// device has allocated the memory of the pool itself. Nothing has changed then. Threads: that of submit(), while no thread
-  /// calls launch().
-  [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools) = 0;
   [[nodiscard]] virtual CudaFacts facts() const = 0;
 
   /// Opens a device. Throws CudaUnavailable (driver.hpp) if there is no device; std::runtime_error in a build without CUDA;

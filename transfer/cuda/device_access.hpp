@@ -1,10 +1,10 @@
 #pragma once
 
+#include "terrace/device.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
-#include "transfer/device/device.hpp"
 
 #include <span>
 #include <vector>

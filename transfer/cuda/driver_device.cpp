@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <ratio>
 #include <stdexcept>
@@ -104,37 +105,75 @@ void DriverDevice::submit(CopyCommand command) {
   // The stream would wait for ever for a point that was never given out.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
-  stream.commands.push(std::move(command));
-  ++under_way_;
+  const std::uint64_t token = command.token;
+  copies_.add({.token = token, .ended = nullptr, .error = {}, .after = {}});
+  try {
+    stream.commands.push(std::move(command));
+  } catch (...) {
+    copies_.remove(std::array{CopyDone{token, {}, {}}});
+    throw;
+  }
 }
 
 std::size_t DriverDevice::poll(std::vector<CopyDone>& done) {
   const std::size_t ended = done_.drain(done);
-  under_way_ -= ended;
+  copies_.remove(std::span{done}.last(ended));
   return ended;
 }
 
 Result<void> DriverDevice::relocate(std::span<const RelocatedPool> pools) {
   // The device's threads look at a pool only for a command or for work. There is none now, so they will see only the new regions.
-  if (under_way_ > 0 || !points_.work_done()) return Errc::in_use;
+  if (!copies_.empty() || !points_.work_done()) return Errc::in_use;
   const CurrentContext current{driver_, context_.get()};
   if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
   pools_.relocate(driver_, device_, pools);
   return {};
 }
 
-Result<Fence> DriverDevice::signal(CUstream_st* stream) {
-  const CurrentContext current{driver_, context_.get()};
-  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+Result<void> DriverDevice::check_not_captured(CUstream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   if (note(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing")) return Errc::io_failed;
-  // The record would become a part of the graph, and would happen only when the graph runs.
+  // The call would become a part of the graph, and would happen only when the graph runs.
   if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return Errc::invalid_argument;
+  return {};
+}
+
+Result<Fence> DriverDevice::signal(StreamRef of) {
+  auto* const stream = static_cast<CUstream>(of.handle);
+  const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+  if (const Result<void> usable = check_not_captured(stream); !usable) return usable.error();
   CUresult made = CUDA_SUCCESS;
   EventPool::Event event = events_.take(made);
   if (note(made, "cuEventCreate")) return Errc::io_failed;
   if (note(driver_.cuEventRecord(*event, stream), "cuEventRecord")) return Errc::io_failed;
   return points_.add_event(std::move(event));
+}
+
+Result<void> DriverDevice::await(StreamRef stream, std::span<const std::uint64_t> tokens) {
+  std::vector<OpenCopies<EventPool::Event>::Copy> copies;
+  if (const Result<void> found = copies_.find(tokens, copies); !found) return found.error();
+  std::vector<EventPool::Event> events;
+  for (auto& copy : copies) events.push_back(std::move(copy.ended));
+  return wait_for(static_cast<CUstream>(stream.handle), events);
+}
+
+Result<void> DriverDevice::await(StreamRef stream, Fence point) {
+  if (!points_.exists(point)) return Errc::invalid_argument;
+  std::vector<EventPool::Event> events;
+  if (!points_.try_wait_for(point, events)) return Errc::not_ready;
+  return wait_for(static_cast<CUstream>(stream.handle), events);
+}
+
+Result<void> DriverDevice::wait_for(CUstream stream, std::span<const EventPool::Event> events) {
+  const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+  if (const Result<void> usable = check_not_captured(stream); !usable) return usable.error();
+  for (const EventPool::Event& event : events) {
+    // The stream waits for the present state of the event, which may be recorded again for something else.
+    if (note(driver_.cuStreamWaitEvent(stream, *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent")) return Errc::io_failed;
+  }
+  return {};
 }
 
 CudaFacts DriverDevice::facts() const {
@@ -161,7 +200,7 @@ void DriverDevice::join_context() {
 
 void DriverDevice::compute() {
   join_context();
-  points_.run([this](ComputeWork& work) { work(access_); },
+  points_.run([this](ComputeWork& work) { return work(access_), true; },
               [this](const EventPool::Event& event) { note(await_event(driver_, *event), "cuEventSynchronize"); });
 }
 
@@ -169,7 +208,9 @@ void DriverDevice::issue(Stream& stream) {
   join_context();
   while (const std::optional<CopyCommand> command = stream.commands.pop()) {
     if (!points_.wait_for(command->after, stream.open)) return;
-    stream.ends.push(issue(stream, *command));
+    Issued issued = issue(stream, *command);
+    copies_.put(issued.token, issued.event, issued.error);
+    stream.ends.push(std::move(issued));
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "base/completion_queue.hpp"
-#include "transfer/cuda/compute_points.hpp"
 #include "transfer/cuda/copy/copy_kernels.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/cuda_device.hpp"
@@ -11,6 +10,8 @@
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
+#include "transfer/device/compute_points.hpp"
+#include "transfer/device/open_copies.hpp"
 #include "transfer/device/waker_relay.hpp"
 #include "transfer/host/work_queue.hpp"
 
@@ -50,7 +51,9 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
   [[nodiscard]] Fence after_all_work() const override { return points_.next(); }
 
-  [[nodiscard]] Result<Fence> signal(CUstream_st* stream) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
   [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
   [[nodiscard]] CudaFacts facts() const override;
 
@@ -93,6 +96,9 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] Duration time_of(const Issued& issued);
   /// Notes the call if it failed. Returns true if it failed.
   bool note(CUresult result, std::string_view call);
+  /// Checks that the stream of the engine is not being captured. The context is current.
+  [[nodiscard]] Result<void> check_not_captured(CUstream stream);
+  [[nodiscard]] Result<void> wait_for(CUstream stream, std::span<const EventPool::Event> events);
   void stop() noexcept;
 
   const CudaDriver& driver_;
@@ -109,12 +115,12 @@ class DriverDevice final : public CudaDevice {
   DeviceAccess access_;  ///< used by the compute thread
   EventPool events_;
   EventPool timed_events_;
-  ComputePoints points_;
+  ComputePoints<EventPool::Event> points_;
+  OpenCopies<EventPool::Event> copies_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;
-  CudaFacts facts_;              ///< constant once the device is open, except the failures
-  std::uint64_t under_way_ = 0;  ///< commands that poll() has not reported; used by the thread of submit()
+  CudaFacts facts_;  ///< constant once the device is open, except the failures
   std::thread compute_thread_;
 };
 

@@ -41,26 +41,6 @@ void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeom
   }
 }
 
-/// Checks that the layout is the same as before, because blocks on the host have that layout.
-void check_same_layout(std::size_t pool, const DeviceGeometry& before, std::span<const DeviceRegion> regions) {
-  if (regions.size() != before.regions().size()) {
-    throw std::invalid_argument{
-        fmt::format("CUDA device: pool {} has {} regions, and not {}", pool, before.regions().size(), regions.size())};
-  }
-  for (std::size_t i = 0; i < regions.size(); ++i) {
-    const DeviceRegion& had = before.regions()[i];
-    if (regions[i].layer != had.layer) {
-      throw std::invalid_argument{
-          fmt::format("CUDA device: region {} of pool {} is of layer {}, and not of {}", i, pool, had.layer, regions[i].layer)};
-    }
-    if (regions[i].bytes == had.bytes && regions[i].stride == had.stride) continue;
-    throw std::invalid_argument{
-        fmt::format("CUDA device: region {} of pool {} holds {} of each block at a stride of {}, and not {} at a stride of {}", i,
-                    pool, to_string(Bytes{had.bytes}), to_string(Bytes{had.stride}), to_string(Bytes{regions[i].bytes}),
-                    to_string(Bytes{regions[i].stride}))};
-  }
-}
-
 }  // namespace
 
 PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
@@ -95,21 +75,11 @@ PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span
 }
 
 void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools) {
-  std::vector<DeviceGeometry> geometries;
-  geometries.reserve(pools_.size());
-  for (const Pool& pool : pools_) geometries.push_back(pool.geometry);
-  for (const RelocatedPool& moved : pools) {
-    const std::size_t number = moved.pool.value();
-    if (number >= pools_.size()) throw std::invalid_argument{fmt::format("CUDA device: there is no pool {}", number)};
-    if (pools_[number].owned) {
-      throw std::invalid_argument{fmt::format("CUDA device: the memory of pool {} is the device's own", number)};
-    }
-    const DeviceGeometry& before = pools_[number].geometry;
-    check_same_layout(number, before, moved.regions);
-    geometries[number] = DeviceGeometry{before.slots(), moved.regions, before.block_bytes()};
-    check_on_device(driver, device, geometries[number]);
-  }
-  check_disjoint(geometries);
+  std::vector<PlacedPool> placed;
+  placed.reserve(pools_.size());
+  for (const Pool& pool : pools_) placed.push_back({pool.geometry, pool.owned});
+  std::vector<DeviceGeometry> geometries = relocated(placed, pools);
+  for (const RelocatedPool& moved : pools) check_on_device(driver, device, geometries[moved.pool.value()]);
   for (std::size_t i = 0; i < pools_.size(); ++i) pools_[i].geometry = std::move(geometries[i]);
 }
 

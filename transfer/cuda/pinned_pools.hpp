@@ -1,13 +1,13 @@
 #pragma once
 
 #include "transfer/cuda/copy/copy_pieces.hpp"
-#include "transfer/cuda/copy/device_geometry.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
 #include "transfer/cuda/pinned_chunks.hpp"
+#include "transfer/device/device_geometry.hpp"
 
 #include <memory>
 #include <span>

@@ -1,4 +1,4 @@
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 
 #include "base/check.hpp"
 #include "transfer/host/host_arena.hpp"

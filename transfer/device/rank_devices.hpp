@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 
 #include <algorithm>
 #include <cstdint>

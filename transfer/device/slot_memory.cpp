@@ -21,76 +21,135 @@ Bytes device_bytes(std::uint32_t slots, Bytes block_bytes) {
   return block_bytes * slots;
 }
 
-std::uint32_t checked_layers(std::uint32_t layers, Bytes block_bytes) {
-  if (layers == 0 || count(block_bytes) % layers != 0) {
-    throw std::invalid_argument{
-        fmt::format("emulated device: a block of {} cannot be divided into {} layers", to_string(block_bytes), layers)};
+/// Allocates memory for packed blocks, unless the caller has regions. Its constructor throws.
+Mapping own_memory(const PoolMemory& pool) {
+  const Bytes block_bytes = checked_size(pool.share, *pool.host);
+  const Bytes size = device_bytes(pool.slots, block_bytes);
+  if (!pool.regions.empty()) return {};
+  // Refuse the layers before the memory is set up, because that takes long.
+  static_cast<void>(packed_geometry(1, pool.slots, block_bytes, pool.layers));
+  return Mapping{size, fmt::format("emulated device of {} slots of {}", pool.slots, to_string(block_bytes))};
+}
+
+DeviceGeometry geometry_of(const PoolMemory& pool, const Mapping& own) {
+  const Bytes block_bytes = checked_size(pool.share, *pool.host);
+  if (!pool.regions.empty()) return {pool.slots, pool.regions, block_bytes};
+  return packed_geometry(reinterpret_cast<std::uintptr_t>(own.bytes().data()), pool.slots, block_bytes, pool.layers);
+}
+
+std::byte* at_address(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+
+/// Calls `part(device, place, bytes)` for each part of the block that is within bytes [begin, begin + size) of these layers, in
+/// the order of the host's bytes. `place` is where the part lies in the host's block.
+template <class Part>
+void for_each_part(const DeviceGeometry& geometry, std::uint64_t slot, std::optional<LayerRange> layers, std::uint64_t begin,
+                   std::uint64_t size, const Part& part) {
+  if (geometry.packed() && !layers) {
+    part(at_address(geometry.regions()[0].base + slot * count(geometry.block_bytes()) + begin), begin, size);
+    return;
   }
-  return layers;
+  const LayerRange wanted = layers.value_or(LayerRange{0, geometry.layers()});
+  std::uint64_t place = 0;   // of the region in the host's block
+  std::uint64_t within = 0;  // of the region among the wanted bytes
+  for (const DeviceRegion& region : geometry.regions()) {
+    // The difference is unsigned: for a layer before the first one it is very large.
+    if (region.layer - wanted.first < wanted.count) {
+      const std::uint64_t from = std::max(begin, within);
+      const std::uint64_t to = std::min(begin + size, within + region.bytes);
+      if (from < to) {
+        part(at_address(region.base + slot * region.stride + (from - within)), place + (from - within), to - from);
+      }
+      within += region.bytes;
+    }
+    place += region.bytes;
+  }
 }
 
 }  // namespace
 
 SlotMemory::SlotMemory(const PoolMemory& pool)
-    : slots_{pool.slots},
-      host_{pool.host},
-      host_begin_{count(pool.share.offset)},
-      block_bytes_{checked_size(pool.share, *pool.host)},
-      layers_{checked_layers(pool.layers, block_bytes_)},
-      device_{device_bytes(slots_, block_bytes_),
-              fmt::format("emulated device of {} slots of {}", slots_, to_string(block_bytes_))} {}
+    : host_{pool.host}, host_begin_{count(pool.share.offset)}, device_{own_memory(pool)}, geometry_{geometry_of(pool, device_)} {}
 
 std::span<std::byte> SlotMemory::device_block(SlotId slot) const {
-  TERRACE_CHECK(slot.value() < slots_);
-  const std::size_t size = count(block_bytes_);
-  return device_.bytes().subspan(slot.value() * size, size);
+  TERRACE_CHECK(slot.value() < geometry_.slots());
+  TERRACE_CHECK(geometry_.packed());
+  const std::size_t size = count(geometry_.block_bytes());
+  return {at_address(geometry_.regions()[0].base + slot.value() * size), size};
 }
 
 std::span<std::byte> SlotMemory::host_block(SlotId slot) const {
-  return host_->block(slot).subspan(host_begin_, count(block_bytes_));
+  return host_->block(slot).subspan(host_begin_, count(geometry_.block_bytes()));
 }
 
 void SlotMemory::check(const CopyCommand& command) const { check_slots(command, pool(), *host_); }
 
-ByteRange SlotMemory::range_of(std::optional<LayerRange> layers) const {
-  const std::size_t layer_bytes = count(block_bytes_) / layers_;
-  const LayerRange of = layers.value_or(LayerRange{0, layers_});
-  return {of.first * layer_bytes, of.count * layer_bytes};
-}
-
-void SlotMemory::copy(const CopyCommand& command) const {
-  if (!command.layers) return copy(command.direction, command.runs);
-  const ByteRange range = range_of(command.layers);
-  for (const SlotRun& run : command.runs) {
-    for (std::uint32_t i = 0; i < run.count; ++i) {
-      const SlotPair block{SlotId{run.source.value() + i}, SlotId{run.destination.value() + i}};
-      copy_part(command.direction, block, range.begin, range.size);
-    }
-  }
-}
-
-void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs) const {
-  const bool shares_adjoin = block_bytes_ == host_->block_bytes();
+void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs, std::optional<LayerRange> layers) const {
+  const bool out = direction == Direction::swap_out;
+  const bool adjoin = !layers && geometry_.packed() && geometry_.block_bytes() == host_->block_bytes();
   for (SlotRun run : runs) {
     while (run.count > 0) {
-      const SlotId in_arena = direction == Direction::swap_out ? run.destination : run.source;
-      const std::uint32_t range = shares_adjoin ? std::min(run.count, host_->contiguous_from(in_arena)) : 1;
-      std::memcpy(destination(direction, run.destination).data(), source(direction, run.source).data(),
-                  range * count(block_bytes_));
+      const SlotId in_arena = out ? run.destination : run.source;
+      const std::uint32_t range = adjoin ? std::min(run.count, host_->contiguous_from(in_arena)) : 1;
+      if (adjoin) {
+        std::byte* const device = device_block(out ? run.source : run.destination).data();
+        std::byte* const host = host_block(in_arena).data();
+        std::memcpy(out ? host : device, out ? device : host, range * count(geometry_.block_bytes()));
+      } else {
+        copy_part(direction, {run.source, run.destination}, layers, 0, geometry_.bytes_of(layers));
+      }
       run = {SlotId{run.source.value() + range}, SlotId{run.destination.value() + range}, run.count - range};
     }
   }
 }
 
-void SlotMemory::copy_part(Direction direction, SlotPair block, std::size_t begin, std::size_t size) const {
-  const std::span<std::byte> from = source(direction, block.source).subspan(begin, size);
-  std::memcpy(destination(direction, block.destination).subspan(begin, size).data(), from.data(), size);
+void SlotMemory::copy_part(Direction direction, SlotPair block, std::optional<LayerRange> layers, std::size_t begin,
+                           std::size_t size) const {
+  const bool out = direction == Direction::swap_out;
+  const std::span<std::byte> host = host_block(out ? block.destination : block.source);
+  const std::uint64_t slot = (out ? block.source : block.destination).value();
+  for_each_part(geometry_, slot, layers, begin, size, [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
+    std::byte* const at = host.subspan(place, bytes).data();
+    std::memcpy(out ? at : device, out ? device : at, bytes);
+  });
+}
+
+std::size_t SlotMemory::host_place(std::optional<LayerRange> layers, std::size_t at) const {
+  std::size_t found = 0;
+  for_each_part(geometry_, 0, layers, at, 1, [&](std::byte*, std::uint64_t place, std::uint64_t) { found = place; });
+  return found;
+}
+
+void SlotMemory::gather(SlotId slot, std::span<std::byte> into) const {
+  TERRACE_CHECK(slot.value() < geometry_.slots());
+  for_each_part(geometry_, slot.value(), {}, 0, count(geometry_.block_bytes()),
+                [&](const std::byte* device, std::uint64_t place, std::uint64_t bytes) {
+                  std::memcpy(into.subspan(place, bytes).data(), device, bytes);
+                });
+}
+
+void SlotMemory::scatter(SlotId slot, std::span<const std::byte> from) const {
+  TERRACE_CHECK(slot.value() < geometry_.slots());
+  for_each_part(geometry_, slot.value(), {}, 0, count(geometry_.block_bytes()),
+                [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
+                  std::memcpy(device, from.subspan(place, bytes).data(), bytes);
+                });
 }
 
 SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
   if (pools.empty()) throw std::invalid_argument{"emulated device: it must have at least one pool of slots"};
   memories_.reserve(pools.size());
   for (const PoolMemory& pool : pools) memories_.emplace_back(pool);
+  std::vector<DeviceGeometry> geometries;
+  for (const SlotMemory& memory : memories_) geometries.push_back(memory.geometry());
+  check_disjoint(geometries);
+}
+
+void SlotMemories::relocate(std::span<const RelocatedPool> pools) {
+  std::vector<PlacedPool> placed;
+  placed.reserve(memories_.size());
+  for (const SlotMemory& memory : memories_) placed.push_back({memory.geometry(), memory.owned()});
+  std::vector<DeviceGeometry> geometries = relocated(placed, pools);
+  for (std::size_t i = 0; i < memories_.size(); ++i) memories_[i].move_to(std::move(geometries[i]));
 }
 
 std::vector<DevicePool> SlotMemories::pools() const {
@@ -100,12 +159,22 @@ std::vector<DevicePool> SlotMemories::pools() const {
   return pools;
 }
 
-std::span<std::byte> SlotMemory::source(Direction direction, SlotId slot) const {
-  return direction == Direction::swap_out ? device_block(slot) : host_block(slot);
+std::span<const std::byte> InPlaceAccess::read(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
+  const SlotMemory& memory = memories_->of(pool);
+  if (memory.geometry().packed()) return memory.device_block(slot);
+  const std::span<std::byte> block = scratch.first(count(memory.geometry().block_bytes()));
+  memory.gather(slot, block);
+  return block;
 }
 
-std::span<std::byte> SlotMemory::destination(Direction direction, SlotId slot) const {
-  return direction == Direction::swap_out ? host_block(slot) : device_block(slot);
+std::span<std::byte> InPlaceAccess::write_target(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
+  const SlotMemory& memory = memories_->of(pool);
+  return memory.geometry().packed() ? memory.device_block(slot) : scratch.first(count(memory.geometry().block_bytes()));
+}
+
+void InPlaceAccess::written(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
+  const SlotMemory& memory = memories_->of(pool);
+  if (!memory.geometry().packed()) memory.scatter(slot, scratch.first(count(memory.geometry().block_bytes())));
 }
 
 }  // namespace terrace

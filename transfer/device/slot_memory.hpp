@@ -1,7 +1,8 @@
 #pragma once
 
-#include "base/strong_id.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
+#include "transfer/device/device_geometry.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/host/host_arena.hpp"
 #include "transfer/host/mapping.hpp"
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -19,68 +21,80 @@ struct PoolMemory {
   std::uint32_t slots = 0;
   const HostArena* host = nullptr;  ///< must outlive the device
   HostShare share = {};
-  std::uint32_t layers = 1;  ///< the layers of a block, which lie side by side
-};
-
-/// Bytes [begin, begin + size) of a block.
-struct ByteRange {
-  std::size_t begin = 0;
-  std::size_t size = 0;
+  /// The layers of a block that this memory allocates; they lie side by side. Regions of the engine name their layer.
+  std::uint32_t layers = 1;
+  /// Ordinary memory of the caller's, which must outlive the device. Empty: packed, zeroed blocks are allocated.
+  std::vector<DeviceRegion> regions = {};
 };
 
 /// The device slots of one pool, in ordinary memory, and the copies between them and a host arena. All devices without hardware
-/// use it.
+/// use it. The blocks lie side by side in memory of its own, or in regions of the caller's: then a copy gathers or scatters the
+/// parts of each block, as a CUDA device does.
 ///
 /// Threads: any. There is no lock: the caller orders the commands so that no two threads touch one slot.
 class SlotMemory {
  public:
   /// The arena must outlive this object. Throws std::invalid_argument if there are no slots, if the share is not within a host
-  /// slot, or if it cannot be divided into the layers; std::system_error if there is not enough memory.
+  /// slot, if it cannot be divided into the layers, or if the regions are refused (DeviceGeometry); std::system_error if there is
+  /// not enough memory.
   explicit SlotMemory(const PoolMemory& pool);
 
-  [[nodiscard]] DevicePool pool() const { return {slots_, block_bytes_, layers_}; }
+  [[nodiscard]] DevicePool pool() const { return {geometry_.slots(), geometry_.block_bytes(), geometry_.layers()}; }
+  [[nodiscard]] const DeviceGeometry& geometry() const { return geometry_; }
+  /// Returns true if the blocks are in memory of this object's own.
+  [[nodiscard]] bool owned() const { return !device_.bytes().empty(); }
+  /// Returns the block in place. The blocks must be packed.
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
   /// Returns the device's share of the host slot.
   [[nodiscard]] std::span<std::byte> host_block(SlotId slot) const;
 
   /// The same as check_slots().
   void check(const CopyCommand& command) const;
-  /// Returns the place of the layers in a block. Nothing: the whole block.
-  [[nodiscard]] ByteRange range_of(std::optional<LayerRange> layers) const;
-  void copy(const CopyCommand& command) const;
-  /// Copies whole runs, each range of blocks that is adjacent on both sides with one memcpy. If the device has only a share of
-  /// each host slot, no two blocks are adjacent there.
-  void copy(Direction direction, std::span<const SlotRun> runs) const;
-  /// Copies bytes [begin, begin + size) of one block.
-  void copy_part(Direction direction, SlotPair block, std::size_t begin, std::size_t size) const;
+  /// Returns the number of bytes that the command moves of each block.
+  [[nodiscard]] std::size_t bytes_of_each(const CopyCommand& command) const { return geometry_.bytes_of(command.layers); }
+  void copy(const CopyCommand& command) const { copy(command.direction, command.runs, command.layers); }
+  /// Copies these layers (nothing: all) of all blocks. Whole blocks that are adjacent on both sides are one memcpy. (If the
+  /// device has only a share of each host slot, no two blocks are adjacent there.)
+  void copy(Direction direction, std::span<const SlotRun> runs, std::optional<LayerRange> layers = {}) const;
+  /// Copies a part of one block: of the bytes of these layers (nothing: of all), in the order in which the host has them, those
+  /// from `begin` on, `size` of them.
+  void copy_part(Direction direction, SlotPair block, std::optional<LayerRange> layers, std::size_t begin,
+                 std::size_t size) const;
+  /// Returns the place of one of these bytes in the host's block.
+  [[nodiscard]] std::size_t host_place(std::optional<LayerRange> layers, std::size_t at) const;
+  /// Copies a whole block to or from contiguous memory.
+  void gather(SlotId slot, std::span<std::byte> into) const;
+  void scatter(SlotId slot, std::span<const std::byte> from) const;
+
+  /// Changes the place of the blocks; nothing may use them meanwhile.
+  void move_to(DeviceGeometry geometry) { geometry_ = std::move(geometry); }
 
  private:
-  [[nodiscard]] std::span<std::byte> source(Direction direction, SlotId slot) const;
-  [[nodiscard]] std::span<std::byte> destination(Direction direction, SlotId slot) const;
-
-  std::uint32_t slots_;
   const HostArena* host_;
   std::size_t host_begin_;
-  Bytes block_bytes_;
-  std::uint32_t layers_;
-  Mapping device_;
+  Mapping device_;  ///< empty: the memory is the caller's
+  DeviceGeometry geometry_;
 };
 
 /// One SlotMemory for each pool. Threads: as for SlotMemory.
 class SlotMemories {
  public:
-  /// Throws as SlotMemory does, and std::invalid_argument if there is no pool.
+  /// Throws as SlotMemory does, and std::invalid_argument if there is no pool, or if blocks of two pools overlap.
   explicit SlotMemories(std::span<const PoolMemory> pools);
 
   [[nodiscard]] const SlotMemory& of(PoolId pool) const { return memories_.at(pool.value()); }
   [[nodiscard]] const SlotMemory& of(const CopyCommand& command) const { return of(command.pool); }
+  [[nodiscard]] std::size_t size() const { return memories_.size(); }
   [[nodiscard]] std::vector<DevicePool> pools() const;
+  /// Moves blocks to other addresses, as Device::relocate() does. Throws std::invalid_argument; then nothing has changed. Nothing
+  /// may use the memories meanwhile.
+  void relocate(std::span<const RelocatedPool> pools);
 
  private:
   std::vector<SlotMemory> memories_;
 };
 
-/// Gives compute access to the blocks in place.
+/// Gives compute access to the blocks: in place if they are packed, otherwise through the caller's scratch memory.
 class InPlaceAccess final : public BlockAccess {
  public:
   explicit InPlaceAccess(const SlotMemories& memories) : memories_{&memories} {}
@@ -88,13 +102,9 @@ class InPlaceAccess final : public BlockAccess {
   using BlockAccess::read;
   using BlockAccess::write_target;
   using BlockAccess::written;
-  [[nodiscard]] std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte>) override {
-    return memories_->of(pool).device_block(slot);
-  }
-  [[nodiscard]] std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte>) override {
-    return memories_->of(pool).device_block(slot);
-  }
-  void written(PoolId, SlotId, std::span<std::byte>) override {}
+  [[nodiscard]] std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte> scratch) override;
+  [[nodiscard]] std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte> scratch) override;
+  void written(PoolId pool, SlotId slot, std::span<std::byte> scratch) override;
 
  private:
   const SlotMemories* memories_;

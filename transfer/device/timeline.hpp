@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/clock.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 
 #include <atomic>
 #include <condition_variable>

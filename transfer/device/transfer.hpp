@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <array>
 #include <chrono>
@@ -13,30 +13,6 @@
 #include <vector>
 
 namespace terrace {
-
-/// The direction in which bytes cross the link between device and host.
-enum class Direction : unsigned char { swap_out, swap_in };
-inline constexpr std::size_t direction_count = 2;
-
-/// How urgent a transfer is, most urgent first. The transfers of one direction and one urgency form a lane.
-enum class Urgency : unsigned char {
-  request,    ///< a request waits for it: a swap-in, or a swap-out that frees slots for a request
-  make_room,  ///< frees slots before a request needs them
-  store,      ///< its blocks go to storage; no request waits for it
-};
-inline constexpr std::size_t urgency_count = 3;
-/// Rate limits by urgency, in bytes per second; 0: no limit.
-using LaneRates = std::array<Bytes, urgency_count>;
-
-/// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
-/// arena; for swap_in, it is the other way round.
-struct SlotRun {
-  SlotId source;
-  SlotId destination;
-  std::uint32_t count = 1;
-
-  friend bool operator==(const SlotRun&, const SlotRun&) = default;
-};
 
 /// One block's source and destination.
 struct SlotPair {
@@ -48,15 +24,6 @@ struct SlotPair {
 /// replaces the content of `runs` and uses its memory again.
 void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs);
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
-
-/// Adjacent layers of a block. All blocks of a pool have the same number of layers (DevicePool::layers), and all layers have the
-/// same size. Only the device knows where the bytes of a layer are in a block.
-struct LayerRange {
-  std::uint32_t first = 0;
-  std::uint32_t count = 1;
-
-  friend bool operator==(const LayerRange&, const LayerRange&) = default;
-};
 
 /// One unit of transfer work: which blocks to move, and how urgently. It is plain data, so it could be sent to another process.
 /// Its blocks are numbered in the order of `runs`.

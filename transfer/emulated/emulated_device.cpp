@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace terrace {
@@ -13,6 +14,14 @@ constexpr std::size_t dones_in_flight = 64;
 
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
 
+/// Returns true if no pool is in memory of an engine. Then no stream of an engine can touch a block.
+bool own_all(const SlotMemories& memories) {
+  for (std::size_t pool = 0; pool < memories.size(); ++pool) {
+    if (!memories.of(PoolId{static_cast<std::uint16_t>(pool)}).owned()) return false;
+  }
+  return true;
+}
+
 bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
 
 }  // namespace
@@ -22,6 +31,7 @@ EmulatedDevice::EmulatedDevice(std::uint32_t slots, const HostArena& host, Emula
 
 EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options)
     : memories_{pools},
+      sees_all_work_{own_all(memories_)},
       info_{std::move(options.name), memories_.pools()},
       faults_{options.faults},
       done_{dones_in_flight, direction_count, relay_},
@@ -38,13 +48,14 @@ EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOption
 EmulatedDevice::~EmulatedDevice() { stop(); }
 
 void EmulatedDevice::stop() noexcept {
-  timeline_.stop();
-  compute_queue_.stop();
+  points_.stop();
   for (Stream& each : streams_) each.queue.stop();
-  if (compute_thread_.joinable()) compute_thread_.join();
   for (Stream& each : streams_) {
     if (each.thread.joinable()) each.thread.join();
   }
+  // Streams may wait for copies that are never made now, and compute for these streams.
+  for (const auto& each : copies_.all()) each.ended->happen();
+  if (compute_thread_.joinable()) compute_thread_.join();
 }
 
 void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
@@ -52,17 +63,61 @@ void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
 void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);
   // The stream would wait for ever for a point that no launch() has returned.
-  TERRACE_CHECK(command.after.value() <= launched_.load(std::memory_order_relaxed));
+  TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[index(command.direction)];
-  stream.queue.push({std::move(command), std::chrono::steady_clock::now()});
+  // A command also waits for the commands before it, and so for their points.
+  stream.after = std::max(stream.after, command.after);
+  const auto ended = std::make_shared<StreamEvent>();
+  copies_.add({.token = command.token, .ended = ended, .error = {}, .after = stream.after});
+  stream.queue.push({std::move(command), std::chrono::steady_clock::now(), ended});
 }
 
-std::size_t EmulatedDevice::poll(std::vector<CopyDone>& done) { return done_.drain(done); }
+std::size_t EmulatedDevice::poll(std::vector<CopyDone>& done) {
+  const std::size_t ended = done_.drain(done);
+  copies_.remove(std::span{done}.last(ended));
+  return ended;
+}
 
-Fence EmulatedDevice::launch(ComputeWork work) {
-  const Fence point{launched_.fetch_add(1, std::memory_order_relaxed) + 1};
-  compute_queue_.push({std::move(work), point});
-  return point;
+Fence EmulatedDevice::launch(ComputeWork work) { return points_.add_work(std::move(work)); }
+
+Fence EmulatedDevice::after_all_work() const {
+  const Fence next = points_.next();
+  return sees_all_work_ ? Fence{next.value() - 1} : next;
+}
+
+Result<Fence> EmulatedDevice::signal(StreamRef stream) {
+  if (stream.handle == nullptr) return Errc::invalid_argument;
+  const auto here = std::make_shared<StreamEvent>();
+  static_cast<EmulatedStream*>(stream.handle)->run([here] { here->happen(); });
+  return points_.add_event(here);
+}
+
+Result<void> EmulatedDevice::await(StreamRef stream, std::span<const std::uint64_t> tokens) {
+  if (stream.handle == nullptr) return Errc::invalid_argument;
+  std::vector<OpenCopies<Event>::Copy> copies;
+  if (const Result<void> found = copies_.find(tokens, copies); !found) return found.error();
+  std::vector<Event> unused;
+  for (const auto& copy : copies) {
+    // As on a GPU: the command is not on its stream as long as launched work is not done.
+    if (!points_.try_wait_for(copy.after, unused)) return Errc::not_ready;
+  }
+  for (const auto& copy : copies) static_cast<EmulatedStream*>(stream.handle)->run([ended = copy.ended] { ended->wait(); });
+  return {};
+}
+
+Result<void> EmulatedDevice::await(StreamRef stream, Fence point) {
+  if (stream.handle == nullptr || !points_.exists(point)) return Errc::invalid_argument;
+  std::vector<Event> open;
+  if (!points_.try_wait_for(point, open)) return Errc::not_ready;
+  for (const Event& event : open) static_cast<EmulatedStream*>(stream.handle)->run([event] { event->wait(); });
+  return {};
+}
+
+Result<void> EmulatedDevice::relocate(std::span<const RelocatedPool> pools) {
+  // The device's threads look at a pool only for a command or for work. There is none now, so they will see only the new regions.
+  if (!copies_.empty() || !points_.work_done()) return Errc::in_use;
+  memories_.relocate(pools);
+  return {};
 }
 
 PlantedFaults EmulatedDevice::planted() const {
@@ -79,17 +134,19 @@ LinkCounts EmulatedDevice::link_counts(Direction direction) const {
 
 void EmulatedDevice::compute() {
   InPlaceAccess access{memories_};
-  while (std::optional<Launched> launched = compute_queue_.pop()) {
-    if (faults_.ignore_fences && !timeline_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return;
-    launched->work(access);
-    timeline_.reach(launched->point);
-  }
+  points_.run(
+      [&](ComputeWork& work) {
+        if (faults_.ignore_fences && !timeline_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return false;
+        work(access);
+        return true;
+      },
+      [](const Event& event) { event->wait(); });
 }
 
 void EmulatedDevice::stream(Stream& stream) {
   while (const std::optional<Submitted> submitted = stream.queue.pop()) {
     const std::optional<LinkTurn> turn = await_turn(stream, *submitted);
-    if (!turn || !execute(stream, submitted->command, *turn)) return;
+    if (!turn || !execute(stream, *submitted, *turn)) return;
   }
 }
 
@@ -104,7 +161,7 @@ std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitt
       ready_at = std::chrono::steady_clock::now();
     }
   }
-  const Bytes each{memories_.of(command).range_of(command.layers).size};
+  const Bytes each{memories_.of(command).bytes_of_each(command)};
   const LinkTurn turn = stream.link.next(each * block_count(command.runs));
   if (turn.stalled) stream.stalled.fetch_add(1, std::memory_order_release);
   if (turn.held == Duration{}) {
@@ -118,22 +175,23 @@ std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitt
   return turn;
 }
 
-bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command, const LinkTurn& turn) {
+bool EmulatedDevice::execute(Stream& stream, const Submitted& submitted, const LinkTurn& turn) {
+  const CopyCommand& command = submitted.command;
   const SlotMemory& memory = memories_.of(command);
-  const auto ended = [&](ErrorCode error) {
-    return CopyDone{command.token, error, std::chrono::steady_clock::now() - stream.began};
+  const auto end = [&](ErrorCode error) {
+    submitted.ended->happen();
+    stream.done.push({command.token, error, std::chrono::steady_clock::now() - stream.began});
   };
   if (turn.fails) {
     const SlotRun& first = command.runs.front();
-    const ByteRange range = memory.range_of(command.layers);
-    memory.copy_part(command.direction, {first.source, first.destination}, range.begin, range.size / 2);
+    memory.copy_part(command.direction, {first.source, first.destination}, command.layers, 0, memory.bytes_of_each(command) / 2);
     stream.failed.fetch_add(1, std::memory_order_release);
-    stream.done.push(ended(Errc::io_failed));
+    end(Errc::io_failed);
     return true;
   }
   if (command.direction == Direction::swap_in && is_nth(turn.number, faults_.late_every)) {
     late_.fetch_add(1, std::memory_order_release);
-    stream.done.push(ended({}));
+    end({});
     if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
     memory.copy(command);
     late_landed_.fetch_add(1, std::memory_order_release);
@@ -141,19 +199,20 @@ bool EmulatedDevice::execute(Stream& stream, const CopyCommand& command, const L
   }
   memory.copy(command);
   if (command.direction == Direction::swap_out && faults_.flip_every > 0) flip_bits(stream, command);
-  stream.done.push(ended({}));
+  end({});
   return true;
 }
 
 void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
-  const ByteRange range = memories_.of(command).range_of(command.layers);
+  const SlotMemory& memory = memories_.of(command);
+  const std::size_t size = memory.bytes_of_each(command);
   for (const SlotRun& run : command.runs) {
     for (std::uint32_t i = 0; i < run.count; ++i) {
       const std::uint64_t number = ++stream.blocks;
       if (!is_nth(number, faults_.flip_every)) continue;
       // Choose another place in each block, so that a verification that looks at only one place does not pass.
-      const std::span<std::byte> block = memories_.of(command).host_block(SlotId{run.destination.value() + i});
-      block[range.begin + number * 7919 % range.size] ^= std::byte{1} << (number % 8);
+      const std::span<std::byte> block = memory.host_block(SlotId{run.destination.value() + i});
+      block[memory.host_place(command.layers, number * 7919 % size)] ^= std::byte{1} << (number % 8);
       flipped_.fetch_add(1, std::memory_order_release);
     }
   }

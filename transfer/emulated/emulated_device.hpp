@@ -1,13 +1,15 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
+#include "transfer/device/compute_points.hpp"
+#include "transfer/device/open_copies.hpp"
 #include "transfer/device/slot_memory.hpp"
-#include "transfer/device/timeline.hpp"
 #include "transfer/device/waker_relay.hpp"
+#include "transfer/emulated/emulated_stream.hpp"
 #include "transfer/emulated/link_model.hpp"
 #include "transfer/host/work_queue.hpp"
 
@@ -15,26 +17,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace terrace {
-
-/// Faults that a verification must detect; 0 switches a fault off. Commands and blocks are counted per direction, so that runs
-/// repeat.
-struct EmulatedFaults {
-  /// Flips one bit of every n-th block that is swapped out, in the host slot. If a command copies only some layers, the bit is in
-  /// these.
-  std::uint64_t flip_every = 0;
-  /// Reports every n-th swap-in as done first, and moves its bytes `late_by` later, as a late DMA would.
-  std::uint64_t late_every = 0;
-  Duration late_by = std::chrono::milliseconds{5};
-  /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence becomes visible.
-  bool ignore_fences = false;
-  Duration compute_lag = std::chrono::milliseconds{2};
-};
 
 /// The number of faults that the device has planted so far.
 struct PlantedFaults {
@@ -64,11 +54,13 @@ struct EmulatedOptions {
 };
 
 /// A device in ordinary memory, for machines without a GPU. It has one thread for compute, one for swap-outs and one for
-/// swap-ins.
+/// swap-ins. The blocks are in memory of its own, or in regions of the caller's (PoolMemory::regions). An engine may compute on
+/// streams of its own (EmulatedStream), which signal() and await() take.
 ///
-/// Ownership: the arenas must outlive the device. The destructor drops queued work and waits for the copy and the computation
-/// under way; bytes that are still late are never moved. After it, nothing touches the arenas. A caller that needs its CopyDones
-/// must collect them before.
+/// Ownership: arenas and regions must outlive the device. The destructor drops queued work and waits for the copy and the
+/// computation under way, and for work of streams that signal() has marked; bytes that are still late are never moved. Streams
+/// that wait for copies go on. After it, nothing touches arenas and regions. A caller that needs its CopyDones must collect them
+/// before.
 ///
 /// Threads: as for Device; planted() and link_counts() from any. Bounds: those who submit commands and computations limit their
 /// number.
@@ -88,26 +80,31 @@ class EmulatedDevice final : public Device {
   std::size_t poll(std::vector<CopyDone>& done) override;
   /// `work` must not throw.
   Fence launch(ComputeWork work) override;
-  [[nodiscard]] Fence reached() const override { return timeline_.reached(); }
-  [[nodiscard]] Fence after_all_work() const override { return Fence{launched_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] Fence reached() const override { return points_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override;
+  /// The stream is an EmulatedStream.
+  [[nodiscard]] Result<Fence> signal(StreamRef stream) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
+  [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
 
   [[nodiscard]] PlantedFaults planted() const;
   [[nodiscard]] LinkCounts link_counts(Direction direction) const;
 
  private:
+  using Event = std::shared_ptr<StreamEvent>;
+
   struct Submitted {
     CopyCommand command;
     TimePoint at;
+    Event ended;
   };
-  struct Launched {
-    ComputeWork work;
-    Fence point;
-  };
-  /// The queue and the thread of one direction. All members except the queue and the counts belong to the thread.
+  /// The queue and the thread of one direction. All members except the queue, the point and the counts belong to the thread.
   struct Stream {
     Stream(CompletionQueue<CopyDone>& done_queue, const LinkModel& model, Direction direction)
         : done{done_queue}, link{model, direction} {}
     WorkQueue<Submitted> queue;
+    Fence after;  ///< the latest point for which a command has waited; used by the thread of submit()
     CompletionQueue<CopyDone>::Producer done;
     LinkStream link;
     std::uint64_t blocks = 0;
@@ -122,17 +119,18 @@ class EmulatedDevice final : public Device {
   /// Waits for the command's fence and for the link. Returns nothing if the device was stopped before the copy could begin.
   [[nodiscard]] std::optional<LinkTurn> await_turn(Stream& stream, const Submitted& submitted);
   /// Returns false if the device was stopped before all bytes had moved.
-  [[nodiscard]] bool execute(Stream& stream, const CopyCommand& command, const LinkTurn& turn);
+  [[nodiscard]] bool execute(Stream& stream, const Submitted& submitted, const LinkTurn& turn);
   void flip_bits(Stream& stream, const CopyCommand& command);
   void stop() noexcept;
 
-  const SlotMemories memories_;
+  SlotMemories memories_;  ///< constant while a command or launched work is under way
+  const bool sees_all_work_;
   const DeviceInfo info_;
   const EmulatedFaults faults_;
 
-  Timeline timeline_;
-  std::atomic<std::uint64_t> launched_{0};
-  WorkQueue<Launched> compute_queue_;
+  ComputePoints<Event> points_;
+  Timeline& timeline_{points_.timeline()};
+  OpenCopies<Event> copies_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
   std::array<Stream, direction_count> streams_;

@@ -1,8 +1,9 @@
 #include "transfer/emulated/instant_device.hpp"
 
 #include "base/check.hpp"
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 namespace terrace {
@@ -30,6 +31,24 @@ Fence InstantDevice::launch(ComputeWork work) {
   InPlaceAccess access{memories_};
   work(access);
   return Fence{++launched_};
+}
+
+Result<void> InstantDevice::await(StreamRef, std::span<const std::uint64_t> tokens) {
+  for (const std::uint64_t token : tokens) {
+    if (std::ranges::find(done_, token, &CopyDone::token) == done_.end()) return Errc::not_found;
+  }
+  return {};
+}
+
+Result<void> InstantDevice::await(StreamRef, Fence point) {
+  if (point.value() > launched_) return Errc::invalid_argument;
+  return {};
+}
+
+Result<void> InstantDevice::relocate(std::span<const RelocatedPool> pools) {
+  if (!done_.empty()) return Errc::in_use;
+  memories_.relocate(pools);
+  return {};
 }
 
 }  // namespace terrace

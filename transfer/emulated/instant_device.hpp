@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
 #include "transfer/device/slot_memory.hpp"
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace terrace {
 /// Both calls therefore take as long as their work does. Threads: one, for all members.
 class InstantDevice final : public Device {
  public:
-  /// The arenas outlive the device. Throws as SlotMemory.
+  /// The arenas and the regions outlive the device. Throws as SlotMemory.
   explicit InstantDevice(std::span<const PoolMemory> pools);
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
@@ -27,9 +27,14 @@ class InstantDevice final : public Device {
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return Fence{launched_}; }
   [[nodiscard]] Fence after_all_work() const override { return Fence{launched_}; }
+  /// Any stream will do: nothing has to be waited for.
+  [[nodiscard]] Result<Fence> signal(StreamRef) override { return Fence{++launched_}; }
+  [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
+  [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
+  [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
 
  private:
-  const SlotMemories memories_;
+  SlotMemories memories_;
   const DeviceInfo info_;
   NullWaker nobody_;
   Waker* waker_ = &nobody_;

@@ -1,39 +1,14 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/random.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
+#include "transfer/emulated/emulated_link.hpp"
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace terrace {
-
-/// The behaviour of one direction of an emulated link. "Every n-th" counts commands from 1; 0 means never.
-struct LinkDirection {
-  Bytes bytes_per_second{};  ///< 0: no limit
-  /// The delay of every command before its bytes move.
-  Duration latency{};
-  /// Each command takes longer by a random time up to this. The time is uniformly distributed, by the seed of the link.
-  Duration jitter_max{};
-  /// The stream stalls for `stall` before the bytes of every n-th command.
-  std::uint64_t stall_every = 0;
-  Duration stall{};
-  /// Every n-th command ends with io_failed, after half of its first block was written.
-  std::uint64_t fail_every = 0;
-};
-
-struct LinkModel {
-  std::array<LinkDirection, direction_count> directions{};  ///< by Direction
-  std::uint64_t seed = 1;
-
-  [[nodiscard]] LinkDirection& operator[](Direction direction) { return directions[static_cast<std::size_t>(direction)]; }
-  [[nodiscard]] const LinkDirection& operator[](Direction direction) const {
-    return directions[static_cast<std::size_t>(direction)];
-  }
-};
 
 /// The effect of the link on one command.
 struct LinkTurn {

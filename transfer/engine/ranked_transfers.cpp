@@ -14,9 +14,6 @@
 namespace terrace {
 namespace {
 
-/// The number of layers of a rank that has all of them, or that does not take part in the transfer.
-constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
-
 /// Combines the outcomes of a block on two ranks.
 BlockOutcome both(BlockOutcome a, BlockOutcome b) {
   if (a == b) return a;
@@ -160,6 +157,22 @@ std::size_t RankedTransfers::poll(std::vector<TransferEvent>& out) {
   std::ranges::move(events_, std::back_inserter(out));
   events_.clear();
   return reported;
+}
+
+Result<void> RankedTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (rank >= ranks_.size()) return Errc::invalid_argument;
+  const auto found = open_.find(id);
+  if (found == open_.end()) return Errc::unknown_request;
+  const Entry& entry = entries_.at(found->second);
+  if (entry.error) return entry.error;
+  // The rank has copied its part, or has none.
+  if ((entry.working & bit(rank)) == 0) return {};
+  return ranks_[rank].port->await(id, layers, stream, 0);
+}
+
+Result<Fence> RankedTransfers::signal(StreamRef stream, std::uint32_t rank) {
+  if (rank >= ranks_.size()) return Errc::invalid_argument;
+  return ranks_[rank].port->signal(stream, 0);
 }
 
 TimePoint RankedTransfers::next_deadline() const {

@@ -1,10 +1,11 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
 #include "base/waker.hpp"
+#include "terrace/clock.hpp"
+#include "transfer/engine/rank_payload.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <chrono>
@@ -16,12 +17,6 @@
 #include <vector>
 
 namespace terrace {
-
-/// How ranks use a host slot.
-enum class RankPayload : unsigned char {
-  sharded,     ///< each rank has its own share; a block is on the host when every rank has copied its part
-  replicated,  ///< all ranks have the same bytes, as with one latent head (MLA); one rank swaps out, all swap in
-};
 
 struct RankedTransfersOptions {
   RankPayload payload = RankPayload::sharded;
@@ -46,7 +41,6 @@ struct RankHealth {
   Duration behind{};            ///< the longest time since one of them was finished by a rank
 };
 
-[[nodiscard]] std::string_view to_string(RankPayload payload);
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
 
 /// Runs the transfers of one control plane on several transfer engines, one for each rank. A transfer goes to every rank, and is
@@ -86,6 +80,8 @@ class RankedTransfers final : public TransferPort {
   /// Each rank gets this limit for the bytes of its own share.
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Fence reached() const override;
   [[nodiscard]] Fence after_all_work() const override;
@@ -112,7 +108,8 @@ class RankedTransfers final : public TransferPort {
     Duration took{};
     Duration copying{};
     ErrorCode error;
-    std::vector<std::uint32_t> layers;  ///< of a transfer by layer: how many layers have arrived, by rank
+    /// Of a transfer by layer: how many layers have arrived, by rank; all_layers if the rank has all, or takes no part.
+    std::vector<std::uint32_t> layers;
     std::uint32_t told_layers = 0;
     TimePoint submitted;
     std::optional<TimePoint> first_finish;

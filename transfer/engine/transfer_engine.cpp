@@ -7,6 +7,7 @@
 #include <ctime>
 #include <iterator>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -52,6 +53,13 @@ std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& o
   return taken;
 }
 
+/// The control plane has these events. So it knows how the transfers ended.
+void forget_ended(OpenPieces& pieces, std::span<const TransferEvent> events) {
+  for (const TransferEvent& event : events) {
+    if (event.kind == TransferEvent::Kind::finished) pieces.forget(event.id);
+  }
+}
+
 /// Sleeps until the waker is woken or until `time`. EventFdWaker::wait() counts in milliseconds, which is too coarse for a rate
 /// limit.
 void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
@@ -75,8 +83,8 @@ TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, c
 }
 
 TransferEngine::~TransferEngine() {
-  // The device may outlive the waker that it was given.
-  static NullWaker nobody;
+  // The device may outlive the waker that it was given. It may even be in use while the process destroys its static objects.
+  static NullWaker& nobody = *new NullWaker;
   device_.set_waker(nobody);
 }
 
@@ -116,22 +124,53 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   changed_ = false;
   const TimePoint now = clock_.now();
   device_.poll(done_);
-  for (const CopyDone& done : done_) scheduler_.finish(done.token, done.error, now, done.took);
+  for (const CopyDone& done : done_) {
+    pieces_.finish(scheduler_.finish(done.token, done.error, now, done.took), done.token, done.error);
+  }
   done_.clear();
   // next() handles the deadlines, too.
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {
     while (std::optional<Piece> piece = scheduler_.next(direction, now)) {
+      pieces_.start(*piece);
       try {
         device_.submit({piece->token, piece->direction, piece->after, std::move(piece->runs), piece->pool, piece->layers});
       } catch (const std::bad_alloc&) {
-        scheduler_.finish(piece->token, Errc::io_failed, now);
+        pieces_.finish(scheduler_.finish(piece->token, Errc::io_failed, now), piece->token, Errc::io_failed);
       }
     }
   }
   const std::size_t before = out.size();
   take(refused_, out);
   scheduler_.take_events(out);
+  for (const TransferEvent& event : std::span{out}.subspan(before)) {
+    if (event.kind == TransferEvent::Kind::finished) pieces_.end(event.id, event.error);
+  }
   return out.size() - before;
+}
+
+Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRef stream) {
+  if (const Result<void> found = pieces_.find(id, layers, awaited_); !found) return found.error();
+  if (awaited_.empty()) return {};
+  const Result<void> ordered = device_.await(stream, awaited_);
+  // The device gets a piece just after it is noted here, and has reported it just before that is noted.
+  if (!ordered && ordered.error() == Errc::not_found) return Errc::not_ready;
+  return ordered;
+}
+
+void DirectTransfers::submit(Transfer transfer) {
+  engine_.open_pieces().begin(transfer.id);
+  engine_.submit(std::move(transfer));
+}
+
+std::size_t DirectTransfers::poll(std::vector<TransferEvent>& out) {
+  const std::size_t polled = engine_.poll(out);
+  forget_ended(engine_.open_pieces(), std::span{out}.last(polled));
+  return polled;
+}
+
+Result<void> DirectTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (rank != 0) return Errc::invalid_argument;
+  return engine_.await(id, layers, stream);
 }
 
 ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
@@ -159,6 +198,7 @@ void ThreadedTransfers::submit(Transfer transfer) {
     return;
   }
   transfers_in_flight_.fetch_add(1, std::memory_order_relaxed);
+  engine_.open_pieces().begin(transfer.id);
   command_in_.push(std::move(transfer));
 }
 
@@ -170,7 +210,14 @@ void ThreadedTransfers::cancel(TransferId id) { command_in_.push(Cancel{id}); }
 
 std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
   const std::size_t refused = take(refused_, out);
-  return refused + events_.drain(out);
+  const std::size_t drained = events_.drain(out);
+  forget_ended(engine_.open_pieces(), std::span{out}.last(drained));
+  return refused + drained;
+}
+
+Result<void> ThreadedTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (rank != 0) return Errc::invalid_argument;
+  return engine_.await(id, layers, stream);
 }
 
 void ThreadedTransfers::limit(Urgency urgency, Bytes per_second) { command_in_.push(Limit{urgency, per_second}); }

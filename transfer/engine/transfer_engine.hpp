@@ -1,9 +1,10 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "transfer/engine/open_pieces.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 
@@ -22,7 +23,8 @@ namespace terrace {
 ///
 /// Ownership: device, clock and waker must outlive the engine. The destructor drops what is queued and waits for nothing: the
 /// device may still move the bytes of pieces under way, until it is destroyed itself. A caller that must know that no byte moves
-/// any more cancels everything and polls until idle(). Threads: one.
+/// any more cancels everything and polls until idle(). Threads: one; open_pieces() from any; await() from one, which may be
+/// another.
 class TransferEngine {
  public:
   /// `waker` is woken when poll() has something to do. If the config has no block_bytes, the device's size is used; the layers
@@ -50,6 +52,11 @@ class TransferEngine {
   /// Returns true if nothing is queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
   [[nodiscard]] const Device& device() const { return device_; }
+  /// The port tells it which transfers are open: begin() before submit(), and forget() when an event was collected.
+  [[nodiscard]] OpenPieces& open_pieces() { return pieces_; }
+  /// The same as in TransferPort.
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream);
+  [[nodiscard]] Result<Fence> signal(StreamRef stream) { return device_.signal(stream); }
   void check_invariants() const { scheduler_.check_invariants(); }
 
  private:
@@ -59,6 +66,8 @@ class TransferEngine {
   bool changed_ = false;  ///< there was a call since the last poll()
   std::vector<TransferEvent> refused_;
   std::vector<CopyDone> done_;  ///< scratch memory of poll()
+  OpenPieces pieces_;
+  std::vector<std::uint64_t> awaited_;  ///< scratch memory of await()
 };
 
 /// A transfer engine on the caller's own thread; it works in poll(). Ownership: as for TransferEngine. Threads: one.
@@ -68,12 +77,16 @@ class DirectTransfers final : public TransferPort {
   DirectTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
       : engine_{std::move(config), device, clock, waker} {}
 
-  void submit(Transfer transfer) override { engine_.submit(std::move(transfer)); }
+  void submit(Transfer transfer) override;
   void raise(TransferId id, Urgency urgency) override { engine_.raise(id, urgency); }
   void postpone(TransferId id, TimePoint deadline) override { engine_.postpone(id, deadline); }
   void cancel(TransferId id) override { engine_.cancel(id); }
   void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
-  std::size_t poll(std::vector<TransferEvent>& out) override { return engine_.poll(out); }
+  std::size_t poll(std::vector<TransferEvent>& out) override;
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
+    return rank == 0 ? engine_.signal(stream) : Errc::invalid_argument;
+  }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
@@ -113,6 +126,10 @@ class ThreadedTransfers final : public TransferPort {
   void cancel(TransferId id) override;
   void limit(Urgency urgency, Bytes per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
+    return rank == 0 ? engine_.signal(stream) : Errc::invalid_argument;
+  }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }

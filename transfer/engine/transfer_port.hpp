@@ -1,9 +1,12 @@
 #pragma once
 
-#include "base/clock.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/result.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace terrace {
@@ -15,6 +18,8 @@ namespace terrace {
 /// Threads: one, the control plane's. No call blocks.
 class TransferPort {
  public:
+  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+
   virtual ~TransferPort() = default;
   /// Submits a transfer. Exactly one `finished` event follows. If the transfer is refused, the event says that all blocks are
   /// cancelled, and its error says why.
@@ -30,9 +35,29 @@ class TransferPort {
   /// Returns the time at which poll() must be called although nothing wakes the caller. Returns `never` if a thread of the engine
   /// sees to that.
   [[nodiscard]] virtual TimePoint next_deadline() const = 0;
+  /// Makes a stream of this rank's engine wait, on the device, until the leading `layers` layers of all blocks of the transfer
+  /// have been copied (all_layers, or more than there are: the whole blocks). Work that is put on the stream afterwards starts
+  /// after them. So a kernel can be launched for a load that has not ended, or for a slot that is still being copied out. A
+  /// transfer that is not by layer counts as one layer. A rank that takes no part in the transfer has nothing to wait for.
+  ///
+  /// The stream goes on even if a copy fails under way. So before the result of the work is used, look at the transfer's event.
+  ///
+  /// Fails: not_ready (some of the copies are not on the device yet: try again after the next poll(), which happens when the
+  /// engine has been woken, or wait for the event on the host), unknown_request (no such transfer is open; if its `finished`
+  /// event was collected, that says how it ended), the error of the transfer if a part of it has failed or was dropped, and the
+  /// errors of Device::await(): invalid_argument (the stream is being captured or is none of this device's, or there is no such
+  /// rank), io_failed.
+  [[nodiscard]] virtual Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
+  /// Marks all work that is on a stream of this rank's engine now (Device::signal). Fails as that does, and with invalid_argument
+  /// if there is no such rank. Threads: that of Device::launch(), which may be another than the control plane's.
+  [[nodiscard]] virtual Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
   /// The same as the functions of Device with these names. For several devices, the point holds for all of them.
   [[nodiscard]] virtual Fence reached() const = 0;
   [[nodiscard]] virtual Fence after_all_work() const = 0;
 };
+
+/// A port that does not know the devices of its transfers can neither mark a stream nor make it wait.
+inline Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
+inline Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
 
 }  // namespace terrace

@@ -167,7 +167,7 @@ std::optional<Piece> TransferScheduler::next(Direction direction, TimePoint now)
   return std::nullopt;
 }
 
-void TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took) {
+TransferId TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took) {
   now_ = std::max(now_, now);
   const auto found = std::ranges::find(under_way_, token, &UnderWay::token);
   TERRACE_CHECK(found != under_way_.end());
@@ -181,8 +181,10 @@ void TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimePoint n
   entry.copying += took;
   if (error) std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::failed);
   if (error && !entry.error) entry.error = error;
+  const TransferId id = entry.transfer.id;
   tell_layers(piece.handle);
   settle(piece.handle);
+  return id;
 }
 
 void TransferScheduler::take_events(std::vector<TransferEvent>& out) {
@@ -290,6 +292,8 @@ Piece TransferScheduler::cut(Handle handle) {
     entry.block = 0;
     entry.run = 0;
   }
+  piece.layers_of_transfer = entry.layers;
+  piece.layers_started = entry.layer;
   if (entry.started == entry.blocks()) unlink(handle);
   if (!entry.first_start) entry.first_start = now_;
   ++entry.pieces_under_way;

@@ -1,10 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/indexed_heap.hpp"
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/token_bucket.hpp"
 
@@ -52,6 +51,10 @@ struct Piece {
   Fence after;
   std::vector<SlotRun> runs;
   std::optional<LayerRange> layers = {};  ///< as in CopyCommand
+  /// The number of layers into which the transfer is cut; 1 if it is not by layer. With this piece, all pieces of so many leading
+  /// layers have been handed out.
+  std::uint32_t layers_of_transfer = 1;
+  std::uint32_t layers_started = 0;
 };
 
 /// Orders transfers in lanes, one for each direction and urgency, and handles deadlines and cancellation. It is a state machine
@@ -112,8 +115,8 @@ class TransferScheduler {
   [[nodiscard]] std::optional<Piece> next(Direction direction, TimePoint now);
   /// A piece has ended: nothing touches its slots any more. `took` is CopyDone::took, the time for which
   /// the piece used its stream; 0 is unknown. A token that is not under way stops the
-  /// process.
-  void finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
+  /// process. Returns the transfer of the piece.
+  TransferId finish(std::uint64_t token, ErrorCode error, TimePoint now, Duration took = {});
 
   /// Appends the events since the last call.
   void take_events(std::vector<TransferEvent>& out);

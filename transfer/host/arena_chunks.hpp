@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/result.hpp"
-#include "base/strong_id.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

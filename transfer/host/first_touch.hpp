@@ -1,27 +1,13 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/large_memory.hpp"
+#include "terrace/types.hpp"
+#include "transfer/host/touch_options.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <optional>
 #include <span>
 
 namespace terrace {
-
-struct TouchOptions {
-  /// The number of threads that touch pages in parallel. 0: one for each processor, up to 8. More threads do not help, because
-  /// the kernel clears pages at the speed of memory.
-  unsigned threads = 0;
-  /// The NUMA node on which the pages should lie. Nothing: the node of the thread that touches them.
-  std::optional<unsigned> numa_node;
-  HugePages huge_pages = HugePages::yes;
-  /// If another thread sets this, touching ends early: each thread stops after its present slice of 8 MiB. May be null.
-  const std::atomic<bool>* cancel = nullptr;
-  /// Whether to count the huge pages afterwards. This reads /proc/self/smaps, which takes long if much memory is mapped.
-  bool count_huge = false;
-};
 
 /// The result of first_touch(). Only missing memory is an error. Huge pages and the NUMA node are requests that the kernel may
 /// refuse.

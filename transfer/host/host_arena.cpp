@@ -24,6 +24,18 @@ std::uint32_t slots_in_a_chunk(Bytes block_bytes, Bytes chunk_bytes) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes / block_bytes, 1U << 31));
 }
 
+/// Returns the distance of slots. Throws if the options give rows that cannot hold the slots.
+Bytes checked_stride(const HostArenaOptions& options) {
+  if (!options.rows) return options.block_bytes;
+  const HostRows& rows = *options.rows;
+  if (!check_rows(rows)) throw std::invalid_argument{"host arena: the given rows have no address, no size, or overlap"};
+  if (rows.row_bytes != options.block_bytes || rows.count < options.slots) {
+    throw std::invalid_argument{fmt::format("host arena: {} slots of {} cannot lie in {} rows of {}", options.slots,
+                                            to_string(options.block_bytes), rows.count, to_string(rows.row_bytes))};
+  }
+  return rows.stride();
+}
+
 HostArenaOptions all_ready(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes) {
   HostArenaOptions options;
   options.slots = options.ready_slots = slots;
@@ -41,6 +53,7 @@ HostArena::HostArena(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes)
 
 HostArena::HostArena(HostArenaOptions options)
     : block_bytes_{options.block_bytes},
+      stride_{checked_stride(options)},
       slots_per_chunk_{slots_in_a_chunk(options.block_bytes, options.chunk_bytes)},
       options_{std::move(options)},
       pages_{options_.touch.huge_pages},
@@ -48,7 +61,7 @@ HostArena::HostArena(HostArenaOptions options)
       ended_{done_} {
   worker_ = std::move(options_.worker);
   const auto ask_for_rest = [this](std::uint32_t made) {
-    if (!options_.limits) return;
+    if (!options_.limits || options_.rows) return;
     const MemoryRequest rest{.bytes = block_bytes_ * (options_.slots - made), .unit = block_bytes_, .spare = options_.spare};
     if (const auto refusal = preflight(rest, options_.limits())) {
       const std::string there = made > 0 ? fmt::format(", of which {} are there", made) : "";
@@ -63,8 +76,7 @@ HostArena::HostArena(HostArenaOptions options)
     const std::uint32_t here = std::min(slots_per_chunk_, options_.slots - made);
     const std::uint32_t chunk = new_chunk(here);
     Place& p = place(chunk);
-    p.mapping = Mapping::reserve(block_bytes_ * here, fmt::format("host arena of {} slots of {}, at slot {}", options_.slots,
-                                                                  to_string(block_bytes_), made));
+    map(chunk, fmt::format("host arena of {} slots of {}, at slot {}", options_.slots, to_string(block_bytes_), made));
     p.got = touch(p);
     if (p.got.error != 0) {
       throw std::system_error{p.got.error, std::generic_category(),
@@ -106,12 +118,13 @@ std::span<std::byte> HostArena::block(SlotId slot) const {
   const Place* const p = place_of(slot);
   TERRACE_CHECK(p != nullptr);
   const std::uint64_t within = slot.value() % slots_per_chunk_;
-  return {p->begin.load(std::memory_order_acquire) + within * count(block_bytes_), count(block_bytes_)};
+  return {p->begin.load(std::memory_order_acquire) + within * count(stride_), count(block_bytes_)};
 }
 
 std::uint32_t HostArena::contiguous_from(SlotId slot) const {
   const Place* const p = place_of(slot);
   TERRACE_CHECK(p != nullptr);
+  if (stride_ != block_bytes_) return 1;
   return p->slots.load(std::memory_order_acquire) - slot.value() % slots_per_chunk_;
 }
 
@@ -135,8 +148,7 @@ SlotSpan HostArena::slots_of(std::uint32_t chunk) const {
 
 ArenaChunk HostArena::chunk_at(std::uint32_t chunk) const {
   const Place& p = place(chunk);
-  const std::span<std::byte> bytes = p.mapping.bytes();
-  return {{SlotId{chunk * slots_per_chunk_}, static_cast<std::uint32_t>(bytes.size() / count(block_bytes_))}, bytes};
+  return {{SlotId{chunk * slots_per_chunk_}, p.size}, p.mapping.bytes()};
 }
 
 std::uint32_t HostArena::new_chunk(std::uint32_t slots) {
@@ -159,6 +171,18 @@ std::uint32_t HostArena::new_chunk(std::uint32_t slots) {
   coming_slots_ += slots;
   mapped_ += block_bytes_ * slots;
   return chunk;
+}
+
+void HostArena::map(std::uint32_t chunk, const std::string& what) {
+  Place& p = place(chunk);
+  if (!options_.rows) {
+    p.mapping = Mapping::reserve(block_bytes_ * p.size, what);
+    return;
+  }
+  HostRows rows = *options_.rows;
+  rows.address = rows.row(chunk * slots_per_chunk_).data();
+  rows.count = p.size;
+  p.mapping = Mapping::borrowed({rows.address, static_cast<std::size_t>(count(rows.extent()))});
 }
 
 /// Makes the slots of the chunk available.
@@ -186,6 +210,7 @@ Result<void> HostArena::grow(std::uint32_t slots) {
   if (numbers_after(slots) > std::min<std::uint64_t>(std::uint64_t{chunks_max} * slots_per_chunk_, 1ULL << 32)) {
     return Errc::never_fits;
   }
+  if (options_.rows && numbers_after(slots) > options_.rows->count) return Errc::never_fits;
   while (slots > 0) {
     const std::uint32_t here = std::min(slots, slots_per_chunk_);
     const Bytes with_those_after = block_bytes_ * slots;
@@ -208,6 +233,7 @@ void HostArena::do_later(ArenaWorker::Task task) {
 
 /// Touches the memory of a chunk and measures how long this takes. Runs on the worker, or in the constructor.
 FirstTouch HostArena::touch(Place& p) {
+  if (options_.rows) return {};  // the memory has an owner, and may have contents
   TouchOptions options = options_.touch;
   options.cancel = &p.cancelled;
   options.huge_pages = pages_.next();
@@ -224,12 +250,12 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
   if (p.cancelled) return "";
   p.state = ChunkState::touching;
   const Bytes size = block_bytes_ * p.size;
-  if (options_.limits) {
+  if (options_.limits && !options_.rows) {
     const MemoryRequest wanted{.bytes = with_those_after, .unit = block_bytes_, .spare = options_.spare};
     if (const auto refusal = preflight(wanted, options_.limits())) return "host arena: " + refusal->sentence;
   }
   try {
-    p.mapping = Mapping::reserve(size, "host arena: a chunk");
+    map(chunk, "host arena: a chunk");
   } catch (const std::system_error& error) {
     return error.what();
   }

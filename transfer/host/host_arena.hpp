@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "base/completion_queue.hpp"
-#include "base/strong_id.hpp"
 #include "base/waker.hpp"
+#include "terrace/host_region.hpp"
+#include "terrace/types.hpp"
 #include "transfer/host/arena_chunks.hpp"
 #include "transfer/host/arena_worker.hpp"
 #include "transfer/host/first_touch.hpp"
@@ -38,6 +38,11 @@ struct HostArenaOptions {
   std::function<MemoryLimits()> limits;
   /// How much memory must be left for the rest of the process. Applies if `limits` is set.
   Bytes spare = MiB * 64;
+  /// Memory of somebody else's in which all slots lie, for example of a SharedRegion: slot n is row n. The arena neither touches
+  /// nor limits it, and cannot grow beyond its rows. Nothing: the arena takes memory from the kernel.
+  std::optional<HostRows> rows;
+  /// Is kept until the arena ends, for example the owner of `rows`. May be null.
+  std::shared_ptr<const void> rows_owner;
   /// Is woken when poll() has events. May be null. Must outlive the arena.
   Waker* waker = nullptr;
   /// Null: a ThreadArenaWorker, which is made when it is first needed.
@@ -66,7 +71,8 @@ struct ArenaEvent {
 ///
 /// Chunk n has the slots from n * slots_per_chunk() on. A chunk may have fewer slots than slots_per_chunk(), so slot numbers may
 /// have gaps. If the block size is a multiple of the page size, slots begin at page boundaries and can be used for direct I/O. No
-/// slot lies in two chunks, so no copy descriptor crosses two registrations. The arena does not know what a slot is used for: the
+/// slot lies in two chunks, so no copy descriptor crosses two registrations. The memory is the arena's own, or rows of somebody
+/// else's (HostArenaOptions::rows), which may have gaps between slots. The arena does not know what a slot is used for: the
 /// copies of the host tier and the staging slots between device and storage share it.
 ///
 /// A chunk is warm when its slots can be used. The arena can be used from construction on, in the chunks that are warm; is_warm()
@@ -83,7 +89,8 @@ class HostArena {
   /// purpose and size in its text), and std::invalid_argument if block_bytes is 0 or larger than a chunk.
   HostArena(std::uint32_t slots, Bytes block_bytes, Bytes chunk_bytes = GiB);
   /// Makes an arena of which `ready_slots` slots are warm. Throws the same, and std::runtime_error, with the largest size that
-  /// fits in its text, if `limits` do not allow the memory.
+  /// fits in its text, if `limits` do not allow the memory, and std::invalid_argument if `rows` are not valid, are too few, or
+  /// have another size than blocks.
   explicit HostArena(HostArenaOptions options);
   /// Cancels the chunks that are being made. Observers are told of the end of every chunk before it is unmapped.
   ~HostArena();
@@ -156,6 +163,8 @@ class HostArena {
   [[nodiscard]] Place* place_of(SlotId slot) const;
   [[nodiscard]] ArenaChunk chunk_at(std::uint32_t chunk) const;
   [[nodiscard]] std::uint32_t new_chunk(std::uint32_t slots);
+  /// Gives the chunk its memory: new addresses, or its rows.
+  void map(std::uint32_t chunk, const std::string& what);
   [[nodiscard]] FirstTouch touch(Place& p);
   [[nodiscard]] std::optional<std::string> make(std::uint32_t chunk, Bytes with_those_after);
   void unmake(std::uint32_t chunk);
@@ -165,6 +174,7 @@ class HostArena {
   void do_later(ArenaWorker::Task task);
 
   const Bytes block_bytes_;
+  const Bytes stride_;  ///< from slot to slot of a chunk
   const std::uint32_t slots_per_chunk_;
   HostArenaOptions options_;  ///< constant, except that its worker was moved out
   PageChoice pages_;          ///< used by the constructor, then by the worker

@@ -62,14 +62,22 @@ Mapping::Mapping(Bytes size, std::string_view what) : Mapping{reserve(size, what
   }
 }
 
-Mapping::~Mapping() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+Mapping Mapping::borrowed(std::span<std::byte> bytes) {
+  Mapping mapping;
+  mapping.bytes_ = bytes;
+  mapping.owned_ = false;
+  return mapping;
 }
 
-Mapping::Mapping(Mapping&& other) noexcept : bytes_{std::exchange(other.bytes_, {})} {}
+Mapping::~Mapping() {
+  if (owned_ && !bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+Mapping::Mapping(Mapping&& other) noexcept : bytes_{std::exchange(other.bytes_, {})}, owned_{other.owned_} {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(bytes_, other.bytes_);
+  std::swap(owned_, other.owned_);
   return *this;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/bytes.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <span>
@@ -8,7 +8,8 @@
 
 namespace terrace {
 
-/// Anonymous memory from the kernel, zeroed and aligned to a huge page. Move-only; the destructor unmaps it. Threads: one.
+/// Anonymous memory from the kernel, zeroed and aligned to a huge page; or memory that somebody else owns. Move-only; the
+/// destructor unmaps what the kernel gave. Threads: one.
 class Mapping {
  public:
   Mapping() = default;
@@ -18,6 +19,8 @@ class Mapping {
   /// Maps addresses only. A page is allocated when it is first touched (transfer/host/first_touch.hpp). Throws as the constructor
   /// does.
   [[nodiscard]] static Mapping reserve(Bytes size, std::string_view what);
+  /// Names memory that somebody else owns. It must stay valid as long as this object. It is not touched.
+  [[nodiscard]] static Mapping borrowed(std::span<std::byte> bytes);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -26,6 +29,7 @@ class Mapping {
 
  private:
   std::span<std::byte> bytes_;
+  bool owned_ = true;
 };
 
 }  // namespace terrace

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/large_memory.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <optional>

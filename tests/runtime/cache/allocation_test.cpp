@@ -1,9 +1,15 @@
 // The step path of a warm manager allocates nothing. This is a separate program, because it counts every allocation.
-#include "runtime/cache/cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tools/policies/policies.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
+#include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -75,7 +81,7 @@ void expect_none_once_warm(CacheManager& manager) {
 ManagerConfig with_policy(PolicyKind policy) {
   ManagerConfig config;
   config.policy = policy_factory(policy);
-  config.device_blocks = device_blocks;
+  config.pools[0].device_blocks = device_blocks;
   return config;
 }
 
@@ -103,8 +109,8 @@ TEST_P(Allocations, are_none_where_groups_have_windows_and_states) {
   state.optional = true;
   state.pool = PoolId{1};
   config.groups = {GroupConfig{}, window, state};
-  config.null_block = true;
-  config.other_pools = {config};
+  config.pools[0].null_block = true;
+  config.pools.push_back(config.pools.front());
   CacheManager manager{config};
   expect_none_once_warm(manager);
 }
@@ -256,17 +262,17 @@ TEST_P(TierAllocations, are_none_on_the_step_path_once_warm) {
   config.inclusion = tiers.inclusion;
   config.write_policy = tiers.write_policy;
   config.storage = tiers.write_policy != WritePolicy::none;
-  config.host_blocks = device_blocks / 2;
-  config.staging_blocks = config.storage ? 16 : 0;
+  config.pools[0].host_blocks = device_blocks / 2;
+  config.pools[0].staging_blocks = config.storage ? 16 : 0;
   PromptTransfers transfers;
   PromptStore store;
-  HostArena arena{config.host_blocks + config.staging_blocks, store.block_bytes()};
+  HostArena arena{config.pools[0].host_blocks + config.pools[0].staging_blocks, store.block_bytes()};
   const ManualClock clock;
   PromptTransfers other_rank;
   NullWaker waker;
   RankedTransfers ranked{{{"a", &transfers}, {"b", &other_rank}}, clock, waker};
   TransferPort& port = tiers.ranks > 1 ? static_cast<TransferPort&>(ranked) : transfers;
-  Cache cache{config, {port, arena, config.storage ? &store : nullptr, clock}};
+  Cache cache{config, {port, {{&arena, config.storage ? &store : nullptr}}, clock}};
   const auto requests = prompts();
   std::uint64_t id = 0;
   const auto rounds = [&](int count) {

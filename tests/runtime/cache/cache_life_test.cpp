@@ -1,5 +1,7 @@
 // The cache as a whole: clear and resume, drop and pin, events, pause.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {
@@ -116,9 +118,9 @@ TEST_F(CacheLife, a_reset_is_refused_while_requests_are_alive) {
 TEST_F(CacheLife, stored_blocks_outlive_a_clear_unless_told_otherwise) {
   make(with_storage(sizes(8), WritePolicy::write_through));
   run(1, keys_of({1, 2, 3}));
-  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
   cache->clear({});
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
   run(2, keys_of({1, 2, 3, 4}));
   EXPECT_EQ(hits(keys_of({1, 2, 3, 4})), 4U);
   cache->clear({.storage = true});
@@ -176,9 +178,9 @@ TEST_F(CacheLife, a_pin_cancels_evictions_under_way) {
   ASSERT_TRUE(acquire(3, keys_of({8, 9})).has_value());  // blocks 1 and 2 are being swapped out
   const PinId pin = cache->pin(keys_of({1, 2})).value();
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // 5 and 6 were evicted instead
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);  // 5 and 6 were evicted instead
   ASSERT_TRUE(cache->unpin(pin).has_value());
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
 }
 
 TEST_F(CacheLife, a_pin_ends_with_its_time) {
@@ -236,17 +238,17 @@ TEST_F(CacheLife, events_tell_what_each_tier_can_serve_once_and_in_order) {
   EXPECT_TRUE(taken().empty());
 
   run(2, keys_of({5, 6}));  // swaps 1 and 2 out; 5 and 6 arrive
-  std::map<std::pair<Tier, BlockKey>, int> served;
-  for (const KvEvent& event : first) ++served[{event.tier, event.key}];
+  std::map<std::pair<Source, BlockKey>, int> served;
+  for (const KvEvent& event : first) ++served[{event.source, event.key}];
   for (const KvEvent& event : taken()) {
     const int change = event.kind == KvEvent::Kind::stored ? 1 : -1;
-    const int now = served[{event.tier, event.key}] += change;
+    const int now = served[{event.source, event.key}] += change;
     EXPECT_TRUE(now == 0 || now == 1) << "lost or doubled";
   }
   for (const std::uint32_t name : {0U, 1U}) {
-    EXPECT_EQ((served[{Tier::device, keys_of({1, 2})[name]}]), 0);
-    EXPECT_EQ((served[{Tier::host, keys_of({1, 2})[name]}]), 1);
-    EXPECT_EQ((served[{Tier::device, keys_of({5, 6})[name]}]), 1);
+    EXPECT_EQ((served[{Source::device, keys_of({1, 2})[name]}]), 0);
+    EXPECT_EQ((served[{Source::host, keys_of({1, 2})[name]}]), 1);
+    EXPECT_EQ((served[{Source::device, keys_of({5, 6})[name]}]), 1);
   }
   cache->clear({});
   const auto last = taken();
@@ -258,11 +260,11 @@ TEST_F(CacheLife, events_tell_of_known_blocks_that_are_computed_again) {
   make(sizes(2, 4));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   cache->record_events();
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
-  wanted.lowest_tier = Tier::device;
+  wanted.farthest_source = Source::device;
   leases[3] = std::move(cache->acquire(wanted).value());
   settle();
   (void)taken();
@@ -271,7 +273,7 @@ TEST_F(CacheLife, events_tell_of_known_blocks_that_are_computed_again) {
   ASSERT_EQ(told.size(), 2U);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(told[i].kind, KvEvent::Kind::stored);
-    EXPECT_EQ(told[i].tier, Tier::device);
+    EXPECT_EQ(told[i].source, Source::device);
     EXPECT_EQ(told[i].key, keys[i]);
   }
 }
@@ -299,7 +301,7 @@ TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempte
   RequestTotals totals = cache->stats().requests;
   EXPECT_EQ(totals.requests, 2U);
   EXPECT_EQ(totals.asked, 6U * 16);
-  EXPECT_EQ(totals.device, 2U * 16);
+  EXPECT_EQ(totals.found[Source::device], 2U * 16);
   EXPECT_EQ(totals.miss, 4U * 16);
 
   // The request is preempted before all of its blocks are computed, and comes back. Its last block is partly filled and has no
@@ -319,7 +321,7 @@ TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempte
   EXPECT_EQ(now.requests.requests, 3U);
   EXPECT_EQ(now.preempted.requests, 1U);
   EXPECT_EQ(now.preempted.asked, 3U * 16);
-  EXPECT_EQ(now.preempted.device, 2U * 16);
+  EXPECT_EQ(now.preempted.found[Source::device], 2U * 16);
   EXPECT_EQ(now.preempted.external, 1U * 16);
   release(3);
 
@@ -332,8 +334,8 @@ TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempte
   settle();
   totals = difference(cache->stats().requests, before);
   EXPECT_EQ(totals.asked, 2U * 16);
-  EXPECT_EQ(totals.device + totals.host + totals.storage + totals.external + totals.miss, totals.asked);
-  EXPECT_EQ(totals.host, 2U * 16);
+  EXPECT_EQ(totals.found.sum() + totals.external + totals.miss, totals.asked);
+  EXPECT_EQ(totals.found[Source::host], 2U * 16);
 }
 
 // ---- pausing

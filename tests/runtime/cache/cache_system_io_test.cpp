@@ -1,6 +1,8 @@
 // How a CacheSystem does its file I/O.
 
 #include "runtime/system/cache_system.hpp"
+#include "storage/format/format.hpp"
+#include "storage/io/uring_io.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,9 +23,9 @@ class CacheSystemIo : public testing::Test {
 
   CacheSystemOptions options(IoChoice io) const {
     CacheSystemOptions options;
-    options.device_blocks = 8;
-    options.host_blocks = 8;
-    options.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB, .io = io};
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 8;
+    options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB, .io = io};
     return options;
   }
 
@@ -84,9 +86,9 @@ TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
 TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
   CacheSystemOptions striped = options(IoChoice::threads);
   auto& file = std::get<FileStorage>(striped.storage);
-  file.more_directories = {directory_ / "second"};
-  file.capacity = capacity_for(64, striped.block_bytes, 2);
-  file.stripe_bytes = striped.block_bytes;
+  file.directories.push_back(directory_ / "second");
+  file.capacity = capacity_for(64, striped.pools[0].block_bytes, 2);
+  file.stripe_bytes = striped.pools[0].block_bytes;
   {
     CacheSystem stack{striped};
     EXPECT_EQ(stack.storage_health()->state, StoreState::well);

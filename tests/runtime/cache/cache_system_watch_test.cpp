@@ -56,7 +56,7 @@ class CacheSystemWatchTest : public testing::Test {
     guard_.emplace(*file_, clock_, options);
     log_.emplace(LogOptions{.sink = &sink_, .least = LogLevel::info}, clock_);
     watch_.emplace(*log_);
-    watch_->begin({nullptr, &*guard_, &*file_, nullptr});
+    watch_->begin({nullptr, {{&*guard_, &*file_}}, nullptr});
   }
 
   void settle() {
@@ -174,9 +174,9 @@ TEST(CacheSystemLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_di
   Collected sink;
   {
     CacheSystemOptions options;
-    options.device_blocks = 8;
-    options.host_blocks = 8;
-    options.storage = FileStorage{.directory = name + "/store", .capacity = MiB, .io = IoChoice::threads};
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 8;
+    options.storage = FileStorage{.directories = {name + "/store"}, .capacity = MiB, .io = IoChoice::threads};
     { const CacheSystem silent{options}; }
     options.log = {.sink = &sink, .least = LogLevel::info};
     const CacheSystem stack{options};

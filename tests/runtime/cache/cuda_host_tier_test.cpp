@@ -1,7 +1,11 @@
 // A cache on the CUDA device with the fake driver. Its host tier grows and shrinks while blocks move, the device memory is
 // replaced, and every hit is compared byte for byte.
 
-#include "runtime/cache/cache.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
@@ -9,6 +13,7 @@
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -34,8 +39,8 @@ class CudaHostTier : public ::testing::Test {
 
   void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> method) {
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
     HostArenaOptions host;
     host.slots = host_blocks;
     host.ready_slots = warm ? host_blocks : 0;
@@ -54,7 +59,7 @@ class CudaHostTier : public ::testing::Test {
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
     transfers_ =
         std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
-    cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, *arena_, nullptr, clock_, &waker_});
+    cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
   }
   void TearDown() override {
     if (cache_) {
@@ -95,9 +100,9 @@ class CudaHostTier : public ::testing::Test {
     const std::vector<std::uint32_t> blocks = names(prefix);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
-    const auto tiers = cache_->hit_tiers(lease).value();
-    const std::size_t hits = tiers.size();
-    for (const Tier tier : tiers) from_host_ += tier == Tier::host;
+    const auto sources = cache_->hit_sources(lease).value();
+    const std::size_t hits = sources.size();
+    for (const Source source : sources) from_host_ += source == Source::host;
     const Fence written = device_->launch([this, blocks, slots, hits](BlockAccess& access) {
       std::vector<std::byte> scratch(count(block_bytes));
       for (std::size_t i = 0; i < blocks.size(); ++i) {

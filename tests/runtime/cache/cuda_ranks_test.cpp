@@ -1,16 +1,22 @@
 // A cache on several CUDA devices with the fake driver. Each rank moves its part while the host tier grows and shrinks. Driver
 // calls fail on one of the ranks, and every hit is compared byte for byte on every rank.
 
-#include "runtime/cache/cache.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
+#include "transfer/device/rank_devices.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,8 +51,8 @@ class CudaRanksCache : public ::testing::Test {
     payload_ = payload;
     const auto ranks = static_cast<std::uint32_t>(ordinals.size());
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
     HostArenaOptions host;
     host.slots = host.ready_slots = host_blocks;
     host.block_bytes = payload == RankPayload::sharded ? share * ranks : share;
@@ -84,7 +90,7 @@ class CudaRanksCache : public ::testing::Test {
     }
     all_.emplace(std::move(pointers));
     ranked_.emplace(std::move(members), clock_, waker_, RankedTransfersOptions{.payload = payload});
-    cache_ = std::make_unique<Cache>(config, CacheParts{*ranked_, *arena_, nullptr, clock_, &waker_});
+    cache_ = std::make_unique<Cache>(config, CacheParts{*ranked_, {{arena_.get()}}, clock_, &waker_});
   }
   void TearDown() override {
     if (cache_) {
@@ -136,9 +142,9 @@ class CudaRanksCache : public ::testing::Test {
     const std::vector<std::uint32_t> blocks = names(prefix);
     const auto table = cache_->block_table(lease).value();
     const std::vector<SlotId> slots{table.begin(), table.end()};
-    const auto tiers = cache_->hit_tiers(lease).value();
-    const std::size_t hits = tiers.size();
-    for (const Tier tier : tiers) from_host_ += tier == Tier::host;
+    const auto sources = cache_->hit_sources(lease).value();
+    const std::size_t hits = sources.size();
+    for (const Source source : sources) from_host_ += source == Source::host;
     const Fence written = all_->launch([this, blocks, slots, hits](std::uint32_t rank, BlockAccess& access) {
       std::vector<std::byte> scratch(count(share));
       for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -290,7 +296,7 @@ TEST_F(CudaRanksCache, a_rank_whose_context_is_lost_costs_its_hits_and_then_the_
   // The engine of that rank is down and compares nothing. Loads fail, and requests compute.
   Lease lease = begin(0);
   while (cache_->state(lease) != RequestState::ready) wait_for_work();
-  EXPECT_TRUE(cache_->hit_tiers(lease).value().empty());
+  EXPECT_TRUE(cache_->hit_sources(lease).value().empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
   EXPECT_EQ(from_host_, before);
   cache_->release(std::move(lease), {});

@@ -1,13 +1,18 @@
 // Faults of docs/reliability.md that could make requests wait for ever. A failed load costs a request no more than the time that
 // it allowed, and an idle engine is told about it.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/residency/slot_allocator.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <poll.h>
 
@@ -42,7 +47,7 @@ TEST_F(FailedLoads, leave_a_request_the_deadline_it_came_with) {
   make(config);
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   const TimePoint deadline = clock.now() + seconds{10};
   acquire_until(3, keys_of({1, 2}), deadline);
   EXPECT_EQ(cache->next_deadline(), deadline);
@@ -108,7 +113,7 @@ TEST_F(FailedLoads, that_cannot_start_leave_a_request_its_deadline) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({9, 10, 11, 12}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   events.clear();
   const TimePoint deadline = clock.now() + seconds{10};
   acquire_until(4, keys_of({1, 2}), deadline);
@@ -119,7 +124,7 @@ TEST_F(FailedLoads, that_cannot_start_leave_a_request_its_deadline) {
   device->stuck(Direction::swap_in, true);
   settle();
   EXPECT_EQ(cache->manager().stats().replans, 1U);
-  EXPECT_EQ(stats(4).storage, 1U);
+  EXPECT_EQ(stats(4).found[Source::storage], 1U);
   EXPECT_FALSE(ready(4));
   EXPECT_EQ(cache->manager().next_deadline(), deadline);
   clock.advance(seconds{10});
@@ -137,7 +142,7 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({5, 6}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   device->stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
   settle();
@@ -155,7 +160,7 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
 
   device->stuck(Direction::swap_in, false);
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U) << "what was under way is cached";
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U) << "what was under way is cached";
   EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
   EXPECT_FALSE(cache->has_pending_work());
 }
@@ -179,8 +184,8 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   DirectTransfers transfers{{}, device, clock, nobody};
   ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that there is no other deadline
-  config.staging_blocks = 4;
-  Cache cache{config, CacheParts{transfers, arena, &guard, clock, nullptr, nullptr}};
+  config.pools[0].staging_blocks = 4;
+  Cache cache{config, CacheParts{transfers, {{&arena, &guard}}, clock}};
   std::vector<RequestEvent> events;
   const auto settle = [&] {
     for (int i = 0; i < 50; ++i) {
@@ -206,7 +211,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     cache.release(std::move(lease), {});
     settle();
   }
-  ASSERT_EQ(cache.match(keys_of({10, 2})).storage, 2U);
+  ASSERT_EQ(cache.match(keys_of({10, 2})).found[Source::storage], 2U);
 
   io.files().inject(io.files().next_number(), {.error = EAGAIN});
   const TimePoint began = clock.now();
@@ -292,13 +297,13 @@ class IdleEngine : public testing::Test {
   IdleEngine() {
     std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
     if (::mkdtemp(name.data()) != nullptr) directory_ = name;
-    options_.device_blocks = 2;
-    options_.block_bytes = KiB * 8;
+    options_.pools[0].device_blocks = 2;
+    options_.pools[0].block_bytes = KiB * 8;
     options_.write_policy = WritePolicy::write_through;
     // This avoids any other deadline.
     options_.loads = LoadPolicy::always;
     options_.flush_interval = {};
-    options_.storage = FileStorage{.directory = directory_, .capacity = MiB};
+    options_.storage = FileStorage{.directories = {directory_}, .capacity = MiB};
   }
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
@@ -357,7 +362,7 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_does_not_verify) {
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
-  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::storage], 2U);
   flip(data(), 100, 2);
   expect_told(stack, keys_of({1, 2}));
   EXPECT_EQ(stack.store()->stat().corrupt, 1U);
@@ -367,34 +372,34 @@ TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
-  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).storage, 2U);
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::storage], 2U);
   std::filesystem::resize_file(data(), 100);
   expect_told(stack, keys_of({1, 2}));
   EXPECT_GT(stack.storage_health()->retried, 0U);
 }
 
 TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
-  options_.host_blocks = 4;
+  options_.pools[0].host_blocks = 4;
   options_.storage = NoStorage{};
   options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
-  options_.device = gpu;
+  options_.ranks[0].device = gpu;
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
-  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::host], 2U);
   expect_told(stack, keys_of({1, 2}));
 }
 
 TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
-  options_.host_blocks = 4;
+  options_.pools[0].host_blocks = 4;
   options_.storage = NoStorage{};
   options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{500};
-  options_.device = gpu;
+  options_.ranks[0].device = gpu;
   CacheSystem stack{options_};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));

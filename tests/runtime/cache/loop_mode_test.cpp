@@ -1,7 +1,8 @@
 // The cache on an event loop: real threads, an emulated device, coroutines.
 
-#include "runtime/cache/async_cache.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/async_cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/as_tuple.hpp>
@@ -29,9 +30,9 @@ constexpr auto as_tuple = asio::as_tuple(asio::use_awaitable);
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 4;
-  options.device_blocks = 8;
-  options.host_blocks = 8;
+  options.pools[0].block_bytes = KiB * 4;
+  options.pools[0].device_blocks = 8;
+  options.pools[0].host_blocks = 8;
   return options;
 }
 
@@ -57,7 +58,7 @@ asio::awaitable<ErrorCode> serve(AsyncCache& runtime, std::uint64_t id, std::vec
 asio::awaitable<void> stop(AsyncCache& runtime) {
   auto [error, left] = co_await runtime.stop(as_tuple);
   EXPECT_FALSE(error);
-  EXPECT_EQ(left, 0U);
+  EXPECT_TRUE(left.none());
 }
 
 TEST(LoopMode, serves_a_request_and_then_hits_it) {
@@ -75,15 +76,16 @@ TEST(LoopMode, serves_a_request_and_then_hits_it) {
           EXPECT_FALSE(first_error);
           const ErrorCode second_error = co_await serve(r, 2, others, b);
           EXPECT_FALSE(second_error);
-          auto [error, found] = co_await r.match(keys, as_tuple);
+          const auto match = [&keys](Cache& cache) { return cache.match(keys); };
+          auto [error, found] = co_await r.perform(match, as_tuple);
           EXPECT_FALSE(error);
-          EXPECT_EQ(found.device, 3U);
+          EXPECT_EQ(found.found[Source::device], 3U);
           co_await stop(r);
         }(runtime, keys_of({1, 2, 3}), keys_of({1, 2, 4}), first, second),
         asio::detached);
     loop.run();
     EXPECT_EQ(first.miss, 3U);
-    EXPECT_EQ(second.device, 2U);
+    EXPECT_EQ(second.found[Source::device], 2U);
   }
   stack.cache().manager().check_invariants();
 }
@@ -134,7 +136,7 @@ TEST(LoopMode, leases_end_on_any_thread) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(runtime.stop(asio::use_future).get(), 0U);
+    EXPECT_TRUE(runtime.stop(asio::use_future).get().none());
     pool.join();
   }
   EXPECT_EQ(stack.cache().manager().requests().live_requests(), 0U);
@@ -158,7 +160,7 @@ TEST(LoopMode, stop_refuses_what_is_new_and_fails_what_waits) {
         waiting = e;
         held = {};
       });
-      runtime.stop([&, other](ErrorCode, std::uint64_t) {
+      runtime.stop([&, other](ErrorCode, const WorkLeft&) {
         runtime.acquire(request(3, *other), [&, other](ErrorCode e, Grant) { late = e; });
       });
     });
@@ -177,7 +179,7 @@ TEST(LoopMode, a_request_that_can_never_fit_is_told_so) {
     const auto keys = keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9});
     runtime.acquire(request(1, keys), [&](ErrorCode error, Grant) {
       got = error;
-      runtime.stop([](ErrorCode, std::uint64_t) {});
+      runtime.stop([](ErrorCode, const WorkLeft&) {});
     });
     loop.run();
     EXPECT_EQ(got, Errc::never_fits);

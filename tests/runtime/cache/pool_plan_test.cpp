@@ -37,8 +37,7 @@ std::vector<SizedGroup> nine_groups() {
 
 ManagerConfig config_of(const PoolPlan& plan) {
   ManagerConfig config;
-  static_cast<PoolSizes&>(config) = plan.pools.front();
-  config.other_pools.assign(plan.pools.begin() + 1, plan.pools.end());
+  config.pools = plan.pools;
   config.groups = plan.groups;
   return config;
 }
@@ -110,7 +109,7 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
       continue;
     }
     running.push_back(request.id);
-    const auto hits = static_cast<std::uint32_t>(manager.requests().hit_tiers(request.id)->size());
+    const auto hits = static_cast<std::uint32_t>(manager.requests().hit_sources(request.id)->size());
     bool room = true;
     for (std::uint32_t done = std::min(units, hits + request.new_blocks_max); room; done += request.new_blocks_max) {
       done = std::min(done, units);

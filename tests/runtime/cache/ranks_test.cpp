@@ -1,11 +1,17 @@
 // One cache with several ranks. Each rank moves its own part. A rank that does not move delays only the requests that need it.
 
-#include "runtime/cache/cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -35,14 +41,14 @@ class CacheOfRanks : public testing::Test {
  protected:
   void make(std::uint32_t count, std::uint32_t device_blocks, std::uint32_t host_blocks) {
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
     ranks_.reset();
     arena_ = std::make_unique<HostArena>(host_blocks, Bytes{share_bytes * count});
     const PoolMemory pool{.slots = device_blocks, .host = arena_.get()};
     ranks_.emplace(test::Ranks::Options{count, RankPayload::sharded}, std::span{&pool, 1}, TransferSchedulerConfig{}, clock_,
                    waker_);
-    const CacheParts parts{ranks_->transfers(), *arena_, nullptr, clock_, nullptr, &ranks_->devices()};
+    const CacheParts parts{ranks_->transfers(), {{arena_.get()}}, clock_, nullptr, &ranks_->devices()};
     cache_ = std::make_unique<Cache>(config, parts);
   }
   void TearDown() override {
@@ -134,7 +140,7 @@ TEST_F(CacheOfRanks, a_block_comes_back_on_every_rank_with_what_that_rank_wrote)
   make(3, 2, 8);
   run_named(1, {1, 2});
   run_named(2, {8, 9});
-  ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
+  ASSERT_EQ(cache_->match(keys_[1]).found[Source::host], 2U);
   keys_[3] = keys_[1];
   ASSERT_TRUE(acquire(3, keys_[3]).has_value());
   settle();
@@ -147,7 +153,7 @@ TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_
   run_named(1, {1, 2});
   run_named(2, {5, 6, 7, 8});  // swaps 1 and 2 out to the host
   run_named(3, {5});
-  ASSERT_EQ(cache_->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache_->match(keys_of({1, 2})).found[Source::host], 2U);
   ranks_->device(1).stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(4, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   EXPECT_TRUE(settle().empty());
@@ -182,7 +188,7 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
   ranks_->transfers().lose(1);
   settle();
   ASSERT_TRUE(cache_->state(leases_.at(3)) == RequestState::ready);
-  EXPECT_TRUE(cache_->hit_tiers(leases_.at(3))->empty());
+  EXPECT_TRUE(cache_->hit_sources(leases_.at(3))->empty());
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
 }
 
@@ -222,10 +228,10 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
   make(1, 4, 8);
   FrozenTransfers engine{ranks_->transfers()};
   const ManagerConfig config = cache_->manager().config();
-  cache_ = std::make_unique<Cache>(config, CacheParts{engine, *arena_, nullptr, clock_, nullptr, &ranks_->devices()});
+  cache_ = std::make_unique<Cache>(config, CacheParts{engine, {{arena_.get()}}, clock_, nullptr, &ranks_->devices()});
   run_named(1, {1, 2});
   run_named(2, {5, 6, 7, 8});
-  ASSERT_EQ(cache_->match(keys_[1]).host, 2U);
+  ASSERT_EQ(cache_->match(keys_[1]).found[Source::host], 2U);
   engine.frozen = true;
   ASSERT_TRUE(acquire(3, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   ASSERT_TRUE(acquire(4, keys_of({8, 9}), clock_.now() + seconds{1}).has_value());  // waits for slots that a swap-out must free
@@ -250,10 +256,10 @@ TEST_F(CacheOfRanks, a_frozen_engine_costs_a_request_its_deadline_and_nobody_els
 
 CacheSystemOptions two_ranks() {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 8;
-  options.device_blocks = 4;
-  options.host_blocks = 16;
-  options.other_ranks = {EmulatedGpu{}};
+  options.pools[0].block_bytes = KiB * 8;
+  options.pools[0].device_blocks = 4;
+  options.pools[0].host_blocks = 16;
+  options.ranks.resize(2);
   return options;
 }
 
@@ -264,13 +270,13 @@ TEST(CacheSystemOfRanks, deals_blocks_out_evenly) {
   ASSERT_EQ(stack.rank_health().size(), 2U);
   EXPECT_EQ(stack.rank_health()[1].name, "rank 1 (emulated)");
   CacheSystemOptions odd = two_ranks();
-  odd.block_bytes = Bytes{8191};
+  odd.pools[0].block_bytes = Bytes{8191};
   EXPECT_THROW(CacheSystem{odd}, std::invalid_argument);
   CacheSystemOptions alike = two_ranks();
   alike.rank_payload = RankPayload::replicated;
   EXPECT_EQ(CacheSystem{alike}.devices().at(1).info().pool().block_bytes, KiB * 8);
   CacheSystemOptions gpus = two_ranks();
-  gpus.other_ranks = {EmulatedGpu{}, CudaGpu{.ordinal = 4096, .calibration = {}}};
+  gpus.ranks = {{EmulatedGpu{}}, {EmulatedGpu{}}, {CudaGpu{.ordinal = 4096}}};
   try {
     CacheSystem{gpus};
     FAIL() << "nobody has so many devices";
@@ -278,7 +284,7 @@ TEST(CacheSystemOfRanks, deals_blocks_out_evenly) {
     EXPECT_EQ(std::string{error.what()}.find("rank 2: "), 0U) << error.what();
   }
   CacheSystemOptions one = two_ranks();
-  one.other_ranks.clear();
+  one.ranks.resize(1);
   EXPECT_TRUE(CacheSystem{one}.rank_health().empty());
 }
 
@@ -287,9 +293,9 @@ TEST(CacheSystemOfRanks, deals_blocks_out_evenly) {
 TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   constexpr std::size_t share = 4096;
   CacheSystemOptions options = two_ranks();
-  options.block_bytes = Bytes{3 * share};
-  options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
-  options.device_blocks = 2;
+  options.pools[0].block_bytes = Bytes{3 * share};
+  options.ranks.resize(3);
+  options.pools[0].device_blocks = 2;
   options.inclusion = InclusionPolicy::inclusive;
   CacheSystem stack{options};
   const auto written = [](std::uint32_t rank, std::size_t block, std::size_t at) {
@@ -335,7 +341,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   stack.cache().release(acquire(2, keys_of({5, 6})), Fence{});  // takes their place on the devices
   Lease lease = acquire(3, keys);
   ASSERT_EQ(stack.cache().state(lease), RequestState::ready);
-  EXPECT_EQ(stack.cache().request_stats(lease)->host, 2U);
+  EXPECT_EQ(stack.cache().request_stats(lease)->found[Source::host], 2U);
   std::atomic<std::uint32_t> wrong{0};
   std::atomic<std::uint32_t> looked{0};
   const Fence fence = stack.devices().launch([&, slots = slots_of(lease)](std::uint32_t rank, BlockAccess& access) {
@@ -369,9 +375,9 @@ TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_not
   ASSERT_NE(::mkdtemp(name.data()), nullptr);
   const std::filesystem::path directory{name};
   CacheSystemOptions options = two_ranks();
-  options.block_bytes = KiB * 24;
-  options.other_ranks = {EmulatedGpu{}, EmulatedGpu{}};
-  options.storage = FileStorage{.directory = directory, .capacity = MiB};
+  options.pools[0].block_bytes = KiB * 24;
+  options.ranks.resize(3);
+  options.storage = FileStorage{.directories = {directory}, .capacity = MiB};
   { const CacheSystem once{two_ranks()}; }  // the first CacheSystem allocates things that stay
   const std::ptrdiff_t threads = entries_in("/proc/self/task");
   const std::ptrdiff_t descriptors = entries_in("/proc/self/fd");
@@ -381,7 +387,7 @@ TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_not
   broken.link[Direction::swap_in].latency = -seconds{1};
   for (std::size_t rank = 0; rank < 3; ++rank) {
     CacheSystemOptions one_broken = options;
-    (rank == 0 ? one_broken.device : one_broken.other_ranks[rank - 1]) = broken;
+    one_broken.ranks[rank].device = broken;
     try {
       const CacheSystem stack{one_broken};
       ADD_FAILURE() << "it started without rank " << rank;
@@ -394,7 +400,7 @@ TEST(CacheSystemOfRanks, of_which_any_cannot_start_does_not_start_and_leaves_not
   }
   // All ranks start, and then storage does not.
   CacheSystemOptions homeless = options;
-  std::get<FileStorage>(homeless.storage).directory = directory / "nowhere" / "store";
+  std::get<FileStorage>(homeless.storage).directories.front() = directory / "nowhere" / "store";
   EXPECT_THROW(CacheSystem{homeless}, std::system_error);
   await_threads(threads);
   EXPECT_EQ(entries_in("/proc/self/fd"), descriptors);

@@ -2,8 +2,12 @@
 // counts all allocated bytes.
 
 #include "base/random.hpp"
-#include "runtime/cache/cache.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/residency/slot_allocator.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
@@ -60,13 +64,13 @@ class Soak : public testing::TestWithParam<Kind> {
 
   Soak() {
     ManagerConfig config;
-    config.device_blocks = device_blocks;
-    config.host_blocks = host_blocks;
-    config.staging_blocks = staging_blocks;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
+    config.pools[0].staging_blocks = staging_blocks;
     config.storage = true;
     config.inclusion = GetParam().inclusion;
     config.write_policy = GetParam().write_policy;
-    cache_.emplace(config, CacheParts{transfers_, arena_, &store_, clock_, nullptr, nullptr});
+    cache_.emplace(config, CacheParts{transfers_, {{&arena_, &store_}}, clock_});
     clients_.reserve(clients_max);
   }
 

@@ -23,10 +23,10 @@ class SynchronousWait : public testing::Test {
 
   [[nodiscard]] static CacheSystemOptions options(const DeviceOptions& gpu = {}) {
     CacheSystemOptions options;
-    options.device = gpu;
-    options.device_blocks = 4;
-    options.host_blocks = 8;
-    options.block_bytes = KiB * 8;
+    options.ranks[0].device = gpu;
+    options.pools[0].device_blocks = 4;
+    options.pools[0].host_blocks = 8;
+    options.pools[0].block_bytes = KiB * 8;
     return options;
   }
   static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
@@ -49,8 +49,8 @@ class SynchronousWait : public testing::Test {
     serve(cache, 3, keys_of({5, 6}));
     serve(cache, 4, keys_of({7, 8}));
     cache.drain();
-    ASSERT_EQ(cache.match(one).host, 2U);
-    ASSERT_EQ(cache.match(other).host, 2U);
+    ASSERT_EQ(cache.match(one).found[Source::host], 2U);
+    ASSERT_EQ(cache.match(other).found[Source::host], 2U);
   }
 };
 
@@ -62,8 +62,8 @@ TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_fr
   ASSERT_EQ(cache.state(lease), RequestState::waiting);
   ASSERT_TRUE(cache.wait(lease).has_value());
   EXPECT_EQ(cache.state(lease), RequestState::ready);
-  const auto tiers = cache.hit_tiers(lease).value();
-  EXPECT_EQ((std::vector<Tier>{tiers.begin(), tiers.end()}), (std::vector<Tier>{Tier::host, Tier::host}));
+  const auto sources = cache.hit_sources(lease).value();
+  EXPECT_EQ((std::vector<Source>{sources.begin(), sources.end()}), (std::vector<Source>{Source::host, Source::host}));
   EXPECT_TRUE(cache.poll().empty()) << "its caller has been told";
   EXPECT_TRUE(cache.wait(lease).has_value()) << "there is nothing to wait for any more";
   cache.release(std::move(lease), no_longer_used);
@@ -77,7 +77,7 @@ TEST_F(SynchronousWait, ends_over_a_device_that_copies_at_once) {
   Lease lease = acquire(cache, 5, one);
   EXPECT_EQ(cache.state(lease), RequestState::waiting) << "the manager hears of a copy's end in a poll, as ever";
   ASSERT_TRUE(cache.wait(lease).has_value());
-  EXPECT_EQ(cache.hit_tiers(lease)->size(), 2U);
+  EXPECT_EQ(cache.hit_sources(lease)->size(), 2U);
   cache.release(std::move(lease), no_longer_used);
 }
 
@@ -89,7 +89,7 @@ TEST_F(SynchronousWait, says_which_blocks_did_not_arrive) {
   fill(cache);
   Lease lease = acquire(cache, 5, one);
   ASSERT_TRUE(cache.wait(lease).has_value()) << "the request goes on without them";
-  EXPECT_TRUE(cache.hit_tiers(lease).value().empty());
+  EXPECT_TRUE(cache.hit_sources(lease).value().empty());
   EXPECT_EQ(cache.request_stats(lease)->miss, 2U);
   cache.release(std::move(lease), no_longer_used);
 }

@@ -1,5 +1,6 @@
 // How long requests wait, and for what.
 
+#include "runtime/measure/wait_times.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {
@@ -8,6 +9,12 @@ namespace {
 using test::keys_of;
 using test::sizes;
 using test::with_storage;
+
+std::uint64_t waits_for_loads(const WaitTotals& totals) {
+  std::uint64_t requests = 0;
+  for (const Source source : all_sources) requests += totals.loads[source].requests;
+  return requests;
+}
 
 class WaitTimesTest : public test::CacheFixture {
  protected:
@@ -21,7 +28,7 @@ TEST_F(WaitTimesTest, are_nothing_where_a_request_is_ready_at_once) {
   EXPECT_EQ(cache->seconds_waited(leases.at(1)), 0);
   const WaitTotals totals = cache->wait_totals();
   EXPECT_EQ(totals.at_once, 1U);
-  EXPECT_EQ(totals.room.requests + totals.host.requests + totals.storage.requests, 0U);
+  EXPECT_EQ(totals.room.requests + waits_for_loads(totals), 0U);
 }
 
 TEST_F(WaitTimesTest, go_by_what_was_waited_for_however_often_they_are_read) {
@@ -42,13 +49,13 @@ TEST_F(WaitTimesTest, go_by_what_was_waited_for_however_often_they_are_read) {
   pass(3);
   settle();
   ASSERT_TRUE(ready(3));
-  EXPECT_EQ(stats(3).host, 2U);
+  EXPECT_EQ(stats(3).found[Source::host], 2U);
   release(3);
 
   run(4, keys_of({11, 12, 13, 14}));
   run(5, keys_of({21, 22, 23, 24}));
   const WaitTotals before = cache->wait_totals();
-  ASSERT_EQ(cache->match(keys_of({5, 6})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({5, 6})).found[Source::storage], 2U);
   for (const std::uint64_t id : {6U, 7U}) {
     ASSERT_TRUE(acquire(id, keys_of({5, 6})).has_value());
     pass(7);
@@ -57,12 +64,12 @@ TEST_F(WaitTimesTest, go_by_what_was_waited_for_however_often_they_are_read) {
   ASSERT_TRUE(ready(6));
   ASSERT_TRUE(ready(7));
   const WaitTotals totals = cache->wait_totals() - before;
-  EXPECT_EQ(totals.storage.requests, 2U);
-  EXPECT_NEAR(totals.storage.seconds, 0.014 + 0.007, 1e-9);
-  EXPECT_EQ(totals.storage.microseconds.counts[13], 1U);  // 7 ms: from 4,096 to 8,191 us
-  EXPECT_EQ(totals.storage.microseconds.counts[14], 1U);
-  EXPECT_EQ(totals.room.requests + totals.host.requests + totals.at_once, 0U);
-  EXPECT_EQ((cache->wait_totals() - before).storage.requests, 2U);
+  EXPECT_EQ(totals.loads[Source::storage].requests, 2U);
+  EXPECT_NEAR(totals.loads[Source::storage].seconds, 0.014 + 0.007, 1e-9);
+  EXPECT_EQ(totals.loads[Source::storage].microseconds.counts[13], 1U);  // 7 ms: from 4,096 to 8,191 us
+  EXPECT_EQ(totals.loads[Source::storage].microseconds.counts[14], 1U);
+  EXPECT_EQ(totals.room.requests + totals.loads[Source::host].requests + totals.at_once, 0U);
+  EXPECT_EQ((cache->wait_totals() - before).loads[Source::storage].requests, 2U);
 }
 
 TEST_F(WaitTimesTest, tell_room_and_host_apart) {
@@ -80,8 +87,8 @@ TEST_F(WaitTimesTest, tell_room_and_host_apart) {
   EXPECT_EQ(totals.at_once, 1U);
   EXPECT_EQ(totals.room.requests, 1U);
   EXPECT_DOUBLE_EQ(totals.room.seconds, 0.002);
-  EXPECT_EQ(totals.host.requests, 1U);
-  EXPECT_DOUBLE_EQ(totals.host.seconds, 0.003);
+  EXPECT_EQ(totals.loads[Source::host].requests, 1U);
+  EXPECT_DOUBLE_EQ(totals.loads[Source::host].seconds, 0.003);
 }
 
 TEST_F(WaitTimesTest, of_requests_that_fail_or_give_up_are_no_ones_time) {
@@ -101,7 +108,7 @@ TEST_F(WaitTimesTest, of_requests_that_fail_or_give_up_are_no_ones_time) {
   settle();
   const WaitTotals totals = cache->wait_totals() - before;
   EXPECT_EQ(totals.failed, 1U);
-  EXPECT_EQ(totals.room.requests + totals.host.requests + totals.storage.requests, 0U);
+  EXPECT_EQ(totals.room.requests + waits_for_loads(totals), 0U);
 }
 
 TEST(WaitTimes, count_an_end_once_however_often_it_is_told) {

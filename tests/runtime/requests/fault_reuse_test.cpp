@@ -1,7 +1,12 @@
 // Faults of docs/reliability.md: a slot is reused, or its copy is taken, before a transfer of it has ended. The cache runs on a
 // device that moves only when the test says so, and every hit is compared with its key.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/content_fixture.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_port.hpp"
 
 #include <set>
 
@@ -94,7 +99,7 @@ TEST_F(SlotReuse, waits_for_a_copy_that_was_decided_before_the_block_was_given_u
   ASSERT_TRUE(ready(4));
   use(4, keys_of({11, 12, 13, 14}));
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   expect_hit(5, keys_of({1, 2}));
   expect_hit(6, keys_of({5, 6}));
   EXPECT_EQ(compared, 4U);
@@ -150,7 +155,7 @@ TEST_F(SlotReuse, of_a_preempted_request_waits_until_its_blocks_are_stored) {
   use(2, keys_of({7, 8, 9, 10}));
   settle();
   // It comes back: storage has the content that it computed.
-  ASSERT_EQ(cache->match(keys).storage, 3U);
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 3U);
   expect_hit(3, keys);
   EXPECT_EQ(compared, 3U);
 }
@@ -179,7 +184,7 @@ TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
        {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     make(with_storage(sizes(6, 6, inclusion), WritePolicy::write_through));
     PlanWatch watch{*transfers};
-    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, store.get(), clock});
+    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, {{arena.get(), store.get()}}, clock});
     // Three prompts are evicted in one step for a longer one, the host tier is full of others, and copies to storage run at the
     // same time.
     std::uint64_t id = 0;
@@ -209,7 +214,7 @@ TEST_F(SlotReuse, stores_a_block_that_is_being_loaded_from_where_its_bytes_are) 
   const auto keys = keys_of({1, 2});
   serve(1, keys);
   serve(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys).host, 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   ASSERT_EQ(store->stat().blocks, 0U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(3, keys).has_value());
@@ -234,7 +239,7 @@ TEST_F(SlotReuse, stores_no_block_that_only_a_load_has) {
   const auto keys = keys_of({1, 2});
   serve(1, keys);
   serve(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys).storage, 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 2U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(3, keys).has_value());
   for (int i = 0; i < 10; ++i) poll();
@@ -269,7 +274,7 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_from_it) {
   serve(1, keys);
   serve(2, keys_of({5, 6}));
   serve(3, keys_of({7, 8}));
-  ASSERT_EQ(cache->match(keys).host, 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   device->stuck(swap_in, true);
   ASSERT_TRUE(acquire(4, keys).has_value());  // {5, 6} is evicted and finds no slot in the host
   for (int i = 0; i < 10; ++i) {
@@ -320,7 +325,7 @@ TEST_F(SlotReuse, of_a_host_slot_waits_for_the_load_though_its_request_has_gone)
   EXPECT_FALSE(ready(10));
   device->stuck(swap_in, false);
   settle();
-  EXPECT_EQ(cache->match(keys).device, 2U) << "what was under way is cached";
+  EXPECT_EQ(cache->match(keys).found[Source::device], 2U) << "what was under way is cached";
   ASSERT_TRUE(ready(10));
   use(10, keys_of({20, 30}));
   settle();

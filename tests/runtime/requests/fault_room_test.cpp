@@ -1,5 +1,7 @@
 // Faults of docs/reliability.md: a lower tier has no slot for an evicted block, or a tier is smaller than one prompt.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/content_fixture.hpp"
 
 #include <algorithm>
@@ -17,9 +19,9 @@ class NoRoomBelow : public ContentFixture {
     make(config);
     serve(1, pinned);
     std::vector<std::uint32_t> others;
-    for (std::uint32_t n = 0; n < config.device_blocks; ++n) others.push_back(70 + n);
+    for (std::uint32_t n = 0; n < config.pools[0].device_blocks; ++n) others.push_back(70 + n);
     serve(2, keys_of(others));
-    ASSERT_EQ(cache->match(pinned).host, 2U);
+    ASSERT_EQ(cache->match(pinned).found[Source::host], 2U);
     ASSERT_TRUE(cache->pin(pinned).has_value());
   }
 };
@@ -40,7 +42,7 @@ TEST_F(NoRoomBelow, loses_what_leaves_the_device_and_every_later_look_up_says_so
   cache->take_events(told);
   for (const BlockKey& key : lost) {
     EXPECT_TRUE(std::ranges::any_of(told, [&](const KvEvent& event) {
-      return event.kind == KvEvent::Kind::removed && event.tier == Tier::device && event.key == key;
+      return event.kind == KvEvent::Kind::removed && event.source == Source::device && event.key == key;
     }));
   }
   EXPECT_EQ(cache->moved().swap_out.blocks, 2U) << "the pinned ones alone ever left for the host";
@@ -61,7 +63,7 @@ TEST_F(NoRoomBelow, is_found_out_while_a_block_waits_for_it) {
   make(sizes(4, 1));
   serve(1, keys_of({1}));
   serve(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys_of({1})).host, 1U);
+  ASSERT_EQ(cache->match(keys_of({1})).found[Source::host], 1U);
   device->stuck(Direction::swap_in, true);
   ASSERT_TRUE(acquire(3, keys_of({1})).has_value());
   ASSERT_TRUE(acquire(4, keys_of({11, 12})).has_value());

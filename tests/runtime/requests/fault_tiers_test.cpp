@@ -1,10 +1,14 @@
 // Faults of docs/reliability.md: a tier fails while everything else continues, or it comes back with the blocks of another model.
 // The tests check what is served and what is reported.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "tests/runtime/content_fixture.hpp"
 #include "tests/simulated/simulated_io.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <array>
 #include <chrono>
@@ -42,9 +46,9 @@ class FailingTier : public ContentFixture {
     device = std::make_unique<SimulatedDevice>(4, *big_arena);
     transfers = std::make_unique<DirectTransfers>(TransferSchedulerConfig{.block_bytes = stored_bytes}, *device, clock, waker);
     ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
-    config.staging_blocks = 8;
+    config.pools[0].staging_blocks = 8;
     config.policy = lru_policy;
-    cache = std::make_unique<Cache>(config, CacheParts{*transfers, *big_arena, guard.get(), clock});
+    cache = std::make_unique<Cache>(config, CacheParts{*transfers, {{big_arena.get(), guard.get()}}, clock});
   }
   void TearDown() override {
     leases.clear();
@@ -85,7 +89,7 @@ class FailingTier : public ContentFixture {
     EXPECT_TRUE(cache->commit(leases.at(id), keys, done).has_value());
     end(id, done);
     work();
-    return found.device + found.storage;
+    return found.found[Source::device] + found.found[Source::storage];
   }
 
   SimulatedIo io;
@@ -173,7 +177,7 @@ TEST_F(FailingTier, with_the_blocks_of_other_weights_serves_none_of_them) {
     EXPECT_EQ(serve_over_disk(1, keys), 0U);
     EXPECT_EQ(serve_over_disk(2, keys), 4U) << "its own";
   }
-  EXPECT_EQ(cache->match(old_keys).storage, 4U) << "to those who name the old weights";
+  EXPECT_EQ(cache->match(old_keys).found[Source::storage], 4U) << "to those who name the old weights";
 }
 
 TEST_F(FailingTier, of_another_geometry_is_refused_and_left_as_it_was) {

@@ -1,5 +1,7 @@
 // Requests of models with several KV cache groups, on the device.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -28,19 +30,13 @@ class Groups : public test::CacheFixture {
   static ManagerConfig model(std::vector<GroupConfig> groups, const std::vector<std::uint32_t>& device_blocks) {
     ManagerConfig config;
     config.groups = std::move(groups);
-    config.null_block = true;
-    config.device_blocks = device_blocks.front();
-    for (std::size_t pool = 1; pool < device_blocks.size(); ++pool) {
-      PoolSizes sizes;
-      sizes.null_block = true;
-      sizes.device_blocks = device_blocks[pool];
-      config.other_pools.push_back(sizes);
-    }
+    config.pools.clear();
+    for (const std::uint32_t blocks : device_blocks) config.pools.push_back({.device_blocks = blocks, .null_block = true});
     return config;
   }
   [[nodiscard]] std::uint64_t free_in(std::uint16_t pool) const { return cache->manager().device_ledger(PoolId{pool}).free; }
   [[nodiscard]] std::uint32_t hits(std::uint64_t id) const {
-    return static_cast<std::uint32_t>(cache->hit_tiers(leases.at(id)).value().size());
+    return static_cast<std::uint32_t>(cache->hit_sources(leases.at(id)).value().size());
   }
   static std::vector<BlockKey> prompt(std::uint32_t length, std::uint32_t name = 1) {
     return test::keys_of(std::vector<std::uint32_t>(length, name));
@@ -286,7 +282,7 @@ TEST_F(Groups, without_full_attention_are_served_too) {
   run(1, prompt(6));
   ASSERT_TRUE(acquire(2, prompt(6)).has_value());
   EXPECT_EQ(hits(2), 6U);
-  EXPECT_EQ(stats(2).device, 6U);
+  EXPECT_EQ(stats(2).found[Source::device], 6U);
   EXPECT_EQ(cache->common_prefix(), 0U);
 }
 
@@ -372,7 +368,7 @@ TEST_F(Groups, count_what_somebody_else_computes_apart) {
   wanted.external_blocks = 3;
   leases[2] = cache->acquire(wanted).value();
   const RequestStats counts = stats(2);
-  EXPECT_EQ(counts.device, 2U);
+  EXPECT_EQ(counts.found[Source::device], 2U);
   EXPECT_EQ(counts.external, 3U);
   EXPECT_EQ(counts.miss, 1U);
   // When it has arrived, it is shared like blocks that the request computes.
@@ -399,7 +395,7 @@ TEST_F(Groups, that_do_not_fit_their_pools_are_refused_with_what_would) {
             std::string::npos);
   EXPECT_NE(refusal(model({}, {9, 9})).find("several groups"), std::string::npos);
   ManagerConfig without_null = model({group(GroupKind::recurrent, 1)}, {9});
-  without_null.null_block = false;
+  without_null.pools[0].null_block = false;
   EXPECT_NE(refusal(without_null).find("needs a null block"), std::string::npos);
   ManagerConfig unstaged = model({group(GroupKind::full, 1)}, {9});
   unstaged.storage = true;

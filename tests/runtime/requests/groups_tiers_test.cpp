@@ -1,5 +1,8 @@
 // Several groups with tiers below the device: the content of a window or a state comes back byte for byte.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -29,9 +32,9 @@ class GroupsTiers : public test::CacheFixture {
     pool.null_block = true;
     pool.device_blocks = 8;
     pool.host_blocks = host_blocks;
-    config.device_blocks = 8;
-    config.host_blocks = host_blocks;
-    config.other_pools = {pool};
+    config.pools[0].device_blocks = 8;
+    config.pools[0].host_blocks = host_blocks;
+    config.pools.push_back(pool);
     config.storage = storage;
     if (storage) config.write_policy = WritePolicy::write_through;
     return config;
@@ -82,11 +85,11 @@ TEST_F(GroupsTiers, what_left_for_the_host_comes_back_byte_for_byte_in_every_gro
   compute(1, keys);
   compute(2, test::keys_of({2, 2, 2, 2, 2, 2}));
   compute(3, test::keys_of({3, 3, 3, 3, 3, 3}));
-  EXPECT_EQ(cache->match(keys).host, 5U);
+  EXPECT_EQ(cache->match(keys).found[Source::host], 5U);
   ASSERT_TRUE(acquire(4, keys).has_value());
   settle();
   ASSERT_TRUE(ready(4));
-  EXPECT_EQ(stats(4).host, 5U);
+  EXPECT_EQ(stats(4).found[Source::host], 5U);
   EXPECT_TRUE(reads(4, full, small, 0, 5));
   EXPECT_TRUE(reads(4, window, large, 3, 5));
   EXPECT_EQ(table(4, window)[2], SlotId{0});
@@ -125,12 +128,12 @@ TEST_F(GroupsTiers, a_failed_load_of_one_group_is_planned_again_for_all) {
 
 TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   ManagerConfig config = model(20, false);
-  config.device_blocks = 40;
+  config.pools[0].device_blocks = 40;
   make(config);
   const auto keys = test::keys_of({1, 1, 1, 1, 1, 1});
   compute(1, keys);
   compute(2, test::keys_of({2, 2, 2, 2, 2, 2, 2}));  // of the first prompt, only window blocks are evicted
-  ASSERT_EQ(cache->match(keys).host, 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   // One load brings the fourth and the fifth block. The other request waits for the fifth and the sixth.
   AcquireRequest shorter = request(3, keys);
   shorter.hit_blocks_max = 5;
@@ -152,11 +155,11 @@ class GivenUp : public GroupsTiers {
 
   void SetUp() override {
     ManagerConfig config = model(20, false);
-    config.device_blocks = 40;
+    config.pools[0].device_blocks = 40;
     make(config);
     compute(1, in_host);
     compute(2, test::keys_of({1, 1, 1, 1, 1, 1, 1}));  // takes all seven slots of the window pool
-    ASSERT_EQ(cache->match(in_host).host, 2U);
+    ASSERT_EQ(cache->match(in_host).found[Source::host], 2U);
   }
   /// True if the swap-in of the blocks in the host can begin before compute continues.
   [[nodiscard]] bool swap_in_overtakes_compute() {
@@ -214,12 +217,12 @@ TEST_F(GroupsTiers, each_pool_has_a_store_and_what_they_hold_is_found_after_a_re
   });
 
   // Another process, which has the same stores.
-  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
-  parts.other_pools = {{other_arenas.front().get(), other_stores.front().get()}};
+  const CacheParts parts{
+      *transfers, {{arena.get(), store.get()}, {other_arenas.front().get(), other_stores.front().get()}}, clock};
   const ManagerConfig config = cache->manager().config();
   cache.reset();
   cache = std::make_unique<Cache>(config, parts);
-  EXPECT_EQ(cache->match(keys).storage, 5U);
+  EXPECT_EQ(cache->match(keys).found[Source::storage], 5U);
   cache->record_events();
   ASSERT_TRUE(acquire(1, keys).has_value());
   settle();

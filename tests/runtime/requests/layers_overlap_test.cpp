@@ -1,11 +1,16 @@
 // Compute of one layer during the load of the next, with threads: a request by layer on the emulated device.
 
-#include "runtime/cache/async_cache.hpp"
-#include "runtime/cache/cache.hpp"
+#include "base/waker.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/async_cache.hpp"
+#include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_future.hpp>
@@ -66,9 +71,9 @@ class LayersOverlap : public testing::Test {
     scheduler_config.pieces_in_flight = 1;
     transfers.emplace(scheduler_config, *device, clock, waker);
     ManagerConfig config;
-    config.device_blocks = 8;
-    config.host_blocks = 16;
-    cache.emplace(config, CacheParts{*transfers, arena, nullptr, clock, &waker});
+    config.pools[0].device_blocks = 8;
+    config.pools[0].host_blocks = 16;
+    cache.emplace(config, CacheParts{*transfers, {{&arena}}, clock, &waker});
   }
   ~LayersOverlap() override {
     lease.reset();
@@ -115,7 +120,7 @@ class LayersOverlap : public testing::Test {
   std::uint64_t load_and_compute() {
     compute(prompt);
     compute(keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
-    EXPECT_EQ(cache->match(prompt).host, prompt.size());
+    EXPECT_EQ(cache->match(prompt).found[Source::host], prompt.size());
     acquire(prompt, true);
     std::uint64_t wrong = 0;
     std::uint32_t computed = 0;
@@ -176,13 +181,13 @@ class LayersLoop : public testing::Test {
  protected:
   LayersLoop() {
     CacheSystemOptions options;
-    options.block_bytes = MiB;
-    options.layers = layers;
-    options.device_blocks = 8;
-    options.host_blocks = 16;
+    options.pools[0].block_bytes = MiB;
+    options.pools[0].layers = layers;
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 16;
     EmulatedGpu gpu;
     gpu.link[Direction::swap_in].latency = std::chrono::milliseconds{2};
-    options.device = gpu;
+    options.ranks[0].device = gpu;
     stack = std::make_unique<CacheSystem>(options);
     runtime = std::make_unique<AsyncCache>(pool.get_executor(), stack->cache());
   }
@@ -221,7 +226,7 @@ TEST_F(LayersLoop, a_request_is_granted_with_its_first_layers_and_awaits_the_oth
   push_down(prompt);
   Grant grant = acquire(1, prompt, true);
   ASSERT_EQ(grant.table.size(), 4U);
-  EXPECT_EQ(grant.hit_tiers, std::vector(4, Tier::host));
+  EXPECT_EQ(grant.hit_sources, std::vector(4, Source::host));
   std::uint64_t wrong = 0;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     const std::uint32_t arrived = runtime->layers(grant.lease, layer + 1, asio::use_future).get();
@@ -248,7 +253,7 @@ TEST_F(LayersLoop, a_clear_fails_those_who_await_layers) {
   push_down(prompt);
   Grant grant = acquire(1, prompt, true);
   auto rest = runtime->layers(grant.lease, Grant::all_layers, asio::use_future);
-  runtime->clear({}, asio::use_future).get();
+  runtime->perform([](Cache& cache) { cache.clear({}); }, asio::use_future).get();
   bool failed = false;
   try {
     (void)rest.get();

@@ -1,5 +1,8 @@
 // Requests by layer: what is reported to them, when, and what happens if a load fails after that.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <cstddef>
@@ -43,7 +46,7 @@ class Layers : public test::CacheFixture {
     make(sizes(8, host_blocks));
     compute(101, down);
     compute(102, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
-    ASSERT_EQ(cache->match(down).host, down.size());
+    ASSERT_EQ(cache->match(down).found[Source::host], down.size());
   }
   void acquire_by_layer(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0,
                         TimePoint deadline = never) {
@@ -127,8 +130,8 @@ class LayersOfTwo : public Layers {
     compute(101, prompt);
     compute(102, other);
     compute(103, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
-    ASSERT_EQ(cache->match(prompt).host, prompt.size());
-    ASSERT_EQ(cache->match(other).host, other.size());
+    ASSERT_EQ(cache->match(prompt).found[Source::host], prompt.size());
+    ASSERT_EQ(cache->match(other).found[Source::host], other.size());
     acquire_by_layer(1, prompt);
     acquire_by_layer(2, other, 0, deadline_of_second);
   }
@@ -171,7 +174,7 @@ TEST_F(Layers, are_told_of_as_they_arrive_and_not_before) {
     EXPECT_FALSE(ready(1));
     EXPECT_EQ(arrived(1, prompt), event.layers) << "all of these, and no more: what follows has not begun";
     if (first_table.empty()) first_table = table(1);
-    EXPECT_EQ(cache->hit_tiers(leases.at(1))->size(), 4U);
+    EXPECT_EQ(cache->hit_sources(leases.at(1))->size(), 4U);
     EXPECT_EQ(cache->extend(leases.at(1), 1).error(), Errc::not_ready);
     EXPECT_EQ(commit(1, prompt).error(), Errc::not_ready);
     EXPECT_EQ(cache->advance(leases.at(1), 1, {}).error(), Errc::not_ready);
@@ -238,7 +241,7 @@ TEST_F(Layers, that_did_not_arrive_fail_the_request_that_was_told_of_others) {
   acquire_by_layer(2, prompt);
   settle();
   ASSERT_TRUE(ready(2));
-  EXPECT_EQ(stats(2).host, 4U);
+  EXPECT_EQ(stats(2).found[Source::host], 4U);
   EXPECT_EQ(arrived(2, prompt), 4U);
 }
 
@@ -335,7 +338,7 @@ TEST_F(Layers, wait_for_what_storage_has_still_to_read) {
   make(with_storage(sizes(8), WritePolicy::write_through));  // without a host tier
   compute(101, prompt);
   compute(102, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
-  ASSERT_EQ(cache->match(prompt).storage, 4U);
+  ASSERT_EQ(cache->match(prompt).found[Source::storage], 4U);
   acquire_by_layer(1, prompt);
   await_ready(1, [&](const RequestEvent& event) {
     if (event.ends_wait()) return;
@@ -357,11 +360,11 @@ TEST_F(Layers, of_several_groups_are_told_of_together) {
   pool.null_block = true;
   pool.device_blocks = 9;
   pool.host_blocks = 16;
-  config.other_pools = {pool};
+  config.pools.push_back(pool);
   make(config);
   run(101, prompt);
   run(102, keys_of({91, 92, 93, 94, 95, 96, 97, 98}));
-  ASSERT_EQ(cache->match(prompt).host, 4U);
+  ASSERT_EQ(cache->match(prompt).found[Source::host], 4U);
   acquire_by_layer(1, prompt);
   await_ready(1, [](const RequestEvent&) {});
   const auto all = told(1);

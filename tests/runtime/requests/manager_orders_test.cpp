@@ -3,7 +3,9 @@
 
 #include "runtime/manager/cache_manager.hpp"
 
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <utility>
 #include <vector>
@@ -17,7 +19,7 @@ class ManagerOrders : public testing::Test {
  protected:
   static ManagerConfig config() {
     ManagerConfig made = test::with_storage(test::sizes(8), WritePolicy::write_through);
-    made.staging_blocks = 8;
+    made.pools[0].staging_blocks = 8;
     return made;
   }
   /// Returns the transfers of the last call.

@@ -1,5 +1,6 @@
 // Blocks as callers name them: evicted by slot, found by key, and distinguished by whether they have a key.
 
+#include "runtime/manager/cache_manager.hpp"
 #include "tests/runtime/content_fixture.hpp"
 
 namespace terrace::test {
@@ -32,16 +33,16 @@ TEST_F(NamedBlocks, are_evicted_in_every_tier_with_what_follows_them) {
   settle();
   EXPECT_EQ(cache->match(bad).total(), 1U);
   EXPECT_EQ(cache->match(fork).total(), 1U);
-  EXPECT_EQ(cache->match(other).device, 2U);
+  EXPECT_EQ(cache->match(other).found[Source::device], 2U);
   EXPECT_EQ(store->stat().blocks, 3U) << "a restart must not bring it back";
   EXPECT_EQ(resident(Tier::host), 3U);
   std::vector<KvEvent> told;
   cache->take_events(told);
-  for (const Tier tier : all_tiers) {
+  for (const Source source : all_sources) {
     EXPECT_EQ(std::ranges::count_if(
-                  told, [&](const KvEvent& event) { return event.kind == KvEvent::Kind::removed && event.tier == tier; }),
+                  told, [&](const KvEvent& event) { return event.kind == KvEvent::Kind::removed && event.source == source; }),
               4)
-        << static_cast<int>(tier);
+        << to_string(source);
   }
   cache->manager().check_invariants();
   serve(4, bad);
@@ -68,7 +69,7 @@ TEST_F(NamedBlocks, that_are_in_use_stay_and_are_reported) {
   std::vector<SlotId> expected{named[0], named[1], named[3]};
   std::ranges::sort(expected);
   EXPECT_EQ(in_use, expected);
-  EXPECT_EQ(cache->match(held).device, 2U);
+  EXPECT_EQ(cache->match(held).found[Source::device], 2U);
   EXPECT_EQ(cache->evict(std::vector{SlotId{10}}).error(), Errc::invalid_argument);
   use(4, keys_of({1, 2}));
   settle();

@@ -1,5 +1,8 @@
 // Acquire, extend, commit, release: what a scheduler relies on.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/residency/slot_allocator.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {
@@ -14,11 +17,11 @@ TEST_F(RequestLife, finds_what_an_earlier_request_committed) {
   make(sizes(8));
   run(1, keys_of({1, 2, 3}));
   const MatchResult found = cache->match(keys_of({1, 2, 3, 4}));
-  EXPECT_EQ(found.device, 3U);
+  EXPECT_EQ(found.found[Source::device], 3U);
   EXPECT_EQ(found.total(), 3U);
   ASSERT_TRUE(acquire(2, keys_of({1, 2, 9})).has_value());
   ASSERT_TRUE(ready(2));
-  EXPECT_EQ(stats(2).device, 2U);
+  EXPECT_EQ(stats(2).found[Source::device], 2U);
   EXPECT_EQ(stats(2).miss, 1U);
 }
 
@@ -26,10 +29,10 @@ TEST_F(RequestLife, match_has_no_side_effect) {
   make(sizes(4));
   run(1, keys_of({1, 2}));
   run(2, keys_of({7, 8}));
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);  // match() is no use of a block: it is still evicted first
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);  // match() is no use of a block: it is still evicted first
   run(3, keys_of({5}));
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 1U);
-  EXPECT_EQ(cache->match(keys_of({7, 8})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 1U);
+  EXPECT_EQ(cache->match(keys_of({7, 8})).found[Source::device], 2U);
 }
 
 TEST_F(RequestLife, hands_out_the_lowest_slots_in_order) {
@@ -40,7 +43,7 @@ TEST_F(RequestLife, hands_out_the_lowest_slots_in_order) {
 
 TEST_F(RequestLife, never_hands_out_the_null_block) {
   ManagerConfig config = sizes(4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   make(config);
   EXPECT_EQ(acquire(1, keys_of({1, 2, 3, 4})).error(), Errc::never_fits);
   ASSERT_TRUE(acquire(2, keys_of({1, 2, 3})).has_value());
@@ -55,7 +58,7 @@ TEST_F(RequestLife, leaves_a_block_to_compute_where_the_caller_needs_logits) {
   AcquireRequest wanted = request(2, keys);
   wanted.hit_blocks_max = 2;
   leases[2] = std::move(cache->acquire(wanted).value());
-  EXPECT_EQ(stats(2).device, 2U);
+  EXPECT_EQ(stats(2).found[Source::device], 2U);
   // A block that it computes again is a duplicate. The request keeps its own slot until it is released.
   const auto duplicates = commit(2, keys).value();
   ASSERT_EQ(duplicates.size(), 1U);
@@ -103,10 +106,10 @@ TEST_F(RequestLife, commits_in_chunks_and_twice_without_harm) {
   const auto keys = keys_of({1, 2, 3, 4});
   ASSERT_TRUE(acquire(1, keys).has_value());
   ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
-  EXPECT_EQ(cache->match(keys).device, 2U);
+  EXPECT_EQ(cache->match(keys).found[Source::device], 2U);
   ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
   ASSERT_TRUE(commit(1, keys).has_value());
-  EXPECT_EQ(cache->match(keys).device, 4U);
+  EXPECT_EQ(cache->match(keys).found[Source::device], 4U);
   EXPECT_EQ(commit(1, keys_of({1, 2, 3, 4, 5})).error(), Errc::invalid_argument);
 }
 
@@ -115,9 +118,9 @@ TEST_F(RequestLife, extends_from_free_slots_and_then_by_dropping) {
   run(1, keys_of({7, 8}));
   ASSERT_TRUE(acquire(2, keys_of({1})).has_value());
   ASSERT_TRUE(cache->extend(leases.at(2), 1).has_value());
-  EXPECT_EQ(cache->match(keys_of({7, 8})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({7, 8})).found[Source::device], 2U);
   ASSERT_TRUE(cache->extend(leases.at(2), 2).has_value());
-  EXPECT_EQ(cache->match(keys_of({7, 8})).device, 0U);
+  EXPECT_EQ(cache->match(keys_of({7, 8})).found[Source::device], 0U);
   EXPECT_EQ(table(2).size(), 4U);
   EXPECT_EQ(cache->extend(leases.at(2), 1).error(), Errc::never_fits);
   EXPECT_EQ(table(2).size(), 4U);
@@ -140,7 +143,7 @@ TEST_F(RequestLife, keys_of_generated_blocks_are_cached_too) {
   ASSERT_TRUE(cache->extend(leases.at(1), 1).has_value());
   ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
   release(1);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
 }
 
 TEST_F(RequestLife, merges_content_computed_twice_at_the_same_time) {
@@ -165,14 +168,14 @@ TEST_F(RequestLife, never_evicts_a_leased_block) {
   ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value());
   run(3, keys_of({5, 6}));
   run(4, keys_of({7, 8}));
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
 }
 
 TEST_F(RequestLife, evicts_the_tail_of_a_sequence_first) {
   make(sizes(4));
   run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({9}));
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).device, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).found[Source::device], 3U);
 }
 
 TEST_F(RequestLife, calls_for_an_unknown_or_unready_request_say_so) {
@@ -199,7 +202,7 @@ TEST_F(RequestLife, can_skip_the_lookup_and_be_cached_all_the_same) {
   EXPECT_EQ(stats(2).miss, 3U);
   EXPECT_EQ(commit(2, keys)->size(), 2U);
   release(2);
-  EXPECT_EQ(cache->match(keys).device, 3U);
+  EXPECT_EQ(cache->match(keys).found[Source::device], 3U);
 }
 
 TEST_F(RequestLife, drops_the_last_hit_once_for_speculative_decoding) {
@@ -209,7 +212,7 @@ TEST_F(RequestLife, drops_the_last_hit_once_for_speculative_decoding) {
   AcquireRequest wanted = request(2, keys);
   wanted.drop_last_hit = true;
   leases[2] = std::move(cache->acquire(wanted).value());
-  EXPECT_EQ(stats(2).device, 2U);
+  EXPECT_EQ(stats(2).found[Source::device], 2U);
   EXPECT_EQ(stats(2).miss, 2U);
   const auto others = keys_of({9});
   wanted = request(3, others);
@@ -232,11 +235,11 @@ TEST_F(RequestLife, with_caching_off_nothing_is_matched_or_kept) {
 TEST_F(RequestLife, is_cached_no_sooner_than_it_is_committed) {
   make(sizes(8));
   ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 0U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 0U);
   ASSERT_TRUE(commit(1, keys_of({1})).has_value());
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 1U);
   ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
 }
 
 TEST_F(RequestLife, is_no_longer_than_the_model) {
@@ -259,7 +262,7 @@ TEST_F(RequestLife, is_no_longer_than_the_model) {
   EXPECT_EQ(free_on_device(), free);
   ASSERT_TRUE(acquire(3, keys_of({1, 2}), 9).has_value());
   EXPECT_EQ(table(3).size(), 3U);
-  EXPECT_EQ(stats(3).device, 2U);
+  EXPECT_EQ(stats(3).found[Source::device], 2U);
 }
 
 TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
@@ -267,7 +270,7 @@ TEST_F(RequestLife, knows_beforehand_what_it_may_ask_for) {
   EXPECT_EQ(CacheManager::blocks_for(16, 16), 1U);
   EXPECT_EQ(CacheManager::blocks_for(17, 16), 2U);
   ManagerConfig config = sizes(9, 4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   make(config);
   run(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(acquire(2, keys_of({1, 8})).has_value());
@@ -374,9 +377,9 @@ TEST_F(RequestLife, counts_nodes_leaves_and_references_in_each_tier) {
 
 TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   ManagerConfig config = sizes(4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   CacheManager first{config};
-  config.first_slot = 4;
+  config.pools[0].first_slot = 4;
   CacheManager second{config};
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted;
@@ -391,7 +394,7 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
     for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(table[i], SlotId{lowest + i});
   }
   ASSERT_TRUE(first.requests().commit(wanted.id, keys, Fence{}).has_value());
-  EXPECT_EQ(first.requests().match(keys).device, 3U);
+  EXPECT_EQ(first.requests().match(keys).found[Source::device], 3U);
   EXPECT_EQ(second.requests().match(keys).total(), 0U);
   for (CacheManager* const rank : {&first, &second}) {
     ASSERT_TRUE(rank->requests().release(wanted.id, Fence{}).has_value());
@@ -426,7 +429,7 @@ TEST(RequestEvents, are_taken_all_together_or_for_one_request) {
 
 TEST(Shards, that_are_full_refuse_and_change_nothing) {
   ManagerConfig config = sizes(4);
-  config.first_slot = 8;
+  config.pools[0].first_slot = 8;
   CacheManager rank{config};
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted;

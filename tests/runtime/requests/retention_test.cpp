@@ -1,5 +1,7 @@
 // Priorities and quotas: which block is evicted first when age alone would decide otherwise.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 #include "tools/policies/policies.hpp"
 
@@ -130,8 +132,8 @@ TEST_F(CacheRetention, speaks_for_every_group) {
   window.span_tokens = 3;
   window.pool = PoolId{1};
   config.groups = {GroupConfig{}, window};
-  config.null_block = true;
-  config.other_pools = {config};
+  config.pools[0].null_block = true;
+  config.pools.push_back(config.pools.front());
   make(config);
   run(1, prefix(1, 4));
   const RetentionId kept = cache->retain(prefix(1, 4), 9).value();

@@ -1,7 +1,8 @@
 // Leases that end without used_until(), while compute continues.
 
-#include "runtime/cache/async_cache.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/async_cache.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/asio/thread_pool.hpp>
@@ -60,7 +61,7 @@ TEST_F(UnfencedRelease, keeps_swap_ins_out_of_slots_until_compute_has_left_them)
   EXPECT_EQ(quarantined(), 0U);
   settle();
   EXPECT_TRUE(ready(3));
-  EXPECT_EQ(stats(3).host, 4U);
+  EXPECT_EQ(stats(3).found[Source::host], 4U);
 }
 
 TEST_F(UnfencedRelease, waits_for_the_next_point_where_the_device_did_not_see_the_launch) {
@@ -90,7 +91,7 @@ TEST_F(UnfencedRelease, keeps_the_blocks_that_were_hit_where_they_are_and_serves
   EXPECT_EQ(quarantined(), 1U);
   EXPECT_EQ(acquire(3, keys_of({7})).error(), Errc::no_room);
   ASSERT_TRUE(acquire(2, keys_of({1, 2})).has_value()) << "the name is free, and the blocks are hits";
-  EXPECT_EQ(stats(2).device, 2U);
+  EXPECT_EQ(stats(2).found[Source::device], 2U);
   settle();
   EXPECT_TRUE(acquire(3, keys_of({7})).has_value());
 }
@@ -165,7 +166,7 @@ TEST_F(UnfencedRelease, goes_on_while_the_blocks_are_loaded_by_layer) {
   const std::size_t told = events.size();
   settle_copies();
   EXPECT_EQ(events.size(), told) << "nobody is told of it any more";
-  EXPECT_EQ(cache->match(keys).device, 3U) << "what it was loading is there for others";
+  EXPECT_EQ(cache->match(keys).found[Source::device], 3U) << "what it was loading is there for others";
   EXPECT_EQ(quarantined(), 1U);
   settle();
   EXPECT_EQ(quarantined(), 0U);
@@ -189,9 +190,9 @@ class UnfencedOnThreads : public testing::Test {
   static constexpr std::uint32_t blocks = 8;
   static CacheSystemOptions options() {
     CacheSystemOptions made;
-    made.block_bytes = KiB * 4;
-    made.device_blocks = blocks;
-    made.host_blocks = 4 * blocks;
+    made.pools[0].block_bytes = KiB * 4;
+    made.pools[0].device_blocks = blocks;
+    made.pools[0].host_blocks = 4 * blocks;
     return made;
   }
   static std::vector<BlockKey> keys_from(std::uint32_t first) {
@@ -251,17 +252,17 @@ TEST_F(UnfencedOnThreads, a_swap_in_does_not_meet_compute_whose_lease_was_lost_t
 
   auto again = runtime.acquire(request(3, keys), asio::use_future);
   const auto is_there = [&] { return again.wait_for(std::chrono::seconds{0}) == std::future_status::ready; };
-  while (!is_there() && runtime.stats(asio::use_future).get().refused_no_room == 0) std::this_thread::yield();
+  while (!is_there() && runtime.perform(&Cache::stats, asio::use_future).get().refused_no_room == 0) std::this_thread::yield();
   EXPECT_FALSE(is_there()) << "its slots are those that compute is about to write";
   gate_.set_value();
   {
     Grant grant = again.get();
-    EXPECT_EQ(grant.stats.host, blocks);
+    EXPECT_EQ(grant.stats.found[Source::host], blocks);
     EXPECT_EQ(wrong(stack, grant.table, 1), 0U);
     grant.lease.used_until(no_longer_used);
   }
-  EXPECT_EQ(runtime.stats(asio::use_future).get().released_unfenced, 1U);
-  EXPECT_EQ(runtime.stop(asio::use_future).get(), 0U);
+  EXPECT_EQ(runtime.perform(&Cache::stats, asio::use_future).get().released_unfenced, 1U);
+  EXPECT_TRUE(runtime.stop(asio::use_future).get().none());
   pool.join();
 }
 
@@ -275,7 +276,7 @@ TEST_F(UnfencedOnThreads, a_stop_does_not_wait_for_what_is_quarantined) {
       const Grant grant = runtime.acquire(request(1, keys), asio::use_future).get();
       (void)stack.device().launch(fills(grant.table, 1, gate_.get_future().share()));
     }
-    EXPECT_EQ(runtime.stop(asio::use_future).get(), 0U);
+    EXPECT_TRUE(runtime.stop(asio::use_future).get().none());
     pool.join();
   }
   EXPECT_EQ(stack.cache().manager().device_ledger().quarantined, blocks);

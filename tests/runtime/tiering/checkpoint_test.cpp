@@ -1,5 +1,7 @@
 // Jobs that are durable when they end, and checkpoints: they end in time, and report correctly what is not stored.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -19,7 +21,7 @@ class Checkpoints : public test::CacheFixture {
  protected:
   void SetUp() override {
     ManagerConfig config;
-    config.device_blocks = 64;
+    config.pools[0].device_blocks = 64;
     config.storage = true;
     make(config, 256);
   }

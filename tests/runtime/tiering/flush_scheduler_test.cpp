@@ -2,6 +2,7 @@
 
 #include "runtime/tiering/flush_scheduler.hpp"
 
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -96,7 +97,7 @@ class FlushedCache : public test::CacheFixture {
  protected:
   void make_cache(Duration interval) {
     ManagerConfig config;
-    config.device_blocks = 8;
+    config.pools[0].device_blocks = 8;
     config.storage = true;
     config.write_policy = WritePolicy::write_through;
     config.flush_interval = interval;

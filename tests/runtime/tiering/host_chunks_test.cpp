@@ -1,6 +1,9 @@
 // A host tier whose memory grows and shrinks while it serves.
 
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
@@ -28,7 +31,7 @@ class HostChunksTest : public test::CacheFixture {
     cache->manager().check_invariants();
   }
   static std::vector<BlockKey> prefix(std::uint32_t number) { return keys_of({number * 10, number * 10 + 1}); }
-  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(prefix(number)).host; }
+  [[nodiscard]] std::uint32_t in_host(std::uint32_t number) const { return cache->match(prefix(number)).found[Source::host]; }
   [[nodiscard]] std::uint64_t mapped_blocks() const { return cache->host_memory().mapped / Bytes{block_bytes}; }
   /// One of the first six prefixes that is in host slots from here on.
   [[nodiscard]] std::uint32_t prefix_above(std::uint32_t slot) const {
@@ -48,7 +51,7 @@ TEST_F(HostChunksTest, serves_without_the_host_tier_until_there_is_memory_and_wi
   host_chunk_blocks = 4;
   host_warm = false;
   ManagerConfig config = with_storage(sizes(2, 8), WritePolicy::none);
-  config.staging_blocks = 2;
+  config.pools[0].staging_blocks = 2;
   make(config);
   EXPECT_EQ(cache->host_memory().usable, 2U);  // the rest of the chunk that staging uses
   EXPECT_EQ(cache->host_memory().coming, 2U);
@@ -90,7 +93,7 @@ TEST_F(HostChunksTest, grows_beyond_what_it_began_with_as_chunks_become_warm) {
   EXPECT_EQ(in_host(3), 2U);
   ASSERT_TRUE(acquire(50, prefix(3)).has_value());
   settle();
-  EXPECT_EQ(stats(50).host, 2U);
+  EXPECT_EQ(stats(50).found[Source::host], 2U);
 }
 
 TEST_F(HostChunksTest, gives_back_whole_chunks_from_the_highest_when_it_shrinks) {
@@ -280,9 +283,9 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
 
 CacheSystemOptions small() {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 64;
-  options.device_blocks = 8;
-  options.host_blocks = 600;
+  options.pools[0].block_bytes = KiB * 64;
+  options.pools[0].device_blocks = 8;
+  options.pools[0].host_blocks = 600;
   return options;
 }
 
@@ -303,7 +306,7 @@ TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
         << text;
     EXPECT_NE(text.find("the largest size that fits is 16MiB"), std::string::npos) << text;
   }
-  options.host_blocks = 256;
+  options.pools[0].host_blocks = 256;
   const CacheSystem stack{options};
 }
 
@@ -327,14 +330,14 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
     never.wait(1);
   }
   EXPECT_EQ(cache.host_memory().usable, 600U);
-  EXPECT_EQ(cache.host_memory().mapped, options.block_bytes * 664);
+  EXPECT_EQ(cache.host_memory().mapped, options.pools[0].block_bytes * 664);
   ASSERT_TRUE(cache.resize(Tier::host, 1200).has_value());
   while (!cache.host_memory().warm()) {
     (void)cache.poll();
     never.wait(1);
   }
   ASSERT_TRUE(cache.resize(Tier::host, 100).has_value());
-  while (cache.host_memory().mapped > options.block_bytes * 300) {
+  while (cache.host_memory().mapped > options.pools[0].block_bytes * 300) {
     (void)cache.poll();
     never.wait(1);
   }
@@ -345,26 +348,26 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
 /// size.
 TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_shrinks) {
   CacheSystemOptions options;
-  options.block_bytes = KiB * 128;
-  options.device_blocks = 4;
-  options.host_blocks = 4096;
+  options.pools[0].block_bytes = KiB * 128;
+  options.pools[0].device_blocks = 4;
+  options.pools[0].host_blocks = 4096;
   CacheSystem stack{options};
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
     ASSERT_TRUE(stack.cache().resize(Tier::host, blocks).has_value());
-    const auto most = Bytes{count(options.block_bytes) * blocks / 100 * 102};
+    const auto most = Bytes{count(options.pools[0].block_bytes) * blocks / 100 * 102};
     // Chunks are unmapped on another thread, which then tells the control plane.
     for (int patience = 0; patience < 60'000 && stack.arena().mapped() > most; ++patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
       stack.cache().poll();
     }
     EXPECT_LE(stack.arena().mapped(), most) << blocks;
-    EXPECT_GE(stack.arena().mapped(), options.block_bytes * blocks);
+    EXPECT_GE(stack.arena().mapped(), options.pools[0].block_bytes * blocks);
   }
 }
 
 TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
   CacheSystemOptions options = small();
-  options.host_blocks = 6000;
+  options.pools[0].host_blocks = 6000;
   options.host_warm_up = HostWarmUp::while_serving;
   const CacheSystem stack{options};
 }

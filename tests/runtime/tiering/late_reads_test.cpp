@@ -3,7 +3,9 @@
 
 #include "runtime/manager/cache_manager.hpp"
 
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -21,7 +23,7 @@ class LateReads : public testing::Test {
  protected:
   static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
     ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
-    made.staging_blocks = 8;
+    made.pools[0].staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
   }
@@ -132,7 +134,7 @@ TEST_F(LateReads, that_several_requests_wait_for_are_due_when_the_most_patient_o
   EXPECT_EQ(manager->stats().loads_late, 0U);
   end_reads({});
   bring_up();
-  EXPECT_EQ(manager->requests().request_stats(RequestId{4})->storage, 4U);
+  EXPECT_EQ(manager->requests().request_stats(RequestId{4})->found[Source::storage], 4U);
   commit_and_release(4, keys_of({1, 2, 3, 4}));
   commit_and_release(3, keys_of({1}));
 }
@@ -167,12 +169,12 @@ TEST_F(LateReads, that_fail_take_with_them_what_came_to_stand_on_their_copies) {
   commit_and_release(4, keys_of({1, 2, 3, 4}));
   // The fourth block goes to the host, where the three before it seem to be.
   run(5, keys_of({21, 22, 23, 24}));
-  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3, 4})).device, 0U);
+  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3, 4})).found[Source::device], 0U);
   end_reads(make_error_code(Errc::io_failed));
   manager->check_invariants();
   const MatchResult left = manager->requests().match(keys_of({1, 2, 3, 4}));
-  EXPECT_EQ(left.host, 0U);
-  EXPECT_EQ(left.storage, 4U);
+  EXPECT_EQ(left.found[Source::host], 0U);
+  EXPECT_EQ(left.found[Source::storage], 4U);
 }
 
 TEST_F(LateReads, keep_the_slots_that_storage_reads_into_until_they_end) {
@@ -204,7 +206,7 @@ TEST_F(LateReads, of_a_released_request_leave_their_blocks_in_the_host) {
   manager->check_invariants();
   carry_out();
   end_reads({});
-  EXPECT_EQ(manager->requests().match(keys_of({1, 2, 3})).host, 3U);
+  EXPECT_EQ(manager->requests().match(keys_of({1, 2, 3})).found[Source::host], 3U);
   EXPECT_EQ(manager->stats().loads_late, 0U);
 }
 
@@ -215,8 +217,8 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   run(3, keys_of({11, 12, 13, 14}));
   run(4, keys_of({21, 22}));  // the host evicts the third block, which is the least recently used leaf
   MatchResult found = manager->requests().match(keys_of({1, 2, 3}));
-  ASSERT_EQ(found.host, 2U);
-  ASSERT_EQ(found.storage, 1U);
+  ASSERT_EQ(found.found[Source::host], 2U);
+  ASSERT_EQ(found.found[Source::storage], 1U);
   acquire(5, keys_of({1, 2}));
   acquire(6, keys_of({1, 2, 3}));
   ASSERT_EQ(reads.size(), 1U);
@@ -224,7 +226,7 @@ TEST_F(LateReads, do_not_cost_what_is_on_its_way_from_the_host) {
   EXPECT_EQ(manager->requests().state(RequestId{6}), RequestState::waiting) << "for the link, as request 5 does";
   bring_up();
   ASSERT_EQ(manager->requests().state(RequestId{6}), RequestState::ready);
-  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->host, 2U);
+  EXPECT_EQ(manager->requests().request_stats(RequestId{6})->found[Source::host], 2U);
   EXPECT_EQ(manager->requests().request_stats(RequestId{6})->miss, 1U);
   commit_and_release(6, keys_of({1, 2, 3}));
   commit_and_release(5, keys_of({1, 2}));
@@ -238,7 +240,7 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
   make(4, 8, InclusionPolicy::exclusive);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3})).host, 3U);
+  ASSERT_EQ(manager->requests().match(keys_of({1, 2, 3})).found[Source::host], 3U);
   acquire(3, keys_of({1, 2, 3}));
   ASSERT_EQ(swap_ins.size(), 1U);
   TransferEvent event;
@@ -249,8 +251,8 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
   manager->on_transfer(std::move(event));
   manager->check_invariants();
   const MatchResult left = manager->requests().match(keys_of({1, 2, 3}));
-  EXPECT_EQ(left.device, 0U);
-  EXPECT_EQ(left.host, 3U);
+  EXPECT_EQ(left.found[Source::device], 0U);
+  EXPECT_EQ(left.found[Source::host], 3U);
   manager->settle();
   carry_out();
   bring_up();

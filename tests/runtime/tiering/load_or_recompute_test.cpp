@@ -1,5 +1,7 @@
 // Hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
@@ -47,7 +49,7 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   run(2, keys_of({5, 6, 7, 8}));
   // Nothing is known yet, so it is tried.
   ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
-  EXPECT_EQ(stats(3).storage, 3U);
+  EXPECT_EQ(stats(3).found[Source::storage], 3U);
   clock.advance(3s);
   settle();
   ASSERT_TRUE(ready(3));
@@ -58,20 +60,20 @@ TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
   EXPECT_EQ(totals().turned_down, 3U);  // for the end of request 4
   ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
   EXPECT_EQ(totals().turned_down, 6U);
-  EXPECT_EQ(stats(5).storage, 0U);
+  EXPECT_EQ(stats(5).found[Source::storage], 0U);
   EXPECT_EQ(stats(5).miss, 3U);
   settle();
   ASSERT_TRUE(ready(5));
   // They are computed again and shared as usual, and storage still has them.
   ASSERT_TRUE(commit(5, keys_of({1, 2, 3})).has_value());
   release(5);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
 
   run(6, keys_of({5, 6, 7, 8}));
   clock.advance(120s);
   poll();
   ASSERT_TRUE(acquire(7, keys_of({1, 2, 3})).has_value());
-  EXPECT_EQ(stats(7).storage, 3U);
+  EXPECT_EQ(stats(7).found[Source::storage], 3U);
 }
 
 TEST_F(LoadOrRecompute, takes_any_hit_where_that_is_asked_for) {
@@ -83,7 +85,7 @@ TEST_F(LoadOrRecompute, takes_any_hit_where_that_is_asked_for) {
   run_slowly(3, keys_of({1, 2, 3}), 1000s);
   run(4, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
-  EXPECT_EQ(stats(5).storage, 3U);
+  EXPECT_EQ(stats(5).found[Source::storage], 3U);
   EXPECT_EQ(totals().turned_down, 0U);
 }
 
@@ -102,12 +104,12 @@ TEST_F(LoadOrRecompute, learns_how_fast_the_engine_is_where_that_is_not_stated) 
     release(i);
   }
   ASSERT_TRUE(acquire(11, prompt(1)).has_value());
-  EXPECT_EQ(stats(11).storage, 4U) << "the disk is not known yet";
+  EXPECT_EQ(stats(11).found[Source::storage], 4U) << "the disk is not known yet";
   clock.advance(3s);
   settle();
   release(11);
   ASSERT_TRUE(acquire(12, prompt(2)).has_value());
-  EXPECT_EQ(stats(12).storage, 0U);
+  EXPECT_EQ(stats(12).found[Source::storage], 0U);
   EXPECT_EQ(stats(12).miss, 4U);
   EXPECT_EQ(totals().turned_down, 4U);
 }
@@ -128,7 +130,7 @@ TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
     settle();
   }
   ASSERT_TRUE(acquire(21, prompt(1)).has_value());
-  ASSERT_EQ(stats(21).storage, 4U);
+  ASSERT_EQ(stats(21).found[Source::storage], 4U);
   EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms) << "as where the speed is not known";
 }
 
@@ -136,7 +138,7 @@ TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
   device_blocks_max = 8;
   make(with_prefill(with_storage(sizes(2, 4), WritePolicy::write_through)));
   for (std::uint32_t id = 1; id <= 4; ++id) run(id, keys_of({10 * id + 1, 10 * id + 2}));
-  ASSERT_EQ(cache->match(keys_of({11, 12})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({11, 12})).found[Source::storage], 2U);
   device->stuck(Direction::swap_out, true);
   ASSERT_TRUE(acquire(5, keys_of({11, 12})).has_value());
   poll();
@@ -147,7 +149,7 @@ TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
   device->stuck(Direction::swap_out, false);
   settle();
   ASSERT_TRUE(ready(5));
-  EXPECT_EQ(stats(5).storage, 2U);
+  EXPECT_EQ(stats(5).found[Source::storage], 2U);
 }
 
 TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
@@ -156,7 +158,7 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     run(1, keys_of({1, 2, 3}));
     run(2, keys_of({5, 6, 7, 8}));
     run(3, keys_of({11, 12, 13, 14}));
-    ASSERT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+    ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
     ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14})).value(), 4U) << "there is room on the device";
     cache->pause_transfers();
     ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
@@ -173,12 +175,12 @@ TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
     cache->resume_transfers();
     settle();
     ASSERT_TRUE(ready(4));
-    EXPECT_EQ(stats(4).storage, 0U);
+    EXPECT_EQ(stats(4).found[Source::storage], 0U);
     EXPECT_EQ(stats(4).miss, 3U);
     // A block that arrived too late is cached if that costs nothing.
-    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).host, host_blocks == 0 ? 0U : 3U);
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::host], host_blocks == 0 ? 0U : 3U);
     ASSERT_TRUE(commit(4, keys_of({1, 2, 3})).has_value());
-    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
     release(4);
     settle();
     cache.reset();
@@ -191,23 +193,23 @@ TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_sto
   run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({5, 6, 7, 8}));
   run(3, keys_of({11, 12, 13, 14}));
-  ASSERT_EQ(cache->match(keys_of({1, 2, 3, 4})).storage, 4U);
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3, 4})).found[Source::storage], 4U);
   run_slowly(4, keys_of({1, 2, 3, 4}), 1s);
   run(5, keys_of({31, 32, 33, 34}));
   run(6, keys_of({41, 42, 43, 44}));
   run(7, keys_of({51, 52}));
   const MatchResult found = cache->match(keys_of({31, 32, 33, 34}));
-  ASSERT_EQ(found.host, 2U);
-  ASSERT_EQ(found.storage, 2U);
+  ASSERT_EQ(found.found[Source::host], 2U);
+  ASSERT_EQ(found.found[Source::storage], 2U);
   ASSERT_TRUE(acquire(8, keys_of({31, 32, 33, 34})).has_value());
-  EXPECT_EQ(stats(8).host, 2U);
-  EXPECT_EQ(stats(8).storage, 0U);
+  EXPECT_EQ(stats(8).found[Source::host], 2U);
+  EXPECT_EQ(stats(8).found[Source::storage], 0U);
 }
 
 TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // 1 MiB
   ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
-  config.staging_blocks = trusted + 100;
+  config.pools[0].staging_blocks = trusted + 100;
   make(config, 3 * trusted);
   std::vector<std::uint32_t> names(trusted + 50);
   std::iota(names.begin(), names.end(), 1U);
@@ -218,13 +220,13 @@ TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
   names.resize(trusted + 100);
   std::iota(names.begin(), names.end(), 1'000'000U);
   run(2, keys_of(names));
-  ASSERT_GT(cache->match(keys).storage, trusted);
+  ASSERT_GT(cache->match(keys).found[Source::storage], trusted);
   ASSERT_TRUE(acquire(3, keys).has_value());
-  EXPECT_EQ(stats(3).storage, trusted);
+  EXPECT_EQ(stats(3).found[Source::storage], trusted);
   // No more is requested from storage before those reads have ended.
-  ASSERT_EQ(cache->match(others).storage, 2U);
+  ASSERT_EQ(cache->match(others).found[Source::storage], 2U);
   ASSERT_TRUE(acquire(4, others).has_value());
-  EXPECT_EQ(stats(4).storage, 0U);
+  EXPECT_EQ(stats(4).found[Source::storage], 0U);
 }
 
 TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
@@ -237,12 +239,12 @@ TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
   settle();
   release(4);
   run(5, keys_of({21, 22, 23, 24, 25, 26, 27, 28}));
-  ASSERT_EQ(cache->match(keys_of({5, 6})).storage, 2U);
-  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
+  ASSERT_EQ(cache->match(keys_of({5, 6})).found[Source::storage], 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
   ASSERT_TRUE(acquire(6, keys_of({1, 2, 3})).has_value());
-  EXPECT_EQ(stats(6).storage, 3U);
+  EXPECT_EQ(stats(6).found[Source::storage], 3U);
   ASSERT_TRUE(acquire(7, keys_of({5, 6})).has_value());
-  EXPECT_EQ(stats(7).storage, 0U);
+  EXPECT_EQ(stats(7).found[Source::storage], 0U);
 }
 
 TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {

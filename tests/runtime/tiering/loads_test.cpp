@@ -1,5 +1,7 @@
 // Loads that several requests wait for, and loads that no request waits for any more.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
@@ -20,7 +22,7 @@ class SharedLoads : public test::CacheFixture {
     run(1, keys_of({1, 2}));
     run(2, keys_of({11, 12, 13, 14, 15, 16}));
     run(3, keys_of({21, 22}));
-    ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+    ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
     events.clear();
   }
   void acquire_until(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
@@ -52,7 +54,7 @@ TEST_F(SharedLoads, go_on_for_requests_that_wait_for_slots_though_their_starter_
   ASSERT_TRUE(acquire(6, keys_of({1, 2, 41, 42, 43, 44})).has_value());
   release(4);  // the transfer of the load has not started yet
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
   EXPECT_EQ(totals().load_failures, 0U);
   EXPECT_EQ(totals().replans, 0U);
   EXPECT_TRUE(events.empty());
@@ -60,7 +62,7 @@ TEST_F(SharedLoads, go_on_for_requests_that_wait_for_slots_though_their_starter_
   settle();
   for (const std::uint64_t id : {5U, 6U}) {
     ASSERT_TRUE(ready(id)) << id;
-    EXPECT_EQ(stats(id).host, 2U);
+    EXPECT_EQ(stats(id).found[Source::host], 2U);
   }
 }
 
@@ -75,7 +77,7 @@ TEST_F(SharedLoads, end_when_the_last_request_that_waits_for_slots_leaves) {
   settle();
   EXPECT_EQ(cache->moved().swap_in.blocks, 0U);
   EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   EXPECT_FALSE(cache->has_pending_work());
 }
 
@@ -97,7 +99,7 @@ TEST_F(SharedLoads, that_end_early_change_nothing_for_a_request_with_slots_of_it
   EXPECT_EQ(totals().load_failures, 2U) << "the load was cancelled";
   EXPECT_EQ(totals().replans, 0U) << "the request has kept its place in the line";
   ASSERT_TRUE(ready(5));
-  EXPECT_EQ(stats(5).host, 2U);
+  EXPECT_EQ(stats(5).found[Source::host], 2U);
 }
 
 TEST_F(SharedLoads, go_on_for_a_request_without_a_deadline_though_that_of_their_starter_has_passed) {
@@ -114,7 +116,7 @@ TEST_F(SharedLoads, go_on_for_a_request_without_a_deadline_though_that_of_their_
   device->stuck(Direction::swap_in, false);
   settle();
   ASSERT_TRUE(ready(5));
-  EXPECT_EQ(stats(5).host, 2U);
+  EXPECT_EQ(stats(5).found[Source::host], 2U);
   EXPECT_EQ(totals().replans, 0U);
 }
 
@@ -142,14 +144,14 @@ class ReleasedLoads : public test::CacheFixture {};
 TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) {
   ManagerConfig config = test::with_storage(sizes(6), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that reads have no deadline
-  config.staging_blocks = 1;
+  config.pools[0].staging_blocks = 1;
   make(config);
   const auto others = keys_of({11, 12, 13, 14, 15, 16});
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   run(3, others);
-  ASSERT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
-  ASSERT_EQ(cache->match(keys_of({5, 6})).storage, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
+  ASSERT_EQ(cache->match(keys_of({5, 6})).found[Source::storage], 2U);
   ASSERT_EQ(cache->drop(others).value(), 6U);
   cache->pause_transfers();  // storage answers nothing
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());

@@ -1,5 +1,7 @@
 // Pools that become larger and smaller while they serve.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {
@@ -29,7 +31,7 @@ TEST_F(Resize, a_larger_device_pool_serves_what_did_not_fit_and_keeps_what_is_ca
   EXPECT_EQ(free_on_device(), 67U);
   ASSERT_TRUE(acquire(3, keys_of({11, 12, 13, 14, 15})).has_value());
   EXPECT_TRUE(ready(3));
-  EXPECT_EQ(found(keys_of({1, 2, 3})).device, 3U);
+  EXPECT_EQ(found(keys_of({1, 2, 3})).found[Source::device], 3U);
   EXPECT_EQ(cache->manager().usage(Tier::device).blocks, 70U);
 }
 
@@ -43,7 +45,7 @@ TEST_F(Resize, new_device_slots_are_loaded_into) {
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
   settle();
   ASSERT_TRUE(ready(4));
-  EXPECT_EQ(stats(4).host, 2U);
+  EXPECT_EQ(stats(4).found[Source::host], 2U);
   EXPECT_GE(table(4)[0].value(), 4U);
 }
 
@@ -52,11 +54,11 @@ TEST_F(Resize, free_slots_retire_at_once_and_nothing_is_lost) {
   run(1, keys_of({1, 2, 3}));
   ASSERT_TRUE(resize(Tier::device, 3).has_value());
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
-  EXPECT_EQ(found(keys_of({1, 2, 3})).device, 3U);
+  EXPECT_EQ(found(keys_of({1, 2, 3})).found[Source::device], 3U);
   EXPECT_EQ(cache->manager().device_ledger().retired, 5U);
   EXPECT_EQ(acquire(2, keys_of({11, 12, 13, 14})).error(), Errc::never_fits);
   run(3, keys_of({11, 12, 13}));
-  EXPECT_EQ(found(keys_of({11, 12, 13})).device, 3U);
+  EXPECT_EQ(found(keys_of({11, 12, 13})).found[Source::device], 3U);
 }
 
 TEST_F(Resize, what_is_cached_in_the_highest_slots_goes_down_with_what_follows_it) {
@@ -70,9 +72,9 @@ TEST_F(Resize, what_is_cached_in_the_highest_slots_goes_down_with_what_follows_i
   EXPECT_EQ(cache->retiring(Tier::device), 3U);  // until the device has confirmed the copies
   settle();
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
-  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).device, 1U);
-  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).host, 3U);
-  EXPECT_EQ(found(keys_of({9, 8})).device, 2U);
+  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).found[Source::device], 1U);
+  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).found[Source::host], 3U);
+  EXPECT_EQ(found(keys_of({9, 8})).found[Source::device], 2U);
 }
 
 TEST_F(Resize, without_a_tier_below_it_is_dropped) {
@@ -80,7 +82,7 @@ TEST_F(Resize, without_a_tier_below_it_is_dropped) {
   run(1, keys_of({1, 2, 3, 4}));
   ASSERT_TRUE(resize(Tier::device, 2).has_value());
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
-  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).device, 2U);
+  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).found[Source::device], 2U);
 }
 
 TEST_F(Resize, under_write_back_it_is_stored) {
@@ -89,8 +91,8 @@ TEST_F(Resize, under_write_back_it_is_stored) {
   ASSERT_TRUE(resize(Tier::device, 1).has_value());
   settle();
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
-  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).device, 1U);
-  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).storage, 3U);
+  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).found[Source::device], 1U);
+  EXPECT_EQ(found(keys_of({1, 2, 3, 4})).found[Source::storage], 3U);
   EXPECT_EQ(cache->manager().device_ledger().retired, 3U);
 }
 
@@ -106,7 +108,7 @@ TEST_F(Resize, what_is_held_retires_when_its_holder_lets_go) {
   ASSERT_TRUE(acquire(3, keys_of({5})).has_value());
   release(2);
   EXPECT_EQ(cache->retiring(Tier::device), 1U);
-  EXPECT_EQ(found(keys_of({5, 6})).device, 1U);
+  EXPECT_EQ(found(keys_of({5, 6})).found[Source::device], 1U);
   release(3);
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
   EXPECT_EQ(resident(Tier::device), 0U);
@@ -125,7 +127,7 @@ TEST_F(Resize, less_than_is_held_pinned_and_promised_is_refused) {
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
   settle();
   EXPECT_TRUE(ready(4));
-  EXPECT_EQ(found(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(found(keys_of({1, 2})).found[Source::device], 2U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
 
@@ -133,7 +135,7 @@ TEST_F(Resize, a_request_that_was_accepted_before_is_planned_again_by_what_it_ne
   make(sizes(8, 16));
   run(1, keys_of({1, 2}));
   run(2, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
-  ASSERT_EQ(found(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(found(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2, 3, 4, 5, 6});
   AcquireRequest wanted = request(3, keys);
   wanted.new_blocks_max = 1;  // two blocks are loaded, one is computed, three come later
@@ -148,7 +150,7 @@ TEST_F(Resize, a_request_that_was_accepted_before_is_planned_again_by_what_it_ne
   settle();
   EXPECT_EQ(cache->manager().stats().replans, 1U);
   ASSERT_TRUE(ready(3));
-  EXPECT_EQ(stats(3).host, 2U);
+  EXPECT_EQ(stats(3).found[Source::host], 2U);
   // Now it runs as far as the pool allows, and the engine is told. A new request of this size is refused.
   EXPECT_EQ(cache->extend(leases.at(3), 3).error(), Errc::never_fits);
   EXPECT_TRUE(cache->extend(leases.at(3), 1).has_value());
@@ -215,7 +217,7 @@ TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_
   cache->manager().check_invariants();
   release(5);
   EXPECT_EQ(cache->retiring(Tier::device), 0U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).host, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).found[Source::host], 3U);
 }
 
 TEST_F(Resize, a_second_resize_takes_the_place_of_the_first) {
@@ -233,7 +235,7 @@ TEST_F(Resize, a_second_resize_takes_the_place_of_the_first) {
   EXPECT_EQ(free_on_device(), 6U);
   ASSERT_TRUE(commit(2, keys_of({5, 6})).has_value());
   release(2);
-  EXPECT_EQ(found(keys_of({5, 6})).device, 2U);
+  EXPECT_EQ(found(keys_of({5, 6})).found[Source::device], 2U);
 }
 
 TEST_F(Resize, a_larger_host_tier_takes_in_more) {
@@ -243,7 +245,7 @@ TEST_F(Resize, a_larger_host_tier_takes_in_more) {
   settle();
   for (std::uint32_t id = 1; id <= 5; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
   EXPECT_EQ(resident(Tier::host), 8U);
-  EXPECT_EQ(found(keys_of({10, 11})).host, 2U);
+  EXPECT_EQ(found(keys_of({10, 11})).found[Source::host], 2U);
 }
 
 TEST_F(Resize, a_host_tier_can_begin_and_end) {
@@ -252,7 +254,7 @@ TEST_F(Resize, a_host_tier_can_begin_and_end) {
   settle();
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
-  EXPECT_EQ(found(keys_of({1, 2})).host, 2U);
+  EXPECT_EQ(found(keys_of({1, 2})).found[Source::host], 2U);
   ASSERT_TRUE(resize(Tier::host, 0).has_value());
   EXPECT_EQ(cache->retiring(Tier::host), 0U);
   EXPECT_EQ(resident(Tier::host), 0U);
@@ -266,9 +268,9 @@ TEST_F(Resize, a_smaller_host_tier_keeps_what_was_used_last) {
   ASSERT_EQ(resident(Tier::host), 8U);
   ASSERT_TRUE(resize(Tier::host, 4).has_value());
   EXPECT_EQ(cache->retiring(Tier::host), 0U);
-  EXPECT_EQ(found(keys_of({10, 11})).host + found(keys_of({20, 21})).host, 0U);
-  EXPECT_EQ(found(keys_of({30, 31})).host, 2U);
-  EXPECT_EQ(found(keys_of({40, 41})).host, 2U);
+  EXPECT_EQ(found(keys_of({10, 11})).found[Source::host] + found(keys_of({20, 21})).found[Source::host], 0U);
+  EXPECT_EQ(found(keys_of({30, 31})).found[Source::host], 2U);
+  EXPECT_EQ(found(keys_of({40, 41})).found[Source::host], 2U);
   EXPECT_EQ(cache->manager().host_ledger().retired, 4U);
 }
 
@@ -337,7 +339,7 @@ TEST_F(Resize, storage_becomes_larger_and_smaller) {
 
 TEST_F(Resize, what_makes_no_sense_is_refused) {
   ManagerConfig config = sizes(4);
-  config.null_block = true;
+  config.pools[0].null_block = true;
   make(config);
   EXPECT_EQ(resize(Tier::device, 1).error(), Errc::invalid_argument);
   EXPECT_EQ(resize(Tier::storage, 4).error(), Errc::invalid_argument);

@@ -1,5 +1,8 @@
 // Which blocks reach storage, when, and how they come back.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <stdexcept>
@@ -60,7 +63,7 @@ TEST_F(StorageTier, selective_stores_at_the_hit_that_was_asked_for) {
 
 TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
   ManagerConfig config = with_storage(sizes(16), WritePolicy::selective);
-  config.staging_blocks = 2;
+  config.pools[0].staging_blocks = 2;
   make(config);
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({11, 12, 13}));
@@ -77,7 +80,7 @@ TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
 TEST(SelectiveConfig, that_makes_no_sense_is_refused_and_it_says_why) {
   for (const std::uint32_t hits : {0U, 256U}) {
     ManagerConfig config = with_storage(sizes(4), WritePolicy::selective);
-    config.staging_blocks = 1;
+    config.pools[0].staging_blocks = 1;
     config.selective_hits = hits;
     try {
       const CacheManager manager{config};
@@ -93,20 +96,22 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   run(3, keys_of({7, 8}));  // {1, 2} is only in storage; {5, 6} is also in the host
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
-  EXPECT_EQ(cache->match(keys_of({1, 2}), Tier::host).total(), 0U);
-  EXPECT_EQ(cache->match(keys_of({5, 6}), Tier::host).host, 2U);
-  EXPECT_EQ(cache->match(keys_of({5, 6}), Tier::device).total(), 0U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2}), Source::host).total(), 0U);
+  EXPECT_EQ(cache->match(keys_of({5, 6}), Source::host).found[Source::host], 2U);
+  EXPECT_EQ(cache->match(keys_of({5, 6}), Source::device).total(), 0U);
+  // A source that this build does not know is farther than all that it knows.
+  EXPECT_EQ(cache->match(keys_of({1, 2}), static_cast<Source>(200)).found[Source::storage], 2U);
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(4, keys);
-  wanted.lowest_tier = Tier::host;
+  wanted.farthest_source = Source::host;
   leases[4] = std::move(cache->acquire(wanted).value());
   settle();
   ASSERT_TRUE(ready(4));
   EXPECT_EQ(stats(4).miss, 2U);
   EXPECT_EQ(cache->moved().storage_reads.blocks, 0U);
   ASSERT_TRUE(commit(4, keys).has_value());
-  EXPECT_EQ(cache->match(keys).device, 2U);
+  EXPECT_EQ(cache->match(keys).found[Source::device], 2U);
 }
 
 TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there) {
@@ -116,7 +121,7 @@ TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(4, keys);
-  wanted.lowest_tier = Tier::host;
+  wanted.farthest_source = Source::host;
   leases[4] = std::move(cache->acquire(wanted).value());
   EXPECT_EQ(stats(4).miss, 2U);
   settle();
@@ -134,7 +139,7 @@ TEST_F(StorageTier, requests_for_a_block_on_its_way_up_share_one_read) {
   EXPECT_FALSE(ready(3));
   EXPECT_FALSE(ready(4));
   EXPECT_EQ(stats(4).joined, 2U);
-  EXPECT_EQ(stats(4).storage, 2U);
+  EXPECT_EQ(stats(4).found[Source::storage], 2U);
   settle();
   EXPECT_TRUE(ready(3));
   EXPECT_TRUE(ready(4));
@@ -155,7 +160,7 @@ TEST_F(StorageTier, an_aborted_load_returns_its_slots_at_once) {
   EXPECT_FALSE(cache->has_pending_work());
   EXPECT_EQ(cache->manager().host_ledger().held, 0U);
   run(4, keys_of({1, 2}));
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
 }
 
 TEST_F(StorageTier, write_back_stores_when_the_last_copy_above_goes) {
@@ -166,17 +171,17 @@ TEST_F(StorageTier, write_back_stores_when_the_last_copy_above_goes) {
   run(3, keys_of({7, 8}));
   EXPECT_EQ(store->stat().blocks, 2U);
   const MatchResult found = cache->match(keys_of({1, 2}));
-  EXPECT_EQ(found.storage, 2U);
+  EXPECT_EQ(found.found[Source::storage], 2U);
 }
 
 TEST_F(StorageTier, write_back_works_without_a_host_tier) {
   make(with_storage(sizes(2), WritePolicy::write_back));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   run(3, keys_of({1, 2}));
   EXPECT_EQ(cache->moved().storage_reads.blocks, 2U);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
 }
 
 TEST_F(StorageTier, missing_ancestors_are_stored_first_and_stay_where_they_are) {
@@ -186,8 +191,8 @@ TEST_F(StorageTier, missing_ancestors_are_stored_first_and_stay_where_they_are) 
   run(3, keys_of({9, 8}));  // only the third block can be evicted
   EXPECT_EQ(store->stat().blocks, 3U);
   EXPECT_EQ(store->stat().orphans, 0U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 2U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 1U);
 }
 
 TEST_F(StorageTier, a_storage_hit_comes_back_byte_for_byte) {
@@ -208,11 +213,11 @@ TEST_F(StorageTier, a_storage_hit_comes_back_byte_for_byte) {
   release(1);
   run(2, keys_of({5, 6}));
   run(3, keys_of({7, 8}));
-  ASSERT_EQ(cache->match(keys).storage, 2U);
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 2U);
   ASSERT_TRUE(acquire(4, keys).has_value());
   settle();
   ASSERT_TRUE(ready(4));
-  EXPECT_EQ(stats(4).storage, 2U);
+  EXPECT_EQ(stats(4).found[Source::storage], 2U);
   const auto loaded = table(4);
   std::vector<std::byte> first(2);
   device->launch([&](BlockAccess& access) {
@@ -229,12 +234,12 @@ TEST_F(StorageTier, a_block_that_does_not_verify_is_a_miss_and_so_is_what_follow
   const auto keys = keys_of({1, 2, 3});
   run(1, keys);
   run(2, keys_of({5, 6, 7}));
-  ASSERT_EQ(cache->match(keys).storage, 3U);
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 3U);
   store->raw(keys[1])[7] ^= std::byte{1};
   ASSERT_TRUE(acquire(3, keys).has_value());
   settle();
   ASSERT_TRUE(ready(3));
-  EXPECT_EQ(stats(3).storage, 1U);
+  EXPECT_EQ(stats(3).found[Source::storage], 1U);
   EXPECT_EQ(stats(3).miss, 2U);
   EXPECT_EQ(store->stat().corrupt, 1U);
 }
@@ -244,7 +249,7 @@ TEST_F(StorageTier, what_storage_gives_up_is_no_hit_any_more) {
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
   EXPECT_EQ(cache->manager().stats().stored_evicted, 1U);
 }
 
@@ -253,11 +258,11 @@ TEST_F(StorageTier, a_block_that_is_written_back_is_a_hit_again_when_it_is_store
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6}));
   run(3, keys_of({7, 8}));  // {1, 2} in the host
-  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   ASSERT_TRUE(acquire(4, keys_of({10, 11})).has_value());  // {5, 6} needs slots in the host, and {1, 2} must be written back
   EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U);
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
 }
 
 TEST_F(StorageTier, a_refused_write_loses_the_block_and_nothing_else) {
@@ -265,7 +270,7 @@ TEST_F(StorageTier, a_refused_write_loses_the_block_and_nothing_else) {
   run(1, keys_of({1, 2}));
   store->fail_next_write();
   run(2, keys_of({5, 6}));
-  EXPECT_EQ(cache->match(keys_of({5, 6})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({5, 6})).found[Source::device], 2U);
   EXPECT_GE(cache->manager().stats().store_failed, 1U);
   EXPECT_EQ(store->stat().orphans, 0U);
 }
@@ -277,7 +282,7 @@ TEST_F(StorageTier, a_decode_instance_keeps_no_tree_and_stores_nothing) {
   ASSERT_EQ(store->stat().blocks, 3U);
   ManagerConfig decode = cache->manager().config();
   decode.caching = false;
-  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  CacheParts parts{*transfers, {{arena.get(), store.get()}}, clock};
   cache = std::make_unique<Cache>(decode, parts);
   ASSERT_TRUE(acquire(2, keys_of({1, 2, 3}), 1).has_value());
   EXPECT_TRUE(ready(2));
@@ -297,13 +302,13 @@ TEST_F(StorageTier, restores_what_an_earlier_process_stored) {
   run(1, keys_of({1, 2, 3}));
   run(2, keys_of({1, 2, 4}));
   leases.clear();
-  CacheParts parts{*transfers, *arena, store.get(), clock, nullptr, nullptr};
+  CacheParts parts{*transfers, {{arena.get(), store.get()}}, clock};
   const ManagerConfig config = cache->manager().config();
   cache = std::make_unique<Cache>(config, parts);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage, 3U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).storage, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).found[Source::storage], 3U);
   run(3, keys_of({1, 2, 4}));
-  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).device, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 4})).found[Source::device], 3U);
 }
 
 TEST_F(StorageTier, a_refused_extend_drops_nothing) {
@@ -320,12 +325,12 @@ TEST_F(StorageTier, a_refused_extend_drops_nothing) {
   ASSERT_EQ(cache->manager().readers(), 2U);
   // One slot is free and two copies could be evicted; two more are being read.
   EXPECT_EQ(cache->extend(leases.at(2), 4).error(), Errc::no_room);
-  EXPECT_EQ(cache->match(old, Tier::device).device, 2U);
-  EXPECT_EQ(cache->match(busy, Tier::device).device, 2U);
+  EXPECT_EQ(cache->match(old, Source::device).found[Source::device], 2U);
+  EXPECT_EQ(cache->match(busy, Source::device).found[Source::device], 2U);
   EXPECT_EQ(free_on_device(), 1U);
   EXPECT_EQ(table(2).size(), 1U);
   ASSERT_TRUE(cache->extend(leases.at(2), 3).has_value());
-  EXPECT_EQ(cache->match(old, Tier::device).device, 0U);
+  EXPECT_EQ(cache->match(old, Source::device).found[Source::device], 0U);
   EXPECT_EQ(table(2).size(), 4U);
 }
 

@@ -1,5 +1,7 @@
 // Blocks on their way to storage: no request waits for them, and blocks that are not stored are counted.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <numeric>
@@ -15,7 +17,7 @@ class StorageWriterRoom : public test::CacheFixture {
  protected:
   /// `staging` blocks can be on their way at a time. Nothing is written before the next poll().
   void make_with_staging(ManagerConfig config, std::uint32_t staging) {
-    config.staging_blocks = staging;
+    config.pools[0].staging_blocks = staging;
     make(config, 1024);
   }
   /// Commits and releases while nothing moves.
@@ -71,7 +73,7 @@ TEST_F(StorageWriterRoom, a_full_host_gives_up_a_block_that_is_to_be_written_bac
   move();
   EXPECT_TRUE(ready(3));
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
   EXPECT_EQ(totals().store_no_room, 0U);
 }
 
@@ -84,7 +86,7 @@ TEST_F(StorageWriterRoom, what_finds_no_staging_is_dropped_and_counted) {
   EXPECT_TRUE(ready(3));
   // The second block needs the first one to be stored too, and there was only one staging slot. The first block found it.
   EXPECT_EQ(totals().store_no_room, 1U);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
   EXPECT_EQ(store->stat().orphans, 0U);
 }
 
@@ -96,7 +98,7 @@ TEST_F(StorageWriterRoom, without_a_host_what_finds_no_staging_is_dropped_and_co
   EXPECT_TRUE(ready(2)) << "waits for the link alone";
   settle();
   EXPECT_EQ(totals().store_no_room, 1U);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).storage, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 1U);
 }
 
 TEST_F(StorageWriterRoom, more_wishes_than_the_bound_are_refused_and_counted) {
@@ -120,7 +122,7 @@ TEST_F(StorageWriterRoom, what_builds_on_a_block_that_storage_failed_is_counted_
 /// The store holds two blocks of the prefix. Of the next two, one fails for want of room and the other for want of its parent.
 TEST_F(StorageWriterRoom, a_prefix_longer_than_the_store_is_dropped_from_the_host_and_not_written_again_and_again) {
   ManagerConfig config = with_storage(sizes(7, 7), WritePolicy::write_back);
-  config.staging_blocks = 2;
+  config.pools[0].staging_blocks = 2;
   make(config, 2);
   run(1, keys_of({1, 2, 3, 4, 5, 6, 7}));
   run(2, keys_of({11, 12, 13, 14, 15, 16, 17}));
@@ -155,7 +157,7 @@ TEST_F(StorageWriterRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
   EXPECT_EQ(evicted.evicted, 1U);
   EXPECT_TRUE(evicted.in_use.empty());
   settle();
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).storage + cache->match(keys_of({1, 2, 3})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage] + cache->match(keys_of({1, 2, 3})).found[Source::device], 2U);
   EXPECT_EQ(store->stat().blocks, 2U);
   EXPECT_EQ(totals().store_gone, 1U);
 }

@@ -1,5 +1,7 @@
 // Swap-out, swap-in, cancelled eviction, joined loads, and what each inclusion policy does with the two copies.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 namespace terrace {
@@ -22,9 +24,9 @@ class Tiers : public test::CacheFixture {
     ASSERT_TRUE(cache->extend(leases.at(1), 1).has_value());
     run(2, keys_of({1, 2}));
     run(3, keys_of({7, 8, 9}));
-    ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+    ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
     EXPECT_TRUE(commit(1, keys_of({1, 2}))->empty());
-    EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
+    EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
   }
 };
 
@@ -48,7 +50,7 @@ TEST_F(Tiers, a_device_slot_is_free_only_when_the_device_has_confirmed_the_copy)
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].id, RequestId{2});
   EXPECT_FALSE(events[0].error);
-  EXPECT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
 }
 
 TEST_F(Tiers, no_more_blocks_go_down_at_once_than_may) {
@@ -64,7 +66,7 @@ TEST_F(Tiers, no_more_blocks_go_down_at_once_than_may) {
     EXPECT_FALSE(ready(2));
     device->run();
     poll();
-    EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).host, gone + 1);
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4})).found[Source::host], gone + 1);
   }
   EXPECT_TRUE(ready(2));
 }
@@ -77,7 +79,7 @@ TEST_F(Tiers, a_host_hit_is_loaded_before_the_request_is_ready) {
   EXPECT_FALSE(ready(3));
   settle();
   EXPECT_TRUE(ready(3));
-  EXPECT_EQ(stats(3).host, 2U);
+  EXPECT_EQ(stats(3).found[Source::host], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, 2U);
 }
 
@@ -96,7 +98,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
   make(sizes(4, 6));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
   wanted.hit_blocks_max = 0;  // it computes them itself
@@ -105,14 +107,14 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
   const auto own = table(3);
   EXPECT_EQ(commit(3, keys)->size(), 0U);
   EXPECT_EQ(table(3), own);
-  EXPECT_EQ(cache->match(keys).device, 2U);
+  EXPECT_EQ(cache->match(keys).found[Source::device], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, 0U);
   release(3);
   // The host copies still exist, so dropping the device copies costs nothing.
   const std::uint64_t moved = cache->moved().swap_out.blocks;
   EXPECT_EQ(cache->drop(keys_of({5, 6, 7, 8})).value(), 2U);
   run(4, keys_of({11, 12, 13, 14}));
-  EXPECT_EQ(cache->match(keys).host, 2U);
+  EXPECT_EQ(cache->match(keys).found[Source::host], 2U);
   EXPECT_EQ(cache->moved().swap_out.blocks, moved);
 }
 
@@ -120,7 +122,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_ar
   make(sizes(4, 6, InclusionPolicy::exclusive));
   run(1, keys_of({1, 2}));
   run(2, keys_of({5, 6, 7, 8}));
-  ASSERT_EQ(cache->match(keys_of({1, 2})).host, 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
   wanted.hit_blocks_max = 0;
@@ -128,7 +130,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_ar
   settle();
   const std::uint64_t in_host = resident(Tier::host);
   EXPECT_EQ(commit(3, keys)->size(), 0U);
-  EXPECT_EQ(cache->match(keys).device, 2U);
+  EXPECT_EQ(cache->match(keys).found[Source::device], 2U);
   EXPECT_EQ(resident(Tier::host), in_host - 2);
 }
 
@@ -138,8 +140,8 @@ TEST_F(Tiers, exclusive_frees_the_host_slot_of_a_hit) {
   EXPECT_EQ(resident(Tier::host), 2U);
   run(3, keys_of({1, 2}));
   EXPECT_EQ(resident(Tier::host), 2U);  // {8, 9} now; {1, 2} is only on the device
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
-  EXPECT_EQ(cache->match(keys_of({8, 9})).host, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
+  EXPECT_EQ(cache->match(keys_of({8, 9})).found[Source::host], 2U);
 }
 
 TEST_F(Tiers, inclusive_copies_down_at_once_and_evicts_for_nothing) {
@@ -160,12 +162,12 @@ TEST_F(Tiers, a_block_hit_while_it_leaves_stays_on_the_device) {
   ASSERT_FALSE(ready(3));
   ASSERT_TRUE(acquire(4, keys_of({1, 2})).has_value());
   EXPECT_TRUE(ready(4));
-  EXPECT_EQ(stats(4).device, 2U);
+  EXPECT_EQ(stats(4).found[Source::device], 2U);
   EXPECT_EQ(cache->manager().stats().evictions_cancelled, 2U);
   settle();
   EXPECT_TRUE(ready(3));  // planned again: {5, 6} was evicted instead
-  EXPECT_EQ(cache->match(keys_of({1, 2})).device, 2U);
-  EXPECT_EQ(cache->match(keys_of({5, 6})).host, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::device], 2U);
+  EXPECT_EQ(cache->match(keys_of({5, 6})).found[Source::host], 2U);
 }
 
 TEST_F(Tiers, an_eviction_is_not_cancelled_if_that_would_break_a_promise) {
@@ -196,7 +198,7 @@ TEST_F(Tiers, requests_for_a_block_on_its_way_up_share_one_copy) {
   settle();
   EXPECT_TRUE(ready(5));
   EXPECT_TRUE(ready(6));
-  EXPECT_EQ(stats(6).host + stats(6).device, 2U);
+  EXPECT_EQ(stats(6).found[Source::host] + stats(6).found[Source::device], 2U);
   EXPECT_EQ(cache->moved().swap_in.blocks, in + 2);
   EXPECT_EQ(table(5)[0], table(6)[0]);
 }
@@ -220,7 +222,7 @@ TEST_F(Tiers, extend_drops_a_copy_that_a_lower_tier_has_before_one_that_it_has_n
   ASSERT_TRUE(ready(4));
   const std::uint64_t lost = cache->manager().stats().dropped_lost;
   ASSERT_TRUE(cache->extend(leases.at(4), 1).has_value());
-  EXPECT_EQ(cache->match(keys_of({1})).host, 1U);
+  EXPECT_EQ(cache->match(keys_of({1})).found[Source::host], 1U);
   EXPECT_EQ(cache->manager().stats().dropped_lost, lost);
   ASSERT_TRUE(cache->extend(leases.at(4), 1).has_value());
   EXPECT_EQ(cache->manager().stats().dropped_lost, lost + 1);
@@ -231,7 +233,7 @@ TEST_F(Tiers, a_failed_swap_out_loses_the_block_and_serves_the_request) {
   run(1, keys_of({1, 2}));
   device->fail_next(Direction::swap_out);
   run(2, keys_of({8, 9}));
-  EXPECT_EQ(cache->match(keys_of({8, 9})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({8, 9})).found[Source::device], 2U);
   EXPECT_GT(cache->manager().stats().dropped_lost, 0U);
 }
 
@@ -244,7 +246,7 @@ TEST_F(Tiers, a_failed_swap_in_is_planned_again) {
   settle();
   ASSERT_TRUE(ready(3));
   EXPECT_EQ(cache->manager().stats().replans, 1U);
-  EXPECT_EQ(stats(3).host, 2U);  // the host copies were still valid
+  EXPECT_EQ(stats(3).found[Source::host], 2U);  // the host copies were still valid
 }
 
 TEST_F(Tiers, a_block_whose_load_fails_for_good_is_a_miss) {
@@ -255,7 +257,7 @@ TEST_F(Tiers, a_block_whose_load_fails_for_good_is_a_miss) {
   for (int i = 0; i < 3; ++i) device->fail_next(Direction::swap_in);
   settle();
   ASSERT_TRUE(ready(3));
-  EXPECT_EQ(stats(3).host, 0U);
+  EXPECT_EQ(stats(3).found[Source::host], 0U);
   EXPECT_EQ(stats(3).miss, 2U);
 }
 
@@ -305,7 +307,7 @@ TEST_F(Tiers, a_commit_stops_before_a_block_that_is_being_loaded_and_says_so) {
   run(2, others);
   ASSERT_TRUE(cache->drop(others).has_value());
   AcquireRequest computes = request(3, keys);
-  computes.lowest_tier = Tier::device;
+  computes.farthest_source = Source::device;
   leases[3] = std::move(*cache->acquire(computes));
   ASSERT_TRUE(ready(3));
   ASSERT_TRUE(acquire(4, keys).has_value());

@@ -1,6 +1,9 @@
 // A decode instance: what it computes is written to storage and not cached.
 
-#include "radix/keys/block_keys.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/keys.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -155,11 +158,11 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
   ManagerConfig prefill = cache->manager().config();
   prefill.caching = true;
   prefill.store_uncached = false;
-  cache = std::make_unique<Cache>(prefill, CacheParts{*transfers, *arena, store.get(), clock, nullptr, nullptr});
+  cache = std::make_unique<Cache>(prefill, CacheParts{*transfers, {{arena.get(), store.get()}}, clock});
   ASSERT_TRUE(acquire(2, keys_of_tokens()).has_value());
   settle();
   ASSERT_TRUE(ready(2));
-  EXPECT_EQ(stats(2).storage, 3U);
+  EXPECT_EQ(stats(2).found[Source::storage], 3U);
   std::vector<std::byte> first(3);
   device->launch([&first, slots = table(2)](BlockAccess& access) {
     std::vector<std::byte> scratch(block_bytes);
@@ -172,7 +175,7 @@ TEST_F(Uncached, blocks_are_hits_of_who_reads_the_store_next_by_keys_made_of_tok
 TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
   const auto refused = [](auto change) {
     ManagerConfig config = with_storage(sizes(8, 4), WritePolicy::write_through);
-    config.staging_blocks = 4;
+    config.pools[0].staging_blocks = 4;
     config.caching = false;
     config.store_uncached = true;
     change(config);

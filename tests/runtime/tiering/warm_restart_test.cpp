@@ -29,11 +29,11 @@ class WarmRestart : public testing::Test {
 
   [[nodiscard]] CacheSystemOptions options() const {
     CacheSystemOptions options;
-    options.block_bytes = KiB * 8;
-    options.device_blocks = 256;
-    options.host_blocks = 64;
-    options.staging_blocks = 8;
-    options.storage = FileStorage{.directory = directory_ / "store", .capacity = MiB * 8, .io = IoChoice::threads};
+    options.pools[0].block_bytes = KiB * 8;
+    options.pools[0].device_blocks = 256;
+    options.pools[0].host_blocks = 64;
+    options.pools[0].staging_blocks = 8;
+    options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB * 8, .io = IoChoice::threads};
     return options;
   }
   /// Three blocks that several prompts share, and two of its own.

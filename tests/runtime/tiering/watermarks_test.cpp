@@ -1,6 +1,11 @@
 // Slots that are freed before a request needs them.
 
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/engine/transfer_port.hpp"
 
 #include <limits>
 #include <stdexcept>
@@ -98,7 +103,7 @@ class RaiseWatch final : public TransferPort {
 TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it) {
   make(with_marks(sizes(4, 8), {0.5, 0.5}));
   RaiseWatch watch{*transfers};
-  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, *arena, nullptr, clock});
+  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, {{arena.get()}}, clock});
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
   ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
   release(1);
@@ -122,7 +127,7 @@ TEST_F(WatermarksTest, without_a_tier_below_drop) {
   make(with_marks(sizes(4), {0.5, 0.5}));
   run(1, keys_of({1, 2, 3}));
   EXPECT_EQ(free_on_device(), 2U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 2U);
 }
 
 TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
@@ -135,7 +140,7 @@ TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
   EXPECT_EQ(free_on_device(), 1U);
   release(2);
   EXPECT_EQ(free_on_device(), 3U);
-  EXPECT_EQ(cache->match(keys_of({1})).device, 1U);
+  EXPECT_EQ(cache->match(keys_of({1})).found[Source::device], 1U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
 

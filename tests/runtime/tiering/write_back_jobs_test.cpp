@@ -1,5 +1,7 @@
 // Write-back jobs: what they write to storage, and what they report for each block.
 
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <algorithm>
@@ -193,7 +195,7 @@ TEST_F(WriteBackJobsTest, end_at_once_when_they_are_cancelled) {
   EXPECT_EQ(progress(other).state, WriteBackState::done);
   EXPECT_EQ(of(other, stored), 3U);
   EXPECT_EQ(store->stat().blocks, 3U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).device, 3U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
 }
 
 TEST_F(WriteBackJobsTest, end_at_their_deadline_and_say_what_was_left) {
@@ -245,7 +247,7 @@ TEST_F(WriteBackJobsTest, and_policies_keep_to_what_the_drive_may_be_written_to_
   run(2, keys_of({7, 8, 9}));
   EXPECT_EQ(store->stat().blocks, 4U);
   EXPECT_EQ(cache->manager().stats().store_over_budget, 2U);
-  EXPECT_EQ(cache->write_budget().written(), Bytes{4 * block_bytes});
+  EXPECT_EQ(cache->daily_writes().written, Bytes{4 * block_bytes});
   const WriteBackId id = start(order(Scope::all));
   settle();
   EXPECT_EQ(of(id, over_budget), 2U);
@@ -255,7 +257,7 @@ TEST_F(WriteBackJobsTest, and_policies_keep_to_what_the_drive_may_be_written_to_
   const WriteBackId tomorrow = start(order(Scope::all));
   settle();
   EXPECT_EQ(of(tomorrow, stored), 2U);
-  EXPECT_EQ(cache->write_budget().written(), Bytes{2 * block_bytes});
+  EXPECT_EQ(cache->daily_writes().written, Bytes{2 * block_bytes});
   cache->limit_daily_writes({});
   run(3, keys_of({11, 12, 13, 14, 15}));
   EXPECT_EQ(store->stat().blocks, 11U);

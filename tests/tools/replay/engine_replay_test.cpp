@@ -52,7 +52,7 @@ ReplayResult replay_well(const ReplayOptions& options) {
   const Verdict verdict = judge(options, result);
   EXPECT_EQ(verdict.status, ExitStatus::done) << verdict.line;
   EXPECT_EQ(result.checked, result.counts.hits());
-  EXPECT_EQ(result.counts.device + result.counts.host + result.counts.storage + result.counts.miss, result.counts.total);
+  EXPECT_EQ(result.counts.found.sum() + result.counts.miss, result.counts.total);
   return result;
 }
 
@@ -100,7 +100,7 @@ TEST_P(EngineReplay, computes_prompts_in_chunks_and_answers_behind_them) {
   options.step_tokens = 400;
   const ReplayResult result = replay_well(options);
   // The second block of the first request has a part of its answer. That of the second request has another id.
-  EXPECT_EQ(result.counts.device, 1U);
+  EXPECT_EQ(result.counts.found[Source::device], 1U);
   EXPECT_EQ(result.counts.total, 3U);
   EXPECT_EQ(result.engine.prefilled, 1000U + 1100U - 512U);
   EXPECT_EQ(result.engine.decoded, 29U + 4U);
@@ -143,19 +143,19 @@ TEST_P(EngineReplay, takes_hits_from_the_tiers_that_it_is_told_to_and_where_told
     return replay_well(options);
   };
   const ReplayResult always = replay_with(Loads::always);
-  EXPECT_GT(always.counts.host, 0U);
-  EXPECT_GT(always.counts.storage, 0U);
+  EXPECT_GT(always.counts.found[Source::host], 0U);
+  EXPECT_GT(always.counts.found[Source::storage], 0U);
   EXPECT_EQ(always.manager.turned_down, 0U);
   const ReplayResult measured = replay_with(Loads::measured);
   EXPECT_GT(measured.manager.turned_down, 0U);
   const ReplayResult host = replay_with(Loads::host);
-  EXPECT_GT(host.counts.host, 0U);
-  EXPECT_EQ(host.counts.storage, 0U);
+  EXPECT_GT(host.counts.found[Source::host], 0U);
+  EXPECT_EQ(host.counts.found[Source::storage], 0U);
   EXPECT_EQ(host.moved.storage_reads.blocks, 0U);
   const ReplayResult none = replay_with(Loads::none);
-  EXPECT_GT(none.counts.device, 0U);
-  EXPECT_EQ(none.counts.host, 0U);
-  EXPECT_EQ(none.counts.storage, 0U);
+  EXPECT_GT(none.counts.found[Source::device], 0U);
+  EXPECT_EQ(none.counts.found[Source::host], 0U);
+  EXPECT_EQ(none.counts.found[Source::storage], 0U);
   EXPECT_EQ(none.moved.swap_in.blocks, 0U);
 }
 

@@ -1,5 +1,5 @@
 #include "tools/replay/engine/key_maker.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <gtest/gtest.h>
 

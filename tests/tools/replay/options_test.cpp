@@ -202,7 +202,7 @@ TEST(Options, take_capacities_as_whole_blocks) {
 TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
   const ReplayOptions options = parse({"--storage", "file:/some/where", "--storage-capacity", "1GiB"});
   EXPECT_EQ(options.write_policy, WritePolicy::write_through);
-  EXPECT_EQ(std::get<FileStorage>(options.storage).directory, "/some/where");
+  EXPECT_EQ(std::get<FileStorage>(options.storage).directories, std::vector<std::filesystem::path>{"/some/where"});
   EXPECT_EQ(std::get<FileStorage>(options.storage).capacity, GiB);
   EXPECT_EQ(std::get<FileStorage>(options.storage).floor, Bytes{});
 }
@@ -214,13 +214,13 @@ TEST(Options, take_a_floor_of_free_space) {
 
 TEST(Options, stripe_storage_over_the_directories_in_their_order) {
   const Words file{"--storage", "file:/a", "--storage-capacity", "1GiB"};
-  EXPECT_TRUE(std::get<FileStorage>(parse(file).storage).more_directories.empty());
+  EXPECT_EQ(std::get<FileStorage>(parse(file).storage).directories, std::vector<std::filesystem::path>{"/a"});
   Words words = file;
   words.insert(words.end(),
                {"--storage-stripe", "/b", "--storage-stripe", "/c", "--storage-stripe-size", "1MiB", "--storage-name", "mine"});
   const ReplayOptions options = parse(words);
   const auto& storage = std::get<FileStorage>(options.storage);
-  EXPECT_EQ(storage.more_directories, (std::vector<std::filesystem::path>{"/b", "/c"}));
+  EXPECT_EQ(storage.directories, (std::vector<std::filesystem::path>{"/a", "/b", "/c"}));
   EXPECT_EQ(storage.stripe_bytes, MiB);
   EXPECT_EQ(storage.name, "mine");
   EXPECT_FALSE(storage.accept_lost_directories);

@@ -68,7 +68,7 @@ TEST_P(OneTierReference, hits_exactly_what_leaf_lru_hits) {
   const ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, InclusionPolicy::non_inclusive);
   const ReplayResult result = run_replay(options);
   EXPECT_EQ(result.counts.total, GetParam().blocks);
-  EXPECT_EQ(result.counts.device, GetParam().hits);
+  EXPECT_EQ(result.counts.found[Source::device], GetParam().hits);
   EXPECT_EQ(result.counts.hits(), GetParam().hits);
   EXPECT_EQ(result.counts.miss, GetParam().blocks - GetParam().hits);
   expect_sound(options, result);
@@ -125,8 +125,8 @@ TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_inclusion_policy_does) {
   if (!trace) GTEST_SKIP() << no_traces;
   const ReplayOptions options = reference_of(*trace, row.device_blocks, row.host_blocks, row.inclusion);
   const ReplayResult result = run_replay(options);
-  EXPECT_EQ(per_cent(result.counts.device, result.counts.total), row.device);
-  EXPECT_EQ(per_cent(result.counts.host, result.counts.total), row.host);
+  EXPECT_EQ(per_cent(result.counts.found[Source::device], result.counts.total), row.device);
+  EXPECT_EQ(per_cent(result.counts.found[Source::host], result.counts.total), row.host);
   EXPECT_EQ(per_cent(result.counts.miss, result.counts.total), row.miss);
   EXPECT_EQ(result.moved.swap_in.blocks, row.up);
   EXPECT_EQ(result.moved.swap_out.blocks, row.down);
@@ -193,8 +193,8 @@ TEST(ReferenceIdentities, a_host_smaller_than_the_device_gets_one_block_at_a_tim
   options.requests_max = 1500;
   const ReplayResult result = run_replay(options);
   expect_sound(options, result);
-  EXPECT_EQ(result.counts.device, 24'957U);
-  EXPECT_EQ(result.counts.host, 224U);
+  EXPECT_EQ(result.counts.found[Source::device], 24'957U);
+  EXPECT_EQ(result.counts.found[Source::host], 224U);
   EXPECT_EQ(result.moved.swap_out.blocks, 11'827U);
 }
 

@@ -18,7 +18,10 @@ std::string unwrapped(const std::string& table) { return std::regex_replace(tabl
 
 ReplayResult some_result() {
   ReplayResult result;
-  result.counts = {.requests = 12, .rejected = 1, .total = 100, .device = 40, .host = 20, .storage = 10, .miss = 30, .joined = 5};
+  result.counts = {.requests = 12, .rejected = 1, .total = 100, .miss = 30, .joined = 5};
+  result.counts.found[Source::device] = 40;
+  result.counts.found[Source::host] = 20;
+  result.counts.found[Source::storage] = 10;
   result.moved.swap_out = {7, Bytes{700}, 0.5};
   result.moved.swap_in = {8, Bytes{800}, 0.25};
   result.moved.storage_reads = {9, Bytes{900}, 0.125};
@@ -89,11 +92,32 @@ TEST(Report, has_every_field_that_was_promised) {
   EXPECT_TRUE(report.at("checks").at("ok").as_bool());
 }
 
+TEST(Report, has_a_field_for_each_source) {
+  ReplayResult result = some_result();
+  ReplayOptions options;
+  options.block_tokens = 16;
+  std::uint64_t tokens = 0;
+  for (const Source source : all_sources) tokens += 16 * (result.manager.requests.found[source] = 100 + index(source));
+  result.manager.requests.external = 7;
+  result.manager.requests.miss = 9;
+  result.manager.requests.asked = result.manager.requests.found.sum() + 7 + 9;
+  const json::value report = json::parse(to_json(options, result));
+  const json::object& blocks = report.at("blocks").as_object();
+  const json::object& asked = report.at("tokens").at("requests").as_object();
+  for (const Source source : all_sources) {
+    EXPECT_EQ(blocks.at(to_string(source)).to_number<std::uint64_t>(), result.counts.found[source]);
+    EXPECT_EQ(asked.at(to_string(source)).to_number<std::uint64_t>(), 16 * (100 + index(source)));
+  }
+  EXPECT_EQ(blocks.size(), source_count + 3);  // and total, miss, joined
+  EXPECT_EQ(asked.size(), source_count + 4);   // and requests, asked, external, miss
+  EXPECT_EQ(asked.at("asked").to_number<std::uint64_t>(), tokens + 16 * (7 + 9));
+}
+
 TEST(Report, says_in_its_config_what_was_replayed) {
   ReplayOptions options;
   options.trace = "a/b.jsonl.gz";
   options.block_bytes = KiB * 4;
-  options.storage = FileStorage{.directory = "/some/where", .capacity = GiB};
+  options.storage = FileStorage{.directories = {"/some/where"}, .capacity = GiB};
   options.inclusion = InclusionPolicy::exclusive;
   options.speed = 2;
   options.step_tokens = 512;
@@ -152,7 +176,7 @@ TEST(Report, tells_how_storage_does_and_people_only_where_it_is_not_well) {
 
 TEST(Report, names_the_first_mismatch) {
   ReplayResult result = some_result();
-  result.first_mismatch = Mismatch{3, 4, {}, Tier::storage, SlotId{5}, 6};
+  result.first_mismatch = Mismatch{3, 4, {}, Source::storage, SlotId{5}, 6};
   const json::value first = json::parse(to_json({}, result)).at("verify").at("first");
   EXPECT_EQ(first.at("found_in").as_string(), "storage");
   EXPECT_EQ(first.at("byte").to_number<int>(), 6);
@@ -163,7 +187,7 @@ TEST(Report, of_people_has_the_shares_and_the_counts) {
   options.storage = MemoryStorage{GiB};
   ReplayResult result = some_result();
   result.counts.total = 1'234'567;
-  result.counts.device = 617'284;
+  result.counts.found[Source::device] = 617'284;
   const std::string table = unwrapped(to_table(options, result));
   EXPECT_NE(table.find("617,284   50.00 %"), std::string::npos) << table;
   EXPECT_NE(table.find("1 rejected as too large"), std::string::npos) << table;

@@ -1,5 +1,6 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
@@ -19,11 +20,11 @@ class SlotReserveTest : public testing::Test {
  protected:
   static CacheSystemOptions options() {
     CacheSystemOptions options;
-    options.device = InstantGpu{};
-    options.block_bytes = Bytes{64};
-    options.device_blocks = 2;
-    options.device_blocks_max = options.device_blocks + reserved;
-    options.host_blocks = 2;
+    options.ranks[0].device = InstantGpu{};
+    options.pools[0].block_bytes = Bytes{64};
+    options.pools[0].device_blocks = 2;
+    options.pools[0].device_blocks_max = options.pools[0].device_blocks + reserved;
+    options.pools[0].host_blocks = 2;
     options.inclusion = InclusionPolicy::exclusive;
     options.policy = lru_policy;
     return options;
@@ -70,9 +71,9 @@ TEST_F(SlotReserveTest, has_hits_leave_the_host_before_others_go_there) {
   serve(2, keys_of({3, 4}));
   for (std::uint64_t id = 3; id < 9; ++id) {
     const std::vector<BlockKey> keys = id % 2 == 0 ? keys_of({3, 4}) : keys_of({1, 2});
-    EXPECT_EQ(cache_.match(keys).host, 2U);
+    EXPECT_EQ(cache_.match(keys).found[Source::host], 2U);
     serve(id, keys);
-    EXPECT_EQ(cache_.match(keys).device, 2U);
+    EXPECT_EQ(cache_.match(keys).found[Source::device], 2U);
     EXPECT_EQ(cached(Tier::host), 2U);
   }
   EXPECT_EQ(cache_.stats().evicted_host, 0U);
@@ -81,7 +82,7 @@ TEST_F(SlotReserveTest, has_hits_leave_the_host_before_others_go_there) {
 TEST_F(SlotReserveTest, holds_on_to_what_the_request_hit) {
   serve(1, keys_of({1, 2}));
   Lease held = acquire(2, keys_of({1, 2}));
-  EXPECT_EQ(cache_.match(keys_of({1, 2})).device, 2U);
+  EXPECT_EQ(cache_.match(keys_of({1, 2})).found[Source::device], 2U);
   cache_.release(std::move(held), no_longer_used);
 }
 

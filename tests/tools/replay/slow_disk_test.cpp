@@ -52,8 +52,8 @@ std::vector<VirtualRequest> conversations() {
 
 VirtualOptions without_storage(InclusionPolicy inclusion, Mode mode) {
   VirtualOptions options;
-  options.manager.device_blocks = 200;
-  options.manager.host_blocks = 300;
+  options.manager.pools[0].device_blocks = 200;
+  options.manager.pools[0].host_blocks = 300;
   options.manager.inclusion = inclusion;
   options.manager.policy = lru_policy;
   options.mode = mode;
@@ -63,7 +63,7 @@ VirtualOptions without_storage(InclusionPolicy inclusion, Mode mode) {
 VirtualOptions with_storage(InclusionPolicy inclusion, Mode mode, WritePolicy policy, std::optional<Duration> disk_operation) {
   VirtualOptions options = without_storage(inclusion, mode);
   options.manager.storage = true;
-  options.manager.staging_blocks = 32;
+  options.manager.pools[0].staging_blocks = 32;
   options.manager.write_policy = policy;
   options.disk_operation = disk_operation;
   return options;
@@ -101,7 +101,7 @@ TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
   for (const WritePolicy policy : policies) {
     SCOPED_TRACE(to_string(policy));
     VirtualOptions options = with_storage(inclusion, mode, policy, std::nullopt);
-    options.lowest_tier = Tier::host;
+    options.farthest_source = Source::host;
     const VirtualResult with = run(options);
     EXPECT_EQ(with.counts.preemptions, without.counts.preemptions);
     EXPECT_EQ(with.counts.steps, without.counts.steps);
@@ -124,7 +124,7 @@ TEST_P(SlowDisk, that_moves_changes_no_step_or_next_to_none) {
   for (const WritePolicy policy : policies) {
     SCOPED_TRACE(to_string(policy));
     VirtualOptions options = with_storage(inclusion, mode, policy, slow);
-    options.lowest_tier = Tier::host;
+    options.farthest_source = Source::host;
     const VirtualResult with = run(options);
     if (mode == Mode::confined) {
       EXPECT_EQ(with.counts.preemptions, without.counts.preemptions);
@@ -156,7 +156,7 @@ TEST_P(SlowDisk, with_look_ups_keeps_nobody_waiting_for_the_first_token) {
       const VirtualResult with = run(options);
       EXPECT_LE(p99(with.first_tokens), p99(without.first_tokens) * 11 / 10);
       EXPECT_LE(with.took, without.took * 11 / 10);
-      const std::uint64_t taken = with.stats.requests.storage + with.stats.preempted.storage;
+      const std::uint64_t taken = with.stats.requests.found[Source::storage] + with.stats.preempted.found[Source::storage];
       EXPECT_GT(taken + with.stats.turned_down + with.stats.loads_late, 0U) << "storage was neither asked nor passed over";
     }
   }

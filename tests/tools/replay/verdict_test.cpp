@@ -7,7 +7,9 @@ namespace {
 
 ReplayResult good() {
   ReplayResult result;
-  result.counts = {.requests = 3, .total = 10, .device = 4, .host = 2, .miss = 4};
+  result.counts = {.requests = 3, .total = 10, .miss = 4};
+  result.counts.found[Source::device] = 4;
+  result.counts.found[Source::host] = 2;
   result.checked = 6;
   result.compared = 6;
   result.checks.ledgers_balanced = true;

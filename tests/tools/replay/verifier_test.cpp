@@ -45,7 +45,7 @@ const std::vector<SlotId> table{SlotId{5}, SlotId{2}, SlotId{7}, SlotId{0}};
 /// A batch of three full blocks and one partly filled block: `hits` of them are hits, the others are computed.
 ComputeBatch batch_of(std::uint64_t request, std::size_t hits) {
   ComputeBatch batch;
-  batch.add_hits(request, keys, std::vector(hits, Tier::host), table);
+  batch.add_hits(request, keys, std::vector(hits, Source::host), table);
   batch.add_tokens(request, keys, table, block_tokens, {hits * block_tokens, 3 * block_tokens + 2});
   return batch;
 }
@@ -106,7 +106,7 @@ TEST(Verifier, says_where_the_first_wrong_byte_is) {
   EXPECT_EQ(first.request, 2);
   EXPECT_EQ(first.block, 1);
   EXPECT_EQ(first.key, key_of(2));
-  EXPECT_EQ(first.found_in, Tier::host);
+  EXPECT_EQ(first.found_in, Source::host);
   EXPECT_EQ(first.slot, SlotId{2});
   EXPECT_EQ(first.byte, 300);
   EXPECT_EQ(describe(first), "request 2, block 1, key 0202020202020202, found in host, slot 2, byte 300");

@@ -1,6 +1,8 @@
 #include "tests/tools/replay/virtual_engine.hpp"
 
 #include "base/check.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 
@@ -33,12 +35,12 @@ std::unique_ptr<FileStore> make_store(const VirtualOptions& options, SimulatedIo
 
 VirtualEngine::VirtualEngine(const VirtualOptions& options)
     : options_{options},
-      arena_{options.manager.host_blocks + options.manager.staging_blocks, block_bytes, MiB},
-      device_{options.manager.device_blocks, arena_, 1},
+      arena_{options.manager.pools[0].host_blocks + options.manager.pools[0].staging_blocks, block_bytes, MiB},
+      device_{options.manager.pools[0].device_blocks, arena_, 1},
       transfers_{TransferSchedulerConfig{}, device_, clock_, waker_},
       store_{make_store(options, disk_)},
       scheduler_{limits, counts_} {
-  cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, arena_, store_.get(), clock_, &waker_});
+  cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, {{&arena_, store_.get()}}, clock_, &waker_});
   if (options.disk_stops_after) disk_stops_ = clock_.now() + *options.disk_stops_after;
   if (options.mode == tools::Mode::loop) runtime_ = std::make_unique<AsyncCache>(loop_.get_executor(), *cache_);
 }
@@ -48,7 +50,7 @@ VirtualEngine::~VirtualEngine() {
   options_.disk_operation = 1us;  // the disk is repaired
   disk_stops_ = never;
   for (bool stopped = runtime_ == nullptr; !stopped || cache_->has_pending_work();) {
-    const auto handler = [&stopped](ErrorCode, std::uint64_t) { stopped = true; };
+    const auto handler = [&stopped](ErrorCode, const WorkLeft&) { stopped = true; };
     if (!stopped) runtime_->stop(handler);
     pass(1ms);
     device_.run();
@@ -135,7 +137,7 @@ Answer VirtualEngine::acquire(const Action& action) {
   wanted.keys = std::span{flight.request->keys}.first(std::min(full, flight.request->keys.size()));
   wanted.blocks = action.blocks;
   wanted.hit_blocks_max = static_cast<std::uint32_t>((action.tokens.to - 1) / block_tokens);
-  wanted.lowest_tier = options_.lowest_tier;
+  wanted.farthest_source = options_.farthest_source;
   flight.pending = true;
   flight.failed = false;
   if (runtime_) {
@@ -166,7 +168,7 @@ void VirtualEngine::granted(RequestNumber number, ErrorCode error) {
   Flight& flight = flights_.at(number);
   flight.pending = false;
   flight.failed = static_cast<bool>(error);
-  flight.hits = flight.failed ? 0 : cache_->hit_tiers(flight.lease)->size();
+  flight.hits = flight.failed ? 0 : cache_->hit_sources(flight.lease)->size();
   flight.committed = flight.hits;
   if (flight.failed) flight.lease.reset();
 }

@@ -1,10 +1,11 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/waker.hpp"
-#include "runtime/cache/async_cache.hpp"
-#include "runtime/cache/cache.hpp"
+#include "runtime/types/config.hpp"
 #include "storage/file/file_store.hpp"
+#include "terrace/async_cache.hpp"
+#include "terrace/cache.hpp"
+#include "terrace/clock.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tools/replay/engine/engine_counts.hpp"
@@ -39,7 +40,7 @@ struct VirtualOptions {
   std::optional<Duration> disk_operation;
   /// The disk hangs from then on; none: never.
   std::optional<Duration> disk_stops_after;
-  Tier lowest_tier = Tier::storage;  ///< the lowest tier that serves requests
+  Source farthest_source = all_sources.back();  ///< the farthest source that serves requests
   std::uint32_t stored_blocks = 600;
 };
 

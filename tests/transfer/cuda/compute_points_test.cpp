@@ -1,4 +1,4 @@
-#include "transfer/cuda/compute_points.hpp"
+#include "transfer/device/compute_points.hpp"
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@ namespace terrace {
 namespace {
 
 using test::Gate;
+using Event = EventPool::Event;
 
 /// Fences whose events are numbers. They happen when their gates open.
 class ComputePointsTest : public testing::Test {
@@ -18,7 +19,7 @@ class ComputePointsTest : public testing::Test {
   ~ComputePointsTest() override { stop(); }
   void start() {
     runner_ = std::thread{[this] {
-      points_.run([this](ComputeWork& work) { work(nobody_); }, [this](const ComputePoints::Event&) { happen_.wait(); });
+      points_.run([this](ComputeWork& work) { return work(nobody_), true; }, [this](const Event&) { happen_.wait(); });
     }};
   }
   void stop() {
@@ -26,12 +27,12 @@ class ComputePointsTest : public testing::Test {
     happen_.open();
     if (runner_.joinable()) runner_.join();
   }
-  static ComputePoints::Event event() { return std::make_shared<const CUevent>(nullptr); }
+  static Event event() { return std::make_shared<const CUevent>(nullptr); }
   void await_reached(Fence point) {
     while (points_.reached() < point) std::this_thread::yield();
   }
-  std::vector<ComputePoints::Event> open_up_to(Fence point) {
-    std::vector<ComputePoints::Event> open;
+  std::vector<Event> open_up_to(Fence point) {
+    std::vector<Event> open;
     EXPECT_TRUE(points_.wait_for(point, open));
     return open;
   }
@@ -43,7 +44,7 @@ class ComputePointsTest : public testing::Test {
   };
   Nothing nobody_;
   Gate happen_;
-  ComputePoints points_;
+  ComputePoints<Event> points_;
   std::thread runner_;
 };
 
@@ -84,7 +85,7 @@ TEST_F(ComputePointsTest, are_waited_for_as_far_as_they_are_work) {
   const Fence point = points_.add_event(marked);
   points_.add_work([](BlockAccess&) {});
   start();
-  std::vector<ComputePoints::Event> open;
+  std::vector<Event> open;
   std::thread waiter{[&] {
     EXPECT_TRUE(points_.wait_for(point, open));
     waited = true;
@@ -103,7 +104,7 @@ TEST_F(ComputePointsTest, end_waits_and_begin_no_more_work_when_stopped) {
   const Fence work = points_.add_work([&](BlockAccess&) { worked = true; });
   start();
   std::thread waiter{[&] {
-    std::vector<ComputePoints::Event> open;
+    std::vector<Event> open;
     EXPECT_FALSE(points_.wait_for(work, open));
   }};
   stop();

@@ -1,6 +1,7 @@
 // The CUDA device with an arena whose chunks come and go: what is registered when, and what happens if a registration fails.
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/transfer/cuda/cuda_fixture.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 // The CUDA device with the fake driver: every copy method, and the order relative to compute.
+#include "base/waker.hpp"
 #include "tests/transfer/cuda/cuda_fixture.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,38 +9,12 @@
 
 #include <array>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 namespace terrace::test {
-
-/// A gate that blocks until it is opened. Copies share one gate, so that a waiter may outlive the body of the test.
-class Gate {
- public:
-  void open() const {
-    {
-      const std::lock_guard lock{state_->mutex};
-      state_->open = true;
-    }
-    state_->changed.notify_all();
-  }
-  void wait() const {
-    std::unique_lock lock{state_->mutex};
-    state_->changed.wait(lock, [this] { return state_->open; });
-  }
-
- private:
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool open = false;
-  };
-  std::shared_ptr<State> state_ = std::make_shared<State>();
-};
 
 /// A CUDA device on the fake driver, with blocks of three parts aligned to 16 bytes, and a stream of an engine.
 class CudaOnFake : public testing::Test {

@@ -1,5 +1,6 @@
 // Transfers by layer over several ranks, whose engines report what the test says.
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>

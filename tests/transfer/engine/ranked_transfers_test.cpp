@@ -3,6 +3,7 @@
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/rank_devices.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/clock.hpp"
 #include "base/random.hpp"
+#include "terrace/clock.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/ranked_transfers.hpp"

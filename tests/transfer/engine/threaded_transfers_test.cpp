@@ -1,5 +1,6 @@
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"

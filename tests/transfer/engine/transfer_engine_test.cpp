@@ -2,6 +2,7 @@
 #include "base/random.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tests/transfer/support.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 
 #include <gtest/gtest.h>

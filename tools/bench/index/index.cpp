@@ -1,7 +1,7 @@
 #include "tools/bench/index/index.hpp"
 
 #include "base/random.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 #include "tools/bench/index/index_subject.hpp"
 #include "tools/output.hpp"
 #include "tools/report_file.hpp"

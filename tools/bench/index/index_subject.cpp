@@ -15,10 +15,10 @@ class TerraceSubject final : public IndexSubject {
  public:
   TerraceSubject(std::uint32_t capacity, PolicyFactory policy) : manager_{config(capacity, std::move(policy))} {}
 
-  std::uint32_t match(std::span<const BlockKey> keys) override { return manager_.requests().match(keys).device; }
+  std::uint32_t match(std::span<const BlockKey> keys) override { return manager_.requests().match(keys).found[Source::device]; }
 
   std::uint32_t serve(std::span<const BlockKey> keys) override {
-    const std::uint32_t hits = manager_.requests().match(keys).device;
+    const std::uint32_t hits = manager_.requests().match(keys).found[Source::device];
     const RequestId id = acquire(keys, static_cast<std::uint32_t>(keys.size()));
     TERRACE_CHECK(manager_.requests().commit(id, keys, Fence{}).has_value());
     TERRACE_CHECK(manager_.requests().release(id, Fence{}).has_value());
@@ -35,7 +35,7 @@ class TerraceSubject final : public IndexSubject {
  private:
   static ManagerConfig config(std::uint32_t capacity, PolicyFactory policy) {
     ManagerConfig made;
-    made.device_blocks = capacity;
+    made.pools[0].device_blocks = capacity;
     made.policy = std::move(policy);
     return made;
   }

@@ -1,6 +1,6 @@
 #include "tools/bench/index/index.hpp"
 
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 #include "tools/bench/index/index_subject.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/key_maker.hpp"

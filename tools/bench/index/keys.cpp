@@ -2,8 +2,8 @@
 
 #include "base/check.hpp"
 #include "base/random.hpp"
-#include "radix/keys/block_keys.hpp"
 #include "radix/keys/key_message.hpp"
+#include "terrace/keys.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/output.hpp"
 #include "tools/report_file.hpp"

@@ -1,9 +1,11 @@
 #include "tools/bench/storage/restart.hpp"
 
 #include "base/random.hpp"
+#include "base/waker.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
+#include "storage/io/make_io_engine.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/storage/bench_directory.hpp"
 #include "tools/interrupted.hpp"
@@ -136,10 +138,10 @@ class Ground {
 
   [[nodiscard]] double open_system() {
     CacheSystemOptions system;
-    system.block_bytes = block_bytes;
-    system.device_blocks = 16;
-    system.staging_blocks = 16;
-    system.storage = FileStorage{.directory = config_.directory, .capacity = config_.capacity, .io = options_.io};
+    system.pools[0].block_bytes = block_bytes;
+    system.pools[0].device_blocks = 16;
+    system.pools[0].staging_blocks = 16;
+    system.storage = FileStorage{.directories = {config_.directory}, .capacity = config_.capacity, .io = options_.io};
     std::optional<CacheSystem> opened;
     const double seconds = seconds_of([&] { opened.emplace(system); });
     expect_all(opened->cache().durability().lost_blocks);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/io/io_choice.hpp"
+#include "terrace/storage.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "storage/io/io_choice.hpp"
+#include "terrace/storage.hpp"
+#include "terrace/types.hpp"
 
 #include <filesystem>
 #include <vector>

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "base/bytes.hpp"
 #include "base/waker.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
-#include "storage/io/io_choice.hpp"
+#include "storage/io/make_io_engine.hpp"
+#include "terrace/types.hpp"
 #include "tools/bench/storage/bench_directory.hpp"
 #include "tools/bench/storage/storage.hpp"
 #include "tools/replay/engine/interrupt.hpp"

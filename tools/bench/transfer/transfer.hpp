@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/bytes.hpp"
+#include "terrace/types.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,7 @@
 #include "tools/bench/transfer/transfer_compute.hpp"
 
 #include "tools/bench/transfer/transfer_background.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <chrono>

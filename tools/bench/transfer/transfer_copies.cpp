@@ -1,6 +1,7 @@
 #include "tools/bench/transfer/transfer_copies.hpp"
 
 #include "tools/bench/rounds.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <latch>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/host/host_arena.hpp"
 

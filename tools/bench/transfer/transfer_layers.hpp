@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/bytes.hpp"
+#include "terrace/types.hpp"
 #include "tools/bench/transfer/transfer_rig.hpp"
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "tools/bench/rounds.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <chrono>
 #include <cstring>

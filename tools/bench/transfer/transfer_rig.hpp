@@ -1,10 +1,11 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
 #include "base/vector_pool.hpp"
 #include "base/waker.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/types.hpp"
 #include "tools/bench/transfer/transfer_device.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 #include "transfer/host/host_arena.hpp"

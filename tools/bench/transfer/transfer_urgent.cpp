@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 #include "tools/bench/transfer/transfer_background.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <chrono>
 #include <optional>

@@ -19,15 +19,15 @@ BlockKey private_key(std::uint64_t request) {
 
 }  // namespace
 
-void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers,
+void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
                             std::span<const SlotId> table) {
-  TERRACE_CHECK(tiers.size() <= keys.size());
-  TERRACE_CHECK(tiers.size() <= table.size());
-  if (tiers.empty()) return;
+  TERRACE_CHECK(sources.size() <= keys.size());
+  TERRACE_CHECK(sources.size() <= table.size());
+  if (sources.empty()) return;
   Hits given;
   given.request = request;
-  given.blocks.reserve(tiers.size());
-  for (std::size_t i = 0; i < tiers.size(); ++i) given.blocks.push_back({keys[i], table[i], tiers[i]});
+  given.blocks.reserve(sources.size());
+  for (std::size_t i = 0; i < sources.size(); ++i) given.blocks.push_back({keys[i], table[i], sources[i]});
   hits.push_back(std::move(given));
 }
 

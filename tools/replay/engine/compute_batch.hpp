@@ -1,8 +1,6 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
+#include "terrace/types.hpp"
 #include "tools/replay/engine/token_range.hpp"
 
 #include <cstdint>
@@ -16,7 +14,7 @@ struct ComputeBatch {
   struct HitBlock {
     BlockKey key;
     SlotId slot;
-    Tier found_in = Tier::device;
+    Source found_in = Source::device;
   };
   /// The leading blocks that the cache gave to a request. The computation of its other blocks reads them all.
   struct Hits {
@@ -36,8 +34,8 @@ struct ComputeBatch {
   std::vector<Part> parts;
   std::uint64_t token_count = 0;  ///< the sum over all parts
 
-  /// Adds a request's hits: the first entries of its block table, as many as there are `tiers`.
-  void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Tier> tiers,
+  /// Adds a request's hits: the first entries of its block table, as many as there are `sources`.
+  void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
                 std::span<const SlotId> table);
   /// Adds tokens of a request. A block beyond the end of `keys` will not become full, so no other request reads it.
   void add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,

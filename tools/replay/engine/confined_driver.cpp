@@ -1,6 +1,8 @@
 #include "tools/replay/engine/confined_driver.hpp"
 
 #include "base/check.hpp"
+#include "base/waker.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -207,9 +209,9 @@ Answer ConfinedDriver::acquire(const Action& action) {
 
 /// Returns how many blocks a request that has just become ready got from the cache.
 std::uint32_t ConfinedDriver::hits_of(Flight& flight) {
-  const auto tiers = cache_.hit_tiers(flight.lease);
-  TERRACE_CHECK(tiers);
-  flight.committed = static_cast<std::uint32_t>(tiers->size());
+  const auto sources = cache_.hit_sources(flight.lease);
+  TERRACE_CHECK(sources);
+  flight.committed = static_cast<std::uint32_t>(sources->size());
   flight.has_new_hits = true;
   return flight.committed;
 }
@@ -220,12 +222,12 @@ void ConfinedDriver::add_to_batch(const Action& action) {
   const auto table = cache_.block_table(flight.lease);
   TERRACE_CHECK(table);
   if (flight.has_new_hits) {
-    const auto tiers = cache_.hit_tiers(flight.lease);
+    const auto sources = cache_.hit_sources(flight.lease);
     const auto stats = cache_.request_stats(flight.lease);
-    TERRACE_CHECK(tiers && stats);
-    batch_.add_hits(request.number, request.keys, *tiers, *table);
+    TERRACE_CHECK(sources && stats);
+    batch_.add_hits(request.number, request.keys, *sources, *table);
     if (flight.begun) {
-      session_.engine().hits_again += tiers->size();
+      session_.engine().hits_again += sources->size();
     } else {
       flight.stats = *stats;
     }

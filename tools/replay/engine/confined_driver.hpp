@@ -1,11 +1,13 @@
 #pragma once
 
-#include "base/clock.hpp"
+#include "base/waker.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/clock.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/scheduler.hpp"
 #include "tools/replay/engine/session.hpp"
 #include "tools/replay/engine/slot_reserve.hpp"
+#include "transfer/device/rank_devices.hpp"
 
 #include <cstdint>
 #include <deque>

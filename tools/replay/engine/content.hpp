@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/block_key.hpp"
+#include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>

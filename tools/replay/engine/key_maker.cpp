@@ -1,7 +1,7 @@
 #include "tools/replay/engine/key_maker.hpp"
 
 #include "base/check.hpp"
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <array>
 #include <bit>

@@ -1,12 +1,17 @@
 #pragma once
 
-#include "runtime/cache/async_cache.hpp"
+#include "base/waker.hpp"
 #include "runtime/system/cache_system.hpp"
+#include "terrace/async_cache.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/session.hpp"
+#include "transfer/device/rank_devices.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 
 #include <cstdint>
 #include <deque>

@@ -1,6 +1,6 @@
 #include "tools/replay/engine/session.hpp"
 
-#include "radix/keys/block_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <fmt/format.h>
 
@@ -112,8 +112,8 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   // At least one token must be computed, because the next token follows from it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
   wanted.tenant = TenantId{keys_.root().prefix64()};
-  if (options_.loads == Loads::host) wanted.lowest_tier = Tier::host;
-  if (options_.loads == Loads::none) wanted.lowest_tier = Tier::device;
+  if (options_.loads == Loads::host) wanted.farthest_source = Source::host;
+  if (options_.loads == Loads::none) wanted.farthest_source = Source::device;
   return wanted;
 }
 
@@ -150,10 +150,8 @@ std::uint64_t Session::launches_done() const {
 void Session::finish(const Prepared& request, const RequestStats& stats, std::uint64_t compared) {
   ++counts_.requests;
   counts_.total += request.full_blocks;
-  counts_.device += stats.device;
-  counts_.host += stats.host;
-  counts_.storage += stats.storage;
-  counts_.miss += request.full_blocks - stats.device - stats.host - stats.storage;
+  for (const Source source : all_sources) counts_.found[source] += stats.found[source];
+  counts_.miss += request.full_blocks - stats.found.sum();
   counts_.joined += stats.joined;
   checked_ += compared;
   progress_.show(counts_.requests, counts_.hits(), counts_.total);

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/types/request.hpp"
+#include "terrace/device.hpp"
+#include "terrace/request.hpp"
 #include "tools/replay/engine/aborts.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/engine/engine_counts.hpp"
@@ -11,7 +12,6 @@
 #include "tools/replay/engine/verifier.hpp"
 #include "tools/replay/options/options.hpp"
 #include "tools/replay/workload/request_source.hpp"
-#include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -39,19 +39,17 @@ struct Prepared {
   std::optional<AbortPoint> abort;
 };
 
-/// The served blocks, counted by the tier in which each block was found when its request was first admitted. Only finished
+/// The served blocks, counted by the source in which each block was found when its request was first admitted. Only finished
 /// requests count.
 struct Counts {
   std::uint64_t requests = 0;  ///< finished requests
   std::uint64_t rejected = 0;  ///< requests that are larger than the device
   std::uint64_t total = 0;
-  std::uint64_t device = 0;
-  std::uint64_t host = 0;
-  std::uint64_t storage = 0;
+  SourceCounts found{};
   std::uint64_t miss = 0;
-  std::uint64_t joined = 0;  ///< those of `host` and `storage` that another request was already loading
+  std::uint64_t joined = 0;  ///< those of `found` that another request was already loading
 
-  [[nodiscard]] std::uint64_t hits() const { return device + host + storage; }
+  [[nodiscard]] std::uint64_t hits() const { return found.sum(); }
 };
 
 /// Latencies of the calls. In loop mode, `match` and `commit` end with their completion, and `acquire` and `release` when the

@@ -1,6 +1,7 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
 #include "base/check.hpp"
+#include "runtime/manager/cache_manager.hpp"
 
 #include <limits>
 #include <utility>
@@ -14,7 +15,7 @@ constexpr RequestId reserve_id{std::numeric_limits<RequestId::rep>::max()};
 }  // namespace
 
 SlotReserve::SlotReserve(Cache& cache, std::uint32_t slots) : cache_{cache}, slots_{slots} {
-  const Result<void> resized = cache_.resize(Tier::device, cache_.manager().config().device_blocks + slots_);
+  const Result<void> resized = cache_.resize(Tier::device, cache_.manager().config().pool({}).device_blocks + slots_);
   TERRACE_CHECK(resized.has_value());
   take();
 }

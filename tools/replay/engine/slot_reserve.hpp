@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/cache/cache.hpp"
+#include "terrace/cache.hpp"
 
 #include <cstdint>
 

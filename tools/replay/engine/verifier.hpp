@@ -1,12 +1,9 @@
 #pragma once
 
-#include "base/block_key.hpp"
-#include "base/bytes.hpp"
-#include "base/strong_id.hpp"
-#include "base/tier.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/options/options.hpp"
-#include "transfer/device/device.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -36,7 +33,7 @@ struct Mismatch {
   std::uint64_t request = 0;
   std::size_t block = 0;
   BlockKey key;
-  Tier found_in = Tier::device;
+  Source found_in = Source::device;
   SlotId slot;
   std::size_t byte = 0;  ///< the first byte that differs
 };

@@ -1,7 +1,7 @@
 #include "tools/replay/options/command_line.hpp"
 
-#include "radix/tree/copy.hpp"
 #include "tools/arguments.hpp"
+#include "tools/config/flags.hpp"
 #include "tools/replay/workload/workloads.hpp"
 
 #include <CLI/CLI.hpp>
@@ -67,34 +67,6 @@ Examples:
 constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
 constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
 
-Bytes to_block_size(const std::string& option, const std::string& word) {
-  constexpr Bytes max = MiB * 512;
-  const Bytes size = to_positive_size(option, word);
-  if (size > max) throw UsageError{fmt::format("{}: {} is more than {}", option, word, to_string(max))};
-  return size;
-}
-
-/// Leaves the capacity open.
-StorageOptions to_storage(const std::string& option, const std::string& word) {
-  constexpr std::string_view file = "file:";
-  if (word == "none") return NoStorage{};
-  if (word == "memory:") return MemoryStorage{};
-  if (!word.starts_with(file)) {
-    throw UsageError{fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", option, word)};
-  }
-  if (word == file) throw UsageError{fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", option)};
-  FileStorage storage;
-  storage.directory = word.substr(file.size());
-  return storage;
-}
-
-InclusionPolicy to_inclusion(const std::string& option, const std::string& word) {
-  if (word == "keep") return InclusionPolicy::non_inclusive;
-  return one_of(InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive)(option, word);
-}
-
-std::string to_word(const std::string&, const std::string& word) { return word; }
-
 bool to_bool(const std::string& option, const std::string& word) { return one_of("on"sv, "off"sv)(option, word) == "on"; }
 
 /// Adds options of one group.
@@ -131,8 +103,6 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.footer(examples);
   command.set_help_all_flag("--help-all", "Print all options, and exit");
   ReplayOptions& options = into.options;
-  FileStorage& file = into.file;
-  ResilienceOptions& guard = options.storage_guard;
   add_value(command, "trace", options.trace, to_file, "FILE",
             "Trace to replay: Mooncake JSON lines, may be gzipped; - is standard input; else a built-in workload");
 
@@ -141,21 +111,6 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
       .option("--requests", options.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
               "Most requests to serve (default: the whole trace; a workload: 2000)")
-      .option("--device", into.device, to_word, "DEVICE",
-              "emulated (default), cuda[:N]; for several ranks: the first, or all: cuda:0,cuda:2")
-      .option("--device-capacity", into.device_capacity, to_positive_size, "SIZE",
-              "Device memory for blocks (default: 3000 blocks)")
-      .option("--host-capacity", into.host_capacity, to_size, "SIZE",
-              "Host memory for blocks (default: 8000 blocks); 0: no host tier")
-      .option("--storage", options.storage, to_storage, "WHERE",
-              "none (default), memory:, file:DIR (blocks that DIR holds from before are hits)")
-      .option("--storage-capacity", into.storage_capacity, to_positive_size, "SIZE",
-              "Capacity of the storage tier; mandatory with --storage")
-      .option("--write-policy", options.write_policy,
-              one_of(WritePolicy::none, WritePolicy::write_through, WritePolicy::selective, WritePolicy::write_back), "NAME",
-              "Which blocks reach storage: none, write-through (default with --storage), selective, write-back")
-      .option("--policy", options.policy, OneOf{all_policies}, "NAME",
-              "Eviction policy: adaptive (default), lru (default with --reference), lru-2, arc, s3-fifo")
       .option("--report", options.report, to_file, "FILE", "Write a JSON report to this file");
 
   Group{command, "Requests", into}
@@ -173,43 +128,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Share of the requests, 0 to 1, aborted at any point of their life "
               "(default 0)");
 
-  Group{command, "Device and host memory", into}
-      .option("--block-bytes", options.block_bytes, to_block_size, "SIZE", "Size of a block (default 64KiB)")
-      .option("--device-blocks", options.device_blocks, WholeNumber<std::uint32_t>{1, ReplayOptions::pool_blocks_max}, "COUNT",
-              "Blocks of device memory (default 3000), instead of a capacity")
-      .option("--host-blocks", options.host_blocks, WholeNumber<std::uint32_t>{0, ReplayOptions::pool_blocks_max}, "COUNT",
-              "Blocks of host memory (default 8000), instead of a capacity")
-      .option("--inclusion,--relation", options.inclusion, to_inclusion, "NAME",
-              "How device and host copies relate: non-inclusive (default; also: keep), exclusive, inclusive")
-      .option("--ranks", into.ranks, WholeNumber<std::uint32_t>{1, RankedTransfers::ranks_max}, "COUNT",
-              "Devices that share each block, under one manager (default: those named)")
-      .option("--rank-payload", options.rank_payload, one_of(RankPayload::sharded, RankPayload::replicated), "NAME",
-              "What a rank holds: sharded, its part of a block (default); replicated, all have the same");
-
-  Group{command, "Storage", into}
-      .option("--storage-floor", file.floor, to_size, "SIZE", "Free space to keep in the file system of file:DIR (default 0)")
-      .option("--storage-name", file.name, to_word, "NAME",
-              "The store's own directory in file:DIR: digits, lower-case letters and '-' (default store)")
-      .option("--storage-stripe", file.more_directories, to_directory, "DIR",
-              "A further directory, on another disk, that file:DIR is striped over; may be given several times")
-      .option("--storage-stripe-size", file.stripe_bytes, to_positive_size, "SIZE",
-              "Bytes that lie side by side in one directory before the next one follows (default 4MiB)")
-      .flag("--storage-accept-lost", file.accept_lost_directories,
-            "Start without the directories that cannot be used: what they held is lost")
-      .option("--storage-bandwidth", file.bandwidth, to_positive_size, "SIZE",
-              "Most bytes read and written per second with file:DIR, to imitate a slower disk")
-      .option("--storage-io", file.io, to_io_choice, "NAME",
-              "What reads and writes files: auto (default: io_uring if it is available), uring, threads")
-      .option("--storage-retries", guard.read_retries, WholeNumber<std::uint32_t>{0, 100}, "COUNT",
-              "How often a failed read or write of file:DIR is retried, if that may help (default 1)")
-      .option("--storage-breaker-failures", guard.breaker.failures_max, WholeNumber<std::uint32_t>{1, 100'000}, "COUNT",
-              "Failures in a row after which file:DIR is not used for a while (default 5)")
-      .option("--storage-breaker-window", guard.breaker.window, to_duration, "SECONDS",
-              "Time within which these failures must come (default 10)")
-      .option("--storage-breaker-probe", guard.breaker.probe_first, to_duration, "SECONDS",
-              "Time until one operation tests whether file:DIR works again (default 0.5)")
-      .option("--checkpoint", options.checkpoint, to_duration, "SECONDS",
-              "At the end, also after Ctrl-C: write cached blocks to storage within this time, and report what is durable");
+  // `--loads` has further values here, which say what the engine asks for.
+  add_config_flags(command, into.config, into.config_file, {"--loads"});
 
   Group{command, "Pace", into}
       .flag("--reference", options.reference,
@@ -232,6 +152,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "When a request's lease ends: done, its work is computed (default); launch, it is launched");
 
   Group{command, "Checks", into}
+      .option("--checkpoint", options.checkpoint, to_duration, "DURATION",
+              "At the end, also after Ctrl-C: write cached blocks to storage within this time, and report what is durable")
       .option("--verify", options.verify, one_of(Verify::all, Verify::sample, Verify::none), "NAME",
               "Compare the content of hits: all (default), sample (every 16th), none")
       .option("--inject", options.inject, one_of(Fault::flip, Fault::late, Fault::no_fence), "NAME",

@@ -1,6 +1,8 @@
 #include "tools/replay/options/options.hpp"
 
+#include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
+#include "transfer/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
 
@@ -17,7 +19,6 @@ constexpr std::uint32_t default_workload_block_tokens = 64;
 constexpr std::uint64_t default_workload_requests = 2000;
 constexpr std::uint32_t default_concurrency = 16;
 constexpr std::uint32_t speed_concurrency = 4096;  ///< only a safety limit; the trace's clock decides
-constexpr Bytes file_block_unit = KiB * 4;
 
 void check_reference(const ReplayOptions& options, const ReplayArguments& arguments) {
   if (!options.reference) return;
@@ -57,83 +58,44 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
   }
 }
 
-void choose_devices(ReplayOptions& options, const ReplayArguments& arguments) {
-  options.devices = parse_devices("--device", arguments.device, arguments.ranks);
-  if (options.ranks() > RankedTransfers::ranks_max) {
-    throw UsageError{fmt::format("--device: {} devices are more than {}", options.ranks(), RankedTransfers::ranks_max)};
+/// Refuses devices that this machine does not have.
+void check_devices(const ReplayOptions& options, const Config& config) {
+  const std::string name = config.spelling("rank.device");
+  for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
+    const std::optional<int> cuda = options.devices[rank];
+    const std::optional<std::string> why = cuda ? CudaDevice::unavailable(*cuda) : std::nullopt;
+    if (!why) continue;
+    if (rank == 0 || !config.has("ranks")) throw UsageError{unusable_device(name, *cuda, *why)};
+    const std::string first = device_name(options.devices.front());
+    throw UsageError{fmt::format("{} {} for {} ranks: {}; several may be on one GPU: {} {},{}", name, first, options.ranks(),
+                                 *why, name, first, first)};
   }
 }
 
-/// Must be called after choose_devices().
-void check_payload(const ReplayOptions& options, const ReplayArguments& arguments) {
-  if (arguments.has("--rank-payload") && !arguments.ranks && options.ranks() == 1) {
-    throw UsageError{"--rank-payload needs --ranks, or a --device for each"};
+/// Takes the options of the cache.
+void choose_system(ReplayOptions& options, const Config& config) {
+  options.system = options_of(config);
+  const CacheSystemOptions& system = options.system;
+  if (system.pools.size() > 1 || !system.groups.empty()) {
+    throw UsageError{"a replay has one pool and no groups: the configuration has more"};
   }
-  constexpr std::uint64_t word = 8;
-  if (options.ranks() == 1 || options.rank_payload == RankPayload::replicated) return;
-  if (count(options.block_bytes) % (word * options.ranks()) == 0) return;
-  throw UsageError{fmt::format("--block-bytes: {} cannot be divided among {} ranks: use a multiple of {} bytes",
-                               to_string(options.block_bytes), options.ranks(), word * options.ranks())};
-}
-
-/// Replaces the number of blocks of the pool `name`, "device" or "host", if its capacity is given instead.
-void choose_blocks(std::uint32_t& blocks, std::string_view name, std::optional<Bytes> capacity, Bytes block_bytes,
-                   const ReplayArguments& arguments) {
-  if (!capacity) return;
-  if (arguments.has(fmt::format("--{}-blocks", name))) {
-    throw UsageError{fmt::format("give --{0}-blocks or --{0}-capacity, not both", name)};
+  options.devices.clear();
+  for (const RankOptions& rank : system.ranks) {
+    const auto* const gpu = std::get_if<CudaGpu>(&rank.device);
+    options.devices.push_back(gpu == nullptr ? std::nullopt : std::optional{gpu->ordinal});
   }
-  const std::uint64_t fitting = *capacity / block_bytes;
-  if (fitting == 0 && *capacity != Bytes{}) {
-    throw UsageError{
-        fmt::format("--{}-capacity: {} is less than one block of {}", name, to_string(*capacity), to_string(block_bytes))};
+  check_devices(options, config);
+  options.rank_payload = system.rank_payload;
+  options.block_bytes = system.pools.front().block_bytes;
+  options.device_blocks = system.pools.front().device_blocks;
+  options.host_blocks = system.pools.front().host_blocks;
+  options.storage = system.storage;
+  options.storage_guard = system.storage_guard.value_or(ResilienceOptions{});
+  options.inclusion = system.inclusion;
+  options.write_policy = system.write_policy;
+  if (config.has("policy") || !options.reference) {
+    options.policy = *std::ranges::find(all_policies, config.value("policy"), [](PolicyKind each) { return to_string(each); });
   }
-  if (fitting > ReplayOptions::pool_blocks_max) {
-    throw UsageError{fmt::format("--{}-capacity: {} are {} blocks, more than {}", name, to_string(*capacity), fitting,
-                                 ReplayOptions::pool_blocks_max)};
-  }
-  blocks = static_cast<std::uint32_t>(fitting);
-}
-
-void choose_storage(ReplayOptions& options, const ReplayArguments& arguments) {
-  const std::optional<Bytes> capacity = arguments.storage_capacity;
-  std::string_view of_files = arguments.file.accept_lost_directories ? "--storage-accept-lost" : "";
-  for (const std::string& option : arguments.given) {
-    if (option.starts_with("--storage-") && option != "--storage-capacity") of_files = option;
-  }
-  if (!options.has_storage()) {
-    if (capacity) throw UsageError{"--storage-capacity is given, but no --storage"};
-    if (!of_files.empty()) throw UsageError{fmt::format("{} is given, but no --storage", of_files)};
-    return;
-  }
-  const auto* const in_files = std::get_if<FileStorage>(&options.storage);
-  const bool is_file = in_files != nullptr;
-  if (!capacity) throw UsageError{fmt::format("--storage {} needs --storage-capacity", is_file ? "file:DIR" : "memory:")};
-  if (*capacity / options.block_bytes == 0) {
-    throw UsageError{
-        fmt::format("--storage-capacity: {} is less than one block of {}", to_string(*capacity), to_string(options.block_bytes))};
-  }
-  if (!is_file) {
-    if (!of_files.empty()) throw UsageError{fmt::format("{} is for --storage file:DIR", of_files)};
-    options.storage = MemoryStorage{*capacity};
-    return;
-  }
-  if (count(options.block_bytes) % count(file_block_unit) != 0) {
-    throw UsageError{fmt::format("--block-bytes: with file storage a multiple of {}, not {}", to_string(file_block_unit),
-                                 to_string(options.block_bytes))};
-  }
-  FileStorage file = arguments.file;
-  file.directory = in_files->directory;
-  file.capacity = *capacity;
-  const bool sized = arguments.has("--storage-stripe-size");
-  if (file.more_directories.empty() && (sized || file.accept_lost_directories)) {
-    throw UsageError{
-        fmt::format("{} is for storage with --storage-stripe", sized ? "--storage-stripe-size" : "--storage-accept-lost")};
-  }
-  if (file.io == IoChoice::uring && file.bandwidth != Bytes{}) {
-    throw UsageError{"--storage-bandwidth needs --storage-io threads, or auto"};
-  }
-  options.storage = std::move(file);
 }
 
 void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
@@ -144,8 +106,11 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   }
   // If the computation takes no time, loading is never faster. So hits are loaded unless the options say how long something
   // takes.
-  const bool paced = !options.reference && (options.prefill_speed > 0 || arguments.has("--storage-bandwidth"));
-  if (paced && !arguments.has("--loads")) options.loads = Loads::measured;
+  const auto* const file = std::get_if<FileStorage>(&options.storage);
+  const bool slow_disk = file != nullptr && file->bandwidth != Bytes{};
+  const bool configured = arguments.config.has("loads");
+  const bool measured = configured ? options.system.loads == LoadPolicy::measured : options.prefill_speed > 0 || slow_disk;
+  if (measured && !options.reference && !arguments.has("--loads")) options.loads = Loads::measured;
   if (arguments.has("--threads") && options.mode != Mode::loop) throw UsageError{"--threads is for --mode loop"};
 }
 
@@ -168,22 +133,18 @@ std::uint32_t ReplayOptions::emulated_ranks() const {
   return static_cast<std::uint32_t>(std::ranges::count(devices, std::optional<int>{}));
 }
 
+std::vector<ConfigPolicy> replay_policies() {
+  std::vector<ConfigPolicy> policies;
+  for (const PolicyKind kind : {PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo}) {
+    policies.push_back({std::string{to_string(kind)}, policy_factory(kind)});
+  }
+  return policies;
+}
+
 ReplayOptions resolve(const ReplayArguments& arguments) {
   ReplayOptions options = arguments.options;
   choose_source(options, arguments);
-  choose_devices(options, arguments);
-  check_payload(options, arguments);
-  choose_blocks(options.device_blocks, "device", arguments.device_capacity, options.block_bytes, arguments);
-  choose_blocks(options.host_blocks, "host", arguments.host_capacity, options.block_bytes, arguments);
-  choose_storage(options, arguments);
-  ResilienceOptions& guard = options.storage_guard;
-  guard.write_retries = guard.read_retries;
-  guard.breaker.probe_max = std::max(guard.breaker.probe_max, guard.breaker.probe_first);
-  if (!arguments.has("--write-policy") && options.has_storage()) options.write_policy = WritePolicy::write_through;
-  if (!arguments.has("--policy") && !options.reference) options.policy = PolicyKind::adaptive;
-  if (!options.has_storage() && options.write_policy != WritePolicy::none) {
-    throw UsageError{fmt::format("--write-policy {} needs --storage", to_string(options.write_policy))};
-  }
+  choose_system(options, arguments.config);
   if (!options.has_storage() && options.checkpoint) throw UsageError{"--checkpoint needs --storage"};
   choose_pace(options, arguments);
   if (!arguments.has("--release") && options.inject == Fault::no_fence) options.release = Release::launch;

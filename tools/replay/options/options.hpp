@@ -1,9 +1,9 @@
 #pragma once
 
-#include "base/bytes.hpp"
-#include "radix/tree/copy.hpp"
 #include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/config.hpp"
+#include "terrace/types.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"
@@ -51,7 +51,6 @@ enum class Release : unsigned char {
 /// The complete and consistent options of a replay.
 struct ReplayOptions {
   static constexpr std::uint64_t all_requests = std::numeric_limits<std::uint64_t>::max();
-  static constexpr std::uint32_t pool_blocks_max = Copy::slots_max - 1;
 
   std::filesystem::path trace;  ///< empty: the workload is used
   std::string workload = "chat";
@@ -60,6 +59,8 @@ struct ReplayOptions {
   std::uint64_t requests_max = all_requests;  ///< number of requests to serve after those
   std::uint32_t block_tokens = 0;
 
+  /// The options of the cache as configured. The fields below that it has too are those that a replay uses or changes; they win.
+  CacheSystemOptions system;
   /// By rank, at least one: the number of a CUDA device; empty for an emulated one.
   std::vector<std::optional<int>> devices{std::nullopt};
   RankPayload rank_payload = RankPayload::sharded;
@@ -97,21 +98,21 @@ struct ReplayOptions {
   [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
 };
 
+/// The eviction policies that a replay has in addition to those of the library.
+[[nodiscard]] std::vector<ConfigPolicy> replay_policies();
+
 /// The command line as given. Each value is already converted and checked by itself.
 struct ReplayArguments {
-  ReplayOptions options;  ///< a value that was not given has the default that it has without other options
-  FileStorage file;       ///< for --storage file:DIR, all but the directory and the capacity
-  std::string device = "emulated";
-  std::optional<std::uint32_t> ranks;
-  std::optional<Bytes> device_capacity;
-  std::optional<Bytes> host_capacity;
-  std::optional<Bytes> storage_capacity;
-  std::set<std::string, std::less<>> given;  ///< the names of the given options, without flags
+  ReplayOptions options;                     ///< a value that was not given has the default that it has without other options
+  Config config{replay_policies()};          ///< the options of the cache
+  std::filesystem::path config_file;         ///< --config; empty: none
+  std::set<std::string, std::less<>> given;  ///< the names of the given options that are not in `config`, without switches
 
   [[nodiscard]] bool has(std::string_view option) const { return given.contains(option); }
 };
 
-/// Adds the defaults that depend on other options, and refuses invalid combinations. Does no I/O. Throws UsageError.
+/// Adds the defaults that depend on other options, and refuses invalid combinations. Does no I/O: read_config() reads the file
+/// and the environment before. Throws UsageError.
 [[nodiscard]] ReplayOptions resolve(const ReplayArguments& arguments);
 
 }  // namespace terrace::tools

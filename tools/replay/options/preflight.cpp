@@ -21,8 +21,7 @@ KeptFiles kept_files(const ReplayOptions& options) {
     const auto keep = [&](const std::filesystem::path& given) {
       kept.store_directories.push_back(file->name.empty() ? given : given / file->name);
     };
-    keep(file->directory);
-    std::ranges::for_each(file->more_directories, keep);
+    std::ranges::for_each(file->directories, keep);
   }
   return kept;
 }

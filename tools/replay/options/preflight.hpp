@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/bytes.hpp"
+#include "terrace/types.hpp"
 #include "tools/replay/options/options.hpp"
 
 #include <optional>

@@ -1,5 +1,7 @@
 #include "tools/replay/report/final_checks.hpp"
 
+#include "runtime/manager/cache_manager.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/residency/slot_allocator.hpp"
 #include "runtime/system/cache_system.hpp"
 
 #include <cstdint>

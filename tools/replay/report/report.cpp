@@ -1,5 +1,6 @@
 #include "tools/replay/report/report.hpp"
 
+#include "runtime/residency/slot_allocator.hpp"
 #include "tools/device_name.hpp"
 #include "tools/text.hpp"
 
@@ -30,13 +31,19 @@ json::string text(std::string_view view) { return json::string{json::string_view
 
 /// Converts counts of blocks to tokens.
 json::object to_object(const RequestTotals& totals, std::uint32_t block_tokens) {
-  return {{"requests", totals.requests},
-          {"asked", totals.asked * block_tokens},
-          {"device", totals.device * block_tokens},
-          {"host", totals.host * block_tokens},
-          {"storage", totals.storage * block_tokens},
-          {"external", totals.external * block_tokens},
-          {"miss", totals.miss * block_tokens}};
+  json::object tokens{{"requests", totals.requests}, {"asked", totals.asked * block_tokens}};
+  for (const Source source : all_sources) tokens[to_string(source)] = totals.found[source] * block_tokens;
+  tokens["external"] = totals.external * block_tokens;
+  tokens["miss"] = totals.miss * block_tokens;
+  return tokens;
+}
+
+json::object to_object(const Counts& counts) {
+  json::object blocks{{"total", counts.total}};
+  for (const Source source : all_sources) blocks[to_string(source)] = counts.found[source];
+  blocks["miss"] = counts.miss;
+  blocks["joined"] = counts.joined;
+  return blocks;
 }
 
 json::object to_object(const ManagerStats& stats) {
@@ -102,9 +109,11 @@ json::object storage_config(const ReplayOptions& options) {
     const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
     const ResilienceOptions& guard = options.storage_guard;
     json::array stripes;
-    for (const std::filesystem::path& directory : file->more_directories) stripes.push_back(text(directory.string()));
+    for (const std::filesystem::path& directory : std::span{file->directories}.subspan(1)) {
+      stripes.push_back(text(directory.string()));
+    }
     return {{"kind", "file"},
-            {"directory", file->directory.string()},
+            {"directory", file->directories.front().string()},
             {"name", file->name},
             {"stripes", std::move(stripes)},
             {"stripe_bytes", count(file->stripe_bytes)},
@@ -214,8 +223,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   json::object verify{{"checked", result.checked}, {"compared", result.compared}, {"mismatches", result.mismatches}};
   if (result.first_mismatch) verify["first"] = to_object(*result.first_mismatch);
   json::object report{{"requests", counts.requests}, {"rejected", counts.rejected}};
-  report["blocks"] = json::object{{"total", counts.total},     {"device", counts.device}, {"host", counts.host},
-                                  {"storage", counts.storage}, {"miss", counts.miss},     {"joined", counts.joined}};
+  report["blocks"] = to_object(counts);
   report["moved"] = json::object{{"swap_out", to_object(result.moved.swap_out)},
                                  {"swap_in", to_object(result.moved.swap_in)},
                                  {"prefetch", to_object(result.moved.storage_reads)},

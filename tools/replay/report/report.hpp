@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/cache/cache.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/cache.hpp"
 #include "tools/replay/engine/session.hpp"
 #include "tools/replay/report/final_checks.hpp"
 

@@ -38,8 +38,8 @@ std::string storage_name(const ReplayOptions& options) {
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage))
     return fmt::format("memory, {}", to_string(memory->capacity));
   if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
-    const std::size_t more = file->more_directories.size();
-    return fmt::format("{}{}, {}", file->directory.string(), more == 0 ? "" : fmt::format(" and {} more", more),
+    const std::size_t more = file->directories.size() - 1;
+    return fmt::format("{}{}, {}", file->directories.front().string(), more == 0 ? "" : fmt::format(" and {} more", more),
                        to_string(file->capacity));
   }
   return "none";
@@ -107,9 +107,9 @@ void add_blocks(Table& table, const ReplayOptions& options, const Counts& counts
   const auto row = [&](std::string_view name, std::uint64_t blocks) {
     table.line("  {:<20}{:>14}{:>8.2f} %", name, grouped(blocks), per_cent(blocks, counts.total));
   };
-  row("device", counts.device);
-  row("host", counts.host);
-  if (options.has_storage()) row("storage", counts.storage);
+  for (const Source source : all_sources) {
+    if (source != Source::storage || options.has_storage()) row(to_string(source), counts.found[source]);
+  }
   row("any tier", counts.hits());
   row("none: computed", counts.miss);
   if (counts.joined > 0) table.line("  ({} of them were being loaded for another request already)", grouped(counts.joined));

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/result.hpp"
+#include "terrace/result.hpp"
 #include "transfer/cuda/copy/copy_pieces.hpp"
 #include "transfer/device/transfer.hpp"
 

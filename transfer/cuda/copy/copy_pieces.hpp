@@ -1,7 +1,7 @@
 #pragma once
 
-#include "transfer/cuda/copy/device_geometry.hpp"
-#include "transfer/device/device.hpp"
+#include "terrace/device.hpp"
+#include "transfer/device/device_geometry.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <cstddef>

@@ -1,0 +1,310 @@
+#pragma once
+
+#include "terrace/cache.hpp"
+#include "terrace/detail/wait.hpp"
+#include "terrace/lease.hpp"
+#include "terrace/request.hpp"
+#include "terrace/result.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
+#include "terrace/write_back.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/cancellation_type.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+
+/// The result of a granted request. A request is granted when it is ready; a request by layer, when its first layers have
+/// arrived.
+struct Grant {
+  /// Value of `layers` when all layers have arrived.
+  static constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
+
+  Lease lease;
+  std::vector<SlotId> table;        ///< a slot per block of the sequence
+  std::vector<Source> hit_sources;  ///< of the leading blocks, one per hit
+  RequestStats stats;
+  double seconds_waited = 0;          ///< since the request was accepted
+  std::uint32_t layers = all_layers;  ///< leading layers of all its blocks that have arrived
+};
+
+/// Result of a commit.
+struct Commit {
+  /// Blocks of the request that are committed by now. Fewer than the keys if the commit stopped early; then call it again.
+  std::uint32_t blocks = 0;
+  std::vector<Duplicate> duplicates;
+};
+
+/// The cache in loop mode: a Cache on a strand of an executor, for servers with an event loop.
+///
+///     auto [error, grant] = co_await cache.acquire(request, asio::as_tuple(asio::use_awaitable));
+///
+/// Every operation takes an Asio completion token. It completes exactly once, on the executor of the token. The comment of each
+/// operation begins with its completion signature. Spans that are passed to an operation must stay valid until it completes.
+/// Requests that do not find enough slots wait in a queue until other requests release theirs.
+///
+/// Ownership: the executor belongs to the caller, and AsyncCache never runs it. Leases may end before the AsyncCache does. If a
+/// lease ends before an operation begins, the operation sees it as ended.
+///
+/// Threads: every member can be called from any thread unless its comment says otherwise. Leases may end on any thread.
+///
+/// To stop it, call stop() first, and destroy the object after that has completed. After stop() was called, live requests can
+/// still use layers, commit and extend; every other operation fails with Errc::stopped and does nothing, except status(),
+/// wait_write_back() and a further stop().
+class AsyncCache {
+ public:
+  /// `cache` must have a waker and outlive the AsyncCache. Nothing else may use it meanwhile.
+  AsyncCache(asio::any_io_executor executor, Cache& cache);
+  /// All leases must have ended, and a stop() must have completed, unless the executor never runs again.
+  ~AsyncCache();
+  AsyncCache(const AsyncCache&) = delete;
+  AsyncCache& operator=(const AsyncCache&) = delete;
+
+  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Cache::acquire
+  /// does, except that it waits if there are too few slots, and with deadline_exceeded and stopped. It fails with no_room only
+  /// if a load failed and there are too few slots to plan again.
+  ///
+  /// While the request waits, it can be cancelled by any type of cancellation. It then fails with asio::error::operation_aborted
+  /// and holds nothing. A later cancellation has no effect.
+  ///
+  /// A request by layer completes as soon as its first layers have arrived. layers() awaits the others.
+  template <class Token>
+  auto acquire(AcquireRequest request, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, Grant)>(
+        [this](auto handler, AcquireRequest wanted) {
+          const std::uint64_t number = next_acquire();
+          auto slot = asio::get_associated_cancellation_slot(handler);
+          auto wait = make_wait<Grant>(std::move(handler));
+          if (slot.is_connected()) {
+            slot.assign([this, number](asio::cancellation_type type) {
+              if (type != asio::cancellation_type::none) cancel_acquire(number);
+            });
+          }
+          begin_acquire(number, wanted, std::move(wait));
+        },
+        token, request);
+  }
+
+  /// void(ErrorCode, std::uint32_t). Completes when at least `count` leading layers of the request have arrived, and returns how
+  /// many have. With Grant::all_layers, completes when the request is ready. If the request fails (see RequestEvent), this fails
+  /// with the same error, and the caller must end the lease. Fails with unknown_request if the lease has ended.
+  template <class Token>
+  auto layers(const Lease& lease, std::uint32_t count, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, std::uint32_t)>(
+        [this](auto handler, RequestId id, std::uint32_t wanted) {
+          begin_layers(id, wanted, make_wait<std::uint32_t>(std::move(handler)));
+        },
+        token, lease.id(), count);
+  }
+
+  /// void(ErrorCode, Commit). The lease must not end before it completes.
+  template <class Token>
+  auto commit(const Lease& lease, std::span<const BlockKey> keys, Fence written, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, Commit)>(
+        [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
+          begin_commit(id, blocks, fence, make_wait<Commit>(std::move(handler)));
+        },
+        token, lease.id(), keys, written);
+  }
+
+  /// void(ErrorCode, std::vector<SlotId>). Returns the whole new block table. The lease must not end before it completes.
+  template <class Token>
+  auto extend(const Lease& lease, std::uint32_t blocks, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, std::vector<SlotId>)>(
+        [this](auto handler, RequestId id, std::uint32_t more) {
+          begin_extend(id, more, make_wait<std::vector<SlotId>>(std::move(handler)));
+        },
+        token, lease.id(), blocks);
+  }
+
+  /// void(ErrorCode), or void(ErrorCode, T). Calls `function(cache)` once, with a Cache&, and completes with what it returns: a
+  /// void or Result<void> becomes void(ErrorCode), a T or Result<T> becomes void(ErrorCode, T). It is for all calls of Cache that
+  /// have no operation of their own here:
+  ///
+  ///     const auto drop = [keys](Cache& cache) { return cache.drop(keys); };
+  ///     auto [error, freed] = co_await async_cache.perform(drop, asio::as_tuple(asio::use_awaitable));
+  ///     auto [stats_error, stats] = co_await async_cache.perform(&Cache::stats, asio::as_tuple(asio::use_awaitable));
+  ///
+  /// The function is moved into the operation. It runs on the strand, where it holds up all other operations, so it must be
+  /// short. Leases that ended before are taken back first. Afterwards, requests that wait for slots get those that became free.
+  ///
+  /// Lifetime: the result must own its data, because the cache may change as soon as the function has returned. So a span is
+  /// copied. The lease must not end before the operation completes:
+  ///
+  ///     const auto table = [&lease, group](Cache& cache) -> Result<std::vector<SlotId>> {
+  ///       const auto slots = cache.block_table(lease, group);
+  ///       if (!slots) return slots.error();
+  ///       return std::vector<SlotId>(slots->begin(), slots->end());
+  ///     };
+  ///
+  /// The function must not call acquire(), wait(), poll(), drain(), drain_until() or checkpoint() of Cache: they block, or they
+  /// belong to this object, which hands out the leases and collects the events. It must not start an operation of this object
+  /// either. Such a call stops the process.
+  ///
+  /// If the function throws, the exception leaves run() of the executor, as it does from any handler of Asio. The operation then
+  /// never completes; its handler is destroyed.
+  template <class Function, class Token>
+  auto perform(Function&& function, Token&& token) {
+    using Returned = std::invoke_result_t<std::decay_t<Function>, Cache&>;
+    using Completion = decltype(values_of(std::type_identity<Returned>{}));
+    return perform_as(Completion{}, std::forward<Function>(function), std::forward<Token>(token));
+  }
+
+  /// void(ErrorCode). Clears the cache (Cache::clear). If ClearOptions::wait is set, it completes when everything that was cached
+  /// has been dropped, and then perform(&Cache::resume) returns to normal service; requests that wait for slots fail with
+  /// `paused`. Pending requests fail with `cleared`.
+  template <class Token>
+  auto clear(const ClearOptions& options, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode)>(
+        [this](auto handler, const ClearOptions& how) { begin_clear(how, make_wait<>(std::move(handler))); }, token, options);
+  }
+  /// void(ErrorCode). Makes a tier larger or smaller (Cache::resize), and completes when the device or host tier has its new
+  /// size: when the last slot has retired, or the last chunk of memory has arrived. Fails as Cache::resize, and with no_room if
+  /// the host tier stopped to grow early, or another resize has replaced this one; Cache::host_memory says how far it has come.
+  /// For storage it completes when the store has accepted the size.
+  template <class Token>
+  auto resize(Tier tier, std::uint32_t blocks, PoolId pool, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode)>(
+        [this](auto handler, Tier of, std::uint32_t wanted, PoolId in) {
+          begin_resize(of, wanted, in, make_wait<>(std::move(handler)));
+        },
+        token, tier, blocks, pool);
+  }
+
+  /// Returns at once. Can be called from any thread.
+  [[nodiscard]] CacheStatus status() const noexcept;
+
+  /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found. stop() cancels the job, which
+  /// completes this with the state `cancelled`.
+  template <class Token>
+  auto wait_write_back(WriteBackId id, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(
+        [this](auto handler, WriteBackId job) { begin_wait(job, make_wait<WriteBackProgress>(std::move(handler))); }, token, id);
+  }
+  /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes it, within `budget`, while the
+  /// cache serves. Fails as Cache::start_write_back, and with stopped.
+  template <class Token>
+  auto checkpoint(Duration budget, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, CheckpointReport)>(
+        [this](auto handler, Duration within) { begin_checkpoint(within, make_wait<CheckpointReport>(std::move(handler))); },
+        token, budget);
+  }
+
+  /// void(ErrorCode, WorkLeft). Completes when the last lease has come back and nothing is under way. It fails the requests that
+  /// wait for slots with Errc::stopped, resumes transfers and cancels write-back jobs. Requests that wait for their blocks are
+  /// still served.
+  template <class Token>
+  auto stop(Token&& token) {
+    return stop(never, std::forward<Token>(token));
+  }
+  /// The same, but completes at `until` at the latest, with what is left then. A disk or a device that does not answer therefore
+  /// cannot hold it up. At that time, requests that wait for their blocks or layers fail with Errc::stopped. If the result has
+  /// leases, end them before this object is destroyed. If it has other work, only CacheSystem::close() does not wait for it.
+  /// Several calls of stop() complete together, at the earliest `until` of them.
+  template <class Token>
+  auto stop(TimePoint until, Token&& token) {
+    return asio::async_initiate<Token, void(ErrorCode, WorkLeft)>(
+        [this](auto handler, TimePoint deadline) { begin_stop(deadline, make_wait<WorkLeft>(std::move(handler))); }, token,
+        until);
+  }
+
+ private:
+  template <class... T>
+  using Wait = detail::Wait<T...>;
+
+  template <class... T, class Handler>
+  std::unique_ptr<Wait<T...>> make_wait(Handler handler) {
+    return std::make_unique<detail::WaitFor<Handler, T...>>(std::move(handler), executor_);
+  }
+
+  /// A function of perform(), with its completion handler.
+  class Call {
+   public:
+    virtual ~Call() = default;
+    virtual void run(Cache& cache) = 0;
+    virtual void fail(ErrorCode error) = 0;
+  };
+  template <class Function, class... T>
+  class CallOf final : public Call {
+   public:
+    CallOf(Function function, std::unique_ptr<Wait<T...>> wait) : function_{std::move(function)}, wait_{std::move(wait)} {}
+    void run(Cache& cache) override {
+      if constexpr (std::is_void_v<std::invoke_result_t<Function, Cache&>>) {
+        std::invoke(std::move(function_), cache);
+        finish(Result<void>{});
+      } else {
+        finish(std::invoke(std::move(function_), cache));
+      }
+    }
+    void fail(ErrorCode error) override { Wait<T...>::fail(std::move(wait_), error); }
+
+   private:
+    template <class Value>
+    void finish(Value value) {
+      Wait<T...>::complete(std::move(wait_), {}, std::move(value));
+    }
+    template <class Value>
+    void finish(Result<Value> result) {
+      if (!result) return fail(result.error());
+      Wait<T...>::complete(std::move(wait_), {}, std::move(*result));
+    }
+    void finish(const Result<void>& result) { Wait<T...>::complete(std::move(wait_), result ? ErrorCode{} : result.error()); }
+
+    Function function_;
+    std::unique_ptr<Wait<T...>> wait_;
+  };
+
+  /// The values with which perform() completes, for the type that its function returns.
+  template <class... T>
+  struct Values {};
+  static Values<> values_of(std::type_identity<void>);
+  static Values<> values_of(std::type_identity<Result<void>>);
+  template <class T>
+  static Values<T> values_of(std::type_identity<T>);
+  template <class T>
+  static Values<T> values_of(std::type_identity<Result<T>>);
+
+  template <class... T, class Function, class Token>
+  auto perform_as(Values<T...>, Function&& function, Token&& token) {
+    static_assert((std::default_initializable<T> && ...), "an operation that fails completes with T{}");
+    static_assert(((std::is_object_v<T> && !std::is_pointer_v<T> && !std::ranges::view<T>)&&...), "the result must own its data");
+    return asio::async_initiate<Token, void(ErrorCode, T...)>(
+        [this](auto handler, auto work) {
+          begin_call(std::make_unique<CallOf<decltype(work), T...>>(std::move(work), make_wait<T...>(std::move(handler))));
+        },
+        token, std::forward<Function>(function));
+  }
+
+  // Any thread. Each of them goes on in the strand.
+  [[nodiscard]] std::uint64_t next_acquire();
+  void begin_acquire(std::uint64_t number, const AcquireRequest& request, std::unique_ptr<Wait<Grant>> wait);
+  void cancel_acquire(std::uint64_t number);
+  void begin_layers(RequestId id, std::uint32_t wanted, std::unique_ptr<Wait<std::uint32_t>> wait);
+  void begin_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
+  void begin_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
+  void begin_call(std::unique_ptr<Call> call);
+  void begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait);
+  void begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
+  void begin_wait(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
+  void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
+  void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);
+
+  struct State;
+  const asio::any_io_executor executor_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace terrace

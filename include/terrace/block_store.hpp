@@ -1,0 +1,170 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
+#include "terrace/waker.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// The data that a store keeps about a block in addition to its bytes.
+struct StoredBlock {
+  BlockKey key;
+  BlockKey parent;          ///< all zero where depth is 0
+  std::uint32_t depth = 0;  ///< the number of blocks before it in its prefix
+  /// The first eight bytes of the root key, which is made from model, geometry, adapter, tenant and epoch. Statistics and jobs
+  /// select blocks by it. It never decides whether two blocks are the same.
+  TenantId tenant;
+  /// The KV cache group of the block's layers. A store keeps this number and does not interpret it.
+  GroupId group = {};
+
+  friend bool operator==(const StoredBlock&, const StoredBlock&) = default;
+};
+
+struct StoreRead {
+  std::uint64_t token = 0;
+  BlockKey key;
+  /// Memory for exactly one block. The caller keeps it valid, and nobody else uses it, until the `read` event comes.
+  std::span<std::byte> into;
+};
+
+struct StoreWrite {
+  std::uint64_t token = 0;
+  StoredBlock block;
+  /// The bytes of exactly one block. The caller keeps them valid and unchanged until the `written` event comes.
+  std::span<const std::byte> from;
+};
+
+struct StoreEvent {
+  enum class Kind : unsigned char {
+    read,     ///< a StoreRead has ended. Fails: not_found, corrupt, io_failed; then the content of the buffer means nothing
+    written,  ///< a StoreWrite has ended; no error if it was stored before. Fails: parent_missing, full,
+              ///< io_failed, refused (too many writes under way, the block is just being removed, or the store or its disk
+              ///< is out of use)
+    removed,  ///< a remove() gave up this block: with the token of the call that named the key; a descendant that no call named
+              ///< has token 0
+    evicted,  ///< the store gave up this block by itself: to make room, because it did not verify, because reads failed twice in
+              ///< a row, or because its disk is lost; token 0
+    flushed,  ///< a flush() has ended; no key. Fails: io_failed, corrupt (the superblock was overwritten), or an errno
+  };
+
+  Kind kind = Kind::read;
+  std::uint64_t token = 0;
+  BlockKey key;
+  ErrorCode error;
+  /// Only for removed and evicted. It is the token of the last StoreWrite of this block that was not refused (the block may have
+  /// been stored already), or the token that Adopt set later. The owner can use it as the number of its own record of the block.
+  std::uint64_t write_token = 0;
+};
+
+struct StoreStat {
+  std::uint64_t capacity_blocks = 0;  ///< all slots but closed and lost ones: quarantined slots count, too
+  std::uint64_t wanted_blocks = 0;    ///< what capacity_blocks will be when resizing is done: the number of the last resize(), or
+                                      ///< less if growth has stopped
+  std::uint64_t blocks = 0;           ///< stored and readable
+  std::uint64_t writing = 0;          ///< being written, or waiting for their parent
+  std::uint64_t quarantined = 0;      ///< slots without a block that must not be used: an operation may still touch them, a
+                                      ///< write to them failed, or they are being closed
+  std::uint64_t free = 0;             ///< slots for new blocks. free + blocks + writing + quarantined = capacity_blocks
+  std::uint64_t orphans = 0;          ///< readable blocks whose parent is not readable. Each call counts them; it must find 0
+  std::uint64_t evicted = 0;    ///< blocks in `evicted` events. The counts from here to `floor_stopped` are since construction
+  std::uint64_t corrupt = 0;    ///< blocks that did not verify when they were read
+  std::uint64_t io_errors = 0;  ///< I/O that failed: of blocks and of the store's own files. Neither `full` nor `corrupt` counts
+  std::uint64_t reads = 0;      ///< of blocks, that succeeded
+  std::uint64_t writes = 0;     ///< of blocks, that succeeded
+  Bytes read{};
+  Bytes written{};
+  std::uint64_t growth_stopped = 0;    ///< how often growth stopped before the wanted size, because of missing room or an error
+  ErrorCode growth_error;              ///< why growth stopped the last time
+  std::uint64_t room_kept = 0;         ///< closed slots whose room the file system did not take back
+  std::uint64_t floor_stopped = 0;     ///< how many of `growth_stopped` were caused by the floor (FileStoreConfig::floor)
+  std::uint32_t directories = 1;       ///< the number of directories over which the store is striped
+  std::uint32_t directories_lost = 0;  ///< how many of them are out of use until the next start
+};
+
+/// Keeps blocks by key, up to a capacity. If a block is readable, all its ancestors are readable.
+///
+/// - The parent of a block must be stored, or its write must have been submitted before. A block becomes readable after its
+///   parent. A write fails with parent_missing if the parent is neither stored nor being written, if it is not exactly one
+///   level up, or if it leaves the store before the write has ended.
+/// - A full store gives up leaves: readable blocks without a child that is stored or being written. The least recently used
+///   leaf goes first, and of leaves that were used together the deepest; a read, a write and touch() are uses. A leaf that an
+///   operation is using stays. A write fails with `full` if no leaf may go, or if the file system has no space.
+/// - Every read checks the bytes against the block's checksum, which covers the key. A block that fails the check is not
+///   served. It is counted in StoreStat::corrupt, and given up together with its descendants (`evicted` events).
+/// - Several operations may name the same key. A read of a block that is still being written fails with not_found.
+///
+/// Ownership: the caller owns the memory of `into` and `from`, and keeps it until the event. The batch itself may be destroyed
+/// when the call returns. A buffer of a wrong size stops the process. The destructor may wait for the device; events that were
+/// not polled are lost. Threads: one call at a time; in a cache, from the thread or strand that calls Cache. No call waits for
+/// I/O. Every read, write and flush ends in exactly one event. A store wakes its Waker when poll() has
+/// something; call poll() then, and at next_deadline().
+class BlockStore {
+ public:
+  virtual ~BlockStore() = default;
+
+  /// A read that is under way when its block is removed or evicted ends as usual, and may succeed after the `removed` event.
+  virtual void read(std::span<const StoreRead> batch) = 0;
+  virtual void write(std::span<const StoreWrite> batch) = 0;
+  /// Gives up the blocks and all their descendants. A readable block goes at once, with a `removed` event. If a named block is
+  /// being written, its `written` event comes first, and then, if the write succeeded, its `removed` event. If a descendant is
+  /// being written, its write fails with parent_missing, and no `removed` event comes. Keys that are not there are ignored, so a
+  /// call may end without an event.
+  virtual void remove(std::span<const BlockKey> keys, std::uint64_t token) = 0;
+  /// Returns true if the index has the block as readable. A read may still fail, for example while a disk is out of use. The call
+  /// does no I/O and does not count as a use.
+  [[nodiscard]] virtual bool contains(const BlockKey& key) const = 0;
+  /// The blocks were hit in a tier above. The store counts that as a use. It ignores keys that it does not have.
+  virtual void touch(std::span<const BlockKey> keys) = 0;
+
+  /// Ends in one `flushed` event. Without an error it promises for all events that were polled before this call: after a power
+  /// failure, blocks that were `written` are there unless they were given up since, and blocks that were `removed` or `evicted`
+  /// do not come back. (A store in memory survives nothing.) Calls made while a flush is under way are served together by the
+  /// next one; each still gets an event. After an error nothing is known about blocks written since the last flush that
+  /// succeeded.
+  virtual void flush(std::uint64_t token) = 0;
+
+  /// Called with a batch of readable blocks. tokens[i] belongs to blocks[i]: if the callee sets it, later `removed` and
+  /// `evicted` events of that block have it as their write_token. The callee must not call the store.
+  using Adopt = std::function<void(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> tokens)>;
+  /// Passes every readable block to `adopt`, in batches, in the order of for_each(). A cache calls it at its start and after a
+  /// clear() that keeps storage, to build the prefix tree. It may be called at any time.
+  virtual void adopt_all(const Adopt& adopt) = 0;
+
+  /// Sets the number of blocks that the store may hold. A larger store may take the room in the background, piece by piece,
+  /// and uses each piece at once. A smaller store gives up blocks as a full store does, with `evicted` events, during this call
+  /// and the next polls; a block that an operation uses goes after that operation. stat() shows the progress. A later resize()
+  /// replaces an earlier one. Fails and changes nothing: invalid_argument (0, or a store of a fixed size), never_fits (too many
+  /// to count), no_room (a store in memory that gets no more memory).
+  [[nodiscard]] virtual Result<void> resize(std::uint32_t /*blocks*/) { return Errc::invalid_argument; }
+
+  /// Appends the events that have arrived; returns how many.
+  virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;
+  /// Reads, writes and flushes that have not ended, plus events that wait for poll(). The store's own I/O, for example of the
+  /// catalog, does not count.
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;
+
+  /// The time at which poll() must be called even if the store has not woken its waker, for example to try a failed read again.
+  /// `never` if there is no such time.
+  [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
+
+  /// Sets the waker that is woken from now on, in place of one that the store was made with; null: none. After this call the
+  /// store does not use the former one any more, so a store may outlive it. A store that is used by CacheSystem as a store of the
+  /// embedder must override this.
+  virtual void set_waker(Waker* /*waker*/) {}
+
+  [[nodiscard]] virtual Bytes block_bytes() const = 0;
+  [[nodiscard]] virtual StoreStat stat() const = 0;
+  /// Visits every readable block, depth first: all descendants of a block come directly after it.
+  virtual void for_each(const std::function<void(const StoredBlock&)>& visit) const = 0;
+  virtual void check_invariants() const = 0;
+};
+
+}  // namespace terrace

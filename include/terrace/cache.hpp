@@ -1,0 +1,315 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/lease.hpp"
+#include "terrace/request.hpp"
+#include "terrace/result.hpp"
+#include "terrace/source.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
+#include "terrace/write_back.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+class CacheManager;
+struct CacheParts;
+struct ManagerConfig;
+
+/// The cache in confined mode, for engines whose device slots the cache owns. It decides which request holds which blocks and
+/// where each block lives, and it moves the blocks. CacheSystem makes one from options.
+///
+/// The engine calls it from one thread, and calls poll() once per step. No call blocks, except wait(), drain(), drain_until() and
+/// checkpoint().
+///
+///     while (serving) {
+///       for (const RequestEvent& event : cache.poll()) …   // requests that became ready, failed, or have more layers
+///       …acquire, extend, commit, end leases, launch the step…
+///     }
+///
+/// An engine that has nothing to do sleeps until wake_fd() is readable or next_deadline() has come. For servers with an event
+/// loop there is AsyncCache.
+///
+/// Threads: one, except for status() and wake().
+/// Units: blocks and keys of a request are counted in hash units, one key for each (AcquireRequest); sizes and counts of a pool,
+/// in its blocks.
+/// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors. For a pool that does not
+/// exist, a call that returns a Result fails with invalid_argument, and a query throws std::invalid_argument.
+class Cache {
+ public:
+  /// Used by CacheSystem and by Terrace's own tests: the types of the arguments are internal.
+  Cache(const ManagerConfig& config, const CacheParts& parts);
+  /// All leases and all work under way must have ended: call drain() before.
+  ~Cache();
+  Cache(const Cache&) = delete;
+  Cache& operator=(const Cache&) = delete;
+
+  // ---- requests
+
+  /// Finds the longest cached prefix whose blocks can come from `farthest` or a nearer source. It changes nothing: the blocks
+  /// are not pinned, and their last use stays as it is.
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
+  /// Gives the request everything that it needs now, or fails. Returns the lease of a request that is ready or waiting; `state()`
+  /// says which. An event reports the end of the wait. Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
+  /// If it fails with no_room while slots are quarantined (Lease), next_deadline() says when to try again.
+  [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
+  [[nodiscard]] RequestState state(const Lease& lease) const;
+  /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
+  /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
+  /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
+  /// unknown_request, paused (transfers are paused).
+  [[nodiscard]] Result<void> wait(const Lease& lease);
+  /// Adds `blocks` blocks at the end of the request's block tables. If the most blocks of one request would be exceeded
+  /// (ManagerConfig::request_blocks_max), it adds fewer blocks, or none, and still succeeds. Takes free slots; if they are too
+  /// few, drops cached copies. It never waits.
+  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits (more than 2^32 - 1 blocks, or the request has
+  /// outgrown a pool: it would not fit even alone there, with all given up that advance() can give up), no_room.
+  [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
+  /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
+  /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
+  /// whose content was cached already; the span is valid until the next call. If a load is just bringing one of the blocks to
+  /// the device, it shares only those before it, and still succeeds; committed_blocks() says how many. After a clear() it shares
+  /// nothing.
+  /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks).
+  [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
+  /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, these are
+  /// all blocks of the request. Fails: unknown_request, not_ready.
+  [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const;
+  /// The first `tokens` tokens of the sequence are computed. The request gives up the blocks to which no later token attends, and
+  /// null blocks take their place. Compute that was launched up to `last_use` may still read them. Call it after commit(), so
+  /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
+  /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens).
+  [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
+  /// Ends the lease, in any state of its request. Work that was launched up to `last_use` may still touch its blocks.
+  void release(Lease lease, Fence last_use);
+  /// Tells the cache that compute has finished everything that it was given, whether or not a fence marks it, for example after
+  /// the device was synchronized. This ends the quarantines of leases that ended without used_until(). It is meant for an engine
+  /// that launches no more compute; otherwise later fences end the quarantines.
+  void compute_is_idle();
+
+  /// The request's block table in the group: one slot for each block of the sequence. A request has one when it is ready, or when
+  /// an event has reported layers. Valid until the next call for this request.
+  /// Fails: unknown_request, not_ready, invalid_argument (no such group).
+  [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const;
+  // ---- streams of the engine
+
+  /// Marks all work that is on the stream of this rank's engine now, and returns the point at which it is done, for commit(),
+  /// advance() and release(). With several ranks, mark a stream of each rank in turn; the point is the same on all.
+  /// Fails: as Device::signal(), and invalid_argument if there is no such rank.
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
+  /// Makes the stream wait, on the device, until the leading `layers` layers of all hits of the request have arrived there
+  /// (all_layers: the whole blocks). Work that is put on the stream afterwards starts after them, so a step can be launched while
+  /// its blocks are still copied. Succeeds at once for a request that is ready. From then on the request has its block_table(),
+  /// although it may still wait.
+  ///
+  /// The stream goes on even if a copy fails under way. Then the request fails; an event says so. So use what the step has
+  /// computed only once the request is ready, and end the lease with the fence of the step, as always.
+  ///
+  ///     Result<void> ordered = cache.await(lease, layer + 1, stream);
+  ///     while (!ordered && ordered.error() == Errc::not_ready) …sleep until wake_fd() is readable, poll(), and try again…
+  ///
+  /// Fails: not_ready (the request waits for slots or for storage, or some of its copies are not on the device yet), load_failed
+  /// (a block did not arrive; the event of the request says why), unknown_request, and as Device::await(): io_failed,
+  /// invalid_argument (also if there is no such rank).
+  [[nodiscard]] Result<void> await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
+  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+
+  /// The part of the block table after the committed blocks: these blocks have no key yet. In a group that shares nothing, it is
+  /// the whole table. It may contain null blocks. Fails as block_table().
+  [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(const Lease& lease, GroupId group = {}) const;
+  [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const;
+  /// The source in which each hit of the request was found, from the first block on. Fails: unknown_request.
+  [[nodiscard]] Result<std::span<const Source>> hit_sources(const Lease& lease) const;
+  /// Fails: unknown_request.
+  [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const;
+  /// Seconds that the request waited until it was ready, or has waited so far. In loop mode, the time before it was accepted is
+  /// not included.
+  [[nodiscard]] double seconds_waited(const Lease& lease) const;
+  /// Number of leading blocks of the group that all ready requests share. 0 if no request is ready, and for groups that do not
+  /// keep the beginning of a sequence.
+  [[nodiscard]] std::uint32_t common_prefix(GroupId group = {}) const;
+
+  // ---- the event loop of the engine
+
+  /// Collects ended work, makes decisions and starts new work. Returns an event for each request that ended its wait since the
+  /// last call, and for each request by layer that has more layers. The result is valid until the next call.
+  std::span<const RequestEvent> poll();
+  /// Becomes readable when poll() has something to collect or to report, also if a call other than poll() has left an event.
+  /// -1 without a waker.
+  [[nodiscard]] int wake_fd() const;
+  /// Makes wake_fd() readable. Can be called from any thread.
+  void wake() noexcept;
+  /// When to call poll() even if wake_fd() is not readable.
+  [[nodiscard]] TimePoint next_deadline() const;
+  [[nodiscard]] bool has_pending_work() const;
+  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Stops the process if
+  /// transfers are paused.
+  void drain();
+  /// The same, but ends at `until` at the latest. Returns what is left.
+  WorkLeft drain_until(TimePoint until);
+  [[nodiscard]] WorkLeft work_left() const;
+  /// Resumes transfers and cancels all write-back jobs, so that drain() waits only for work that has started.
+  void prepare_drain();
+
+  // ---- the cache as a whole
+
+  /// Forgets everything that is cached. Pending requests fail with `cleared`. Ready requests keep their slots until they are
+  /// released, but the blocks that they commit are not shared any more. Pins and retentions end.
+  void clear(const ClearOptions& options);
+  /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
+  [[nodiscard]] Result<void> reset(const ClearOptions& options);
+  /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still there).
+  [[nodiscard]] Result<void> resume();
+  /// The state after the last call. Can be called from any thread.
+  [[nodiscard]] CacheStatus status() const noexcept;
+  /// Drops the prefix's device and host copies from its end, up to the first block that is held, that a transfer reads, or that
+  /// another block follows. Returns how many device blocks that freed. Fails: not_found (part of the prefix is not in the tree),
+  /// in_use (its last block is held).
+  [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
+  /// Evicts the blocks that are cached in these device slots, and all blocks that follow them, from every tier, storage included.
+  /// Use it for blocks whose bytes have turned out to be wrong. Slots without a cached block are ignored. If a request, a pin or
+  /// a transfer holds a named block or a block that follows it, these blocks all stay, and the slot is in EvictedBlocks::in_use.
+  /// Looks at the whole tree. Fails: invalid_argument (no such slot).
+  [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
+  /// Finds a block by its key alone. Returns nothing if no tier has it. It looks at the whole tree, so it is for tools and tests;
+  /// match() finds a block by its prefix.
+  [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
+  /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found
+  /// (nothing of it is cached, or caching is off), no_room (the most blocks that pins may keep, or the slots are promised to
+  /// requests), paused.
+  [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
+  /// Fails: not_found (there is no such pin, or it has ended at its time).
+  [[nodiscard]] Result<void> unpin(PinId pin);
+  /// Gives the cached part of the prefix a priority until end_retention() or the time `until`. Device and host evict blocks of a
+  /// lower priority first. Priorities are 0 to highest_priority; a block without a retention has usual_priority, and of several
+  /// retentions of one block the highest counts. A retention does not keep a block from eviction: a block that is evicted and
+  /// comes back has no retention then. It takes no slots, but the cache keeps its keys. Fails: not_found (nothing of the prefix
+  /// is cached), no_room (the most blocks that retentions may name), invalid_argument (no such priority, or a policy without
+  /// priorities; lru and adaptive have them), paused.
+  [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
+  /// Fails: not_found (there is no such retention, or it has ended).
+  [[nodiscard]] Result<void> end_retention(RetentionId retention);
+  /// Sets how many blocks a tenant may keep cached in a pool. Looks at the whole tree, so only an operator's call should do it.
+  /// Fails: invalid_argument (a policy that does not know tenants; lru and adaptive do).
+  [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
+  /// Fails: not_found (the tenant has no quota).
+  [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
+  /// Number of copies that a tenant has in the tier. Returns nothing if the tenant has no quota, or if there is no such pool.
+  [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
+
+  /// Makes a tier of a pool larger or smaller while it serves. Does not wait. The device tier can grow up to its
+  /// device_blocks_max. A host tier that becomes larger grows chunk by chunk in later polls; host_memory() says how far it has
+  /// come and why it stopped early. For storage this is BlockStore::resize, with its errors; the stat() of the store says how far
+  /// it has come.
+  ///
+  /// Accepted requests stay accepted: those that wait for slots keep their promises, and no wait ends with never_fits. A request
+  /// that the smaller device tier cannot hold to its end runs until extend() fails with never_fits. New requests fail with
+  /// never_fits by the new size. Fails: invalid_argument (no such pool or tier, no blocks, or too many), never_fits (more host
+  /// slots than there are numbers for), and as BlockStore::resize.
+  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
+  /// Number of slots of a tier (device or host) that a resize still has to retire.
+  [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const;
+  [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const;
+  /// How often the host tier could not grow as ordered; host_memory() says why the last growth failed.
+  [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const;
+
+  // ---- storage
+
+  /// Starts a job that writes cached blocks to storage. Jobs progress in poll(), and end there. Fails: invalid_argument (there is
+  /// no storage), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
+  /// prefix is cached), refused (too many jobs run), paused.
+  [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
+  /// The job starts no more writes until resume_write_back(). Writes that are under way continue, and its deadline does not
+  /// change. Fails: not_found (there is no such job, or it has ended).
+  [[nodiscard]] Result<void> pause_write_back(WriteBackId id);
+  /// Fails as pause_write_back().
+  [[nodiscard]] Result<void> resume_write_back(WriteBackId id);
+  /// Ends the job at once. Blocks that the store is writing may still be stored. Fails as pause_write_back().
+  [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
+  /// Returns nothing if there is no such job, or if it ended so long ago that it was forgotten.
+  [[nodiscard]] std::optional<WriteBackProgress> write_back(WriteBackId id) const;
+  /// The progress of all jobs that run, or ended and are kept.
+  [[nodiscard]] std::vector<WriteBackProgress> write_backs() const;
+  /// Returns the results of the job since the last call. They are kept until they are taken, or the ended job is forgotten.
+  /// Fails: not_found.
+  [[nodiscard]] Result<std::vector<WriteBackResult>> take_write_back_results(WriteBackId id);
+  /// The blocks that would survive a power failure now, and those that would be lost, in all pools together.
+  [[nodiscard]] Durability durability() const;
+  /// Starts a job that writes everything that is cached to storage and flushes it, within `budget`. Fails as start_write_back().
+  [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);
+  /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. Returns what is durable and what is
+  /// not. Use it at the end of a process, when all requests have been released, and not while transfers are paused.
+  ///
+  /// It never waits longer than `budget`, even if the disk hangs. The destructor of the store still waits for such a disk;
+  /// CacheSystem::close() does not.
+  [[nodiscard]] Result<CheckpointReport> checkpoint(Duration budget);
+  /// The most bytes per day that may be written to storage, by the write policy and by jobs together; 0: no limit. Bytes that
+  /// were written earlier today count.
+  void limit_daily_writes(Bytes per_day);
+  [[nodiscard]] DailyWrites daily_writes() const;
+
+  // ---- transfers
+
+  /// Starts no transfer, read or write until resume_transfers(). Work under way continues. Requests that need a transfer stay
+  /// pending.
+  void pause_transfers();
+  void resume_transfers();
+  /// Limits the link bandwidth of transfers that no request waits for, in both directions together (and on each rank). 0: they
+  /// use what is left of the link. Fails: invalid_argument (for Urgency::request).
+  [[nodiscard]] Result<void> limit_transfers(Urgency urgency, Bytes per_second);
+  /// Transfers, reads and writes that have started and have not ended.
+  [[nodiscard]] std::uint64_t transfers_in_flight() const;
+
+  // ---- statistics and events. Counts only grow: a reader keeps the last values and subtracts them from the new ones.
+
+  [[nodiscard]] ManagerStats stats() const;
+  [[nodiscard]] MovedTotals moved() const;
+  /// The waits of all requests so far.
+  [[nodiscard]] WaitTotals wait_totals() const;
+  /// Slots of a tier (device or host).
+  [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const;
+  /// Looks at every node of the tree.
+  [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const;
+  /// The tree as text, for a person: at most `lines_max` lines. Looks at every node of the tree.
+  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
+  /// Follows one block in `one_in` of each pool from now on, to measure how long blocks stay cached. 0: none, as at the start.
+  /// The call allocates memory.
+  void sample_residency(std::uint32_t one_in);
+  /// Totals of the followed blocks so far.
+  [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const;
+  /// Records changes of what is cached from now on. Take them as often as the engine steps, because every event is kept.
+  void record_events();
+  /// Moves the events since the last call into `events`. The vectors are swapped, so that their memory is used again.
+  void take_events(std::vector<KvEvent>& events);
+
+  /// While an object of this class exists, acquire(), wait(), poll(), drain(), drain_until() and checkpoint() stop the process.
+  /// AsyncCache has one while it runs a function of its caller, because these calls block, or belong to the AsyncCache.
+  class Visit {
+   public:
+    explicit Visit(Cache& cache);
+    ~Visit();
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    Cache& cache_;
+  };
+
+  /// Used by Terrace's own tools and tests: the type is internal.
+  [[nodiscard]] const CacheManager& manager() const;
+
+ private:
+  friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,253 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
+#include "terrace/waker.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+/// The direction in which bytes cross the link between device and host.
+enum class Direction : unsigned char { swap_out, swap_in };
+inline constexpr std::size_t direction_count = 2;
+
+/// How urgent a transfer is, most urgent first. The transfers of one direction and one urgency form a lane.
+enum class Urgency : unsigned char {
+  request,    ///< a request waits for it: a swap-in, or a swap-out that frees slots for a request
+  make_room,  ///< frees slots before a request needs them
+  store,      ///< its blocks go to storage; no request waits for it
+};
+inline constexpr std::size_t urgency_count = 3;
+/// Rate limits by urgency, in bytes per second; 0: no limit.
+using LaneRates = std::array<Bytes, urgency_count>;
+
+/// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
+/// arena; for swap_in, it is the other way round.
+struct SlotRun {
+  SlotId source;
+  SlotId destination;
+  std::uint32_t count = 1;
+
+  friend bool operator==(const SlotRun&, const SlotRun&) = default;
+};
+
+/// Adjacent layers of a block. All blocks of a pool have the same number of layers (DevicePool::layers), and all layers have the
+/// same size. Only the device knows where the bytes of a layer are in a block.
+struct LayerRange {
+  std::uint32_t first = 0;
+  std::uint32_t count = 1;
+
+  friend bool operator==(const LayerRange&, const LayerRange&) = default;
+};
+
+class HostArena;
+
+/// The bytes of every host slot that belong to one device. If ranks share an arena, each rank has a part
+/// of its own (RankPayload::sharded), or all have the same part (replicated).
+struct HostShare {
+  Bytes offset{};
+  Bytes bytes{};  ///< 0: all bytes from the offset on
+};
+
+/// Returns the size of the share. Throws std::invalid_argument if the share is empty or not within a slot of the arena.
+[[nodiscard]] Bytes checked_size(const HostShare& share, const HostArena& host);
+
+/// The blocks of one size on a device.
+struct DevicePool {
+  std::uint32_t slots = 0;
+  /// The size of one block, all its regions together. The device's share of one host slot is as large.
+  Bytes block_bytes{};
+  /// The number of layers in one block, all of the same size. A transfer by layer moves them one after another. 1: blocks are
+  /// moved as a whole.
+  std::uint32_t layers = 1;
+};
+
+struct DeviceInfo {
+  std::string name;
+  std::vector<DevicePool> pools;  ///< by PoolId; at least one
+
+  [[nodiscard]] const DevicePool& pool(PoolId id = {}) const { return pools.at(id.value()); }
+};
+
+/// One part of every block of a pool. The part of block b begins at base + b * stride and has `bytes` bytes. Engines have one
+/// region for each layer and for K and V. A pool of packed blocks has one region for each layer, and the stride is the size of a
+/// block. The parts of a block, in the order of the regions, make up one contiguous host slot.
+///
+/// The memory is the caller's, and must outlive the device or its relocate(). Example: two layers, each an array of `n` blocks of
+/// K and, behind it, `n` blocks of V, with `half` bytes of each block in each:
+///
+///     {{k0, half, half, 0}, {k0 + n * half, half, half, 0}, {k1, half, half, 1}, {k1 + n * half, half, half, 1}}
+struct DeviceRegion {
+  /// An address in the device's memory; for a device in ordinary memory, an address in this process.
+  std::uint64_t base = 0;
+  std::uint64_t stride = 0;
+  std::uint64_t bytes = 0;
+  std::uint32_t layer = 0;  ///< the layer to which the bytes belong; used by commands that name layers
+
+  friend bool operator==(const DeviceRegion&, const DeviceRegion&) = default;
+};
+
+/// The new place of the blocks of one pool.
+struct RelocatedPool {
+  PoolId pool;
+  std::vector<DeviceRegion> regions;
+};
+
+/// Names a stream of the caller's, on which its compute runs in order. The handle is a CUstream (or cudaStream_t) for a CUDA
+/// device, and an EmulatedStream* for an emulated device. A device on which everything happens at once ignores it. Null is the
+/// legacy default stream of a CUDA device.
+///
+/// Ownership: none. The stream must exist during the call to which it is passed.
+struct StreamRef {
+  void* handle = nullptr;
+
+  constexpr StreamRef() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor,hicpp-explicit-conversions): a cudaStream_t can be passed as it is
+  constexpr StreamRef(void* stream) : handle{stream} {}
+
+  friend bool operator==(const StreamRef&, const StreamRef&) = default;
+};
+
+/// A copy that a device is told to make: a part of a transfer, so small that an urgent transfer need not wait long for it. The
+/// commands of one direction run in the order of submission. The two directions run at the same time.
+struct CopyCommand {
+  std::uint64_t token = 0;  ///< is returned in CopyDone
+  Direction direction = Direction::swap_out;
+  /// No device slot is read or written before the device's compute has reached this point.
+  Fence after;
+  std::vector<SlotRun> runs;
+  PoolId pool = {};  ///< the pool of the slots in `runs`
+  /// Copies only these layers of each block. Nothing: whole blocks.
+  std::optional<LayerRange> layers = {};
+};
+
+/// Checks by TERRACE_CHECK that all slots and layers of the command exist, because only Terrace's own runtime chooses them.
+void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host);
+
+/// Reports the end of a command. Nothing touches the command's slots any more.
+struct CopyDone {
+  std::uint64_t token = 0;
+  ErrorCode error;  ///< if set, any part of the destinations may have been written
+  /// How long the command has used its stream, without its wait for compute. 0: unknown.
+  Duration took{};
+};
+
+/// Gives access to a device's blocks to work that runs on the compute timeline.
+class BlockAccess {
+ public:
+  virtual ~BlockAccess() = default;
+  /// Returns the bytes of a block: in place if the host can address them, otherwise copied to `scratch`, which must be as large
+  /// as a block.
+  [[nodiscard]] virtual std::span<const std::byte> read(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
+  /// Returns where to write the bytes of a block: in place, or in `scratch`. The block has these bytes only after a call of
+  /// written() with the same arguments.
+  [[nodiscard]] virtual std::span<std::byte> write_target(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
+  virtual void written(PoolId pool, SlotId slot, std::span<std::byte> scratch) = 0;
+
+  /// The same for the first pool.
+  [[nodiscard]] std::span<const std::byte> read(SlotId slot, std::span<std::byte> scratch) { return read({}, slot, scratch); }
+  [[nodiscard]] std::span<std::byte> write_target(SlotId slot, std::span<std::byte> scratch) {
+    return write_target({}, slot, scratch);
+  }
+  void written(SlotId slot, std::span<std::byte> scratch) { written({}, slot, scratch); }
+};
+
+using ComputeWork = std::function<void(BlockAccess&)>;
+
+/// A device that holds blocks, and its link to host arenas: an arena for each pool; pools may share one. It makes the copies that
+/// it is told to make, and decides nothing.
+///
+/// *Streams of the caller's.* An engine that computes on streams of its own orders them with the copies on the device, and does
+/// not wait on the host. signal() marks what a stream has been given so far; a command that names this point starts after it.
+/// await() is the other way round: a stream waits for copies.
+///
+///     const Fence written = *device.signal(stream);           // the kernels that write the block are on the stream
+///     device.submit({.token = 7, .direction = Direction::swap_out, .after = written, .runs = runs});
+///     …
+///     const std::uint64_t copy[] = {7};
+///     if (const Result<void> ordered = device.await(stream, copy); !ordered) …  // not_ready: again after the next poll
+///     …launch the kernels that write the block again…
+///
+/// Ownership: the arenas must outlive the device. Threads: submit(), poll() and set_waker() from one thread, the transfer
+/// engine's; launch() and signal() from one thread, the caller's compute side, which may be another; relocate() from
+/// any, while nothing is submitted, launched or awaited; await(), reached() and after_all_work() from any.
+class Device {
+ public:
+  virtual ~Device() = default;
+  [[nodiscard]] virtual const DeviceInfo& info() const = 0;
+
+  /// Sets the waker that is woken when poll() has something. Must be called before the first submit(). When this call returns,
+  /// the device does not use the former waker any more. So a device may outlive a waker if the waker is replaced in time.
+  virtual void set_waker(Waker& waker) = 0;
+  /// Queues the command. Exactly one CopyDone follows. Does not wait (InstantDevice copies in the call). Throws std::bad_alloc if
+  /// there is no memory to queue it; then no CopyDone follows.
+  virtual void submit(CopyCommand command) = 0;
+  /// Appends the commands that have ended to `done`, and returns their number.
+  virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
+
+  /// Puts work on the compute timeline, after all work that was launched before, and returns the point at which it is done. A
+  /// caller that has no GPU program of its own computes in this way (replay, tests, the poison mode). Does not wait
+  /// (InstantDevice does the work in the call).
+  virtual Fence launch(ComputeWork work) = 0;
+  /// Returns the point that compute has reached: everything that was launched up to it is done.
+  [[nodiscard]] virtual Fence reached() const = 0;
+  /// Returns the first point that certainly comes after all compute work up to now. If compute uses streams of its own, the
+  /// device does not see the work on them. Then this is the next point that will be given out.
+  [[nodiscard]] virtual Fence after_all_work() const = 0;
+
+  /// Marks all work that is on the stream now, and returns the point at which it is done: compute has written and read everything
+  /// that it was given there. The stream does not wait. Fails: invalid_argument (the stream is being captured into a graph, or
+  /// the device knows no streams of others), io_failed (also if the stream belongs to another device or context).
+  ///
+  /// With several ranks, call it for a stream of each rank, in the same order on all, so that a point is the same on every rank
+  /// (RankDevices). If it fails on a rank, that rank has not given out a point. To go on, wait for the stream and then launch
+  /// empty work there, which gives out a point.
+  [[nodiscard]] virtual Result<Fence> signal(StreamRef stream);
+
+  /// Makes the stream wait, on the device, until the copies of these commands have ended: work that is put on the stream
+  /// afterwards starts after them. The call does not wait. It holds for a command from submit() until poll() has reported it.
+  ///
+  /// The stream goes on when a copy has ended, even if it has failed. So look at the outcome before you use what the stream has
+  /// made of the bytes.
+  ///
+  /// Fails: not_ready (a command is not on a copy stream yet, because it waits for launched work or for a command before it; a
+  /// stream must not wait for something that is not on a stream: streams share hardware queues, and could block what they wait
+  /// for. Try again after the next poll(), or wait for the CopyDone on the host), io_failed (one of the copies could not be put
+  /// on its stream, or the stream cannot wait), not_found (a token is unknown, or poll() has reported it),
+  /// invalid_argument (the stream is being captured into a graph, or is none of this device's). After a failure the stream may
+  /// wait for some of the copies, which is harmless.
+  [[nodiscard]] virtual Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens);
+
+  /// Makes the stream wait, on the device, until compute has reached this point, for example because another stream writes what
+  /// this one will read. Fails: not_ready (launched work up to the point is not done), invalid_argument (as above, or the point
+  /// was not given out), io_failed.
+  [[nodiscard]] virtual Result<void> await(StreamRef stream, Fence point);
+
+  /// Moves the blocks of these pools to other addresses. An engine needs this if it has released its GPU memory to sleep, and has
+  /// other memory when it wakes. All regions of a pool are replaced and keep their layout: their number, and the size, stride and
+  /// layer of each. They must be memory of this device, and must not overlap each other or the regions of other pools. Nothing is
+  /// copied. The cached blocks on the device are lost with the old memory, so the caller must forget them (Cache::reset) before
+  /// they are requested again.
+  ///
+  /// Call it between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; both use
+  /// the old addresses), io_failed. Throws std::invalid_argument, with a sentence, if the regions are not as described or if the
+  /// device has allocated the memory of the pool itself. Nothing has changed then.
+  [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools);
+};
+
+// A device that is written without these calls has no streams of others and no memory of others.
+inline Result<Fence> Device::signal(StreamRef) { return Errc::invalid_argument; }
+inline Result<void> Device::await(StreamRef, std::span<const std::uint64_t>) { return Errc::not_ready; }
+inline Result<void> Device::await(StreamRef, Fence) { return Errc::not_ready; }
+inline Result<void> Device::relocate(std::span<const RelocatedPool>) { return Errc::invalid_argument; }
+
+}  // namespace terrace

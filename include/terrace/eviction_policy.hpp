@@ -1,0 +1,126 @@
+#pragma once
+
+#include "terrace/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+namespace terrace {
+
+/// A vertex of the prefix tree: a run of blocks without a branch.
+using NodeId = StrongId<struct NodeIdTag>;
+
+/// Names one block. `depth` is its index in its prefix; the first block has 0. `node` is the node that holds the block, or that
+/// held it before a split moved it to a lower node. A BlockRef stays valid while the block exists, also after splits.
+struct BlockRef {
+  NodeId node;
+  std::uint32_t depth = 0;
+
+  friend bool operator==(const BlockRef&, const BlockRef&) = default;
+};
+
+/// The tree's own small number for a tenant that it follows (PrefixTree::follow_tenant).
+using TenantIndex = std::uint32_t;
+inline constexpr TenantIndex other_tenants{0};  ///< all tenants together that the tree does not follow
+
+/// Adjacent blocks in one node. The first is at depth `begin`. `keys` has one key for each block. Do not keep the span after the
+/// call, because the tree may move its keys.
+struct Blocks {
+  NodeId node;
+  std::uint32_t begin = 0;
+  std::span<const BlockKey> keys;
+
+  [[nodiscard]] std::uint32_t end() const { return begin + static_cast<std::uint32_t>(keys.size()); }
+};
+
+/// Decides which block of one tier is evicted next. The prefix tree reports what happens, and asks victim().
+///
+/// A node has at most one candidate in a tier: its deepest block with a copy there, not counting copies that are being evicted.
+/// The copy must be ready, the block must not be pinned, and no node below may have a copy in the tier that is not being evicted.
+/// So the number of the node is enough to name the candidate.
+///
+/// A policy whose follows_blocks() is true is also told what happens to blocks, in one call for each run of adjacent blocks. It
+/// may keep its records by node: on_split() and on_gone() report changes of nodes. After a block has left the tree, only its key
+/// names it. A policy must limit how many such blocks it remembers.
+///
+/// Ownership: Residency makes one policy for the device tier and one for the host tier (PolicyFactory), and destroys them after
+/// its tree. A storage tier has none: a store evicts by age (StoreIndex). Threads: one, the thread that uses the tree. A policy
+/// decides only by these calls. It reads no clock and draws no random number, so that the same calls give the same decisions.
+class EvictionPolicy {
+ public:
+  /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
+  struct Leaf {
+    BlockRef block;
+    const BlockKey& key;         ///< valid only during the call
+    std::uint64_t last_use = 0;  ///< the stamp of the last use: a counter, not a time
+    Priority priority = usual_priority;
+    TenantIndex tenant = other_tenants;
+  };
+
+  virtual ~EvictionPolicy() = default;
+
+  /// Returns true if the tree must call on_inserted(), on_used(), on_removed(), on_split() and on_gone().
+  /// PrefixTree::set_policy() asks once. For one node the order of calls is: first on_inserted(), on_used(), on_removed() and
+  /// on_split(), then on_evictable() and on_unevictable(), then on_gone(). A change of several nodes repeats this for each node.
+  [[nodiscard]] virtual bool follows_blocks() const { return false; }
+  /// These blocks have got copies in this tier; their bytes may not have arrived yet. on_used() for these blocks may come before
+  /// or after this call.
+  virtual void on_inserted(const Blocks&) {}
+  /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
+  /// computed. The blocks before depth `known` have been reported with this stamp or a later one, so this is not a further use of
+  /// them. There is an exception: a block that was added to the node after that report is new to this policy. A policy that
+  /// counts uses must therefore keep a depth for each node itself. A request may report a block twice with the same stamp: when
+  /// it finds the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
+  /// on_evictable() follows.
+  virtual void on_used(const Blocks&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
+  /// The copies of these blocks have left this tier.
+  virtual void on_removed(const Blocks&) {}
+  /// A node was split: its blocks from this depth on belong to `lower` now. Then on_evictable() follows for each of the two nodes
+  /// that has a candidate now, and on_unevictable() for `upper` if it had one and has none now. A policy that does not follow
+  /// blocks gets only these calls.
+  virtual void on_split(NodeId /*upper*/, NodeId /*lower*/, std::uint32_t /*depth*/) {}
+  /// The node's blocks from this depth on have left the tree. If the depth is 0, the node has gone, too, and its number may be
+  /// used again. The node may be one that the policy does not know (PrefixTree::hide_all makes nodes without blocks).
+  virtual void on_gone(NodeId, std::uint32_t /*depth*/) {}
+
+  /// `leaf` is the node's candidate from now on, in place of an earlier one. Also called when its properties may have changed.
+  virtual void on_evictable(const Leaf& leaf) = 0;
+  /// The node has no candidate any more. It had one: on_evictable() came before.
+  virtual void on_unevictable(NodeId node) = 0;
+
+  /// Returns the node whose candidate is to be evicted first, or nothing if there is no candidate. The call changes nothing: the
+  /// node keeps its candidate until on_unevictable(), or on_evictable() with another block. It costs at most O(log candidates).
+  [[nodiscard]] virtual std::optional<NodeId> victim() const = 0;
+  /// The same as victim(), but only among the candidates of one tenant. The tree calls it only if knows_tenants() returns true.
+  [[nodiscard]] virtual std::optional<NodeId> victim(TenantIndex) const { return std::nullopt; }
+  /// Returns true if the policy has an order for each tenant. PrefixTree::follow_tenant() stops the process if it has none.
+  [[nodiscard]] virtual bool knows_tenants() const { return false; }
+  /// Returns a depth d: the policy treats the node's blocks from d up to and including `depth` alike. It ignores last use,
+  /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d
+  /// may be less than the depth of the node's first block. The default allows one block at a time.
+  [[nodiscard]] virtual std::uint32_t alike_from(NodeId, std::uint32_t depth) const { return depth; }
+  /// Returns the number of nodes that have a candidate.
+  [[nodiscard]] virtual std::size_t candidates() const = 0;
+  /// Bytes of memory that the policy uses for itself.
+  [[nodiscard]] virtual std::size_t bytes_held() const = 0;
+  /// Returns the number of blocks that have left the tier and that the policy remembers.
+  [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
+  /// Stops the process if an invariant does not hold. For tests: it looks at everything.
+  virtual void check_invariants() const = 0;
+};
+
+/// Makes the eviction policy of one tier. `capacity` is the number of blocks that it plans for: those of the tier, and for the
+/// host under exclusive copies those of the device as well. Never returns null. A policy that remembers evicted
+/// blocks takes the memory for them when it is made, in proportion to `capacity`.
+using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
+
+/// Makes an LruPolicy, which evicts the least recently used leaf first.
+[[nodiscard]] std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
+/// Makes an AdaptivePolicy, which follows the one of four rules that has lately had the most hits.
+[[nodiscard]] std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
+
+}  // namespace terrace

@@ -1,0 +1,164 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/source.hpp"
+#include "terrace/types.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// The longest cached prefix of a sequence: number of its blocks by the source from which they would come.
+struct MatchResult {
+  PerSource<std::uint32_t> found{};
+
+  [[nodiscard]] std::uint32_t total() const { return found.sum(); }
+};
+
+/// The needs of a request. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
+/// means a hash unit here and in the statistics (hash_unit() of its groups). In a manager with one group, a hash unit is one of
+/// its blocks.
+struct AcquireRequest {
+  RequestId id;
+  /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
+  std::span<const BlockKey> keys;
+  /// All blocks that the request needs now: the blocks of `keys`, a last block that is not full, and lookahead. At least
+  /// keys.size(). A request gets at most ManagerConfig::request_blocks_max blocks, and keys beyond them are ignored. (A group
+  /// with recurrent state keeps a slot after the last of `keys`, and one in each block behind them.)
+  std::uint32_t blocks = 0;
+  /// The most blocks to allocate now in addition to cached ones: the first chunk of a prompt that is computed in chunks. The
+  /// caller gets the other blocks with extend().
+  std::uint32_t new_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  /// Number of blocks after the cached ones that something else fills, for example the prefill of another instance. They belong
+  /// to this request like the blocks that it computes, and are committed when their data has arrived. The cache neither finds nor
+  /// loads them, so they have no Source.
+  std::uint32_t external_blocks = 0;
+  /// Number of encoder tokens, which groups with cross attention keep until the request ends.
+  std::uint32_t encoder_tokens = 0;
+  /// The most blocks that may come from the cache. A caller that needs logits sets it so that at least one token is left to
+  /// compute.
+  std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  /// Uses one cached block less than was found. Speculative decoding computes this block again for the state of its draft model.
+  bool drop_last_hit = false;
+  /// The farthest source from which blocks are loaded. Blocks that only farther sources have are computed, and then cached as
+  /// usual. The default allows every source that this header knows. A value that the library does not know allows all of its own.
+  Source farthest_source = all_sources.back();
+  /// The request was served before, was preempted, and is back. It is counted in separate totals.
+  bool preempted = false;
+  /// The tenant: the first eight bytes of the root key (BlockKey::prefix64). Stored with the blocks, for statistics and jobs.
+  TenantId tenant;
+  /// The latest time for everything the request waits for, from free slots to loads.
+  TimePoint deadline = never;
+  /// Report loads layer by layer. While the request waits for loads, events say how many leading layers of all its blocks have
+  /// arrived (RequestEvent::layers), so that compute can start before the other layers arrive. This works for loads that this
+  /// request starts. If another request already loads a block, and not by layer, the block counts only when all its layers have
+  /// arrived.
+  bool by_layer = false;
+};
+
+/// State of an accepted request. `pending`: it waits for slots or loads.
+enum class Acquired : bool { pending, ready };
+
+/// State of a lease.
+enum class RequestState : std::uint8_t {
+  unknown,  ///< the lease has ended, or belongs to another cache
+  waiting,  ///< for slots or loads; an event will report the end
+  failed,   ///< the request must be released; an event has said why, or the next poll will
+  ready,
+};
+
+/// Whether a group can serve what a request has hit. Only optional groups can fail to.
+enum class GroupState : std::uint8_t {
+  unknown,  ///< there is no such request or group, or the request has no block table yet
+  serves,
+  does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
+};
+
+/// How many of the request's blocks that have keys were found in which source. blocks = found.sum() + external + miss.
+/// A block that another request was already loading counts under the source that it is loaded from. A block whose load failed is
+/// a miss. With several groups, a block counts under the farthest source from which any group needed it.
+struct RequestStats {
+  std::uint32_t blocks = 0;
+  PerSource<std::uint32_t> found{};
+  std::uint32_t external = 0;  ///< neither found nor computed: AcquireRequest::external_blocks
+  std::uint32_t miss = 0;
+  std::uint32_t joined = 0;  ///< out of `found`, without those on the device: another request was already loading them
+  bool preempted = false;    ///< AcquireRequest::preempted
+};
+
+/// The copies of a cached block.
+struct BlockPlace {
+  std::optional<SlotId> device;
+  std::optional<SlotId> host;
+  bool storage = false;
+  bool in_use = false;  ///< a request, a pin or a transfer holds it
+};
+
+/// Result of an eviction by name.
+struct EvictedBlocks {
+  std::uint32_t evicted = 0;     ///< number of evicted blocks, including blocks that followed the named ones
+  std::vector<SlotId> in_use{};  ///< named slots whose blocks stay cached, because they or blocks after them are held
+};
+
+/// Reports on a pending request. If ends_wait() is true and there is no error, the request is ready. With an error it has failed
+/// and must be released; it holds nothing unless layers were reported. Errors: no_room (something that it counted on is gone, and
+/// there are not enough slots to plan it again), deadline_exceeded, cleared, load_failed (only by layer).
+///
+/// For a request by layer, events with increasing `layers` can come first. After the first of them the block table is final and
+/// can be read. Compute may be launched that reads these layers of the hits, or that writes any of the new blocks. No other call
+/// is allowed for this request until it is ready. A group whose blocks have fewer layers has received all of them by then.
+///
+/// If the request fails after such an event (load_failed is possible then, because it is not planned again), everything that was
+/// computed is void. It cannot be committed, and the blocks that it read may have been overwritten. The new blocks belong to the
+/// request until it is released. The fence of the release must cover compute that may still write them.
+struct RequestEvent {
+  RequestId id;
+  ErrorCode error;
+  /// If not 0, the wait continues, and this many leading layers of all blocks of the request have arrived.
+  std::uint32_t layers = 0;
+
+  [[nodiscard]] bool ends_wait() const { return layers == 0; }
+};
+
+/// State of the whole cache.
+enum class CacheStatus : std::uint8_t {
+  normal,
+  clearing,  ///< serves nothing until everything that was cached has been dropped
+  cleared,   ///< everything has been dropped; resume() returns to normal
+};
+
+/// How to clear a cache.
+struct ClearOptions {
+  /// If true, nothing is served until transfers under way have ended, live requests have been released, and resume() is called.
+  /// If false, new requests are served at once, in the slots that are free.
+  bool wait = false;
+  /// If true, stored blocks are removed too. If false, they are hits again under their keys. For a weight update, give new
+  /// weights new keys (RootFields::weight_epoch), so that nobody asks for the old keys again.
+  bool storage = false;
+};
+
+/// The most blocks that a tenant can keep cached in each tier of a pool. Blocks beyond the quota are evicted first when slots are
+/// needed. The tenant of a block is AcquireRequest::tenant.
+struct TenantQuota {
+  std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
+  std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();
+
+  friend bool operator==(const TenantQuota&, const TenantQuota&) = default;
+};
+
+/// A block whose content was already cached when it was committed. The request keeps its own slot until it is released, because
+/// the block tables of some engines can only grow. An engine whose table can change may use the shared slot from now on.
+struct Duplicate {
+  GroupId group;
+  std::uint32_t block = 0;  ///< index in the block table of the group
+  SlotId own;
+  SlotId shared;
+};
+
+}  // namespace terrace

@@ -1,0 +1,247 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/source.hpp"
+#include "terrace/types.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace terrace {
+
+/// Returns the difference of two snapshots of counters. Counters are never reset, so any number of readers can use them: each
+/// reader keeps its last snapshot and subtracts it. `Counters` is a struct of std::uint64_t members only. Threads: any.
+///
+///     const ManagerStats before = cache.stats();
+///     ...
+///     const std::uint64_t acquired_meanwhile = (cache.stats() - before).acquired;
+template <class Counters>
+[[nodiscard]] constexpr Counters difference(const Counters& now, const Counters& before) {
+  static_assert(std::has_unique_object_representations_v<Counters> && sizeof(Counters) % sizeof(std::uint64_t) == 0);
+  using Words = std::array<std::uint64_t, sizeof(Counters) / sizeof(std::uint64_t)>;
+  auto words = std::bit_cast<Words>(now);
+  const auto subtrahends = std::bit_cast<Words>(before);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] -= subtrahends[i];
+  return std::bit_cast<Counters>(words);
+}
+
+/// Counts values by size. Bucket 0 counts zeros, bucket n counts values from 2^(n-1) to 2^n - 1. The last bucket also counts all
+/// larger values.
+struct Histogram {
+  static constexpr std::size_t buckets = 32;
+  std::array<std::uint64_t, buckets> counts{};
+
+  void add(std::uint64_t value) {
+    const auto bucket = static_cast<std::size_t>(std::bit_width(value));
+    ++counts[bucket < buckets ? bucket : buckets - 1];
+  }
+  /// The smallest value that the bucket counts.
+  [[nodiscard]] static constexpr std::uint64_t smallest(std::size_t bucket) {
+    return bucket == 0 ? 0 : std::uint64_t{1} << (bucket - 1);
+  }
+  [[nodiscard]] std::uint64_t total() const;
+};
+
+/// Statistics of the sampled blocks. Durations are counted in requests: the number that was accepted between two events.
+struct ResidencyTotals {
+  struct OfTier {
+    Histogram lifetime;  ///< from arrival in the tier to removal from it, for any reason
+    Histogram idle;      ///< the part of that from the last use to the removal
+  };
+  OfTier device;
+  OfTier host;
+  Histogram gaps;                ///< between two uses of a block that stayed in memory between them
+  std::uint64_t overlooked = 0;  ///< blocks that should have been sampled, but found no place
+
+  friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
+};
+
+/// Waits of one kind: how many requests waited, and how long.
+struct WaitTotal {
+  std::uint64_t requests = 0;
+  double seconds = 0;
+  Histogram microseconds;  ///< of each wait
+
+  friend WaitTotal operator-(const WaitTotal& now, const WaitTotal& before) {
+    return {now.requests - before.requests, now.seconds - before.seconds, difference(now.microseconds, before.microseconds)};
+  }
+};
+
+/// How long accepted requests waited until they were ready. Each request counts once, under the slowest thing that it waited for.
+/// (Its other waits, for example for a slot while blocks came from storage, are part of the same time.)
+struct WaitTotals {
+  std::uint64_t at_once = 0;  ///< did not wait
+  WaitTotal room;             ///< waited only for slots
+  /// Waited for blocks from this source, and for none from a farther one. Blocks that are on the device are not waited for.
+  PerSource<WaitTotal> loads{};
+  std::uint64_t failed = 0;  ///< ended their wait with an error
+
+  friend WaitTotals operator-(const WaitTotals& now, const WaitTotals& before) {
+    return {now.at_once - before.at_once, now.room - before.room, now.loads - before.loads, now.failed - before.failed};
+  }
+};
+
+/// Tokens that requests asked for, by where they were found. A request is counted when it becomes ready, so that data that never
+/// arrived is not counted. asked = found.sum() + external + miss. A manager without groups does not know the number of tokens in
+/// a block, so it counts blocks.
+struct RequestTotals {
+  std::uint64_t requests = 0;
+  std::uint64_t asked = 0;  ///< in full blocks with keys
+  SourceCounts found{};
+  std::uint64_t external = 0;  ///< something else filled them: AcquireRequest::external_blocks
+  std::uint64_t miss = 0;
+};
+
+/// Counts since construction. They only grow: a reader keeps an earlier copy and subtracts it.
+struct ManagerStats {
+  RequestTotals requests;   ///< without preempted requests that came back
+  RequestTotals preempted;  ///< preempted requests that came back
+  std::uint64_t acquired = 0;
+  std::uint64_t refused_no_room = 0;
+  std::uint64_t evictions_cancelled = 0;  ///< blocks that were hit during their swap-out, and stayed
+  std::uint64_t joined = 0;               ///< blocks for which a request joined the load of another
+  std::uint64_t turned_down = 0;          ///< blocks of hits that take longer to load than to compute
+  std::uint64_t load_failures = 0;        ///< blocks that did not arrive
+  std::uint64_t loads_late = 0;           ///< load failures because storage did not answer in time
+  std::uint64_t replans = 0;              ///< requests that were planned again after a failed load
+  std::uint64_t duplicates = 0;
+  std::uint64_t evicted_device = 0;  ///< device copies dropped, for any reason
+  std::uint64_t evicted_host = 0;
+  std::uint64_t ahead_device = 0;  ///< device copies dropped, or being dropped, for a watermark
+  std::uint64_t ahead_host = 0;
+  std::uint64_t dropped_clean = 0;  ///< of the dropped copies: a lower tier had the block
+  /// Dropped copies whose block no lower tier had: none is configured, none had a free slot, or the copy failed.
+  std::uint64_t dropped_lost = 0;
+  std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
+  std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors
+  // Blocks that should have been stored and were not, by reason. A block that is ordered again is counted again.
+  std::uint64_t store_failed = 0;       ///< storage failed, or the copy to it
+  std::uint64_t store_skipped = 0;      ///< too many were waiting already (StorageWriter::wishes_max)
+  std::uint64_t store_gone = 0;         ///< its copies were evicted before its turn came
+  std::uint64_t store_no_room = 0;      ///< write-back: dropped at once, because no staging slot was free
+  std::uint64_t store_orphaned = 0;     ///< a block before it was not stored
+  std::uint64_t store_cancelled = 0;    ///< its job was cancelled, or the cache was cleared
+  std::uint64_t store_over_budget = 0;  ///< the daily budget was spent
+  std::uint64_t stored_evicted = 0;     ///< blocks that storage evicted
+  std::uint64_t cleared = 0;            ///< device and host copies dropped by clear()
+  std::uint64_t dropped_by_call = 0;    ///< by drop() and evict()
+  std::uint64_t released_unfenced = 0;  ///< requests that were quarantined: their leases ended without used_until()
+  std::uint64_t dropped_uncached = 0;   ///< device copies of blocks that are stored without being cached, dropped after the copy
+
+  friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
+};
+
+/// Whether an allocation may evict cached blocks.
+enum class Evicting : bool { no, yes };
+
+/// How the slots of a pool are used.
+struct Usage {
+  std::uint64_t blocks = 0;  ///< in the pool, without the null block
+  std::uint64_t free = 0;
+  std::uint64_t evictable = 0;  ///< cached, and not held by anything
+  std::uint64_t promised = 0;   ///< slots out of free and evictable that are promised to waiting requests
+
+  /// Slots that a new request can get.
+  [[nodiscard]] std::uint64_t available() const { return free + evictable - promised; }
+  /// Whether `wanted` slots can be allocated now.
+  [[nodiscard]] bool has_room(std::uint64_t wanted, Evicting evicting) const {
+    return wanted <= (evicting == Evicting::yes ? available() : free - std::min(free, promised));
+  }
+  /// From 0 to 1: slots that are held or in transit.
+  [[nodiscard]] double share_used() const {
+    return blocks == 0 ? 0 : 1 - static_cast<double>(free + evictable) / static_cast<double>(blocks);
+  }
+  /// From 0 to 1: slots with nothing cached in them.
+  [[nodiscard]] double share_free() const { return blocks == 0 ? 0 : static_cast<double>(free) / static_cast<double>(blocks); }
+};
+
+/// Completed copies of one kind.
+struct Moved {
+  std::uint64_t blocks = 0;
+  Bytes bytes{};
+  /// Time during which at least one copy of this kind was under way.
+  double seconds = 0;
+
+  friend Moved operator-(const Moved& now, const Moved& before) {
+    return {now.blocks - before.blocks, now.bytes - before.bytes, now.seconds - before.seconds};
+  }
+};
+
+struct MovedTotals {
+  Moved swap_out;        ///< device to host
+  Moved swap_in;         ///< host to device
+  Moved storage_reads;   ///< storage to the arena
+  Moved storage_writes;  ///< the arena to storage
+};
+
+/// Bytes written to storage in this day, and their limit (Cache::limit_daily_writes). A day is 24 hours. It begins with the first
+/// write, and the next day begins with the first write after it has ended. A restart begins a new day.
+struct DailyWrites {
+  Bytes limit{};  ///< 0: no limit
+  Bytes written{};
+};
+
+/// The work and the leases that keep a cache from its end.
+struct WorkLeft {
+  std::uint64_t leases = 0;
+  std::uint64_t transfers = 0;  ///< between device and host
+  std::uint64_t reads = 0;      ///< of blocks, from storage
+  std::uint64_t writes = 0;     ///< of blocks, to storage
+  bool under_way = false;       ///< Cache::has_pending_work(): also true if only a flush is under way
+
+  [[nodiscard]] bool none() const { return leases == 0 && !under_way; }
+};
+
+/// The state of the memory of the host tier.
+struct HostMemory {
+  std::uint32_t wanted = 0;  ///< blocks of the tier, as set by the last resize
+  std::uint32_t usable = 0;  ///< out of `wanted`: blocks that have memory
+  Bytes mapped{};            ///< by the arena, including staging and chunks that are coming or going
+  std::uint32_t coming = 0;  ///< chunks that are being made
+  std::uint32_t going = 0;   ///< chunks that wait to be unmapped until their slots are no longer used
+  std::string failure;       ///< why the last growth stopped early; empty: it did not
+
+  /// True if the whole tier can be used. Before that, the cache already serves with the usable part.
+  [[nodiscard]] bool warm() const { return usable == wanted; }
+};
+
+/// Counts of the current contents of a tree.
+struct TreeCounts {
+  struct InTier {
+    std::uint64_t blocks = 0;  ///< copies in any state
+    std::uint64_t pinned = 0;  ///< copies of pinned blocks; 0 for a tier without a policy
+    std::uint64_t leaves = 0;  ///< nodes that have a staying copy (Copy::stays) while no node below them has one
+  };
+  std::uint64_t nodes = 0;
+  std::uint64_t blocks = 0;
+  std::uint64_t references = 0;  ///< pins
+  std::array<InTier, tier_count> tiers{};
+};
+
+/// A change of what is cached, for routers and other observers. Events are reported in the order in which they happened.
+struct KvEvent {
+  enum class Kind : std::uint8_t {
+    stored,   ///< the block can be served from the source now
+    removed,  ///< the block can no longer be served from the source
+    cleared,  ///< no block that was stored before can be served; no `removed` event follows for them. Only `kind` is set.
+  };
+
+  Kind kind = Kind::stored;
+  Source source = Source::device;
+  GroupId group;
+  std::uint32_t depth = 0;  ///< index in its prefix; 0 is the first block
+  TenantId tenant;          ///< as in AcquireRequest
+  BlockKey key;
+  std::optional<BlockKey> parent;  ///< the key of the block before it; none for a first block
+
+  friend bool operator==(const KvEvent&, const KvEvent&) = default;
+};
+
+}  // namespace terrace

@@ -1,0 +1,268 @@
+#pragma once
+
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/host_region.hpp"
+#include "terrace/log.hpp"
+#include "terrace/result.hpp"
+#include "terrace/storage.hpp"
+#include "terrace/types.hpp"
+#include "terrace/waker.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+/// The caller's name for a batch. No two batches that have not ended have the same id.
+using BatchId = StrongId<struct BatchIdTag, std::uint64_t>;
+/// Memory that a TierStore reads and writes. An id is never used again.
+using HostRegionId = StrongId<struct HostRegionIdTag>;
+
+struct TierStoreOptions {
+  /// Where the store keeps its files; several directories, each on a disk of its own, are used in equal shares. If one is missing
+  /// it is made; its parent must exist.
+  std::vector<std::filesystem::path> directories;
+  /// The name of the store's own directory inside each of these: digits, lower-case letters and '-'. Stores of different ranks or
+  /// models that share a directory need different names.
+  std::string name = "store";
+  Bytes capacity{};     ///< the disk space of all directories together
+  Bytes block_bytes{};  ///< the size of one block; a multiple of 4 KiB
+  /// Bytes of any length that go into each key(): model, layout, rank.
+  std::string name_space;
+  /// Identifies what the blocks contain. A store that was written with another fingerprint is refused.
+  std::array<std::byte, 32> fingerprint{};
+  Bytes floor{};  ///< how much of each file system must stay free
+  Bytes stripe_bytes = MiB * 4;
+  bool accept_lost_directories = false;  ///< start without a directory, other than the first, that cannot be used
+  IoChoice io = IoChoice::automatic;
+  unsigned io_threads = 4;  ///< only for I/O by threads
+  Bytes bandwidth{};        ///< bytes per second, to imitate a slower disk; 0: no limit. Only for I/O by threads
+  /// Retries, and what happens while the disk keeps failing. Nothing: each failure goes to the caller.
+  std::optional<ResilienceOptions> resilience = ResilienceOptions{};
+  /// The longest time that a stored block waits until it survives a power failure. 0: only submit_flush() and the end flush.
+  Duration flush_interval = std::chrono::seconds{5};
+
+  std::uint32_t blocks_max = 65536;        ///< blocks of batches that have not ended; more are refused
+  std::uint32_t gets_under_way_max = 256;  ///< blocks that the disk reads at a time; others wait, and can be cancelled
+  std::uint32_t puts_under_way_max = 256;  ///< the same for writes
+  std::uint32_t events_max = 65536;        ///< events that wait for poll_events(); older ones are dropped and counted
+
+  LogOptions log;
+  /// A store of the embedder's own, instead of files in `directories`: called once. The store wakes the waker when its poll() has
+  /// something. Experimental.
+  std::function<std::shared_ptr<BlockStore>(Waker& waker)> make_store;
+};
+
+/// A batch of blocks to be stored. The spans are copied by the call.
+struct TierPut {
+  BatchId id;
+  std::span<const BlockKey> keys;
+  HostRegionId region;
+  std::span<const std::uint32_t> rows;  ///< by key: the row that has the block
+  /// Empty, or by key: the block that comes before it in its prefix; all zero: none. It is a hint for eviction: a block is
+  /// evicted before its parent. If the parent is not stored by then, the block is stored without one. A block that is removed or
+  /// damaged takes those below it with it.
+  std::span<const BlockKey> parents{};
+  TimePoint deadline = never;
+};
+
+/// A batch of blocks to be read.
+struct TierGet {
+  BatchId id;
+  std::span<const BlockKey> keys;
+  HostRegionId region;
+  std::span<const std::uint32_t> rows;  ///< by key: the row that the block is read into
+  TimePoint deadline = never;
+};
+
+enum class BatchKind : unsigned char { put, get, flush };
+
+/// How a batch has ended.
+struct BatchResult {
+  BatchId id;
+  BatchKind kind = BatchKind::put;
+  /// By key; one entry for a flush. No error: the block is stored and readable, or its row has its bytes. Get: not_found (a miss,
+  /// or the disk is not used after failures), corrupt (damaged: a miss, and the block is given up), io_failed. Put: full,
+  /// io_failed, refused (the disk is not used after failures). Both: cancelled, deadline_exceeded. After an error of a get the
+  /// content of the row means nothing.
+  std::vector<ErrorCode> errors;
+  std::uint32_t succeeded = 0;
+  Bytes bytes{};        ///< of the blocks that succeeded
+  Duration duration{};  ///< from the submit call to this result
+  /// Only after the deadline: the disk still uses some of the rows. Leave them alone until the event `memory_free` of this batch.
+  bool memory_in_use = false;
+};
+
+struct TierEvent {
+  enum class Kind : unsigned char {
+    stored,       ///< a block has become readable
+    evicted,      ///< the store has given a block up: to make room, or because it was damaged, or its disk is lost
+    removed,      ///< remove() or clear() has given it up
+    memory_free,  ///< a batch that ended at its deadline uses no memory any more; its id is free again
+  };
+  Kind kind = Kind::stored;
+  BlockKey key;   ///< all zero for memory_free
+  BatchId batch;  ///< only for memory_free
+};
+
+/// Counts since construction, and what is under way now.
+struct TierStatistics {
+  std::uint64_t gets = 0;  ///< blocks; the next six add up to it, when nothing is under way
+  std::uint64_t hits = 0;
+  std::uint64_t misses = 0;
+  std::uint64_t corrupt = 0;
+  std::uint64_t get_failures = 0;
+  std::uint64_t gets_cancelled = 0;
+  std::uint64_t gets_late = 0;  ///< deadline_exceeded
+  std::uint64_t puts = 0;       ///< blocks; the next four add up to it, when nothing is under way
+  std::uint64_t stored = 0;     ///< blocks that were stored before count too
+  std::uint64_t put_failures = 0;
+  std::uint64_t puts_cancelled = 0;
+  std::uint64_t puts_late = 0;
+  Bytes read{};
+  Bytes written{};
+  std::uint64_t unaligned = 0;  ///< blocks in rows that do not begin at a multiple of 4 KiB, each copied once more by direct I/O
+  Bytes unaligned_bytes{};
+  std::uint64_t refused = 0;         ///< batches refused because blocks_max were under way
+  std::uint64_t without_parent = 0;  ///< puts with a parent that was not stored
+  std::uint64_t flushes = 0;
+  std::uint64_t flush_failures = 0;
+  std::uint64_t not_flushed = 0;  ///< stored blocks that a power failure may cost
+  std::uint64_t events_dropped = 0;
+  std::uint32_t batches = 0;    ///< that have not ended
+  std::uint32_t waiting = 0;    ///< blocks that the disk has not begun
+  std::uint32_t under_way = 0;  ///< blocks that the disk has begun
+  std::uint32_t regions = 0;
+};
+
+/// Result of TierStore::close().
+struct TierCloseReport {
+  bool closed = false;             ///< all memory is free, and all that was stored is durable unless `error` is set
+  std::uint32_t batches_left = 0;  ///< batches that had not ended when the time was over; they have no result
+  ErrorCode error;                 ///< of the last flush before the end
+};
+
+/// The storage half of a cache, alone: a flat store of blocks that somebody else names, for an engine that manages device and
+/// host memory itself. It finds its blocks again after a restart. docs/design/tier-store.md describes it.
+///
+/// - Keys are made from the engine's own names by key(), or are any other 32 bytes.
+/// - contains(), leading() and look_up() answer at once, from memory, and count as no use. submit_put() and submit_get() name a
+///   batch of blocks, and rows of a region that was registered. They do not wait. poll() returns one result for each batch, with
+///   an error code for each of its blocks.
+/// - A full store evicts the block that was used least recently; a put, a get and touch() are uses.
+/// - Each get verifies a checksum over bytes and key.
+/// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
+///
+/// Ownership: memory of a region stays valid until unregister_region() has succeeded, or close() has returned `closed`. If an
+/// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
+/// to result (see BatchResult::memory_in_use), nobody changes the rows of a put, and nobody uses the rows of a get; the store
+/// refuses what it can see of that. Threads: one calls all members. Wake-up: wake_fd() is readable when poll() has something;
+/// call poll() then, and at next_deadline(). After a fork() the child must not use the object.
+///
+/// Errors: the constructor throws. No other member throws, and no argument stops the process.
+///
+///     TierStore store{options};
+///     const Result<HostRegionId> region = store.register_region(rows);
+///     const std::array keys{store.key(name)};
+///     const std::array<std::uint32_t, 1> at{3};
+///     if (store.submit_put({.id = BatchId{1}, .keys = keys, .region = *region, .rows = at})) ... poll() until its result comes
+class TierStore {
+ public:
+  /// Opens or makes the store, and blocks until its index is in memory. Throws std::invalid_argument (options),
+  /// std::system_error, and std::runtime_error (the chosen I/O is not available), each with one clear sentence, and leaves
+  /// nothing new behind.
+  explicit TierStore(const TierStoreOptions& options);
+  /// Waits until nothing is under way, for as long as that takes; does nothing after close().
+  ~TierStore();
+  TierStore(const TierStore&) = delete;
+  TierStore& operator=(const TierStore&) = delete;
+
+  /// Returns the key of a block that the engine names by bytes of any length: opaque_key() in the namespace of the options.
+  [[nodiscard]] BlockKey key(std::span<const std::byte> name) const;
+  [[nodiscard]] Bytes block_bytes() const;
+
+  // ---- memory
+
+  /// Registers memory: its rows can be named in batches, and the I/O engine maps it once if it can. Takes long if there is much
+  /// of it. Fails: invalid_argument (check_rows(), or rows of another size than blocks), in_use (some of the rows lie in a region
+  /// that is registered), no_room, stopped.
+  [[nodiscard]] Result<HostRegionId> register_region(const HostRows& rows, std::shared_ptr<const void> owner = {});
+  /// Fails: in_use (a batch uses it), not_found.
+  [[nodiscard]] Result<void> unregister_region(HostRegionId region);
+
+  // ---- what is there
+
+  /// Returns whether a get would find the block. A block that is being stored is not there yet.
+  [[nodiscard]] bool contains(const BlockKey& key) const;
+  /// Returns how many of the first keys are there without a gap.
+  [[nodiscard]] std::size_t leading(std::span<const BlockKey> keys) const;
+  /// Sets bit i % 64 of word i / 64 if keys[i] is there, and clears it otherwise. Other bits of these words are cleared. Fails:
+  /// invalid_argument (too few words).
+  [[nodiscard]] Result<void> look_up(std::span<const BlockKey> keys, std::span<std::uint64_t> bitmap) const;
+  /// The blocks were used in a tier above. Keys that are not there are ignored.
+  void touch(std::span<const BlockKey> keys);
+
+  // ---- batches
+
+  /// Fails, and then nothing has changed: invalid_argument (numbers of keys, rows and parents differ, or a row does not exist),
+  /// not_found (no such region), in_use (a get uses one of the rows), duplicate_request, refused (too much is under way),
+  /// never_fits (more blocks than may ever be under way), no_room, stopped.
+  [[nodiscard]] Result<void> submit_put(const TierPut& put);
+  /// Fails as submit_put(), with in_use if any batch uses one of the rows, and invalid_argument if a row is named twice.
+  [[nodiscard]] Result<void> submit_get(const TierGet& get);
+  /// Makes everything durable of which poll() has returned the result. The batch has one result. Fails: duplicate_request,
+  /// no_room, stopped.
+  [[nodiscard]] Result<void> submit_flush(BatchId id);
+  /// Ends the blocks of the batch that the disk has not begun, with `cancelled`. The others end as usual. Fails: not_found.
+  [[nodiscard]] Result<void> cancel(BatchId id);
+  /// Appends the results of batches that have ended; returns how many.
+  std::size_t poll(std::vector<BatchResult>& out);
+  /// Appends the events since the last call; returns how many. poll() is what makes them.
+  std::size_t poll_events(std::vector<TierEvent>& out);
+  [[nodiscard]] int wake_fd() const;
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  /// Gives up blocks, and those below them (TierPut::parents). Puts of these keys that the disk has not begun end with
+  /// `cancelled`; of others the block goes when it is stored. Fails: no_room, stopped.
+  [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
+  /// Gives up all blocks. Takes a fraction of a microsecond for each.
+  [[nodiscard]] Result<void> clear();
+
+  // ---- the end
+
+  /// Refuses all later batches with `stopped`.
+  void stop_accepting();
+  /// Waits until no batch is under way, but not longer than `until`. Returns whether none is. Results wait for poll().
+  bool drain(TimePoint until);
+  /// Stops accepting, drains, and makes everything durable, and returns at `until` at the latest, even if a disk does not answer.
+  /// poll() and poll_events() may be called afterwards for what has come. If the result is not `closed`, a thread of its own goes
+  /// on with the work, holds the store, its lock and the owners of its regions until the disk answers, and then frees them.
+  /// Memory of a region without an owner must stay valid until then, so for the rest of the process. A second call does nothing.
+  TierCloseReport close(TimePoint until);
+
+  // ---- how it is
+
+  [[nodiscard]] TierStatistics statistics() const;
+  /// Counts of the store itself, without `orphans`.
+  [[nodiscard]] StoreStat stat() const;
+  [[nodiscard]] StoreHealth health() const;
+  /// Returns a text for users that says how I/O is done.
+  [[nodiscard]] std::string io() const;
+
+ private:
+  struct Parts;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace terrace

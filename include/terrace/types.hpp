@@ -1,0 +1,137 @@
+#pragma once
+
+#include "terrace/result.hpp"
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace terrace {
+
+/// An integer with a meaning of its own. Ids of two kinds cannot be mixed, and ids have no arithmetic.
+template <class Tag, class Rep = std::uint32_t>
+class StrongId {
+ public:
+  using rep = Rep;
+
+  constexpr StrongId() = default;
+  constexpr explicit StrongId(Rep value) : value_{value} {}
+
+  [[nodiscard]] constexpr Rep value() const { return value_; }
+  friend constexpr auto operator<=>(StrongId, StrongId) = default;
+
+ private:
+  Rep value_{};
+};
+
+/// The number of a slot: a place for one block in the pool of one tier. The context says which pool.
+using SlotId = StrongId<struct SlotIdTag>;
+/// The number of a KV cache group: layers that share a block table and have the same kind of attention.
+using GroupId = StrongId<struct GroupIdTag, std::uint16_t>;
+/// The number of a TieredPool: the pools of one block size in all tiers.
+using PoolId = StrongId<struct PoolIdTag, std::uint16_t>;
+/// The owner of blocks, for quotas, statistics and write-back jobs. It is the first eight bytes of the root key
+/// (BlockKey::prefix64).
+using TenantId = StrongId<struct TenantIdTag, std::uint64_t>;
+/// A caller's request. No two requests that have not ended have the same id.
+using RequestId = StrongId<struct RequestIdTag, std::uint64_t>;
+/// One transfer. Its creator chooses the id. No two transfers that have not ended have the same id.
+using TransferId = StrongId<struct TransferIdTag, std::uint64_t>;
+/// A point on a device's compute timeline. Work that waits for a fence starts after everything that was recorded before that
+/// point. The value 0 means that there is nothing to wait for.
+using Fence = StrongId<struct FenceTag, std::uint64_t>;
+/// A counter that is increased by a reset or a weight update. The results of work from an older epoch are dropped.
+using Epoch = StrongId<struct EpochTag>;
+
+/// A set of blocks that a caller keeps from eviction.
+using PinId = StrongId<struct PinIdTag, std::uint64_t>;
+
+/// Names a retention: a caller's order to give a prefix some priority. The caller chooses the id.
+using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
+
+/// The priority that a caller gave to a block (Administration::retain). A policy that respects priorities names a candidate of
+/// lower priority first, however recently it was used. LruPolicy and AdaptivePolicy do; a policy may ignore priorities.
+using Priority = std::uint8_t;
+inline constexpr Priority usual_priority = 7;
+inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
+
+/// A size in bytes, never a count of blocks.
+enum class Bytes : std::uint64_t {};
+
+[[nodiscard]] constexpr std::uint64_t count(Bytes b) { return static_cast<std::uint64_t>(b); }
+[[nodiscard]] constexpr Bytes operator+(Bytes a, Bytes b) { return Bytes{count(a) + count(b)}; }
+[[nodiscard]] constexpr Bytes operator-(Bytes a, Bytes b) { return Bytes{count(a) - count(b)}; }
+[[nodiscard]] constexpr Bytes operator*(Bytes a, std::uint64_t n) { return Bytes{count(a) * n}; }
+[[nodiscard]] constexpr std::uint64_t operator/(Bytes a, Bytes b) { return count(a) / count(b); }
+constexpr Bytes& operator+=(Bytes& a, Bytes b) { return a = a + b; }
+
+inline constexpr Bytes KiB{std::uint64_t{1} << 10};
+inline constexpr Bytes MiB{std::uint64_t{1} << 20};
+inline constexpr Bytes GiB{std::uint64_t{1} << 30};
+inline constexpr Bytes TiB{std::uint64_t{1} << 40};
+
+/// Reads `64GiB`, `1.5MiB`, `512B` or `4096` (plain bytes). All units are binary; `GB` is an error, because its meaning is
+/// ambiguous. Fails: invalid_argument (not a number, unknown unit, not a whole number of bytes, over 2^64 - 1, or more than nine
+/// digits after the point).
+[[nodiscard]] Result<Bytes> parse_bytes(std::string_view text);
+
+/// Returns the size in the largest unit that fits, exactly or rounded to at least three digits: `64GiB`, `1.5MiB`, `517B`.
+[[nodiscard]] std::string to_string(Bytes size);
+
+/// The places where a copy of a block can be, fastest first.
+enum class Tier : unsigned char { device, host, storage };
+
+inline constexpr std::size_t tier_count = 3;
+inline constexpr std::array<Tier, tier_count> all_tiers{Tier::device, Tier::host, Tier::storage};
+
+[[nodiscard]] constexpr std::size_t index(Tier t) { return static_cast<std::size_t>(t); }
+
+[[nodiscard]] constexpr std::string_view to_string(Tier t) {
+  switch (t) {
+    case Tier::device: return "device";
+    case Tier::host: return "host";
+    case Tier::storage: return "storage";
+  }
+  return "?";
+}
+
+/// The name of a block: 32 bytes that identify the block's content and all blocks before it. terrace/keys.hpp makes
+/// keys; all other code only compares them. A plain value.
+struct BlockKey {
+  std::array<std::byte, 32> bytes{};
+
+  /// Compares whole words. The default comparison would compare the array byte by byte.
+  friend bool operator==(const BlockKey& a, const BlockKey& b) noexcept {
+    return std::memcmp(a.bytes.data(), b.bytes.data(), sizeof a.bytes) == 0;
+  }
+  friend auto operator<=>(const BlockKey&, const BlockKey&) = default;
+
+  /// Returns the key's first eight bytes as a number. A key is a digest, so these bytes serve as a hash.
+  [[nodiscard]] std::uint64_t prefix64() const noexcept {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data(), sizeof word);
+    return word;
+  }
+};
+
+/// Returns the key as 64 lower-case hexadecimal digits.
+[[nodiscard]] std::string to_hex(const BlockKey& key);
+/// The inverse of to_hex(). Fails: invalid_argument.
+[[nodiscard]] Result<BlockKey> parse_block_key(std::string_view hex);
+
+}  // namespace terrace
+
+template <class Tag, class Rep>
+struct std::hash<terrace::StrongId<Tag, Rep>> {
+  std::size_t operator()(terrace::StrongId<Tag, Rep> id) const noexcept { return std::hash<Rep>{}(id.value()); }
+};
+
+template <>
+struct std::hash<terrace::BlockKey> {
+  std::size_t operator()(const terrace::BlockKey& key) const noexcept { return key.prefix64(); }
+};

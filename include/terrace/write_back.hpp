@@ -1,0 +1,105 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace terrace {
+
+/// Identifies a write-back job. A number is never used again. A job brings cached blocks to storage now, whatever the write
+/// policy.
+using WriteBackId = StrongId<struct WriteBackIdTag, std::uint64_t>;
+
+/// The blocks to write to storage. Ancestors that storage does not have are written too, before their descendants.
+struct WriteBackOrder {
+  enum class Scope : std::uint8_t {
+    request,  ///< the blocks that a ready request has committed, hits included
+    prefix,   ///< the cached blocks of a prefix
+    tenant,   ///< the cached blocks of a tenant
+    age,      ///< the blocks that were not used for some time
+    all,
+  };
+
+  Scope scope = Scope::all;
+  RequestId request;
+  /// For Scope::prefix: its keys, as in AcquireRequest. They must stay valid only during the call.
+  std::span<const BlockKey> keys;
+  TenantId tenant;
+  Duration unused_for{};
+  /// Blocks that have not reached storage by then are given up. A durable job keeps the last eighth of the time, at most one
+  /// second, for the flush.
+  TimePoint deadline = never;
+  /// The job also flushes storage before it ends. The blocks that it stored then survive a power failure.
+  bool durable = true;
+  /// The most bytes to write. 0: no limit.
+  Bytes budget{};
+};
+
+/// The end of a block of a job. Every block in the scope has exactly one outcome.
+enum class WriteBackOutcome : std::uint8_t {
+  stored,  ///< by this job, or by another writer while it ran
+  already_there,
+  dropped_full,  ///< storage had no room
+  dropped_gone,  ///< it was evicted from device and host, or cleared
+  over_budget,   ///< of the job, or of the day
+  failed,        ///< WriteBackResult::error says why
+  cancelled,     ///< the job ended first; a write that was under way may still succeed
+};
+inline constexpr std::size_t write_back_outcome_count = 7;
+
+enum class WriteBackState : std::uint8_t {
+  running,
+  paused,
+  done,
+  cancelled,  ///< by a call
+  deadline_exceeded,
+};
+
+[[nodiscard]] std::string_view to_string(WriteBackOrder::Scope scope);
+[[nodiscard]] std::string_view to_string(WriteBackOutcome outcome);
+[[nodiscard]] std::string_view to_string(WriteBackState state);
+
+struct WriteBackResult {
+  BlockKey key;
+  WriteBackOutcome outcome = WriteBackOutcome::stored;
+  ErrorCode error;
+};
+
+/// Progress of a job.
+struct WriteBackProgress {
+  WriteBackId id;
+  WriteBackOrder::Scope scope = WriteBackOrder::Scope::all;
+  WriteBackState state = WriteBackState::running;
+  std::array<std::uint64_t, write_back_outcome_count> blocks{};  ///< number of blocks by outcome
+  std::uint64_t under_way = 0;                                   ///< number of blocks
+  Bytes written{};                                               ///< bytes of the stored blocks
+  /// Bytes of blocks that are stored or were already there, and that a flush has covered since, unless storage has evicted them.
+  Bytes durable{};
+  ErrorCode flush_error;  ///< of the last flush: why `durable` is less than everything
+
+  [[nodiscard]] std::uint64_t of(WriteBackOutcome outcome) const { return blocks[static_cast<std::size_t>(outcome)]; }
+  [[nodiscard]] bool ended() const { return state != WriteBackState::running && state != WriteBackState::paused; }
+};
+
+/// The blocks that would survive a power failure now, and those that would be lost. Lost blocks are those that only device or
+/// host have, and those that storage has but no flush has covered.
+struct Durability {
+  std::uint64_t durable_blocks = 0;  ///< at least
+  std::uint64_t lost_blocks = 0;
+  Bytes durable{};
+  Bytes lost{};
+};
+
+/// Result of a checkpoint: a job over everything that is cached.
+struct CheckpointReport {
+  WriteBackProgress job;
+  Durability left;  ///< state when the job ended
+};
+
+}  // namespace terrace

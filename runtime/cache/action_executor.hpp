@@ -1,0 +1,109 @@
+#pragma once
+
+#include "base/fifo.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/measure/throughput.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "terrace/statistics.hpp"
+#include "transfer/engine/transfer_port.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Carries out the actions of pools: hands transfers to the engine, and reads, writes, removes and flushes to the stores. It
+/// collects the events of both, counts what was moved, and measures how fast the link and the disk are.
+///
+/// Ownership: the port, the arenas, the stores and the clock outlive it. Threads: one.
+class ActionExecutor {
+ public:
+  /// `pools`: by PoolId.
+  ActionExecutor(TransferPort& transfers, std::vector<PoolParts> pools, const Clock& clock)
+      : transfers_{transfers}, pools_{std::move(pools)}, clock_{clock} {}
+
+  [[nodiscard]] TransferPort& transfers() const { return transfers_; }
+  /// By PoolId.
+  [[nodiscard]] std::span<const PoolParts> pools() const { return pools_; }
+
+  /// While paused, carry_out() does nothing, and the actions stay. Work under way continues.
+  void pause() { paused_ = true; }
+  void resume() { paused_ = false; }
+  [[nodiscard]] bool paused() const { return paused_; }
+  /// Starts all work in `actions`, and clears them.
+  void carry_out(Actions& actions, PoolId pool);
+
+  /// Takes everything that has ended. Calls `on_transfer(TransferEvent)` for each event of the engine, and then
+  /// `on_store(const StoreEvent&, PoolId)` for each event of the stores.
+  template <class OnTransfer, class OnStore>
+  void collect(OnTransfer&& on_transfer, OnStore&& on_store) {
+    transfer_events_.clear();
+    transfers_.poll(transfer_events_);
+    for (TransferEvent& event : transfer_events_) {
+      note(event);
+      on_transfer(std::move(event));
+    }
+    for (std::size_t number = 0; number < pools_.size(); ++number) {
+      if (pools_[number].store == nullptr) continue;
+      const PoolId pool{static_cast<std::uint16_t>(number)};
+      store_events_.clear();
+      pools_[number].store->poll(store_events_);
+      for (const StoreEvent& event : store_events_) {
+        note(event, pool);
+        on_store(event, pool);
+      }
+    }
+  }
+  /// Makes some of the copies between the arenas and memory of the caller, so many that the call stays short. Calls
+  /// `on_copied(token, PoolId)` for each.
+  template <class OnCopied>
+  void copy_memory(OnCopied&& on_copied) {
+    std::uint64_t left = memory_bytes_a_call;
+    while (has_memory_copies() && left > 0) {
+      const auto [pool, copy] = memory_copies_.front();
+      memory_copies_.pop_front();
+      const std::uint64_t bytes = make(copy, pool);
+      left -= left < bytes ? left : bytes;
+      on_copied(copy.token, pool);
+    }
+  }
+  [[nodiscard]] bool has_memory_copies() const { return !memory_copies_.empty(); }
+  /// When collect() must be called even if nothing wakes the caller.
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  [[nodiscard]] std::uint64_t transfers_under_way() const { return links_[0].under_way() + links_[1].under_way(); }
+  [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }
+  [[nodiscard]] std::uint64_t writes_under_way() const { return writes_.under_way(); }
+  [[nodiscard]] const MovedTotals& moved() const { return moved_; }
+  [[nodiscard]] const Throughput& link(Direction direction) const { return links_[static_cast<std::size_t>(direction)]; }
+  [[nodiscard]] const Throughput& reads() const { return reads_; }
+
+ private:
+  /// At most so many bytes are copied in a call, and one block.
+  static constexpr std::uint64_t memory_bytes_a_call = std::uint64_t{8} << 20U;
+  struct PoolCopy {
+    PoolId pool;
+    MemoryCopy copy;
+  };
+
+  std::uint64_t make(const MemoryCopy& copy, PoolId pool);
+  void note(const TransferEvent& event);
+  void note(const StoreEvent& event, PoolId pool);
+
+  TransferPort& transfers_;
+  std::vector<PoolParts> pools_;
+  const Clock& clock_;
+  bool paused_ = false;
+  MovedTotals moved_;
+  Throughput links_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};
+  Throughput reads_;
+  Throughput writes_;
+  std::vector<TransferEvent> transfer_events_;
+  std::vector<StoreEvent> store_events_;
+  Fifo<PoolCopy> memory_copies_;
+  std::vector<StoreRead> store_reads_;
+  std::vector<StoreWrite> store_writes_;
+};
+
+}  // namespace terrace

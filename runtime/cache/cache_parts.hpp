@@ -1,0 +1,47 @@
+#pragma once
+
+#include "base/waker.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/clock.hpp"
+#include "transfer/device/rank_devices.hpp"
+#include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
+
+#include <vector>
+
+namespace terrace {
+
+/// The parts of one pool.
+struct PoolParts {
+  /// Has, or will have, host_blocks + staging_blocks slots. At least staging_blocks of them are warm. It grows and shrinks with
+  /// the host tier.
+  HostArena* arena = nullptr;
+  /// Null: none. All pools have a store, or none has. Each pool has its own, because all blocks of a store have one size.
+  BlockStore* store = nullptr;
+};
+
+/// Receives what the owner of a cache may want to log (see CacheSystemWatch). Threads: the thread of the cache.
+class CacheWatch {
+ public:
+  virtual ~CacheWatch() = default;
+  /// Called at the end of every poll.
+  virtual void on_polled(TimePoint now) = 0;
+  /// Called when a flush of the pool's store has ended.
+  virtual void on_flushed(ErrorCode error, PoolId pool) = 0;
+};
+
+/// The parts that a cache works with. All of them outlive the cache.
+struct CacheParts {
+  TransferPort& transfers;       ///< for a device that has all pools
+  std::vector<PoolParts> pools;  ///< by PoolId
+  const Clock& clock;
+  /// `transfers` and the stores wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
+  EventFdWaker* waker = nullptr;
+  /// Poison mode, for tests: slots are overwritten as they become free, so that a read that comes too late, or of a slot that was
+  /// never filled, is noticed. Null: off.
+  RankDevices* poison = nullptr;
+  /// Null: none.
+  CacheWatch* watch = nullptr;
+};
+
+}  // namespace terrace

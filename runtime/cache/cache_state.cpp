@@ -1,0 +1,206 @@
+#include "runtime/cache/cache_state.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
+
+}  // namespace
+
+Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
+    : parts{cache_parts}, manager{config}, executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock} {
+  const std::span<const PoolParts> pools = executor.pools();
+  TERRACE_CHECK(pools.size() == config.pools.size());
+  for (std::size_t number = 0; number < pools.size(); ++number) {
+    const PoolId pool{static_cast<std::uint16_t>(number)};
+    pool_ids_.push_back(pool);
+    host_chunks.emplace_back(*pools[number].arena, manager, pool);
+    TERRACE_CHECK(config.storage == (pools[number].store != nullptr));
+    manager.set_block_bytes(pools[number].arena->block_bytes(), pool);
+  }
+  if (parts.poison != nullptr) manager.remember_freed();
+  if (config.storage) restore_stored();
+  tell_load_costs();
+}
+
+void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  note_time();
+  const Fence after = lease->last_use ? *lease->last_use : parts.transfers.after_all_work();
+  const bool is_known = lease->last_use || parts.transfers.reached() >= after;
+  const Result<void> released =
+      is_known ? manager.requests().release(lease->id, after) : manager.requests().quarantine(lease->id, after);
+  TERRACE_CHECK(released.has_value());
+  waits.forget(lease->id);
+  prefill.on_released(lease->id);
+  spare_leases.push_back(std::move(lease));
+  end_call();
+}
+
+void Cache::State::restore_stored() {
+  for (const PoolId pool : pool_ids_) {
+    manager.begin_recovery(pool);
+    executor.pools()[pool.value()].store->adopt_all(
+        [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+          manager.recover(blocks, numbers, pool);
+        });
+  }
+}
+
+void Cache::State::collect() {
+  // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
+  if (parts.waker != nullptr) parts.waker->acknowledge();
+  executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
+                   [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); });
+  executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
+  const TimePoint now = parts.clock.now();
+  manager.note_time(now);
+  if (manager.learns_prefill()) learn_prefill(now);
+  tell_load_costs();
+  for (HostChunks& chunks : host_chunks) chunks.poll();
+  manager.on_time(now);
+  end_quarantines();
+  manager.settle();
+  carry_out();
+  if (executor.has_memory_copies()) wake();
+  if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
+  if (parts.watch != nullptr) parts.watch->on_polled(now);
+}
+
+void Cache::State::collect_while(const std::function<bool()>& condition, TimePoint until) {
+  TERRACE_CHECK(!visited);
+  TERRACE_CHECK(!executor.paused());
+  while (condition()) {
+    collect();
+    if (!condition()) break;
+    const TimePoint now = parts.clock.now();
+    if (now >= until) break;
+    if (parts.waker == nullptr) continue;
+    const TimePoint deadline = std::min(next_deadline(), until);
+    int timeout_ms = deadline == never ? -1 : 0;
+    if (deadline != never && deadline > now) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+      timeout_ms = static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
+    }
+    parts.waker->wait(timeout_ms);
+  }
+}
+
+void Cache::State::end_quarantines() {
+  if (manager.requests().quarantined_requests() > 0) manager.requests().end_quarantines(parts.transfers.reached());
+  quarantine_in_the_way &= manager.requests().quarantined_requests() > 0;
+}
+
+void Cache::State::note_end(const RequestEvent& event) {
+  const TimePoint now = parts.clock.now();
+  if (event.error) {
+    waits.fail(event.id, now);
+  } else {
+    waits.end(event.id, now, manager.requests().request_stats(event.id).value());
+    note_ready(event.id, now);
+  }
+}
+
+void Cache::State::note_time() {
+  if (manager.measures_loads()) manager.note_time(parts.clock.now());
+}
+
+void Cache::State::note_ready(RequestId id, TimePoint now) {
+  if (!manager.learns_prefill()) return;
+  // Blocks that are computed elsewhere say nothing about the speed of this engine.
+  const bool computes = manager.requests().request_stats(id)->external == 0;
+  prefill.on_ready(id, computes ? manager.requests().prompt_left(id) : 0, now);
+}
+
+void Cache::State::end_call() {
+  carry_out();
+  if (manager.requests().has_events() || manager.offload().has_events()) wake();
+  if (executor.has_memory_copies()) wake();
+}
+
+void Cache::State::end_clear(const ClearOptions& options) {
+  end_call();
+  if (manager.config().storage && !options.storage) restore_stored();
+}
+
+TimePoint Cache::State::next_deadline() const {
+  TimePoint next = std::min(manager.next_deadline(), executor.next_deadline());
+  // The device does not wake anybody when compute reaches a fence.
+  if (quarantine_in_the_way) next = std::min(next, parts.clock.now() + quarantine_poll_interval);
+  return next;
+}
+
+void Cache::State::carry_out() {
+  status.store(manager.administration().status(), std::memory_order_release);
+  for (const PoolId pool : pool_ids_) {
+    if (parts.poison != nullptr) poison_freed(pool);
+    executor.carry_out(manager.actions(pool), pool);
+  }
+  for (HostChunks& chunks : host_chunks) chunks.give_back_emptied();
+}
+
+void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
+  if (event.kind == StoreEvent::Kind::flushed && parts.watch != nullptr) parts.watch->on_flushed(event.error, pool);
+  manager.on_store(event, pool);
+}
+
+/// All pools share the link and the disk. The cost of a block depends on its size.
+void Cache::State::tell_load_costs() {
+  if (!manager.measures_loads()) return;
+  const TimePoint now = parts.clock.now();
+  const double link = executor.link(Direction::swap_in).seconds_per_byte(now);
+  const double read = executor.reads().seconds_per_byte(now);
+  // While the prefill speed is unknown, risk no more than on an unknown link.
+  const bool knows_prefill = !manager.learns_prefill() || prefill.unit_seconds() > 0;
+  const Bytes trusted = knows_prefill ? executor.reads().trusted(now) : Throughput::trusted_unseen;
+  for (const PoolId pool : pool_ids_) {
+    const Bytes block = executor.pools()[pool.value()].arena->block_bytes();
+    const auto bytes = static_cast<double>(count(block));
+    const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
+    manager.set_load_costs({.link_seconds = link * bytes,
+                            .read_seconds = read * bytes,
+                            .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
+                           pool);
+  }
+}
+
+void Cache::State::learn_prefill(TimePoint now) {
+  prefill.on_reached(parts.transfers.reached(), now);
+  manager.learn_prefill(prefill.unit_seconds());
+}
+
+void Cache::State::poison_freed(PoolId pool) {
+  constexpr int poison_byte = 0xDB;
+  auto& freed_on_device = freed_[0];
+  auto& freed_in_arena = freed_[1];
+  manager.take_freed(freed_on_device, freed_in_arena, pool);
+  for (const SlotId slot : freed_in_arena) {
+    const auto block = executor.pools()[pool.value()].arena->block(slot);
+    std::memset(block.data(), poison_byte, block.size());
+  }
+  if (freed_on_device.empty()) return;
+  // Overwrite on the compute timeline, after all work that may still use the slots. Transfers into the slots wait for the fence.
+  std::vector<std::size_t> bytes;
+  for (std::uint32_t rank = 0; rank < parts.poison->size(); ++rank) {
+    bytes.push_back(count(parts.poison->at(rank).info().pool(pool).block_bytes));
+  }
+  const Fence poisoned =
+      parts.poison->launch([pool, slots = freed_on_device, bytes = std::move(bytes)](std::uint32_t rank, BlockAccess& access) {
+        std::vector<std::byte> scratch(bytes[rank]);
+        for (const SlotId slot : slots) {
+          const auto target = access.write_target(pool, slot, scratch);
+          std::memset(target.data(), poison_byte, target.size());
+          access.written(pool, slot, scratch);
+        }
+      });
+  manager.overwritten_by(freed_on_device, poisoned, pool);
+}
+
+}  // namespace terrace

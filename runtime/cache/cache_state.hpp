@@ -1,0 +1,66 @@
+#pragma once
+
+#include "runtime/cache/action_executor.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/cache/host_chunks.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/measure/prefill_speed.hpp"
+#include "runtime/measure/wait_times.hpp"
+#include "terrace/cache.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace terrace {
+
+/// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: that of the cache.
+struct Cache::State final : LeaseHome {
+  State(const ManagerConfig& config, const CacheParts& parts);
+
+  void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
+  /// Makes the blocks that an earlier process stored available as hits.
+  void restore_stored();
+  /// Collects ended work, makes decisions and starts new work. The events stay with the manager.
+  void collect();
+  /// Collects as long as the condition holds, at the longest until `until`, and sleeps between.
+  void collect_while(const std::function<bool()>& condition, TimePoint until = never);
+  void end_quarantines();
+  void note_end(const RequestEvent& event);
+  /// Called before every operation that may free slots, because a waiting request may then start a load.
+  void note_time();
+  void note_ready(RequestId id, TimePoint now);
+  /// Ends a call that has cleared the cache. Blocks in storage become hits again, unless they were cleared, too.
+  void end_clear(const ClearOptions& options);
+  /// Ends each call that may have left work or events, except poll(), which takes the events.
+  void end_call();
+  void wake() noexcept {
+    if (parts.waker != nullptr) parts.waker->wake();
+  }
+  [[nodiscard]] TimePoint next_deadline() const;
+
+  const CacheParts parts;
+  CacheManager manager;
+  ActionExecutor executor;
+  std::vector<HostChunks> host_chunks;  ///< by PoolId
+  std::atomic<CacheStatus> status{CacheStatus::normal};
+  bool visited = false;                ///< there is a Visit
+  bool quarantine_in_the_way = false;  ///< during a quarantine, a request found too few slots
+  WaitTimes waits;
+  PrefillSpeed prefill;
+  std::vector<RequestEvent> events;  ///< the result of the last poll()
+  std::vector<std::unique_ptr<ReturnedLease>> spare_leases;
+
+ private:
+  void carry_out();
+  void on_store(const StoreEvent& event, PoolId pool);
+  void tell_load_costs();
+  void learn_prefill(TimePoint now);
+  void poison_freed(PoolId pool);
+
+  std::vector<PoolId> pool_ids_;
+  std::vector<SlotId> freed_[2];  ///< scratch
+};
+
+}  // namespace terrace

@@ -1,0 +1,312 @@
+// From single values to the options of a CacheSystem: what depends on several options, and what they must not say together.
+
+#include "runtime/config/givens.hpp"
+#include "runtime/types/config.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+namespace terrace::config {
+namespace {
+
+constexpr Bytes file_block_unit = KiB * 4;
+constexpr std::string_view file_prefix = "file:";
+
+std::string exact(Bytes size) { return to_word(Type::size, count(size)); }
+std::string exact(Duration duration) { return to_word(Type::duration, static_cast<std::uint64_t>(duration.count())); }
+
+class Assembler {
+ public:
+  Assembler(const Givens& givens, std::span<const ConfigPolicy> policies)
+      : givens_{givens}, policies_{policies}, draft_{draft_of(givens)} {}
+
+  CacheSystemOptions run() {
+    choose_ranks();
+    choose_pools();
+    check_payload();
+    choose_storage();
+    check_writing();
+    check_watermarks("device", draft_.system.device_watermarks);
+    check_watermarks("host", draft_.system.host_watermarks);
+    choose_policy();
+    draft_.system.unit_prefill_seconds = std::chrono::duration<double>(draft_.unit_prefill).count();
+    draft_.system.groups = draft_.groups;
+    check_groups();
+    return std::move(draft_.system);
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] static void refuse(fmt::format_string<Args...> format, Args&&... args) {
+    throw ConfigError{fmt::format(format, std::forward<Args>(args)...)};
+  }
+
+  /// The name of the option as its user wrote it; if it is not set, as the user of `other` would write it.
+  [[nodiscard]] std::string name_of(const Option& option, ConfigLevel other, std::size_t n = 0) const {
+    const Given* const given = givens_.find(option, n);
+    return given != nullptr ? spelled(option, given->origin) : mention(option, other);
+  }
+  [[nodiscard]] std::string name_of(std::string_view name, ConfigLevel other) const { return name_of(option_named(name), other); }
+  [[nodiscard]] ConfigLevel level(std::string_view name) const { return givens_.level(option_named(name)); }
+  /// True if a user wants this value: it is given as a flag, or differs from the default.
+  [[nodiscard]] bool is_meant(const Option& option) const {
+    const Given* const given = givens_.find(option);
+    if (given == nullptr) return false;
+    const std::optional<Value> usual = option.get(default_draft(1, 1, 0), 0);
+    return given->origin.level == ConfigLevel::flag || !usual || *usual != given->value;
+  }
+
+  void choose_ranks() {
+    std::vector<Draft::Rank>& ranks = draft_.ranks;
+    const Option& device = option_named("rank.device");
+    const ConfigLevel at = std::max(level("ranks"), givens_.level(device));
+    if (const auto wanted = draft_.ranks_count; wanted && *wanted != ranks.size()) {
+      if (ranks.size() > 1) {
+        refuse("{} names {} devices, for {} rank{}", name_of(device, at), ranks.size(), *wanted, *wanted == 1 ? "" : "s");
+      }
+      const std::optional<int> first = ordinal(ranks.front().device);
+      while (ranks.size() < *wanted) {
+        ranks.push_back(ranks.front());
+        if (first) ranks.back().device = fmt::format("cuda:{}", *first + static_cast<int>(ranks.size()) - 1);
+      }
+    }
+    if (ranks.size() > RankedTransfers::ranks_max) {
+      refuse("{}: {} devices are more than {}", name_of(device, at), ranks.size(), RankedTransfers::ranks_max);
+    }
+    draft_.system.ranks.clear();
+    for (const Draft::Rank& rank : ranks) {
+      const std::optional<int> cuda = ordinal(rank.device);
+      RankOptions made;
+      if (cuda) made.device = CudaGpu{.ordinal = *cuda, .calibration = rank.calibration};
+      draft_.system.ranks.push_back(std::move(made));
+    }
+    const Option& payload = option_named("rank-payload");
+    if (is_meant(payload) && !draft_.ranks_count && ranks.size() == 1) {
+      const ConfigLevel own = givens_.level(payload);
+      refuse("{} needs {}, or a {} for each", name_of(payload, own), mention(option_named("ranks"), own), mention(device, own));
+    }
+  }
+
+  /// The number in "cuda:N"; nothing for an emulated device.
+  [[nodiscard]] static std::optional<int> ordinal(const std::string& device) {
+    constexpr std::string_view prefix = "cuda:";
+    if (!device.starts_with(prefix)) return std::nullopt;
+    int number = 0;
+    std::from_chars(device.data() + prefix.size(), device.data() + device.size(), number);
+    return number;
+  }
+
+  void choose_pools() {
+    if (draft_.pools.size() > 1) {
+      for (const Option& option : options()) {
+        const Given* const given = option.scope() == Scope::pool ? givens_.find(option) : nullptr;
+        if (given == nullptr || given->origin.level <= ConfigLevel::file) continue;
+        refuse("{}: there are {} pools; set {} in the [[pool]] tables of the file", given->origin.where, draft_.pools.size(),
+               option.key);
+      }
+    }
+    draft_.system.pools.clear();
+    for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
+      Draft::Pool& pool = draft_.pools[n];
+      choose_blocks(pool.sizes.device_blocks, "device", pool.device_capacity, pool.sizes.block_bytes, n);
+      choose_blocks(pool.sizes.host_blocks, "host", pool.host_capacity, pool.sizes.block_bytes, n);
+      const Option& most = *find_option("pool", "device-blocks-max");
+      if (pool.sizes.device_blocks_max != 0 && pool.sizes.device_blocks_max < pool.sizes.device_blocks) {
+        refuse("{}: {} is less than the {} device blocks of the pool", name_of(most, ConfigLevel::file, n),
+               pool.sizes.device_blocks_max, pool.sizes.device_blocks);
+      }
+      draft_.system.pools.push_back(pool.sizes);
+    }
+  }
+
+  /// Replaces the number of blocks of `memory`, "device" or "host", if its capacity is given instead.
+  void choose_blocks(std::uint32_t& blocks, std::string_view memory, std::optional<Bytes> capacity, Bytes block_bytes,
+                     std::size_t n) const {
+    if (!capacity) return;
+    const Option& in_blocks = *find_option("pool", fmt::format("{}-blocks", memory));
+    const Option& in_bytes = *find_option("pool", fmt::format("{}-capacity", memory));
+    const ConfigLevel at = givens_.level(in_bytes, n);
+    if (const Given* const both = givens_.find(in_blocks, n); both != nullptr && both->origin.level == at) {
+      const std::string where = at == ConfigLevel::file ? both->origin.where + ": " : "";
+      refuse("{}give {} or {}, not both", where, mention(in_blocks, at), mention(in_bytes, at));
+    }
+    const std::string name = name_of(in_bytes, at, n);
+    const std::uint64_t fitting = *capacity / block_bytes;
+    if (fitting == 0 && *capacity != Bytes{}) {
+      refuse("{}: {} is less than one block of {}", name, exact(*capacity), exact(block_bytes));
+    }
+    const std::uint64_t most = in_blocks.limits.max;
+    if (fitting > most) refuse("{}: {} are {} blocks, more than {}", name, exact(*capacity), fitting, most);
+    blocks = static_cast<std::uint32_t>(fitting);
+  }
+
+  void check_payload() const {
+    const std::size_t ranks = draft_.ranks.size();
+    if (ranks == 1 || draft_.system.rank_payload == RankPayload::replicated) return;
+    constexpr std::uint64_t word = 8;
+    for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
+      const Bytes block = draft_.pools[n].sizes.block_bytes;
+      if (count(block) % (word * ranks) == 0) continue;
+      refuse("{}: {} cannot be divided among {} ranks: use a multiple of {} bytes",
+             name_of(*find_option("pool", "block-bytes"), std::max(level("ranks"), level("rank.device")), n), exact(block), ranks,
+             word * ranks);
+    }
+  }
+
+  void choose_storage() {
+    const Option& where = option_named("storage.where");
+    const bool in_files = draft_.storage.starts_with(file_prefix);
+    const ConfigLevel at = givens_.level(where);
+    check_needs(where, in_files);
+    if (draft_.storage == "none") return;
+    const Option& capacity = option_named("storage.capacity");
+    if (!draft_.storage_capacity) {
+      refuse("{} {} needs {}", name_of(where, at), in_files ? "file:DIR" : "memory:", mention(capacity, at));
+    }
+    const Option& block = *find_option("pool", "block-bytes");
+    for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
+      const Bytes block_bytes = draft_.pools[n].sizes.block_bytes;
+      if (*draft_.storage_capacity / block_bytes == 0) {
+        refuse("{}: {} is less than one block of {}", name_of(capacity, at), exact(*draft_.storage_capacity), exact(block_bytes));
+      }
+      if (in_files && count(block_bytes) % count(file_block_unit) != 0) {
+        refuse("{}: with file storage a multiple of {}, not {}", name_of(block, at, n), exact(file_block_unit),
+               exact(block_bytes));
+      }
+    }
+    if (in_files) {
+      choose_files();
+    } else {
+      draft_.system.storage = MemoryStorage{*draft_.storage_capacity};
+    }
+  }
+
+  /// Refuses options of storage that the chosen storage does not have. An option that is set on a lower level than the storage
+  /// itself is no contradiction: it is for the storage that the lower level had. A file may keep the options of storage that it
+  /// switches off.
+  void check_needs(const Option& where, bool in_files) const {
+    const bool none = draft_.storage == "none";
+    const ConfigLevel chosen = givens_.level(where);
+    for (const Option& option : options()) {
+      const bool fits = option.needs == Needs::nothing || in_files || (option.needs == Needs::storage && !none);
+      const ConfigLevel own = givens_.level(option);
+      if (fits || own < chosen || !is_meant(option)) continue;
+      if (none && own == chosen && own == ConfigLevel::file) continue;
+      if (none) refuse("{} is given, but no {}", name_of(option, own), mention(where, own));
+      refuse("{} is for {} file:DIR", name_of(option, own), mention(where, own));
+    }
+  }
+
+  void choose_files() {
+    FileStorage& file = draft_.file;
+    file.directories = {draft_.storage.substr(file_prefix.size())};
+    file.directories.insert(file.directories.end(), draft_.stripe.begin(), draft_.stripe.end());
+    file.capacity = *draft_.storage_capacity;
+    for (const std::string_view name : {"storage.stripe-size", "storage.accept-lost"}) {
+      if (!draft_.stripe.empty() || !is_meant(option_named(name))) continue;
+      if (name == "storage.accept-lost" && !file.accept_lost_directories) continue;
+      refuse("{} is for storage with {}", name_of(name, level(name)), mention(option_named("storage.stripe"), level(name)));
+    }
+    if (file.io == IoChoice::uring && file.bandwidth != Bytes{}) {
+      const ConfigLevel at = level("storage.bandwidth");
+      refuse("{} needs {} threads, or auto", name_of("storage.bandwidth", at), mention(option_named("storage.io"), at));
+    }
+    ResilienceOptions& guard = draft_.guard;
+    guard.write_retries = guard.read_retries;
+    raise(guard.breaker.probe_max, guard.breaker.probe_first, "storage.breaker-probe-max");
+    raise(guard.back_off_max, guard.back_off_first, "storage.retry-delay-max");
+    draft_.system.storage = std::move(file);
+    draft_.system.storage_guard = guard;
+  }
+
+  /// Makes `most` at least `first`, if it has its default. Otherwise a lower one is refused.
+  void raise(Duration& most, Duration first, std::string_view name) const {
+    if (most >= first) return;
+    if (givens_.find(option_named(name)) != nullptr) {
+      refuse("{}: {} is less than the first time, {}", name_of(name, level(name)), exact(most), exact(first));
+    }
+    most = first;
+  }
+
+  void check_writing() const {
+    const CacheSystemOptions& system = draft_.system;
+    const bool has_storage = draft_.storage != "none";
+    const Option& where = option_named("storage.where");
+    const ConfigLevel policy_level = level("write-policy");
+    if (!has_storage && system.write_policy != WritePolicy::none && policy_level >= givens_.level(where)) {
+      refuse("{} {} needs {}", name_of("write-policy", policy_level), to_string(system.write_policy),
+             mention(where, policy_level));
+    }
+    if (!system.store_uncached) return;
+    const ConfigLevel at = level("store-uncached");
+    const std::string name = name_of("store-uncached", at);
+    if (!has_storage) refuse("{} needs {}", name, mention(where, at));
+    if (system.caching) refuse("{} needs {} off", name, mention(option_named("caching"), at));
+    if (system.inclusion == InclusionPolicy::inclusive) {
+      refuse("{} keeps no copies in the host, but {} inclusive needs them there", name, mention(option_named("inclusion"), at));
+    }
+  }
+
+  void check_watermarks(std::string_view table, const Watermarks& marks) const {
+    const Option& low = *find_option(table, "low-watermark");
+    const Option& high = *find_option(table, "high-watermark");
+    if (marks.high >= 1) refuse("{}: {} must be less than 1", name_of(high, givens_.level(high)), marks.high);
+    if (marks.low <= marks.high) return;
+    const ConfigLevel at = givens_.level(low);
+    refuse("{}: {} is more than {}, which is {}", name_of(low, at), marks.low, mention(high, at), marks.high);
+  }
+
+  void choose_policy() {
+    if (draft_.policy == "adaptive") draft_.system.policy = adaptive_policy;
+    if (draft_.policy == "lru") draft_.system.policy = lru_policy;
+    const auto more = std::ranges::find(policies_, draft_.policy, &ConfigPolicy::name);
+    if (more != policies_.end()) draft_.system.policy = more->make;
+  }
+
+  /// The manager's own rules about groups and pools, so that a file is checked as a start checks it.
+  void check_groups() const {
+    ManagerConfig manager;
+    manager.pools.clear();
+    for (const PoolOptions& pool : draft_.system.pools) {
+      manager.pools.push_back({.device_blocks = pool.device_blocks,
+                               .first_slot = pool.first_slot,
+                               .null_block = pool.null_block,
+                               .host_blocks = pool.host_blocks,
+                               .staging_blocks = std::max(pool.staging_blocks, 1U)});
+    }
+    manager.groups = draft_.system.groups;
+    try {
+      validate(manager);
+    } catch (const std::invalid_argument& wrong) {
+      throw ConfigError{place_of_arrays() + wrong.what()};
+    }
+  }
+
+  /// "terrace.toml:12: ", the first place of a group or pool in a file.
+  [[nodiscard]] std::string place_of_arrays() const {
+    for (const Scope scope : {Scope::group, Scope::pool}) {
+      for (const Option& option : options()) {
+        const Given* const given = option.scope() == scope ? givens_.find_any(option) : nullptr;
+        if (given != nullptr && given->origin.level == ConfigLevel::file) return given->origin.where + ": ";
+      }
+    }
+    return "";
+  }
+
+  const Givens& givens_;
+  std::span<const ConfigPolicy> policies_;
+  Draft draft_;
+};
+
+}  // namespace
+
+CacheSystemOptions assemble(const Givens& givens, std::span<const ConfigPolicy> policies) {
+  return Assembler{givens, policies}.run();
+}
+
+}  // namespace terrace::config

@@ -1,0 +1,434 @@
+#include "runtime/config/table.hpp"
+
+#include "radix/tree/copy.hpp"
+#include "terrace/storage.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <concepts>
+#include <filesystem>
+#include <stdexcept>
+#include <type_traits>
+
+namespace terrace::config {
+namespace {
+
+// Enumerations whose names are words of the configuration.
+
+std::string_view to_string(HostWarmUp warm_up) {
+  return warm_up == HostWarmUp::before_serving ? "before-serving" : "while-serving";
+}
+std::string_view to_string(LoadPolicy loads) { return loads == LoadPolicy::measured ? "measured" : "always"; }
+template <class E>
+constexpr std::array<E, 0> all_of{};
+template <>
+constexpr std::array all_of<InclusionPolicy>{InclusionPolicy::non_inclusive, InclusionPolicy::exclusive,
+                                             InclusionPolicy::inclusive};
+template <>
+constexpr std::array all_of<WritePolicy>{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective,
+                                         WritePolicy::write_back};
+template <>
+constexpr std::array all_of<LoadPolicy>{LoadPolicy::measured, LoadPolicy::always};
+template <>
+constexpr std::array all_of<RankPayload>{RankPayload::sharded, RankPayload::replicated};
+template <>
+constexpr std::array all_of<IoChoice>{IoChoice::automatic, IoChoice::uring, IoChoice::threads};
+template <>
+constexpr std::array all_of<HostWarmUp>{HostWarmUp::before_serving, HostWarmUp::while_serving};
+template <>
+constexpr std::array all_of<LogLevel>{LogLevel::info, LogLevel::warning, LogLevel::error};
+template <>
+constexpr std::array all_of<GroupKind>{GroupKind::full, GroupKind::sliding_window, GroupKind::chunked_local, GroupKind::recurrent,
+                                       GroupKind::cross};
+
+template <class E>
+std::vector<std::string> names_of() {
+  std::vector<std::string> names;
+  for (const E each : all_of<E>) names.emplace_back(to_string(each));
+  return names;
+}
+
+// Between fields and values.
+
+template <class T>
+struct Field;
+template <std::unsigned_integral T>
+struct Field<T> {
+  static Value value(T field) { return std::uint64_t{field}; }
+  static T field(const Value& value) { return static_cast<T>(std::get<std::uint64_t>(value)); }
+};
+template <>
+struct Field<bool> {
+  static Value value(bool field) { return field; }
+  static bool field(const Value& value) { return std::get<bool>(value); }
+};
+template <>
+struct Field<double> {
+  static Value value(double field) { return field; }
+  static double field(const Value& value) { return std::get<double>(value); }
+};
+template <>
+struct Field<Bytes> {
+  static Value value(Bytes field) { return count(field); }
+  static Bytes field(const Value& value) { return Bytes{std::get<std::uint64_t>(value)}; }
+};
+template <>
+struct Field<Duration> {
+  static Value value(Duration field) {
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(field).count());
+  }
+  static Duration field(const Value& value) {
+    return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(std::get<std::uint64_t>(value))};
+  }
+};
+template <>
+struct Field<std::string> {
+  static Value value(const std::string& field) { return field; }
+  static std::string field(const Value& value) { return std::get<std::string>(value); }
+};
+template <>
+struct Field<std::vector<std::string>> {
+  static Value value(const std::vector<std::string>& field) { return field; }
+  static std::vector<std::string> field(const Value& value) { return std::get<std::vector<std::string>>(value); }
+};
+template <>
+struct Field<PoolId> {
+  static Value value(PoolId field) { return std::uint64_t{field.value()}; }
+  static PoolId field(const Value& value) { return PoolId{static_cast<PoolId::rep>(std::get<std::uint64_t>(value))}; }
+};
+template <>
+struct Field<HugePages> {
+  static Value value(HugePages field) { return field == HugePages::yes; }
+  static HugePages field(const Value& value) { return HugePages{std::get<bool>(value)}; }
+};
+template <class E>
+  requires(std::is_enum_v<E> && !all_of<E>.empty())
+struct Field<E> {
+  static Value value(E field) { return std::string{to_string(field)}; }
+  static E field(const Value& value) {
+    return *std::ranges::find(all_of<E>, std::get<std::string>(value), [](E each) { return to_string(each); });
+  }
+};
+
+template <class T>
+std::optional<Value> read_field(const T& field) {
+  return Field<T>::value(field);
+}
+template <class T>
+std::optional<Value> read_field(const std::optional<T>& field) {
+  return field ? std::optional{Field<T>::value(*field)} : std::nullopt;
+}
+template <class T>
+void write_field(T& field, const Value& value) {
+  field = Field<T>::field(value);
+}
+template <class T>
+void write_field(std::optional<T>& field, const Value& value) {
+  field = Field<T>::field(value);
+}
+
+/// Makes a row. `Access` is a lambda that returns the field of a Draft.
+template <class Access>
+Option row(std::string_view table, std::string_view key, Type type, Limits limits, Access, std::string_view help) {
+  Option option{.table = table, .key = key, .type = type, .limits = limits, .help = help};
+  option.get = [](const Draft& draft, std::size_t n) { return read_field(Access{}(draft, n)); };
+  option.set = [](Draft& draft, std::size_t n, const Value& value) { write_field(Access{}(draft, n), value); };
+  return option;
+}
+template <class Access>
+Option named(std::string_view table, std::string_view key, Access, std::string_view help) {
+  using E = std::remove_cvref_t<decltype(Access{}(std::declval<Draft&>(), 0))>;
+  Option option = row(table, key, Type::name, {}, Access{}, help);
+  option.names = names_of<E>();
+  return option;
+}
+
+/// Changes to a row, in the order of reading: `common(row(...))`.
+Option common(Option option) {
+  option.common = true;
+  return option;
+}
+Option with_flag(Option option, std::string_view flag, std::string_view alias = {}) {
+  option.flag = flag;
+  option.flag_alias = alias;
+  return option;
+}
+Option needing(Needs needs, Option option) {
+  option.needs = needs;
+  return option;
+}
+Option optional(Option option, std::string_view otherwise, std::string_view example) {
+  option.otherwise = otherwise;
+  option.example = example;
+  return option;
+}
+Option only_in_files(Option option) {
+  option.only_in_files = true;
+  return option;
+}
+
+#define FIELD(expression) [](auto& d, [[maybe_unused]] std::size_t n) -> auto& { return d.expression; }
+
+constexpr std::uint64_t nanoseconds_in_a_day = 86'400'000'000'000;
+constexpr std::uint64_t blocks_max = Copy::slots_max - 1;
+constexpr Limits any_blocks{0, blocks_max};
+constexpr Limits any_count{0, UINT32_MAX};
+constexpr Limits up_to_a_day{0, nanoseconds_in_a_day};
+constexpr Limits some_time{1, nanoseconds_in_a_day};
+constexpr Limits any{};
+constexpr Limits more_than_0{1};
+
+void add_general(std::vector<Option>& all) {
+  Option policy = row("", "policy", Type::name, any, FIELD(policy),
+                      "Eviction policy of device and host: adaptive follows the rule that has lately hit most");
+  policy.names = {"adaptive", "lru"};
+  all.push_back(common(std::move(policy)));
+  Option inclusion = named("", "inclusion", FIELD(system.inclusion),
+                           "How device and host copies of a block relate: non-inclusive (a host copy stays after a swap-in), "
+                           "exclusive (a block is in one of the two), inclusive (the host has every computed block too)");
+  inclusion.old_name = "keep";
+  all.push_back(with_flag(std::move(inclusion), "--inclusion", "--relation"));
+  all.push_back(
+      common(named("", "write-policy", FIELD(system.write_policy),
+                   "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
+                   "write-back (evicted blocks); with storage the default is write-through")));
+  all.push_back(row("", "selective-hits", Type::whole, {1, 255}, FIELD(system.selective_hits),
+                    "Write policy selective stores a block at this hit"));
+  all.push_back(row("", "daily-writes", Type::size, any, FIELD(system.daily_write_bytes),
+                    "Most bytes per day that are written to storage; 0: no limit"));
+  all.push_back(named("", "loads", FIELD(system.loads),
+                      "Which hits below the device are loaded: measured, if loading is expected to be faster than computing; "
+                      "always"));
+  all.push_back(row("", "unit-prefill", Type::duration, up_to_a_day, FIELD(unit_prefill),
+                    "Time in which the engine computes one hash unit of a prompt; 0: the cache learns it"));
+  all.push_back(row("", "caching", Type::yes_no, any, FIELD(system.caching),
+                    "If off, no request finds a hit, and no block stays cached after its request"));
+  all.push_back(row("", "store-uncached", Type::yes_no, any, FIELD(system.store_uncached),
+                    "With caching off: blocks still reach storage, for other instances that read them"));
+  all.push_back(row("", "request-blocks-max", Type::whole, any_count, FIELD(system.request_blocks_max),
+                    "Most blocks of one request, in hash units; 0: what the pools hold"));
+  all.push_back(row("", "pinned-blocks-max", Type::whole, any_blocks, FIELD(system.pinned_blocks_max),
+                    "Most blocks of a pool that pins keep from eviction; 0: half of the device blocks"));
+  all.push_back(row("", "retained-blocks-max", Type::whole, any_blocks, FIELD(system.retained_blocks_max),
+                    "Most blocks that retentions name, in hash units; 0: the device blocks of the first pool"));
+  all.push_back(row("", "write-back-blocks-ahead", Type::whole, {1, blocks_max}, FIELD(system.write_back_blocks_ahead),
+                    "Most blocks that a write-back job over everything has under way"));
+  all.push_back(row("", "evictions-in-flight-max", Type::whole, any_blocks, FIELD(system.evictions_in_flight_max),
+                    "Most blocks of a pool that are copied to the host at a time to free slots for requests; 0: no limit"));
+  all.push_back(optional(row("", "ranks", Type::whole, {1, RankedTransfers::ranks_max}, FIELD(ranks_count),
+                             "Devices that share each block, under one manager"),
+                         "as many as devices are named", "2"));
+  all.push_back(named("", "rank-payload", FIELD(system.rank_payload),
+                      "What a rank holds: sharded, its part of each block; replicated, all ranks have the same bytes"));
+}
+
+void add_arrays(std::vector<Option>& all) {
+  all.push_back(
+      common(with_flag(row("rank", "device", Type::device, any, FIELD(ranks[n].device),
+                           "The device of a rank: emulated, cuda, cuda:N. One device stands for all ranks: emulated "
+                           "ones, or GPUs with consecutive numbers. The flag and the variable take a list: cuda:0,cuda:2"),
+                       "--device")));
+  all.push_back(only_in_files(optional(row("rank", "calibration", Type::path, any, FIELD(ranks[n].calibration),
+                                           "File with the measured copy methods of the GPU, from terrace doctor"),
+                                       "the file of terrace doctor, or built-in figures", "\"/var/cache/terrace/gpu.json\"")));
+  const auto pool = [&](std::string_view flag, Option option) { all.push_back(with_flag(std::move(option), flag)); };
+  pool("--block-bytes", row("pool", "block-bytes", Type::size, {1, count(MiB * 512)}, FIELD(pools[n].sizes.block_bytes),
+                            "Size of a block, all layers and ranks together; with file storage a multiple of 4KiB"));
+  pool("--layers", row("pool", "layers", Type::whole, {1, 65'536}, FIELD(pools[n].sizes.layers),
+                       "Layers of a block, of equal size and adjacent"));
+  pool("--device-blocks", row("pool", "device-blocks", Type::whole, {1, blocks_max}, FIELD(pools[n].sizes.device_blocks),
+                              "Blocks of device memory, instead of a capacity"));
+  pool("--device-capacity", common(optional(row("pool", "device-capacity", Type::size, more_than_0,
+                                                FIELD(pools[n].device_capacity), "Device memory for blocks"),
+                                            "device-blocks says how many", "\"64GiB\"")));
+  pool("--device-blocks-max", row("pool", "device-blocks-max", Type::whole, any_blocks, FIELD(pools[n].sizes.device_blocks_max),
+                                  "Device blocks to which the pool can grow while it serves; 0: it cannot grow"));
+  pool("--host-blocks", row("pool", "host-blocks", Type::whole, any_blocks, FIELD(pools[n].sizes.host_blocks),
+                            "Blocks of host memory, instead of a capacity; 0: no host tier"));
+  pool("--host-capacity", common(optional(row("pool", "host-capacity", Type::size, any, FIELD(pools[n].host_capacity),
+                                              "Host memory for blocks; 0: no host tier"),
+                                          "host-blocks says how many", "\"256GiB\"")));
+  pool("--staging-blocks", row("pool", "staging-blocks", Type::whole, any_blocks, FIELD(pools[n].sizes.staging_blocks),
+                               "Slots through which blocks pass between device and storage; 0: chosen automatically"));
+  pool("--null-block", row("pool", "null-block", Type::yes_no, any, FIELD(pools[n].sizes.null_block),
+                           "The first slot stands for blocks that a group does not need"));
+  const auto group = [&](Option option) { all.push_back(only_in_files(std::move(option))); };
+  group(named("group", "kind", FIELD(groups[n].kind), "The kind of attention"));
+  group(row("group", "block-tokens", Type::whole, {1, UINT32_MAX}, FIELD(groups[n].block_tokens), "Tokens of a block"));
+  group(row("group", "span-tokens", Type::whole, any_count, FIELD(groups[n].span_tokens),
+            "Tokens of the window of sliding-window, or of the chunk of chunked-local; 0 for other kinds"));
+  group(row("group", "optional", Type::yes_no, any, FIELD(groups[n].optional),
+            "The group never shortens a hit, as for the layers of a draft model"));
+  group(row("group", "pool", Type::whole, {0, UINT16_MAX}, FIELD(groups[n].pool), "The [[pool]] of the group, counted from 0"));
+}
+
+void add_tiers(std::vector<Option>& all) {
+  all.push_back(row("device", "low-watermark", Type::share, any, FIELD(system.device_watermarks.low),
+                    "Share of free device slots under which the cache evicts in the background; 0: never"));
+  all.push_back(row("device", "high-watermark", Type::share, any, FIELD(system.device_watermarks.high),
+                    "Share of free device slots at which the background eviction ends"));
+  all.push_back(row("host", "low-watermark", Type::share, any, FIELD(system.host_watermarks.low),
+                    "Share of free host slots under which the cache evicts in the background; 0: never"));
+  all.push_back(row("host", "high-watermark", Type::share, any, FIELD(system.host_watermarks.high),
+                    "Share of free host slots at which the background eviction ends"));
+  all.push_back(named("host", "warm-up", FIELD(system.host_warm_up),
+                      "When the memory of the host tier is touched first: before-serving, or while-serving with a tier that "
+                      "grows"));
+  all.push_back(row("host", "touch-threads", Type::whole, {0, 1024}, FIELD(system.host_touch.threads),
+                    "Threads that touch host memory first; 0: one for each processor, up to 8"));
+  all.push_back(optional(
+      row("host", "numa-node", Type::whole, {0, 1023}, FIELD(system.host_touch.numa_node), "NUMA node for the host tier"),
+      "the node of the thread that touches the memory", "0"));
+  all.push_back(row("host", "huge-pages", Type::yes_no, any, FIELD(system.host_touch.huge_pages),
+                    "Ask the kernel for huge pages for the host tier"));
+  all.push_back(row("transfers", "make-room-bandwidth", Type::bandwidth, any,
+                    FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::make_room)]),
+                    "Most bytes per second between device and host for copies that free slots ahead of requests; 0: no limit"));
+  all.push_back(row("transfers", "store-bandwidth", Type::bandwidth, any,
+                    FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::store)]),
+                    "Most bytes per second between device and host for copies on their way to storage; 0: no limit"));
+}
+
+void add_storage(std::vector<Option>& all) {
+  const auto files = [&](Option option) { all.push_back(needing(Needs::files, std::move(option))); };
+  all.push_back(common(with_flag(row("storage", "where", Type::storage, any, FIELD(storage),
+                                     "none, memory:, file:DIR (blocks that DIR holds from before are hits)"),
+                                 "--storage")));
+  all.push_back(
+      common(needing(Needs::storage, optional(row("storage", "capacity", Type::size, more_than_0, FIELD(storage_capacity),
+                                                  "Capacity of the storage tier; mandatory with storage"),
+                                              "there is no storage", "\"1TiB\""))));
+  files(row("storage", "floor", Type::size, any, FIELD(file.floor), "Free space to keep in the file system of file:DIR"));
+  files(row("storage", "name", Type::text, any, FIELD(file.name),
+            "The store's own directory in file:DIR: digits, lower-case letters and '-'"));
+  files(row("storage", "stripe", Type::paths, any, FIELD(stripe),
+            "Further directories, on other disks, that file:DIR is striped over; the flag may be given several times"));
+  files(row("storage", "stripe-size", Type::size, more_than_0, FIELD(file.stripe_bytes),
+            "Bytes that lie side by side in one directory before the next one follows"));
+  files(row("storage", "accept-lost", Type::yes_no, any, FIELD(file.accept_lost_directories),
+            "Start without the directories that cannot be used: what they held is lost"));
+  files(row("storage", "bandwidth", Type::bandwidth, any, FIELD(file.bandwidth),
+            "Most bytes read and written per second with file:DIR, to imitate a slower disk; 0: no limit"));
+  files(named("storage", "io", FIELD(file.io),
+              "How files are read and written: auto (io_uring if it is available), uring, threads"));
+  files(row("storage", "io-threads", Type::whole, {1, 1024}, FIELD(file.io_threads), "Threads for I/O by threads"));
+  all.push_back(
+      needing(Needs::storage, row("storage", "flush-interval", Type::duration, up_to_a_day, FIELD(system.flush_interval),
+                                  "Longest time that a stored block waits for a flush; 0: only at the end and for "
+                                  "durable jobs")));
+  files(row("storage", "retries", Type::whole, {0, 100}, FIELD(guard.read_retries),
+            "How often a failed read or write of file:DIR is retried, if that may help"));
+  files(row("storage", "retry-delay", Type::duration, some_time, FIELD(guard.back_off_first),
+            "Time from a failure to the first retry; each failure doubles it"));
+  files(row("storage", "retry-delay-max", Type::duration, some_time, FIELD(guard.back_off_max), "Longest time between retries"));
+  files(row("storage", "retries-waiting-max", Type::whole, {0, 65'536}, FIELD(guard.waiting_max),
+            "Most operations that wait for a retry; further ones fail"));
+  files(row("storage", "breaker-failures", Type::whole, {1, 100'000}, FIELD(guard.breaker.failures_max),
+            "Failures in a row after which file:DIR is not used for a while"));
+  files(row("storage", "breaker-window", Type::duration, some_time, FIELD(guard.breaker.window),
+            "Time within which these failures must come"));
+  files(row("storage", "breaker-probe", Type::duration, some_time, FIELD(guard.breaker.probe_first),
+            "Time until one operation tests whether file:DIR works again; each failed test doubles it"));
+  files(row("storage", "breaker-probe-max", Type::duration, some_time, FIELD(guard.breaker.probe_max),
+            "Longest time between two tests"));
+}
+
+void add_log(std::vector<Option>& all) {
+  all.push_back(named("log", "level", FIELD(system.log.least), "Least level of messages that are logged"));
+  all.push_back(row("log", "per-period", Type::whole, {1, UINT32_MAX}, FIELD(system.log.per_period),
+                    "Most messages on one topic within a period"));
+  all.push_back(row("log", "period", Type::duration, some_time, FIELD(system.log.period), "Length of a period"));
+}
+
+#undef FIELD
+
+}  // namespace
+
+Draft default_draft(std::size_t pools, std::size_t ranks, std::size_t groups) {
+  constexpr std::uint32_t device_blocks = 3000;
+  constexpr std::uint32_t host_blocks = 8000;
+  Draft draft;
+  Draft::Pool pool;
+  pool.sizes.device_blocks = device_blocks;
+  pool.sizes.host_blocks = host_blocks;
+  draft.pools.assign(pools, pool);
+  draft.ranks.resize(ranks);
+  draft.groups.resize(groups);
+  return draft;
+}
+
+Scope Option::scope() const {
+  if (table == "pool") return Scope::pool;
+  if (table == "rank") return Scope::rank;
+  return table == "group" ? Scope::group : Scope::whole;
+}
+
+std::string Option::name() const { return table.empty() ? std::string{key} : fmt::format("{}.{}", table, key); }
+
+std::string Option::flag_name() const {
+  if (only_in_files) return "";
+  if (!flag.empty()) return std::string{flag};
+  return table.empty() ? fmt::format("--{}", key) : fmt::format("--{}-{}", table, key);
+}
+
+std::string Option::variable() const {
+  std::string name = flag_name();
+  if (name.empty()) return name;
+  name = "TERRACE_" + name.substr(2);
+  for (char& c : name) {
+    if (c == '-') c = '_';
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return name;
+}
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> all = [] {
+    std::vector<Option> rows;
+    add_general(rows);
+    add_arrays(rows);
+    add_tiers(rows);
+    add_storage(rows);
+    add_log(rows);
+    return rows;
+  }();
+  return all;
+}
+
+const Option* find_option(std::string_view table, std::string_view key) {
+  const auto is_it = [&](const Option& each) { return each.table == table && each.key == key; };
+  const auto found = std::ranges::find_if(options(), is_it);
+  return found == options().end() ? nullptr : &*found;
+}
+
+const Option& option_named(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  const bool in_table = dot != std::string_view::npos;
+  const Option* const found =
+      find_option(in_table ? name.substr(0, dot) : std::string_view{}, in_table ? name.substr(dot + 1) : name);
+  if (found == nullptr) throw std::out_of_range{fmt::format("there is no option \"{}\"", name)};
+  return *found;
+}
+
+const Option* option_of_flag(std::string_view flag) {
+  const auto is_it = [&](const Option& each) { return !flag.empty() && (each.flag_name() == flag || each.flag_alias == flag); };
+  const auto found = std::ranges::find_if(options(), is_it);
+  return found == options().end() ? nullptr : &*found;
+}
+
+std::vector<std::string> tables() {
+  std::vector<std::string> names;
+  for (const Option& option : options()) {
+    const bool known = std::ranges::find(names, option.table) != names.end();
+    if (!option.table.empty() && !known) names.emplace_back(option.table);
+  }
+  return names;
+}
+
+bool is_array(std::string_view table) { return table == "pool" || table == "rank" || table == "group"; }
+
+}  // namespace terrace::config

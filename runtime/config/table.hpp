@@ -1,0 +1,69 @@
+#pragma once
+
+#include "runtime/config/draft.hpp"
+#include "runtime/config/values.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The one table of options. Everything that names an option, its type, default, limits or help reads it here.
+namespace terrace::config {
+
+/// The part of a configuration that has a value of its own for an option.
+enum class Scope : unsigned char {
+  whole,
+  pool,   ///< each [[pool]]
+  rank,   ///< each [[rank]]
+  group,  ///< each [[group]]
+};
+
+/// The kind of storage without which an option makes no sense.
+enum class Needs : unsigned char { nothing, storage, files };
+
+struct Option {
+  std::string_view table;  ///< empty for keys in front of all tables; the name of the scope for arrays of tables
+  std::string_view key;
+  Type type = Type::text;
+  Limits limits{};
+  std::string_view help;
+
+  // Where the value is. `get` returns nothing if there is no value. The number is that of the pool, rank or group.
+  std::optional<Value> (*get)(const Draft&, std::size_t) = nullptr;
+  void (*set)(Draft&, std::size_t, const Value&) = nullptr;
+
+  std::vector<std::string> names{};  ///< for Type::name
+  std::string_view old_name{};       ///< another word for names.front()
+  std::string_view flag{};           ///< if it is not "--TABLE-KEY"
+  std::string_view flag_alias{};
+  bool only_in_files = false;    ///< no flag and no variable
+  std::string_view otherwise{};  ///< what applies if there is no value
+  std::string_view example{};    ///< TOML, if there is no default
+  Needs needs = Needs::nothing;
+  bool common = false;
+
+  [[nodiscard]] Scope scope() const;
+  /// "storage.io", "pool.host-blocks", "policy".
+  [[nodiscard]] std::string name() const;
+  /// "--storage-io"; empty if there is none.
+  [[nodiscard]] std::string flag_name() const;
+  /// "TERRACE_STORAGE_IO"; empty if there is none.
+  [[nodiscard]] std::string variable() const;
+};
+
+/// In the order of files and pages: the options of a table are together.
+[[nodiscard]] const std::vector<Option>& options();
+/// Null if there is no such option.
+[[nodiscard]] const Option* find_option(std::string_view table, std::string_view key);
+/// Throws std::out_of_range if there is no option of this name ("storage.io").
+[[nodiscard]] const Option& option_named(std::string_view name);
+/// The flag or its older name. Null if there is no such option.
+[[nodiscard]] const Option* option_of_flag(std::string_view flag);
+/// The names of all tables, without the empty one, in their order.
+[[nodiscard]] std::vector<std::string> tables();
+[[nodiscard]] bool is_array(std::string_view table);
+
+}  // namespace terrace::config

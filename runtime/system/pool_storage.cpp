@@ -1,0 +1,123 @@
+#include "runtime/system/pool_storage.hpp"
+
+#include "base/check.hpp"
+#include "runtime/system/system_config.hpp"
+#include "storage/io/make_io_engine.hpp"
+#include "storage/memory/memory_store.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <stdexcept>
+#include <system_error>
+
+namespace terrace {
+namespace {
+
+IoOptions io_options(const FileStorage& file, std::size_t pools) {
+  IoOptions options;
+  options.choice = file.io;
+  options.threads.threads = file.io_threads;
+  options.threads.bandwidth = Bytes{count(file.bandwidth) / pools};
+  return options;
+}
+
+FileStoreConfig store_config(const FileStorage& file, std::size_t pool, const CacheSystemOptions& options, Bytes capacity) {
+  FileStoreConfig config;
+  config.directory = file.directories.front();
+  config.more_directories.assign(file.directories.begin() + 1, file.directories.end());
+  config.stripe_bytes = file.stripe_bytes;
+  config.name = store_name(file.name, pool);
+  config.accept_lost_directories = file.accept_lost_directories;
+  config.capacity = capacity;
+  config.floor = file.floor;
+  config.block_bytes = options.pools[pool].block_bytes;
+  config.fingerprint = options.fingerprint;
+  return config;
+}
+
+std::unique_ptr<BlockStore> memory_store(Bytes capacity, Bytes block_bytes, Waker& waker) {
+  const std::uint64_t blocks = capacity / block_bytes;
+  if (blocks == 0 || blocks > std::numeric_limits<std::uint32_t>::max()) {
+    throw std::invalid_argument{
+        fmt::format("a storage capacity of {} holds {} blocks of {}: at least 1 is needed, and fewer than 2^32",
+                    to_string(capacity), blocks, to_string(block_bytes))};
+  }
+  return std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), block_bytes, &waker);
+}
+
+bool is_missing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+}
+
+}  // namespace
+
+/// Registers the chunks of the arena with the I/O engine, as they are added and removed, until it is destroyed.
+class PoolStorage::IoMemory final : public ArenaChunks {
+ public:
+  IoMemory(HostArena& arena, IoEngine& engine) : arena_{arena}, engine_{engine} {
+    TERRACE_CHECK(arena_.observe(*this).has_value());
+  }
+  ~IoMemory() override { arena_.unobserve(*this); }
+  IoMemory(const IoMemory&) = delete;
+  IoMemory& operator=(const IoMemory&) = delete;
+
+  Result<void> chunk_added(const ArenaChunk& chunk) override {
+    engine_.register_memory(chunk.bytes);
+    return {};
+  }
+  void chunk_removing(const ArenaChunk& chunk) override { engine_.forget_memory(chunk.bytes); }
+
+ private:
+  HostArena& arena_;
+  IoEngine& engine_;
+};
+
+PoolStorage::PoolStorage(std::size_t pool, const CacheSystemOptions& options, Bytes capacity, HostArena& arena,
+                         const Clock& clock, Waker& waker) {
+  if (std::holds_alternative<MemoryStorage>(options.storage)) {
+    store_ = memory_store(capacity, options.pools[pool].block_bytes, waker);
+  } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+    io_ = make_io_engine(io_options(*file, options.pools.size()), waker);
+    io_memory_ = std::make_unique<IoMemory>(arena, *io_);
+    const auto files = std::make_shared<FileStore>(store_config(*file, pool, options, capacity), *io_);
+    file_store_ = files.get();
+    store_ = files;
+    if (options.storage_guard) guard_.emplace(*store_, clock, *options.storage_guard, &waker);
+  } else if (const auto* stores = std::get_if<CustomStorage>(&options.storage)) {
+    store_ = (*stores)[pool];
+    store_->set_waker(&waker);
+  }
+}
+
+PoolStorage::~PoolStorage() {
+  if (store_ && file_store_ == nullptr) store_->set_waker(nullptr);
+}
+
+std::optional<StoreHealth> PoolStorage::health() const {
+  if (!guard_) return std::nullopt;
+  StoreHealth health = guard_->health();
+  add_health_of(*file_store_, health);
+  return health;
+}
+
+NewStoreDirectories::NewStoreDirectories(const CacheSystemOptions& options) {
+  const auto* const file = std::get_if<FileStorage>(&options.storage);
+  if (file == nullptr || options.pools.size() == 1) return;  // a FileStore that fails leaves nothing behind
+  for (const std::filesystem::path& directory : file->directories) {
+    if (is_missing(directory)) parents_.push_back(directory);
+    for (std::size_t pool = 0; pool < options.pools.size(); ++pool) {
+      const std::filesystem::path store = directory / store_name(file->name, pool);
+      if (is_missing(store)) stores_.push_back(store);
+    }
+  }
+}
+
+NewStoreDirectories::~NewStoreDirectories() {
+  std::error_code ignored;
+  for (const std::filesystem::path& store : stores_) std::filesystem::remove_all(store, ignored);
+  for (const std::filesystem::path& parent : parents_) std::filesystem::remove(parent, ignored);  // only if it is empty
+}
+
+}  // namespace terrace

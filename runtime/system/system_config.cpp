@@ -1,0 +1,184 @@
+#include "runtime/system/system_config.hpp"
+
+#include "radix/tree/copy.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+/// Enough staging slots to keep disk and link busy at the same time.
+constexpr std::uint32_t default_staging_blocks = 64;
+
+[[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument{sentence}; }
+
+bool same(const std::vector<DeviceRegion>& a, const std::vector<DeviceRegion>& b) {
+  return std::ranges::equal(a, b, [](const DeviceRegion& x, const DeviceRegion& y) {
+    return x.base == y.base && x.stride == y.stride && x.bytes == y.bytes && x.layer == y.layer;
+  });
+}
+
+std::size_t pool_of(std::size_t group, const CacheSystemOptions& options) {
+  return options.groups.empty() ? group : options.groups[group].pool.value();
+}
+
+void check_pool(std::size_t number, const PoolOptions& pool) {
+  if (count(pool.block_bytes) == 0) refuse(fmt::format("pool {}: a block needs at least one byte", number));
+  if (pool.layers == 0 || count(pool.block_bytes) % pool.layers != 0) {
+    refuse(fmt::format("pool {}: a block of {} bytes cannot be divided into {} equal layers", number, count(pool.block_bytes),
+                       pool.layers));
+  }
+  if (std::uint64_t{pool.first_slot} + std::max(pool.device_blocks, pool.device_blocks_max) >= Copy::slots_max) {
+    refuse(fmt::format("pool {}: device slots up to number {}: the highest must be under {}", number,
+                       std::uint64_t{pool.first_slot} + std::max(pool.device_blocks, pool.device_blocks_max), Copy::slots_max));
+  }
+}
+
+void check_regions(std::size_t rank, const CacheSystemOptions& options) {
+  const auto& regions = options.ranks[rank].regions;
+  const std::size_t groups = options.groups.empty() ? 1 : options.groups.size();
+  if (regions.size() > groups) {
+    refuse(fmt::format("rank {} has regions for {} groups, but there are {}", rank, regions.size(), groups));
+  }
+  for (std::size_t group = 0; group < regions.size(); ++group) {
+    if (regions[group].empty()) continue;
+    const std::vector<DeviceRegion> first = regions_of(rank, pool_of(group, options), options);
+    if (!same(regions[group], first)) {
+      refuse(fmt::format("rank {}: group {} shares pool {} with another group, so it must have the same regions or none", rank,
+                         group, pool_of(group, options)));
+    }
+  }
+}
+
+void check_stores(const CacheSystemOptions& options) {
+  if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
+    if (file->directories.empty()) refuse("file storage needs at least one directory");
+    if (file->name.empty() && options.pools.size() > 1) {
+      refuse("file storage of several pools needs a name, because each pool has a directory of its own");
+    }
+  }
+  const auto* const stores = std::get_if<CustomStorage>(&options.storage);
+  if (stores == nullptr) return;
+  if (stores->size() != options.pools.size()) {
+    refuse(fmt::format("there are {} stores for {} pools: each pool needs one store", stores->size(), options.pools.size()));
+  }
+  for (std::size_t pool = 0; pool < stores->size(); ++pool) {
+    const BlockStore* const store = (*stores)[pool].get();
+    if (store == nullptr) refuse(fmt::format("the store of pool {} is null", pool));
+    if (store->block_bytes() != options.pools[pool].block_bytes) {
+      refuse(fmt::format("the store of pool {} has blocks of {}, but the pool has blocks of {}", pool,
+                         to_string(store->block_bytes()), to_string(options.pools[pool].block_bytes)));
+    }
+    if (std::count(stores->begin(), stores->end(), (*stores)[pool]) > 1) {
+      refuse(fmt::format("the store of pool {} is that of another pool, too: each pool needs its own", pool));
+    }
+  }
+}
+
+}  // namespace
+
+bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
+
+std::uint32_t device_slots(const PoolOptions& pool) {
+  return pool.first_slot + std::max(pool.device_blocks, pool.device_blocks_max);
+}
+
+ManagerConfig manager_config(const CacheSystemOptions& options) {
+  if (options.ranks.empty() || options.ranks.size() > RankedTransfers::ranks_max) {
+    refuse(fmt::format("there are {} ranks: at least 1 is needed, and at most {}", options.ranks.size(),
+                       RankedTransfers::ranks_max));
+  }
+  if (options.pools.size() > std::numeric_limits<std::uint16_t>::max()) refuse("there are more than 65535 pools");
+  if (!has_storage(options) && options.write_policy != WritePolicy::none) {
+    refuse(fmt::format("write policy {} needs storage", to_string(options.write_policy)));
+  }
+  ManagerConfig config;
+  config.groups = options.groups;
+  config.storage = has_storage(options);
+  config.key_order = options.key_order;
+  config.pools.clear();
+  for (std::size_t number = 0; number < options.pools.size(); ++number) {
+    const PoolOptions& pool = options.pools[number];
+    check_pool(number, pool);
+    PoolSizes sizes;
+    if (options.engine_owns_slots) {
+      sizes.engine_blocks = pool.device_blocks;
+    } else {
+      sizes.device_blocks = pool.device_blocks;
+      sizes.device_blocks_max = std::max(pool.device_blocks, pool.device_blocks_max);
+    }
+    sizes.first_slot = pool.first_slot;
+    sizes.null_block = pool.null_block;
+    sizes.host_blocks = pool.host_blocks;
+    sizes.staging_blocks = pool.staging_blocks;
+    if (sizes.staging_blocks == 0 && config.storage) sizes.staging_blocks = default_staging_blocks;
+    config.pools.push_back(sizes);
+  }
+  config.inclusion = options.inclusion;
+  config.write_policy = options.write_policy;
+  config.selective_hits = options.selective_hits;
+  config.caching = options.caching;
+  config.store_uncached = options.store_uncached;
+  config.request_blocks_max = options.request_blocks_max;
+  config.pinned_blocks_max = options.pinned_blocks_max;
+  config.retained_blocks_max = options.retained_blocks_max;
+  config.policy = options.policy;
+  config.evictions_in_flight_max = options.evictions_in_flight_max;
+  config.device_watermarks = options.device_watermarks;
+  config.host_watermarks = options.host_watermarks;
+  config.loads = options.loads;
+  config.unit_prefill_seconds = options.unit_prefill_seconds;
+  config.daily_write_bytes = options.daily_write_bytes;
+  config.write_back_blocks_ahead = options.write_back_blocks_ahead;
+  config.flush_interval = options.flush_interval;
+  validate(config);
+  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options);
+  check_stores(options);
+  return config;
+}
+
+HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
+  const std::size_t ranks = options.ranks.size();
+  if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
+  const Bytes block = options.pools[pool].block_bytes;
+  if (count(block) % ranks != 0)
+    refuse(fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks));
+  const Bytes each{count(block) / ranks};
+  return {each * rank, each};
+}
+
+std::vector<DeviceRegion> regions_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
+  const auto& regions = options.ranks[rank].regions;
+  for (std::size_t group = 0; group < regions.size(); ++group) {
+    if (!regions[group].empty() && pool_of(group, options) == pool) return regions[group];
+  }
+  return {};
+}
+
+std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>& pools) {
+  if (pools.size() == 1) return {capacity};
+  const auto bytes_of = [](const PoolOptions& pool) {
+    return static_cast<double>(count(pool.block_bytes)) * (std::uint64_t{pool.device_blocks} + pool.host_blocks);
+  };
+  double all = 0;
+  for (const PoolOptions& pool : pools) all += bytes_of(pool);
+  std::vector<Bytes> shares;
+  for (std::size_t number = 0; number < pools.size(); ++number) {
+    const double part = bytes_of(pools[number]) / all;
+    shares.push_back(Bytes{static_cast<std::uint64_t>(static_cast<double>(count(capacity)) * part)});
+    if (shares.back() >= pools[number].block_bytes) continue;
+    const double enough = static_cast<double>(count(pools[number].block_bytes)) / part;
+    refuse(fmt::format("a storage capacity of {} gives pool {} no block of {}: at least {} is needed", to_string(capacity),
+                       number, to_string(pools[number].block_bytes), to_string(Bytes{static_cast<std::uint64_t>(enough) + 1})));
+  }
+  return shares;
+}
+
+std::string store_name(const std::string& name, std::size_t pool) { return pool == 0 ? name : fmt::format("{}-{}", name, pool); }
+
+}  // namespace terrace

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "runtime/system/options.hpp"
+#include "runtime/types/config.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+/// Checks the options as far as that is possible without making anything, and returns those that are for the CacheManager. Throws
+/// std::invalid_argument with one sentence that says what is wrong and what would be right.
+[[nodiscard]] ManagerConfig manager_config(const CacheSystemOptions& options);
+
+[[nodiscard]] bool has_storage(const CacheSystemOptions& options);
+/// The rank's part of the pool's host slots. Throws std::invalid_argument if a block cannot be divided among the ranks.
+[[nodiscard]] HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options);
+/// The memory of the engine for the pool on this rank; empty: there is none. manager_config() has checked it.
+[[nodiscard]] std::vector<DeviceRegion> regions_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options);
+/// Slots for which the device has memory: those of other caches below first_slot, and as many as the pool may grow to.
+[[nodiscard]] std::uint32_t device_slots(const PoolOptions& pool);
+/// Divides the capacity of storage among the pools as FileStorage::capacity says. The parts add up to at most `capacity`. Throws
+/// std::invalid_argument if a pool would not have room for one block; the sentence then says the capacity that would do.
+[[nodiscard]] std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>& pools);
+/// The name of the pool's store: FileStorage::name.
+[[nodiscard]] std::string store_name(const std::string& name, std::size_t pool);
+
+}  // namespace terrace

@@ -1,0 +1,97 @@
+#include "runtime/tier_store/region_table.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace terrace {
+
+RegionTable::~RegionTable() {
+  for (const auto& [id, region] : regions_) forget(region);
+}
+
+void RegionTable::forget(const Region& region) {
+  if (engine_ == nullptr) return;
+  for (const std::span<std::byte> piece : region.pieces) engine_->forget_memory(piece);
+}
+
+Result<HostRegionId> RegionTable::add(const HostRows& rows, Bytes block_bytes, std::shared_ptr<const void> owner) {
+  if (const Result<void> checked = check_rows(rows); !checked) return checked.error();
+  if (rows.row_bytes != block_bytes) return Errc::invalid_argument;
+  Region region{rows, std::move(owner), {}, 0, {}};
+  const std::span<std::byte> bytes = region.bytes();
+  for (const auto& [id, other] : regions_) {
+    const std::span<std::byte> there = other.bytes();
+    const std::less<> less;
+    if (less(bytes.data(), there.data() + there.size()) && less(there.data(), bytes.data() + bytes.size())) return Errc::in_use;
+  }
+  region.used.resize(rows.count);
+  const std::uint64_t rows_per_piece = std::max<std::uint64_t>(1, piece_bytes_max / rows.stride());
+  for (std::uint64_t first = 0; first < rows.count; first += rows_per_piece) {
+    const std::uint64_t last = std::min<std::uint64_t>(first + rows_per_piece, rows.count) - 1;
+    std::byte* const begin = rows.row(static_cast<std::uint32_t>(first)).data();
+    const std::span<std::byte> end = rows.row(static_cast<std::uint32_t>(last));
+    region.pieces.emplace_back(begin, end.data() + end.size());
+  }
+  const HostRegionId id{next_id_};
+  const auto [at, is_new] = regions_.emplace(id, std::move(region));
+  TERRACE_CHECK(is_new);
+  ++next_id_;
+  if (engine_ != nullptr) {
+    for (const std::span<std::byte> piece : at->second.pieces) engine_->register_memory(piece);
+  }
+  return id;
+}
+
+Result<void> RegionTable::remove(HostRegionId id) {
+  const auto at = regions_.find(id);
+  if (at == regions_.end()) return Errc::not_found;
+  if (at->second.uses > 0) return Errc::in_use;
+  forget(at->second);
+  regions_.erase(at);
+  return {};
+}
+
+Result<void> RegionTable::claim(HostRegionId id, std::span<const std::uint32_t> rows, Use use) {
+  const auto at = regions_.find(id);
+  if (at == regions_.end()) return Errc::not_found;
+  Region& region = at->second;
+  for (const std::uint32_t row : rows) {
+    if (row >= region.rows.count) return Errc::invalid_argument;
+    const std::uint16_t used = region.used[row];
+    if (used == used_by_get || used == puts_max || (use == Use::get && used > 0)) return Errc::in_use;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::uint16_t& used = region.used[rows[i]];
+    // The row was free before this call, or in use by few enough puts, so this call names it too often.
+    if (used == used_by_get || used == puts_max) {
+      while (i-- > 0) release(id, rows[i], use);
+      return Errc::invalid_argument;
+    }
+    used = use == Use::get ? used_by_get : static_cast<std::uint16_t>(used + 1);
+    ++region.uses;
+  }
+  return {};
+}
+
+void RegionTable::release(HostRegionId id, std::uint32_t row, Use use) {
+  Region& region = regions_.at(id);
+  std::uint16_t& used = region.used[row];
+  TERRACE_CHECK(use == Use::get ? used == used_by_get : used > 0 && used < used_by_get);
+  used = use == Use::get ? std::uint16_t{0} : static_cast<std::uint16_t>(used - 1);
+  --region.uses;
+}
+
+std::span<std::byte> RegionTable::row(HostRegionId id, std::uint32_t row) const { return regions_.at(id).rows.row(row); }
+
+void RegionTable::check_invariants() const {
+  for (const auto& [id, region] : regions_) {
+    std::uint64_t uses = 0;
+    for (const std::uint16_t used : region.used) uses += used == used_by_get ? 1 : used;
+    TERRACE_CHECK(uses == region.uses);
+  }
+}
+
+}  // namespace terrace

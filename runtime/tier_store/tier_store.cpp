@@ -1,0 +1,306 @@
+#include "terrace/tier_store.hpp"
+
+#include "base/log.hpp"
+#include "base/waker.hpp"
+#include "runtime/tier_store/tier_batches.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/io/end_within.hpp"
+#include "storage/io/make_io_engine.hpp"
+#include "storage/resilience/resilient_store.hpp"
+#include "terrace/opaque_keys.hpp"
+#include "terrace/storage.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span{text}); }
+
+TierLimits limits_of(const TierStoreOptions& options) {
+  const auto positive = [](std::uint32_t number, const char* name) {
+    if (number == 0) throw std::invalid_argument{fmt::format("tier store: {} must be at least 1", name)};
+    return number;
+  };
+  if (options.flush_interval < Duration::zero()) throw std::invalid_argument{"tier store: flush_interval must not be negative"};
+  return {.blocks_max = positive(options.blocks_max, "blocks_max"),
+          .gets_under_way_max = positive(options.gets_under_way_max, "gets_under_way_max"),
+          .puts_under_way_max = positive(options.puts_under_way_max, "puts_under_way_max"),
+          .events_max = positive(options.events_max, "events_max"),
+          .flush_interval = options.flush_interval};
+}
+
+FileStoreConfig store_config(const TierStoreOptions& options) {
+  if (options.directories.empty()) throw std::invalid_argument{"tier store: at least one directory is needed"};
+  FileStoreConfig config;
+  config.directory = options.directories.front();
+  config.more_directories.assign(options.directories.begin() + 1, options.directories.end());
+  config.name = options.name;
+  config.stripe_bytes = options.stripe_bytes;
+  config.accept_lost_directories = options.accept_lost_directories;
+  config.capacity = options.capacity;
+  config.block_bytes = options.block_bytes;
+  config.fingerprint = options.fingerprint;
+  config.floor = options.floor;
+  config.writes_max = std::max(config.writes_max, options.puts_under_way_max);
+  return config;
+}
+
+IoOptions io_options(const TierStoreOptions& options) {
+  IoOptions io;
+  io.choice = options.io;
+  io.threads.threads = options.io_threads;
+  io.threads.bandwidth = options.bandwidth;
+  return io;
+}
+
+}  // namespace
+
+/// Members are constructed in this order and destroyed in reverse.
+struct TierStore::Parts {
+  explicit Parts(const TierStoreOptions& options) : log{options.log, clock} {
+    const TierLimits limits = limits_of(options);
+    if (options.make_store) {
+      store = options.make_store(waker);
+      if (store == nullptr) throw std::invalid_argument{"tier store: make_store has made no store"};
+      if (store->block_bytes() != options.block_bytes) {
+        throw std::invalid_argument{fmt::format("tier store: blocks of {}, in a store of blocks of {}",
+                                                to_string(options.block_bytes), to_string(store->block_bytes()))};
+      }
+    } else {
+      const FileStoreConfig config = store_config(options);
+      engine = make_io_engine(io_options(options), waker);
+      log.write(LogLevel::info, "I/O", [&] { return "storage is read and written by " + engine->describe(); });
+      auto made = std::make_shared<FileStore>(config, *engine);
+      files = made.get();
+      store = std::move(made);
+    }
+    if (options.resilience) guard.emplace(*store, clock, *options.resilience, &waker);
+    BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
+    batches.emplace(front, guard ? &*guard : nullptr, engine.get(), clock, waker, limits);
+  }
+
+  /// Ends what is under way, and makes everything durable.
+  ErrorCode end() {
+    if (files != nullptr) {
+      const Result<void> closed = files->close();
+      return closed ? ErrorCode{} : closed.error();
+    }
+    constexpr int look_every_ms = 100;
+    std::vector<StoreEvent> events;
+    while (store->in_flight() > 0) {
+      if (store->poll(events) == 0) waker.wait(look_every_ms);
+      waker.acknowledge();
+    }
+    return {};
+  }
+
+  void poll(std::vector<BatchResult>& out) {
+    waker.acknowledge();
+    batches->poll(out);
+    look();
+  }
+
+  /// Logs changes.
+  void look() {
+    if (!log.wants(LogLevel::warning)) return;
+    if (guard) {
+      const bool well =
+          guard->read_breaker().state() == BreakerState::closed && guard->write_breaker().state() == BreakerState::closed;
+      if (well != was_well) {
+        if (well) log.write(LogLevel::warning, "storage", [] { return "storage is used again"; });
+        else log.write(LogLevel::warning, "storage", [&] { return "storage is not used in full: " + guard->health().reason; });
+      }
+      was_well = well;
+    }
+    if (const ErrorCode error = batches->flush_error(); error != flush_error) {
+      flush_error = error;
+      if (error) log.write(LogLevel::error, "flush", [&] { return "storage could not be flushed: " + error.message(); });
+    }
+  }
+
+  SteadyClock clock;
+  EventFdWaker waker;
+  Log log;
+  std::unique_ptr<IoEngine> engine;
+  std::shared_ptr<BlockStore> store;
+  FileStore* files = nullptr;           ///< the same object as `store`, if that is a FileStore
+  std::optional<ResilientStore> guard;  ///< in front of `store`
+  /// Owns the regions, which the engine must forget before it ends, and which the store uses until it is closed.
+  std::optional<TierBatches> batches;
+  bool was_well = true;
+  ErrorCode flush_error;
+};
+
+struct TierStore::State {
+  explicit State(const TierStoreOptions& options)
+      : keys{bytes_of(options.name_space)}, block_bytes{options.block_bytes}, parts{std::make_unique<Parts>(options)} {}
+
+  OpaqueKeys keys;
+  Bytes block_bytes;
+  std::unique_ptr<Parts> parts;      ///< null after close()
+  std::vector<BatchResult> results;  ///< wait for poll()
+  std::vector<TierEvent> events;     ///< the same, of a closed store
+  TierStatistics last;               ///< when it was closed
+  StoreStat last_stat;
+};
+
+TierStore::TierStore(const TierStoreOptions& options) : state_{std::make_unique<State>(options)} {}
+
+TierStore::~TierStore() {
+  if (state_->parts == nullptr) return;
+  state_->parts->batches->stop_accepting();
+  static_cast<void>(drain(never));
+  static_cast<void>(state_->parts->end());
+}
+
+BlockKey TierStore::key(std::span<const std::byte> name) const { return state_->keys(name); }
+Bytes TierStore::block_bytes() const { return state_->block_bytes; }
+
+Result<HostRegionId> TierStore::register_region(const HostRows& rows, std::shared_ptr<const void> owner) {
+  if (!state_->parts) return Errc::stopped;
+  try {
+    return state_->parts->batches->regions().add(rows, state_->block_bytes, std::move(owner));
+  } catch (const std::bad_alloc&) {
+    return Errc::no_room;
+  }
+}
+
+Result<void> TierStore::unregister_region(HostRegionId region) {
+  if (!state_->parts) return Errc::not_found;
+  return state_->parts->batches->regions().remove(region);
+}
+
+bool TierStore::contains(const BlockKey& key) const { return state_->parts && state_->parts->batches->contains(key); }
+
+std::size_t TierStore::leading(std::span<const BlockKey> keys) const {
+  const auto gap = std::ranges::find_if_not(keys, [this](const BlockKey& key) { return contains(key); });
+  return static_cast<std::size_t>(gap - keys.begin());
+}
+
+Result<void> TierStore::look_up(std::span<const BlockKey> keys, std::span<std::uint64_t> bitmap) const {
+  constexpr std::size_t bits = 64;
+  const std::size_t words = keys.size() / bits + (keys.size() % bits == 0 ? 0 : 1);
+  if (bitmap.size() < words) return Errc::invalid_argument;
+  std::ranges::fill(bitmap.first(words), 0);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (contains(keys[i])) bitmap[i / bits] |= std::uint64_t{1} << i % bits;
+  }
+  return {};
+}
+
+void TierStore::touch(std::span<const BlockKey> keys) {
+  if (state_->parts) state_->parts->batches->touch(keys);
+}
+
+Result<void> TierStore::submit_put(const TierPut& put) {
+  return state_->parts ? state_->parts->batches->submit_put(put) : Result<void>{Errc::stopped};
+}
+
+Result<void> TierStore::submit_get(const TierGet& get) {
+  return state_->parts ? state_->parts->batches->submit_get(get) : Result<void>{Errc::stopped};
+}
+
+Result<void> TierStore::submit_flush(BatchId id) {
+  return state_->parts ? state_->parts->batches->submit_flush(id) : Result<void>{Errc::stopped};
+}
+
+Result<void> TierStore::cancel(BatchId id) {
+  return state_->parts ? state_->parts->batches->cancel(id) : Result<void>{Errc::not_found};
+}
+
+std::size_t TierStore::poll(std::vector<BatchResult>& out) {
+  const std::size_t before = out.size();
+  std::ranges::move(state_->results, std::back_inserter(out));
+  state_->results.clear();
+  if (state_->parts) state_->parts->poll(out);
+  return out.size() - before;
+}
+
+std::size_t TierStore::poll_events(std::vector<TierEvent>& out) {
+  if (state_->parts) return state_->parts->batches->poll_events(out);
+  const std::size_t arrived = state_->events.size();
+  out.insert(out.end(), state_->events.begin(), state_->events.end());
+  state_->events.clear();
+  return arrived;
+}
+
+int TierStore::wake_fd() const { return state_->parts ? state_->parts->waker.fd() : -1; }
+TimePoint TierStore::next_deadline() const { return state_->parts ? state_->parts->batches->next_deadline() : never; }
+
+Result<void> TierStore::remove(std::span<const BlockKey> keys) {
+  return state_->parts ? state_->parts->batches->remove(keys) : Result<void>{Errc::stopped};
+}
+
+Result<void> TierStore::clear() { return state_->parts ? state_->parts->batches->clear() : Result<void>{Errc::stopped}; }
+
+void TierStore::stop_accepting() {
+  if (state_->parts) state_->parts->batches->stop_accepting();
+}
+
+bool TierStore::drain(TimePoint until) {
+  if (!state_->parts) return true;
+  Parts& parts = *state_->parts;
+  while (true) {
+    parts.poll(state_->results);
+    if (parts.batches->is_idle()) break;
+    const TimePoint now = parts.clock.now();
+    if (now >= until) break;
+    const Duration wait = std::min(until, parts.batches->next_deadline()) - now;
+    constexpr std::chrono::milliseconds longest{std::chrono::minutes{1}};
+    parts.waker.wait(static_cast<int>(
+        std::clamp(std::chrono::ceil<std::chrono::milliseconds>(wait), std::chrono::milliseconds{0}, longest).count()));
+  }
+  if (!state_->results.empty()) parts.waker.wake();
+  return parts.batches->is_idle();
+}
+
+TierCloseReport TierStore::close(TimePoint until) {
+  TierCloseReport report;
+  report.closed = true;
+  if (!state_->parts) return report;
+  stop_accepting();
+  static_cast<void>(drain(until));
+  state_->last = statistics();
+  state_->last_stat = stat();
+  report.batches_left = state_->last.batches;
+  state_->parts->batches->poll_events(state_->events);
+  state_->parts->log.end();  // its sink may not exist as long as the thread below
+  const auto error = std::make_shared<ErrorCode>();
+  Parts* const parts = state_->parts.release();
+  report.closed = end_within(
+      [parts, error] {
+        *error = parts->end();
+        delete parts;
+      },
+      until);
+  if (report.closed) report.error = *error;
+  return report;
+}
+
+TierStatistics TierStore::statistics() const { return state_->parts ? state_->parts->batches->statistics() : state_->last; }
+
+StoreStat TierStore::stat() const {
+  if (!state_->parts) return state_->last_stat;
+  return state_->parts->files != nullptr ? state_->parts->files->quick_stat() : state_->parts->store->stat();
+}
+
+StoreHealth TierStore::health() const {
+  if (!state_->parts) return {.state = StoreState::down, .reason = "the store is closed"};
+  StoreHealth health;
+  if (state_->parts->guard) health = state_->parts->guard->health();
+  if (state_->parts->files != nullptr) add_health_of(*state_->parts->files, health);
+  return health;
+}
+
+std::string TierStore::io() const {
+  return state_->parts && state_->parts->engine ? state_->parts->engine->describe() : std::string{};
+}
+
+}  // namespace terrace

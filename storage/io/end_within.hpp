@@ -1,0 +1,41 @@
+#pragma once
+
+#include "storage/io/signals_blocked.hpp"
+#include "terrace/clock.hpp"
+
+#include <pthread.h>
+
+#include <future>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace terrace {
+
+/// Runs `work` on a thread of its own, and waits for it until `until`. Returns whether it has ended. If not, the thread goes on,
+/// and the process may go on or end as usual. It is for the end of parts that wait for a disk or a device, which may never
+/// answer. `work` must own all that it uses, and must not throw. If no thread can be started, the work is not done, because to do
+/// it here could take for ever.
+template <class Work>
+[[nodiscard]] bool end_within(Work work, TimePoint until) {
+  std::promise<void> promise;
+  const std::future<void> ended = promise.get_future();
+  std::thread thread;
+  try {
+    const SignalsBlocked blocked;
+    thread = std::thread{[work = std::move(work), promise = std::move(promise)]() mutable {
+      ::pthread_setname_np(::pthread_self(), "terrace-close");
+      work();
+      promise.set_value();
+    }};
+  } catch (const std::system_error&) {
+    return false;
+  }
+  if (until == never) ended.wait();
+  const bool is_over = until == never || ended.wait_until(until) == std::future_status::ready;
+  if (is_over) thread.join();
+  else thread.detach();
+  return is_over;
+}
+
+}  // namespace terrace

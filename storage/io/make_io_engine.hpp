@@ -1,0 +1,26 @@
+#pragma once
+
+#include "storage/io/io_engine.hpp"
+#include "storage/io/threaded_io.hpp"
+#include "storage/io/uring_io.hpp"
+#include "terrace/storage.hpp"
+
+#include <memory>
+
+namespace terrace {
+
+struct IoOptions {
+  IoChoice choice = IoChoice::automatic;
+  ThreadedIo::Config threads;
+  UringIo::Config uring;
+};
+
+/// Makes the engine. `waker` must outlive it. A bandwidth limit (`threads.bandwidth`) exists only for ThreadedIo, so `automatic`
+/// chooses ThreadedIo if there is one. Throws what the constructors of the engines throw; std::invalid_argument if `uring` is
+/// chosen together with a bandwidth limit; std::runtime_error, with the reason in one sentence, if `uring` is chosen and io_uring
+/// is not available.
+[[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker);
+/// The same; `calls` is used instead of the real kernel to find out whether io_uring is available.
+[[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker, UringCalls& calls);
+
+}  // namespace terrace

@@ -1,0 +1,221 @@
+// Block sizes and counts from the shape of a model and a memory budget.
+
+#include "runtime/system/model_plan.hpp"
+
+#include "base/random.hpp"
+#include "runtime/system/cache_system.hpp"
+#include "runtime/system/system_config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+constexpr TypicalSequence typical{.tokens = 4096, .chunk_tokens = 512, .encoder_tokens = 256};
+constexpr MemoryBudget large{.device = GiB * 40, .host = GiB * 400};
+
+LayerShape heads(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t head_size) {
+  LayerShape shape;
+  shape.layers = layers;
+  shape.kv_heads = kv_heads;
+  shape.head_size = head_size;
+  return shape;
+}
+
+std::string refusal(const ModelShape& model, const MemoryBudget& budget = large) {
+  try {
+    (void)plan_groups(model, typical, budget);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ModelPlan, sizes_the_blocks_of_known_models) {
+  const GroupPlan llama = plan_groups({{heads(32, 8, 128)}}, typical, large);
+  ASSERT_EQ(llama.pools.size(), 1U);
+  EXPECT_EQ(llama.pools[0].block_bytes, MiB * 2);
+  EXPECT_EQ(llama.pools[0].layers, 32U);
+  EXPECT_EQ(llama.pools[0].device_blocks, 20'480U);
+  EXPECT_EQ(llama.pools[0].host_blocks, 204'800U);
+  EXPECT_EQ(llama.sequences, 80U);
+  EXPECT_FALSE(llama.pools[0].null_block);
+
+  LayerShape latent;
+  latent.layers = 61;
+  latent.latent_size = 576;
+  const GroupPlan mla = plan_groups({{latent}, 8}, typical, large);
+  EXPECT_EQ(mla.pools[0].block_bytes, Bytes{61 * 576 * 2 * 16}) << "every rank holds the same latent";
+  EXPECT_EQ(mla.rank_payload, RankPayload::replicated);
+  EXPECT_EQ(mla.pools[0].host_blocks, GiB * 400 / Bytes{61 * 576 * 2 * 16});
+
+  LayerShape window = heads(20, 4, 256);
+  window.kind = GroupKind::sliding_window;
+  window.span_tokens = 1024;
+  const GroupPlan hybrid = plan_groups({{heads(20, 4, 256), window, heads(4, 4, 256)}}, typical, large);
+  ASSERT_EQ(hybrid.pools.size(), 2U) << "groups of equal blocks share a pool";
+  EXPECT_EQ(hybrid.groups[0].pool, hybrid.groups[1].pool);
+  EXPECT_TRUE(hybrid.pools[0].null_block);
+  EXPECT_FALSE(hybrid.pools[1].null_block);
+}
+
+TEST(ModelPlan, divides_heads_among_ranks_and_repeats_them_if_there_are_too_few) {
+  const GroupPlan divided = plan_groups({{heads(32, 8, 128)}, 4}, typical, large);
+  EXPECT_EQ(divided.pools[0].block_bytes, MiB * 2);
+  EXPECT_EQ(divided.rank_payload, RankPayload::sharded);
+  EXPECT_EQ(divided.pools[0].device_blocks, 81'920U) << "each rank holds a quarter of every block";
+  EXPECT_EQ(divided.host_used, GiB * 400);
+  const GroupPlan repeated = plan_groups({{heads(32, 2, 128)}, 4}, typical, large);
+  EXPECT_EQ(repeated.pools[0].block_bytes, MiB) << "four ranks with one of two heads each";
+  EXPECT_EQ(refusal({{heads(32, 6, 128)}, 4}),
+            "layers 0: 6 KV heads cannot be divided evenly among 4 ranks: one must be a multiple of the other");
+}
+
+TEST(ModelPlan, keeps_scales_inside_the_block_or_in_a_group_of_their_own) {
+  LayerShape shape = heads(32, 8, 128);
+  shape.type = KvType::int8;
+  shape.scales = QuantisationScales{};
+  const GroupPlan inside = plan_groups({{shape}}, typical, large);
+  ASSERT_EQ(inside.groups.size(), 1U);
+  EXPECT_EQ(inside.pools[0].block_bytes, Bytes{32 * 16 * 2 * 8 * (128 + 4)});
+  shape.scales->place = QuantisationScales::Place::own_group;
+  shape.scales->type = KvType::float16;
+  shape.scales->values_per_scale = 32;
+  const GroupPlan apart = plan_groups({{shape}}, typical, large);
+  ASSERT_EQ(apart.groups.size(), 2U);
+  EXPECT_EQ(apart.pools[0].block_bytes, MiB);
+  EXPECT_EQ(apart.pools[apart.groups[1].pool.value()].block_bytes, Bytes{32 * 16 * 2 * 8 * 4 * 2});
+  EXPECT_EQ(apart.pools[0].device_blocks, apart.pools[1].device_blocks) << "a sequence needs as many of both";
+  shape.scales->values_per_scale = 48;
+  EXPECT_EQ(refusal({{shape}}), "layers 0: 128 values cannot be divided into runs of 48 with one scale each");
+}
+
+TEST(ModelPlan, says_what_does_not_fit_and_what_would) {
+  ModelShape model{{heads(3, 1, 20)}};
+  MemoryBudget budget = large;
+  budget.block_unit = KiB * 4;
+  EXPECT_EQ(refusal(model, budget),
+            "layers 0: a block of 16 tokens has 3840 bytes, which is not a multiple of 4KiB: 256 tokens would do");
+  model.layers[0].block_tokens = 256;
+  EXPECT_EQ(refusal(model, budget), "");
+  EXPECT_EQ(refusal({{heads(32, 8, 128)}}, {.device = MiB * 100}),
+            "a sequence of 4096 tokens needs 512MiB on the device, and there are 100MiB");
+  LayerShape odd = heads(1, 1, 1);
+  odd.type = KvType::int4;
+  odd.value_head_size = 2;
+  odd.block_tokens = 1;
+  EXPECT_EQ(refusal({{odd}}), "layers 0: 3 values of int4 in 1 tokens are not a whole number of bytes: 2 tokens would do");
+  LayerShape both = heads(1, 1, 64);
+  both.latent_size = 5;
+  EXPECT_EQ(refusal({{both}}), "layers 0: one of kv_heads with head_size, latent_size, and state_bytes must be set");
+  EXPECT_EQ(refusal({{heads(1, 1, 0)}}), "layers 0: kv_heads and head_size must both be set");
+  EXPECT_EQ(refusal({{heads(0, 1, 64)}}), "layers 0: there is no layer: at least 1 is needed");
+  EXPECT_EQ(refusal({}), "a model needs at least one kind of layer");
+  LayerShape state;
+  state.layers = 2;
+  state.state_bytes = Bytes{1000};
+  EXPECT_EQ(refusal({{state}}), "layers 0: state_bytes is for kind recurrent, and the others are not");
+  state.kind = GroupKind::recurrent;
+  EXPECT_EQ(refusal({{state}, 3}), "layers 0: a state of 1000 bytes cannot be divided evenly among 3 ranks");
+}
+
+/// The bytes of one layer of one block on one rank, counted one by one.
+std::uint64_t counted(const LayerShape& shape, std::uint32_t ranks) {
+  if (shape.kind == GroupKind::recurrent) return count(shape.state_bytes) / ranks;
+  std::uint64_t bits = 0;
+  for (std::uint32_t token = 0; token < shape.block_tokens; ++token) {
+    for (std::uint32_t head = 0; head * ranks < std::max(shape.kv_heads, ranks) && shape.latent_size == 0; ++head) {
+      for (std::uint32_t i = 0; i < 2 * shape.head_size; ++i) bits += bits_of(shape.type);
+      if (shape.scales) bits += std::uint64_t{2} * bits_of(shape.scales->type);
+    }
+    for (std::uint32_t i = 0; i < shape.latent_size; ++i) bits += bits_of(shape.type);
+    if (shape.scales && shape.latent_size > 0) bits += bits_of(shape.scales->type);
+  }
+  return bits / 8;
+}
+
+TEST(ModelPlan, fills_the_budget_and_never_exceeds_it) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random{seed};
+    ModelShape model;
+    model.ranks = 1U << random.below(3);
+    const std::uint64_t kinds = random.between(1, 4);
+    for (std::uint64_t i = 0; i < kinds; ++i) {
+      LayerShape shape;
+      shape.kind = i == 0 ? GroupKind::full : static_cast<GroupKind>(random.below(5));
+      shape.layers = static_cast<std::uint32_t>(random.between(4, 40));
+      shape.block_tokens = 8U << random.below(3);
+      if (shape.kind == GroupKind::recurrent) {
+        shape.state_bytes = Bytes{random.between(16, 1000) * 64};
+      } else if (random.chance(0.2)) {
+        shape.latent_size = static_cast<std::uint32_t>(random.between(64, 300)) * 2;
+      } else {
+        shape.kv_heads = 1U << random.below(4);
+        shape.head_size = static_cast<std::uint32_t>(random.between(4, 32)) * 8;
+      }
+      if (shape.kind == GroupKind::sliding_window) shape.span_tokens = 100;
+      if (shape.kind == GroupKind::chunked_local) shape.span_tokens = shape.block_tokens * 4;
+      shape.type = static_cast<KvType>(random.below(6));
+      if (shape.kind != GroupKind::recurrent && random.chance(0.4)) shape.scales = QuantisationScales{};
+      shape.optional = i > 0 && shape.kind != GroupKind::cross && random.chance(0.2);
+      model.layers.push_back(shape);
+    }
+    const MemoryBudget budget{.device = GiB * random.between(4, 64), .host = GiB * random.between(0, 64)};
+    const GroupPlan plan = plan_groups(model, typical, budget);
+    Bytes largest{};
+    Bytes device{};
+    Bytes host{};
+    const std::uint64_t copies = plan.rank_payload == RankPayload::replicated ? 1 : model.ranks;
+    for (const PoolOptions& pool : plan.pools) {
+      const Bytes each{count(pool.block_bytes) / copies};
+      device += each * pool.device_blocks;
+      host += pool.block_bytes * pool.host_blocks;
+      largest = std::max(largest, pool.block_bytes);
+    }
+    ASSERT_EQ(plan.groups.size(), model.layers.size());
+    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+      const PoolOptions& pool = plan.pools[plan.groups[g].pool.value()];
+      EXPECT_EQ(count(pool.block_bytes), counted(model.layers[g], model.ranks) * model.layers[g].layers * copies);
+      EXPECT_EQ(pool.layers, model.layers[g].layers);
+    }
+    EXPECT_EQ(device, plan.device_used);
+    EXPECT_EQ(host, plan.host_used);
+    EXPECT_LE(device, budget.device);
+    EXPECT_LE(host, budget.host);
+    EXPECT_LT(count(budget.device) - count(device), count(largest)) << "it fills the device";
+    EXPECT_LT(count(budget.host) - count(host), count(largest) + copies) << "and the host";
+    EXPECT_GE(plan.sequences, 1U);
+    CacheSystemOptions options;
+    plan.apply_to(options);
+    EXPECT_EQ(options.ranks.size(), model.ranks);
+    EXPECT_NO_THROW((void)manager_config(options));
+  }
+}
+
+TEST(ModelPlan, makes_options_that_a_cache_starts_with) {
+  LayerShape window = heads(2, 2, 16);
+  window.kind = GroupKind::sliding_window;
+  window.span_tokens = 32;
+  LayerShape full = heads(4, 2, 16);
+  full.type = KvType::int8;
+  full.scales = QuantisationScales{.place = QuantisationScales::Place::own_group};
+  const GroupPlan plan = plan_groups({{full, window}, 2}, {.tokens = 256, .chunk_tokens = 32}, {.device = MiB, .host = MiB * 2});
+  CacheSystemOptions options;
+  plan.apply_to(options);
+  CacheSystem system{options};
+  EXPECT_EQ(system.pool_count(), plan.pools.size());
+  ASSERT_EQ(system.devices().size(), 2U);
+  for (std::size_t pool = 0; pool < plan.pools.size(); ++pool) {
+    const DevicePool& its = system.devices().at(1).info().pools[pool];
+    EXPECT_EQ(its.block_bytes * 2, plan.pools[pool].block_bytes);
+    EXPECT_EQ(its.layers, plan.pools[pool].layers);
+  }
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,177 @@
+#pragma once
+
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
+#include "transfer/device/timeline.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+
+/// The compute timeline of a device: the points in the order in which they were given out. Each point is either work for the
+/// compute thread or an event on a stream of the caller. A point is reached when it and all points before it are done. `Event` is
+/// a pointer that is shared; null is no event.
+///
+/// Threads: add_work() and add_event() from the compute side, run() on the compute thread, wait_for() from the issuing threads,
+/// the rest from any.
+template <class Event>
+class ComputePoints {
+ public:
+  /// Adds a point for work that the compute thread does.
+  Fence add_work(ComputeWork work) { return add(std::move(work), nullptr); }
+  /// Adds a point for an event, which must have been recorded.
+  Fence add_event(Event event) { return add(nullptr, std::move(event)); }
+  /// Returns true if the point has been given out.
+  [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
+  [[nodiscard]] Fence reached() const { return timeline_.reached(); }
+  /// The timeline that the points make. Copies may wait for its points, and for times.
+  [[nodiscard]] Timeline& timeline() { return timeline_; }
+  /// Returns the next point that will be given out.
+  [[nodiscard]] Fence next() const { return Fence{added_.load(std::memory_order_relaxed) + 1}; }
+
+  /// Returns true if all work that was added is done. Events may still be open.
+  [[nodiscard]] bool work_done();
+
+  /// Waits until all work up to the point is done. Then adds to `open` the events up to the point that may not have happened yet.
+  /// A stream that waits for all of them comes after the point. Returns false if stopped before.
+  [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open);
+  /// Does the same if work up to the point is done. Otherwise returns false, and does not wait.
+  [[nodiscard]] bool try_wait_for(Fence point, std::vector<Event>& open);
+
+  /// Processes the points one by one until stopped: calls `work` for work, and `wait` for an event. `wait` must return when the
+  /// event has happened. If `work` returns false, the work was not done because of stop(), and this call ends.
+  void run(const std::function<bool(ComputeWork&)>& work, const std::function<void(const Event&)>& wait);
+  /// Ends run() and all waits. Work that has not begun is never done.
+  void stop();
+
+ private:
+  struct Point {
+    Fence number;
+    ComputeWork work;  ///< empty: an event
+    Event event;
+  };
+
+  Fence add(ComputeWork work, Event event);
+  /// Returns the last work up to the point that may not be done. The mutex is held.
+  [[nodiscard]] Fence last_work(Fence point) const;
+  void add_open(Fence point, std::vector<Event>& open) const;
+
+  Timeline timeline_;
+  std::atomic<std::uint64_t> added_{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Point> open_;  ///< points that are not done, oldest first; the first one is under way
+  bool stopped_ = false;
+};
+
+template <class Event>
+Fence ComputePoints<Event>::add(ComputeWork work, Event event) {
+  Fence number;
+  {
+    const std::lock_guard lock{mutex_};
+    number = Fence{added_.load(std::memory_order_relaxed) + 1};
+    open_.push_back({number, std::move(work), std::move(event)});
+    added_.store(number.value(), std::memory_order_relaxed);
+  }
+  changed_.notify_one();
+  return number;
+}
+
+template <class Event>
+bool ComputePoints<Event>::work_done() {
+  const std::lock_guard lock{mutex_};
+  // Points that are done may still be in the list.
+  const Fence done = timeline_.reached();
+  return std::ranges::none_of(open_, [done](const Point& each) { return each.work && each.number > done; });
+}
+
+template <class Event>
+Fence ComputePoints<Event>::last_work(Fence point) const {
+  Fence last;
+  for (const Point& each : open_) {
+    if (each.number > point) break;
+    if (each.work) last = each.number;
+  }
+  return last;
+}
+
+template <class Event>
+void ComputePoints<Event>::add_open(Fence point, std::vector<Event>& open) const {
+  for (const Point& each : open_) {
+    if (each.number > point) break;
+    if (each.event) open.push_back(each.event);
+  }
+}
+
+template <class Event>
+bool ComputePoints<Event>::wait_for(Fence point, std::vector<Event>& open) {
+  if (timeline_.reached() >= point) return true;
+  Fence last;
+  {
+    const std::lock_guard lock{mutex_};
+    last = last_work(point);
+  }
+  if (!timeline_.wait_for(last)) return false;
+  const std::lock_guard lock{mutex_};
+  add_open(point, open);
+  return true;
+}
+
+template <class Event>
+bool ComputePoints<Event>::try_wait_for(Fence point, std::vector<Event>& open) {
+  if (timeline_.reached() >= point) return true;
+  const std::lock_guard lock{mutex_};
+  if (timeline_.reached() < last_work(point)) return false;
+  add_open(point, open);
+  return true;
+}
+
+template <class Event>
+void ComputePoints<Event>::run(const std::function<bool(ComputeWork&)>& work, const std::function<void(const Event&)>& wait) {
+  for (;;) {
+    Point* first = nullptr;
+    {
+      std::unique_lock lock{mutex_};
+      changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
+      if (stopped_) return;
+      // The point stays in the list, so that wait_for() sees it. Adding items at the end of a deque does not move the others.
+      first = &open_.front();
+    }
+    if (first->work) {
+      if (!work(first->work)) return;
+    } else {
+      wait(first->event);
+    }
+    const Fence number = first->number;
+    // Mark the point as reached before it leaves the list. In between, wait_for() may see it as both open and reached, but never
+    // as neither.
+    timeline_.reach(number);
+    Point done;
+    {
+      const std::lock_guard lock{mutex_};
+      done = std::move(open_.front());
+      open_.pop_front();
+    }
+  }
+}
+
+template <class Event>
+void ComputePoints<Event>::stop() {
+  timeline_.stop();
+  {
+    const std::lock_guard lock{mutex_};
+    stopped_ = true;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace terrace

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+/// The place of the blocks of one pool on the device. The parts of a block, in the order of the regions, make up one contiguous
+/// host slot. The regions of a layer need not be adjacent there (for example, all K may come before all V). Constant after
+/// construction.
+class DeviceGeometry {
+ public:
+  /// Throws std::invalid_argument, with the region in its text, if there is no region or no slot; if a region is empty or leaves
+  /// the address space; if blocks overlap; if the regions do not add up to block_bytes; or if the layers are not numbered from 0
+  /// without a gap, or differ in size.
+  DeviceGeometry(std::uint32_t slots, std::vector<DeviceRegion> regions, Bytes block_bytes);
+
+  [[nodiscard]] std::uint32_t slots() const { return slots_; }
+  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
+  [[nodiscard]] std::span<const DeviceRegion> regions() const { return regions_; }
+  [[nodiscard]] std::uint32_t layers() const { return layers_; }
+  /// Returns true if whole blocks lie side by side, as they do on the host.
+  [[nodiscard]] bool packed() const { return packed_; }
+  /// Returns the number of bytes of these layers in one block. Nothing: of the whole block.
+  [[nodiscard]] std::uint64_t bytes_of(std::optional<LayerRange> layers) const;
+  /// Returns the number of bytes from the beginning of the region's first block to the end of its last.
+  [[nodiscard]] std::uint64_t extent(const DeviceRegion& region) const { return (slots_ - 1) * region.stride + region.bytes; }
+
+ private:
+  std::uint32_t slots_;
+  std::vector<DeviceRegion> regions_;
+  Bytes block_bytes_;
+  std::uint32_t layers_ = 1;
+  bool packed_ = false;
+};
+
+/// Makes the geometry of whole blocks that lie side by side, each of `layers` equal layers. Throws as DeviceGeometry does, and
+/// std::invalid_argument if a block cannot be divided into the layers.
+[[nodiscard]] DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes,
+                                             std::uint32_t layers = 1);
+
+/// Throws std::invalid_argument if blocks of two pools overlap.
+void check_disjoint(std::span<const DeviceGeometry> pools);
+
+/// The place of the blocks of one pool, and whose memory it is.
+struct PlacedPool {
+  const DeviceGeometry& geometry;
+  bool owned;  ///< the device has allocated the memory itself
+};
+
+/// Returns the geometries of all pools after some of them have moved to other addresses, as in Device::relocate(). Throws
+/// std::invalid_argument as described there, except that it does not know whose memory the new addresses are.
+[[nodiscard]] std::vector<DeviceGeometry> relocated(std::span<const PlacedPool> pools, std::span<const RelocatedPool> moved);
+
+}  // namespace terrace
