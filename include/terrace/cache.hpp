@@ -308,6 +308,7 @@ class TERRACE_API Cache {
   [[nodiscard]] const CacheManager& manager() const;
 
  private:
+  friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -19,6 +19,12 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy in device and host is evicted
 };
 
+/// How the keys of an OffloadCache order its blocks (docs/design/offload-cache.md).
+enum class KeyOrder : unsigned char {
+  prefix,  ///< the keys of an order are those of a prefix, from its first block on
+  flat,    ///< keys have no order: every block stands alone
+};
+
 /// Which hits in the tiers below the device are used.
 enum class LoadPolicy : unsigned char {
   /// Only hits that are expected to load faster than they can be computed again (runtime/measure/load_costs.hpp). Host hits are

@@ -146,6 +146,11 @@ struct CacheSystemOptions {
   std::vector<GroupConfig> groups{};
   /// By PoolId; at least one. Each pool has a host arena and a store of its own.
   std::vector<PoolOptions> pools = {PoolOptions{}};
+  /// If true, the device_blocks slots of each pool belong to the engine, and the cache has no device tier of its own. It serves
+  /// the orders of an OffloadCache: `OffloadCache offload{system.cache()};`.
+  bool engine_owns_slots = false;
+  /// For an OffloadCache: whether the keys of an order are a prefix, or stand alone. `flat` needs engine_owns_slots.
+  KeyOrder key_order = KeyOrder::prefix;
   HostWarmUp host_warm_up = HostWarmUp::before_serving;
   /// How pages of the host tier are first touched: number of threads, NUMA node, huge pages.
   TouchOptions host_touch{};

@@ -31,8 +31,11 @@ std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b,
 
 }  // namespace
 
-PrefixTree::PrefixTree()
-    : arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)}, split_marks_{std::make_unique<Marks>()}, tenants_(1) {
+PrefixTree::PrefixTree(Shape shape)
+    : flat_{shape == Shape::flat ? std::make_unique<FlatIndex>() : nullptr},
+      arrays_{sizeof(BlockKey) + tier_count * sizeof(Copy)},
+      split_marks_{std::make_unique<Marks>()},
+      tenants_(1) {
   nodes_.push_back({});
   owners_.push_back(root_node);
 }
@@ -42,6 +45,16 @@ PrefixTree::~PrefixTree() {
     if (nodes_[i].arrays != nullptr) arrays_.put(nodes_[i].arrays, nodes_[i].capacity);
   }
 }
+
+/// The counts of the index, where members that know no index look for them.
+void PrefixTree::sync_flat() {
+  blocks_ = node_count_ = flat_->blocks();
+  for (const Tier tier : all_tiers) totals_[index(tier)].count.resident = flat_->resident(tier);
+  totals_[index(Tier::host)].count.pinned = flat_->pinned_resident();
+  hidden_nodes_ = flat_->any_hidden() ? 1 : 0;
+}
+
+std::uint32_t PrefixTree::nodes_end() const { return flat() ? flat_->end() : static_cast<std::uint32_t>(nodes_.size()); }
 
 void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
   TERRACE_CHECK(blocks_ == 0);
@@ -73,6 +86,10 @@ NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
 }
 
 Prefix PrefixTree::find(std::span<const BlockKey> wanted) const {
+  if (flat()) {
+    const std::optional<NodeId> block = wanted.empty() ? std::nullopt : flat_->find(wanted.front());
+    return block ? Prefix{*block, 1} : Prefix{root_node, 0};
+  }
   Prefix prefix{root_node, 0};
   while (prefix.length < wanted.size()) {
     const NodeId child = child_of(prefix.node, wanted[prefix.length]);
@@ -88,6 +105,15 @@ Prefix PrefixTree::find(std::span<const BlockKey> wanted) const {
 }
 
 Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, TenantId tenant, GroupId group) {
+  if (flat()) {
+    added_ = 0;
+    if (at.length > 0 || wanted.empty()) return at;
+    const std::uint64_t before = flat_->blocks();
+    const NodeId block = flat_->add(wanted.front(), tenant);
+    sync_flat();
+    added_ = static_cast<std::uint32_t>(blocks_ - before);
+    return {block, 1};
+  }
   added_ = 0;
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
@@ -262,6 +288,10 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
 /// A new node without blocks takes over the root's children, by the branch that they name. It is a child of the root, but
 /// children_ does not have it.
 void PrefixTree::hide_all() {
+  if (flat()) {
+    flat_->hide_all();
+    return sync_flat();
+  }
   NodeId visible = nodes_[0].first_child;
   while (visible != no_node && nodes_[visible.value()].size == 0) visible = nodes_[visible.value()].next_sibling;
   if (visible == no_node) return;
@@ -284,6 +314,7 @@ void PrefixTree::hide_all() {
 }
 
 bool PrefixTree::hidden(BlockRef block) const {
+  if (flat()) return flat_->hidden(block.node);
   if (hidden_nodes_ == 0) return false;
   for (NodeId id = block.node; id != root_node; id = parent_of(nodes_[id.value()])) {
     if (nodes_[id.value()].size == 0) return true;
@@ -348,17 +379,20 @@ void PrefixTree::prune(NodeId id) {
 }
 
 const BlockKey& PrefixTree::key(BlockRef block) const {
+  if (flat()) return flat_->key(block.node);
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
   return keys(node)[block.depth - node.start];
 }
 
 std::span<const BlockKey> PrefixTree::keys(Run run) const {
+  if (flat()) return {&flat_->key(run.node), 1};
   const Node& node = nodes_[run.node.value()];
   TERRACE_CHECK(run.begin >= node.start && run.begin <= run.end && run.end <= node.end());
   return {keys(node) + (run.begin - node.start), run.size()};
 }
 
 Run PrefixTree::last(Prefix prefix, std::uint32_t blocks) const {
+  if (flat()) return {prefix.node, 0, 1};
   TERRACE_CHECK(blocks > 0 && blocks <= prefix.length);
   return {resolve(prefix.node, prefix.length - 1), prefix.length - blocks, prefix.length};
 }
@@ -369,18 +403,27 @@ std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
 }
 
 Prefix PrefixTree::first(Prefix prefix, std::uint32_t length) const {
+  if (flat()) return length == 0 ? Prefix{} : prefix;
   return length == 0 ? Prefix{} : Prefix{resolve(prefix.node, length - 1), length};
 }
 
-GroupId PrefixTree::group(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].group; }
+GroupId PrefixTree::group(BlockRef block) const {
+  if (flat()) return {};
+  return nodes_[resolve(block.node, block.depth).value()].group;
+}
 
-TenantId PrefixTree::tenant(BlockRef block) const { return nodes_[resolve(block.node, block.depth).value()].tenant; }
+TenantId PrefixTree::tenant(BlockRef block) const {
+  if (flat()) return flat_->tenant(block.node);
+  return nodes_[resolve(block.node, block.depth).value()].tenant;
+}
 
 bool PrefixTree::same(BlockRef a, BlockRef b) const {
+  if (flat()) return a == b;
   return a.depth == b.depth && resolve(a.node, a.depth) == resolve(b.node, b.depth);
 }
 
 void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const {
+  if (flat()) return;
   walk(resolve(block.node, block.depth), [&](NodeId id) {
     const Node& node = nodes_[id.value()];
     for (std::uint32_t depth = std::max(block.depth + 1, node.start); depth < node.end(); ++depth) out.push_back({id, depth});
@@ -388,12 +431,25 @@ void PrefixTree::collect_below(BlockRef block, std::vector<BlockRef>& out) const
 }
 
 bool PrefixTree::any_staying_below(BlockRef block, Tier tier) const {
+  if (flat()) return false;
   const NodeId id = resolve(block.node, block.depth);
   const InTier& here = state(id, tier);
   return here.below > 0 || here.deepest > block.depth - nodes_[id.value()].start + 1;
 }
 
 TreeCounts PrefixTree::counts() const {
+  if (flat()) {
+    TreeCounts flat;
+    flat.nodes = flat.blocks = blocks_;
+    for (const Tier tier : all_tiers) {
+      const Count& count = totals_[index(tier)].count;
+      flat.tiers[index(tier)] = {.blocks = count.resident, .pinned = count.pinned, .leaves = count.resident};
+    }
+    for (std::uint32_t row = 0; row < flat_->end(); ++row) {
+      if (flat_->exists(NodeId{row})) flat.references += flat_->pins(NodeId{row});
+    }
+    return flat;
+  }
   TreeCounts counts;
   counts.nodes = node_count_;
   counts.blocks = blocks_;
@@ -415,6 +471,12 @@ TreeCounts PrefixTree::counts() const {
 }
 
 void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
+  if (flat()) {
+    for (std::uint32_t row = 0; row < flat_->end(); ++row) {
+      if (flat_->exists(NodeId{row})) visit({NodeId{row}, 0, 1});
+    }
+    return;
+  }
   walk(root_node, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
     if (node.size > 0) visit({id, node.start, node.end()});
@@ -428,12 +490,19 @@ void PrefixTree::for_each(const std::function<void(BlockRef)>& visit) const {
 }
 
 std::optional<Run> PrefixTree::blocks_in(NodeId id) const {
+  if (flat()) return flat_->exists(id) ? std::optional{Run{id, 0, 1}} : std::nullopt;
   const Node& node = nodes_[id.value()];
   if (node.size == 0) return std::nullopt;
   return Run{id, node.start, node.end()};
 }
 
 void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {
+  if (flat()) {
+    for (std::uint32_t row = 0; row < flat_->end(); ++row) {
+      if (flat_->exists(NodeId{row}) && flat_->hidden(NodeId{row})) visit({NodeId{row}, 0});
+    }
+    return;
+  }
   for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
     if (nodes_[child.value()].size > 0) continue;
     walk(child, [&](NodeId id) {
@@ -444,6 +513,7 @@ void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) con
 }
 
 std::uint32_t PrefixTree::common(Prefix a, Prefix b) const {
+  if (flat()) return a.length > 0 && b.length > 0 && a.node == b.node ? 1 : 0;
   if (a.length == 0 || b.length == 0) return 0;
   NodeId x = resolve(a.node, a.length - 1);
   NodeId y = resolve(b.node, b.length - 1);
@@ -459,6 +529,7 @@ std::uint32_t PrefixTree::common(Prefix a, Prefix b) const {
 }
 
 std::uint32_t PrefixTree::unshared_from(Prefix prefix) const {
+  if (flat()) return prefix.length > 0 && flat_->pinned(prefix.node) ? prefix.length : 0;
   if (prefix.length == 0) return 0;
   NodeId id = resolve(prefix.node, prefix.length - 1);
   std::uint32_t from = prefix.length;
@@ -476,6 +547,7 @@ std::uint32_t PrefixTree::unshared_from(Prefix prefix) const {
 }
 
 std::size_t PrefixTree::bytes_held() const {
+  if (flat()) return flat_->bytes_held();
   const std::size_t vectors =
       marks_.capacity() * sizeof(Marks) + free_nodes_.capacity() * sizeof(std::uint32_t) + tenants_.capacity() * sizeof(Tenant);
   return arrays_.bytes_held() + nodes_.bytes_held() + owners_.bytes_held() + children_.bytes_held() + vectors;

@@ -4,6 +4,7 @@
 #include "radix/tree/array_pool.hpp"
 #include "radix/tree/child_table.hpp"
 #include "radix/tree/copy.hpp"
+#include "radix/tree/flat_index.hpp"
 #include "terrace/eviction_policy.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
@@ -66,11 +67,15 @@ struct Run {
 /// Threads: one.
 class PrefixTree {
  public:
-  PrefixTree();
+  /// `flat`: every prefix has one block, and no block depends on another (FlatIndex). Then only host and storage have copies, the
+  /// policies are not asked, and there are neither retentions nor tenants that are followed.
+  enum class Shape : bool { tree, flat };
+  explicit PrefixTree(Shape shape = Shape::tree);
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
 
+  [[nodiscard]] bool flat() const { return flat_ != nullptr; }
   /// Reports the candidates of this tier to the policy. Call it before the first block is added. The policy outlives the tree.
   void set_policy(Tier tier, EvictionPolicy& policy);
 
@@ -112,7 +117,9 @@ class PrefixTree {
   /// The first `length` blocks of a prefix, as a prefix that is valid while its own last block exists.
   [[nodiscard]] Prefix first(Prefix prefix, std::uint32_t length) const;
   /// The prefix's block at this depth, as a reference that is valid while the block exists.
-  [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const { return {resolve(prefix.node, depth), depth}; }
+  [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const {
+    return {flat() ? prefix.node : resolve(prefix.node, depth), depth};
+  }
   /// The key of the block before this one. Nothing for the first block of a prefix: its parent key is the root key, which the
   /// tree does not keep.
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
@@ -187,7 +194,7 @@ class PrefixTree {
   void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
   /// For a scan of the tree in several steps, while the tree changes: all nodes have numbers below nodes_end(), and a node keeps
   /// its number. splits() counts splits: if it has grown, blocks have moved to other nodes since.
-  [[nodiscard]] std::uint32_t nodes_end() const { return static_cast<std::uint32_t>(nodes_.size()); }
+  [[nodiscard]] std::uint32_t nodes_end() const;
   /// The blocks of the node, or nothing if no node has this number now.
   [[nodiscard]] std::optional<Run> blocks_in(NodeId node) const;
   [[nodiscard]] std::uint64_t splits() const { return splits_; }
@@ -256,6 +263,9 @@ class PrefixTree {
   void cut_marks(Node& node);
   void check_node(NodeId node) const;
 
+  void sync_flat();
+
+  std::unique_ptr<FlatIndex> flat_;  ///< null: it is a tree. Otherwise the counts below are those of the index
   ArrayPool arrays_;
   ChunkedTable<Node> nodes_;
   ChunkedTable<NodeId> owners_;  ///< by branch: the node that it grows from

@@ -9,6 +9,7 @@
 namespace terrace {
 
 void PrefixTree::check_invariants() const {
+  if (flat()) return flat_->check_invariants();
   std::uint64_t blocks = 0;
   std::uint64_t reached = 0;
   std::vector<std::array<Count, tier_count>> counted(tenants_.size());

@@ -11,11 +11,16 @@ namespace terrace {
 // ---- copies --------------------------------------------------------------------------------------------------------------
 
 Copy PrefixTree::copy(BlockRef block, Tier tier) const {
+  if (flat()) return flat_->copy(block.node, tier);
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
   return copies(node, tier)[block.depth - node.start];
 }
 
 void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
+  if (flat()) {
+    flat_->set_copy(block.node, tier, copy);
+    return sync_flat();
+  }
   const NodeId id = resolve(block.node, block.depth);
   const Node& node = nodes_[id.value()];
   const std::uint32_t offset = block.depth - node.start;
@@ -52,6 +57,10 @@ void PrefixTree::shrink_to_copies(InTier& here, const Copy* row) const {
 }
 
 void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
+  if (flat()) {
+    for (const SlotId slot : slots) set_copy(prefix.last(), tier, Copy{CopyState::ready, slot});
+    return;
+  }
   if (slots.empty()) return;
   const NodeId id = resolve(prefix.node, prefix.length - 1);
   const Node& node = nodes_[id.value()];
@@ -96,13 +105,21 @@ void PrefixTree::drop(Run run, Tier tier) {
 }
 
 std::span<const Copy> PrefixTree::copies(Run run, Tier tier) const {
+  if (flat()) return {flat_->copies(run.node, tier), 1};
   const Node& node = nodes_[run.node.value()];
   return {copies(node, tier) + (run.begin - node.start), run.size()};
 }
 
-bool PrefixTree::any_in_node(Run run, Tier tier) const { return state(run.node, tier).resident > 0; }
+bool PrefixTree::any_in_node(Run run, Tier tier) const {
+  if (flat()) return flat_->copy(run.node, tier).present();
+  return state(run.node, tier).resident > 0;
+}
 
 void PrefixTree::read(Prefix prefix, Tier tier, std::uint32_t first, std::span<Copy> out) const {
+  if (flat()) {
+    if (first < prefix.length) out.front() = flat_->copy(prefix.node, tier);
+    return;
+  }
   TERRACE_CHECK(first <= prefix.length && out.size() == prefix.length - first);
   std::uint32_t length = prefix.length;
   NodeId id = prefix.node;
@@ -161,6 +178,10 @@ BlockRef PrefixTree::candidate(NodeId id, Tier tier) const {
 }
 
 std::optional<BlockRef> PrefixTree::victim(Tier tier) const {
+  if (flat()) {
+    const std::optional<NodeId> block = tier == Tier::host ? flat_->victim() : std::nullopt;
+    return block ? std::optional{BlockRef{*block, 0}} : std::nullopt;
+  }
   const EvictionPolicy* const policy = totals_[index(tier)].policy;
   const std::optional<NodeId> id = policy == nullptr ? std::nullopt : policy->victim();
   if (!id) return std::nullopt;
@@ -168,6 +189,10 @@ std::optional<BlockRef> PrefixTree::victim(Tier tier) const {
 }
 
 std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max) const {
+  if (flat()) {
+    const std::optional<BlockRef> block = blocks_max > 0 ? victim(tier) : std::nullopt;
+    return block ? std::optional{Run{block->node, 0, 1}} : std::nullopt;
+  }
   const std::optional<BlockRef> last = victim(tier);
   if (!last || blocks_max == 0) return std::nullopt;
   return run_to(*last, tier, blocks_max);

@@ -11,6 +11,10 @@ namespace terrace {
 // ---- pins ----------------------------------------------------------------------------------------------------------------
 
 void PrefixTree::pin(Prefix prefix) {
+  if (flat()) {
+    if (prefix.length > 0) flat_->pin(prefix.node);
+    return sync_flat();
+  }
   if (prefix.length == 0) return;
   const NodeId id = resolve(prefix.node, prefix.length - 1);
   Node& node = nodes_[id.value()];
@@ -26,6 +30,10 @@ void PrefixTree::pin(Prefix prefix) {
 }
 
 void PrefixTree::unpin(Prefix prefix) {
+  if (flat()) {
+    if (prefix.length > 0) flat_->unpin(prefix.node);
+    return sync_flat();
+  }
   if (prefix.length == 0) return;
   const NodeId id = resolve(prefix.node, prefix.length - 1);
   Node& node = nodes_[id.value()];
@@ -44,6 +52,7 @@ void PrefixTree::unpin(Prefix prefix) {
 }
 
 bool PrefixTree::pinned(BlockRef block) const {
+  if (flat()) return flat_->pinned(block.node);
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
   return block.depth - node.start < node.pinned;
 }
@@ -87,6 +96,10 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
 // ---- uses ----------------------------------------------------------------------------------------------------------------
 
 void PrefixTree::touch(Prefix prefix, std::uint64_t stamp) {
+  if (flat()) {
+    if (prefix.length > 0) flat_->touch(prefix.node, stamp);
+    return;
+  }
   std::uint32_t length = prefix.length;
   NodeId id = prefix.node;
   while (length > 0) {
@@ -124,6 +137,7 @@ void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp
 }
 
 std::uint64_t PrefixTree::last_use(BlockRef block) const {
+  if (flat()) return flat_->last_use(block.node);
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
   return last_use_in(node, block.depth - node.start);
 }
@@ -200,6 +214,7 @@ void PrefixTree::end_retention(Prefix prefix, RetentionId wish) {
 }
 
 Priority PrefixTree::priority(BlockRef block) const {
+  if (flat()) return usual_priority;
   const Node& node = nodes_[resolve(block.node, block.depth).value()];
   return priority_in(node, block.depth - node.start);
 }

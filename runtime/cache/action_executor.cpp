@@ -3,6 +3,7 @@
 #include "transfer/host/host_arena.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace terrace {
@@ -42,7 +43,16 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
     if (!store_reads_.empty()) parts.store->read(store_reads_);
     for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
   }
+  for (const MemoryCopy& copy : actions.copies) memory_copies_.push_back({pool, copy});
   actions.clear();
+}
+
+/// Returns how many bytes it has copied.
+std::uint64_t ActionExecutor::make(const MemoryCopy& copy, PoolId pool) {
+  const std::span<std::byte> block = pools_[pool.value()].arena->block(copy.slot);
+  if (copy.direction == Direction::swap_in) std::memcpy(copy.memory, block.data(), block.size());
+  else std::memcpy(block.data(), copy.memory, block.size());
+  return block.size();
 }
 
 TimePoint ActionExecutor::next_deadline() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fifo.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/measure/throughput.hpp"
 #include "runtime/tiering/actions.hpp"
@@ -54,6 +55,20 @@ class ActionExecutor {
       }
     }
   }
+  /// Makes some of the copies between the arenas and memory of the caller, so many that the call stays short. Calls
+  /// `on_copied(token, PoolId)` for each.
+  template <class OnCopied>
+  void copy_memory(OnCopied&& on_copied) {
+    std::uint64_t left = memory_bytes_a_call;
+    while (has_memory_copies() && left > 0) {
+      const auto [pool, copy] = memory_copies_.front();
+      memory_copies_.pop_front();
+      const std::uint64_t bytes = make(copy, pool);
+      left -= left < bytes ? left : bytes;
+      on_copied(copy.token, pool);
+    }
+  }
+  [[nodiscard]] bool has_memory_copies() const { return !memory_copies_.empty(); }
   /// When collect() must be called even if nothing wakes the caller.
   [[nodiscard]] TimePoint next_deadline() const;
 
@@ -65,6 +80,14 @@ class ActionExecutor {
   [[nodiscard]] const Throughput& reads() const { return reads_; }
 
  private:
+  /// At most so many bytes are copied in a call, and one block.
+  static constexpr std::uint64_t memory_bytes_a_call = std::uint64_t{8} << 20U;
+  struct PoolCopy {
+    PoolId pool;
+    MemoryCopy copy;
+  };
+
+  std::uint64_t make(const MemoryCopy& copy, PoolId pool);
   void note(const TransferEvent& event);
   void note(const StoreEvent& event, PoolId pool);
 
@@ -78,6 +101,7 @@ class ActionExecutor {
   Throughput writes_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
+  Fifo<PoolCopy> memory_copies_;
   std::vector<StoreRead> store_reads_;
   std::vector<StoreWrite> store_writes_;
 };

@@ -59,6 +59,7 @@ void Cache::State::collect() {
   if (parts.waker != nullptr) parts.waker->acknowledge();
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
                    [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); });
+  executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
   if (manager.learns_prefill()) learn_prefill(now);
@@ -68,6 +69,7 @@ void Cache::State::collect() {
   end_quarantines();
   manager.settle();
   carry_out();
+  if (executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
   if (parts.watch != nullptr) parts.watch->on_polled(now);
 }
@@ -119,7 +121,8 @@ void Cache::State::note_ready(RequestId id, TimePoint now) {
 
 void Cache::State::end_call() {
   carry_out();
-  if (manager.requests().has_events()) wake();
+  if (manager.requests().has_events() || manager.offload().has_events()) wake();
+  if (executor.has_memory_copies()) wake();
 }
 
 void Cache::State::end_clear(const ClearOptions& options) {

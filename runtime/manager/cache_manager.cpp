@@ -92,7 +92,7 @@ void CacheManager::check_invariants() const {
   const bool none = requests_.live_requests() + requests_.quarantined_requests() == 0;
   for (std::size_t pool = 0; pool < pools.size(); ++pool) {
     if (none) TERRACE_CHECK(pools[pool]->device_slots().promised() == 0);
-    pools[pool]->check_invariants(held[pool], none && !administration_.has_pins());
+    pools[pool]->check_invariants(held[pool], none && !administration_.has_pins() && !offload_.has_pins());
   }
 }
 

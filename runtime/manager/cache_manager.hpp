@@ -3,6 +3,7 @@
 #include "runtime/manager/administration.hpp"
 #include "runtime/manager/hit_planner.hpp"
 #include "runtime/manager/manager_state.hpp"
+#include "runtime/manager/offload_jobs.hpp"
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
 #include "runtime/measure/load_costs.hpp"
@@ -27,6 +28,7 @@ namespace terrace {
 ///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
 ///     WriteBackJobs    runs the orders to write cached blocks to storage
 ///     Requests         serves the requests of engines
+///     OffloadJobs      serves the orders of an engine that owns the slots of its device
 ///     Administration   serves the calls for the cache as a whole: clear, pin, resize and others
 ///
 /// A part uses only the parts above it in this list. The pools leave lists of events, and Requests and WriteBackJobs handle them
@@ -48,6 +50,8 @@ class CacheManager {
   [[nodiscard]] const Requests& requests() const { return requests_; }
   [[nodiscard]] Administration& administration() { return administration_; }
   [[nodiscard]] const Administration& administration() const { return administration_; }
+  [[nodiscard]] OffloadJobs& offload() { return offload_; }
+  [[nodiscard]] const OffloadJobs& offload() const { return offload_; }
   /// For queries. Administration starts and controls the jobs.
   [[nodiscard]] const WriteBackJobs& write_backs() const { return write_backs_; }
   [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
@@ -80,6 +84,9 @@ class CacheManager {
   void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
     state_.groups.at(pool).recover(blocks, numbers);
   }
+
+  /// A MemoryCopy of the pool's actions has been made.
+  void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).on_copied(token); }
 
   // ---- work to be done, and state
 
@@ -135,6 +142,7 @@ class CacheManager {
   HitPlanner planner_{state_};
   WriteBackJobs write_backs_;
   Requests requests_{state_, planner_, write_backs_};
+  OffloadJobs offload_{state_, requests_};
   Administration administration_{state_, planner_, requests_, write_backs_};
 };
 

@@ -18,7 +18,7 @@ namespace terrace {
 struct ManagerState {
   /// Throws what validate() and ModelGroups throw.
   explicit ManagerState(const ManagerConfig& wanted)
-      : config{(validate(wanted), wanted)}, groups{config, stats, kv_events, write_budget} {
+      : config{(validate(wanted), wanted)}, groups{config, stats, kv_events, write_budget, offload_totals} {
     write_budget.limit(config.daily_write_bytes);
   }
   ManagerState(const ManagerState&) = delete;
@@ -26,6 +26,7 @@ struct ManagerState {
 
   ManagerConfig config;  ///< its sizes are the present ones, as resize() has set them
   ManagerStats stats;
+  OffloadTotals offload_totals;
   KvEvents kv_events;
   WriteBudget write_budget;
   /// normal or clearing; Administration::status() says whether it is cleared by now.

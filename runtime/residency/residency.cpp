@@ -33,8 +33,9 @@ Residency::Residency(const ManagerConfig& config, const PoolSizes& sizes, KvEven
     : host_blocks_{sizes.host_blocks},
       host_blocks_wanted_{sizes.host_blocks},
       staging_blocks_{sizes.staging_blocks},
-      device_policy_{make_policy(config, sizes.device_blocks)},
+      device_policy_{sizes.device_blocks == 0 ? lru_policy(0) : make_policy(config, sizes.device_blocks)},
       host_policy_{make_host_policy(config, sizes)},
+      tree_{config.key_order == KeyOrder::flat ? PrefixTree::Shape::flat : PrefixTree::Shape::tree},
       device_{sizes.first_slot + sizes.device_blocks},
       arena_{sizes.host_blocks + sizes.staging_blocks},
       events_{events} {

@@ -67,7 +67,7 @@ class Residency {
   /// Returns false if the tenant has no quota.
   bool remove_quota(TenantId tenant);
   /// Whether the eviction policies of both tiers know priorities and tenants. Not every policy does.
-  [[nodiscard]] bool ranks() const { return device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
+  [[nodiscard]] bool ranks() const { return !tree_.flat() && device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
 
   // ---- prefixes
 

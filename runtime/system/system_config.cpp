@@ -101,13 +101,18 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   ManagerConfig config;
   config.groups = options.groups;
   config.storage = has_storage(options);
+  config.key_order = options.key_order;
   config.pools.clear();
   for (std::size_t number = 0; number < options.pools.size(); ++number) {
     const PoolOptions& pool = options.pools[number];
     check_pool(number, pool);
     PoolSizes sizes;
-    sizes.device_blocks = pool.device_blocks;
-    sizes.device_blocks_max = std::max(pool.device_blocks, pool.device_blocks_max);
+    if (options.engine_owns_slots) {
+      sizes.engine_blocks = pool.device_blocks;
+    } else {
+      sizes.device_blocks = pool.device_blocks;
+      sizes.device_blocks_max = std::max(pool.device_blocks, pool.device_blocks_max);
+    }
     sizes.first_slot = pool.first_slot;
     sizes.null_block = pool.null_block;
     sizes.host_blocks = pool.host_blocks;

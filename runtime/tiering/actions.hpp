@@ -6,6 +6,7 @@
 #include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,14 @@ struct WriteOrder {
   SlotId from;
 };
 
+/// Bytes to be copied between a slot of the host arena and memory that a caller has named.
+struct MemoryCopy {
+  std::uint64_t token = 0;
+  SlotId slot;
+  std::byte* memory = nullptr;
+  Direction direction = Direction::swap_in;  ///< swap_in: from the slot to the memory
+};
+
 /// A later deadline for a transfer.
 struct Postponement {
   TransferId id;
@@ -42,12 +51,13 @@ struct Actions {
   std::vector<WriteOrder> writes;
   std::vector<BlockKey> removes;  ///< from storage, with all blocks that follow them
   std::vector<ReadOrder> reads;
+  std::vector<MemoryCopy> copies;
   std::vector<std::uint64_t> flushes;  ///< rounds of storage flushes to begin
   VectorPool<SlotRun> spare_runs;      ///< runs of ended transfers, whose memory the next ones use
 
   [[nodiscard]] bool empty() const {
     return transfers.empty() && cancels.empty() && raises.empty() && postponements.empty() && touches.empty() && writes.empty() &&
-           removes.empty() && reads.empty() && flushes.empty();
+           removes.empty() && reads.empty() && copies.empty() && flushes.empty();
   }
   /// The vectors keep their memory.
   void clear() {
@@ -59,6 +69,7 @@ struct Actions {
     writes.clear();
     removes.clear();
     reads.clear();
+    copies.clear();
     flushes.clear();
   }
 };

@@ -3,6 +3,15 @@
 namespace terrace {
 
 void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+  if (residency_.tree().flat()) {
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      const StoredBlock& block = blocks[i];
+      const std::uint64_t added =
+          residency_.restore({}, {&block.key, 1}, block.tenant, block.group, numbers.subspan(i, 1)).blocks;
+      if (added > 0) flushes_.on_stored(added);
+    }
+    return;
+  }
   for (std::size_t begin = 0; begin < blocks.size();) {
     std::size_t end = begin + 1;
     const auto goes_on = [&] {

@@ -35,6 +35,11 @@ class HostSlotAllocator {
   /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
   [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant);
   void has_landed() { --landing_; }
+  /// Takes a host slot for a block of this tenant that a transfer brings at once. Evicts as swap_out() does, and never waits.
+  /// Returns nothing if every copy is in use.
+  [[nodiscard]] std::optional<SlotId> take_for_store(TenantId tenant) {
+    return take(Residency::PrefixOrder::from_begin, tenant, Unsaved::goes_all_the_same);
+  }
   /// Evicts the next victim, although nothing waits for the slot. Returns false if there is none, or if it must be stored first
   /// and cannot be stored now.
   [[nodiscard]] bool evict_ahead() { return evict_one(std::nullopt, Unsaved::is_saved); }

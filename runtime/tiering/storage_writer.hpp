@@ -67,6 +67,11 @@ class StorageWriter {
   /// Creates a wish for the block and for each ancestor that is neither stored nor on its way: ancestors first, `blocks_max`
   /// wishes at most. If it stops before the block itself, the wishes created so far stay.
   Begun begin(BlockRef block, Wants wants = by_policy, std::uint32_t blocks_max = std::numeric_limits<std::uint32_t>::max());
+  /// Write policy `write-through`: begins to store the last of `blocks` new blocks, with those before it.
+  void write_through(BlockRef last, std::uint32_t blocks) {
+    if (full()) stats_.store_skipped += blocks;
+    else (void)begin(last);
+  }
   enum class Saved : std::uint8_t {
     yes,      ///< its bytes are safe: the copy can be dropped as soon as nothing reads it
     later,    ///< staging has too few slots, or an ancestor is still being loaded: ask again when ended() has grown

@@ -8,7 +8,8 @@
 
 namespace terrace {
 
-TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget)
+TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
+                       OffloadTotals& offload_totals)
     : id_{number},
       config_{config},
       sizes_{config.pool(number)},
@@ -23,6 +24,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
       reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
       loads_{config_, residency_, deferred_eviction_, host_slots_, actions_, stats},
+      named_copies_{config_, sizes_, residency_, deferred_eviction_, host_slots_, storage_writer_, actions_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats} {}
 
@@ -168,17 +170,31 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
     }
   }
   if (!config_.storage || config_.write_policy != WritePolicy::write_through) return;
-  if (storage_writer_.full()) {
-    stats_.store_skipped += prefix.length - from;
-  } else {
-    (void)storage_writer_.begin(prefix.last());
+  storage_writer_.write_through(prefix.last(), prefix.length - from);
+}
+
+// ---- copies to and from named slots --------------------------------------------------------------------------------------
+
+void TieredPool::load_named(const OffloadOrder& order, std::uint64_t stamp) {
+  named_copies_.find(order.keys, named_);
+  for (const Prefix& prefix : named_) {
+    if (prefix.length > 0) hit({.prefix = prefix, .lower = true}, stamp);
+  }
+  named_copies_.load(order, named_);
+}
+
+void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) {
+  named_copies_.store(order);
+  named_copies_.find(order.keys, named_);
+  for (const Prefix& prefix : named_) {
+    if (prefix.length > 0) residency_.touch(prefix, stamp);
   }
 }
 
 // ---- events and time -----------------------------------------------------------------------------------------------------
 
 bool TieredPool::on_transfer(TransferEvent& event) {
-  if (!swap_outs_.on_event(event) && !loads_.on_event(event)) return false;
+  if (!swap_outs_.on_event(event) && !loads_.on_event(event) && !named_copies_.on_event(event)) return false;
   swap_outs_.take_staged(staged_);
   for (const SwapOuts::Staged& staged : staged_) storage_writer_.on_staged(staged);
   actions_.spare_runs.give(std::move(event.runs));
@@ -187,7 +203,10 @@ bool TieredPool::on_transfer(TransferEvent& event) {
 
 void TieredPool::on_store(const StoreEvent& event) {
   switch (event.kind) {
-    case StoreEvent::Kind::read: loads_.on_read(event.token, event.error); break;
+    case StoreEvent::Kind::read:
+      if (NamedCopies::is_mine(event.token)) named_copies_.on_read(event.token, event.error);
+      else loads_.on_read(event.token, event.error);
+      break;
     case StoreEvent::Kind::written: storage_writer_.on_written(static_cast<std::uint32_t>(event.token), event.error); break;
     case StoreEvent::Kind::removed:
     case StoreEvent::Kind::evicted: {
@@ -205,9 +224,12 @@ void TieredPool::on_store(const StoreEvent& event) {
 void TieredPool::on_time(TimePoint now) {
   flushes_.on_time(now);
   loads_.on_time(now);
+  named_copies_.on_time(now);
 }
 
-TimePoint TieredPool::next_deadline() const { return std::min(flushes_.next_deadline(), loads_.next_deadline()); }
+TimePoint TieredPool::next_deadline() const {
+  return std::min({flushes_.next_deadline(), loads_.next_deadline(), named_copies_.next_deadline()});
+}
 
 bool TieredPool::pump() {
   bool changed = resizer_.pump();  // first: its evictions are necessary, and may make others unnecessary
@@ -215,6 +237,7 @@ bool TieredPool::pump() {
   changed |= device_slots_.pump();
   if (has_events()) return true;
   changed |= loads_.pump();  // before the storage writer takes staging slots, for which no request waits
+  changed |= named_copies_.pump();
   changed |= storage_writer_.pump();
   changed |= sweep_hidden();
   changed |= reclaimer_.pump();
@@ -225,6 +248,7 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
   swap_outs_.flush(last_transfer, id_);
   swap_outs_.raise_ahead(device_slots_.missing(swap_outs_.ahead_blocks()));
   loads_.flush(last_transfer, id_);
+  named_copies_.flush(last_transfer, id_);
 }
 
 // ---- the pool as a whole -------------------------------------------------------------------------------------------------
@@ -358,6 +382,7 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
 }
 
 Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
+  if (tier == Tier::device && sizes_.engine_blocks > 0) return Errc::invalid_argument;  // they belong to the engine
   const Result<void> resized = resizer_.resize(tier, blocks, closing);
   if (resized) (tier == Tier::device ? sizes_.device_blocks : sizes_.host_blocks) = blocks;
   return resized;
@@ -391,7 +416,7 @@ Usage TieredPool::usage(Tier tier) const {
 
 bool TieredPool::idle() const {
   return swap_outs_.idle() && storage_writer_.idle() && host_slots_.idle() && device_slots_.idle() && loads_.idle() &&
-         !flushes_.under_way();
+         named_copies_.idle() && !flushes_.under_way();
 }
 
 Durability TieredPool::durability() const {
@@ -434,6 +459,7 @@ std::string TieredPool::describe_tree(std::size_t lines_max) const {
 void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   residency_.check_invariants();
   loads_.check_invariants();
+  named_copies_.check_invariants();
   const SlotAllocator& device = residency_.pool(Tier::device);
   const SlotAllocator& arena = residency_.pool(Tier::host);
   TERRACE_CHECK(device.ledger().balanced());

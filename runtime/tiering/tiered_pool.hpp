@@ -10,6 +10,7 @@
 #include "runtime/tiering/hit_count_write_policy.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/loads.hpp"
+#include "runtime/tiering/named_copies.hpp"
 #include "runtime/tiering/pool_resizer.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/swap_outs.hpp"
@@ -62,8 +63,10 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `config` has the sizes of all pools. `stats`, `events` and `budget` belong to the manager, and outlive the pool.
-  TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget);
+  /// `config` has the sizes of all pools. `stats`, `events`, `budget` and `offload_totals` belong to the manager, and outlive the
+  /// pool.
+  TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
+             OffloadTotals& offload_totals);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
@@ -142,6 +145,16 @@ class TieredPool {
   /// The same as CacheManager::set_load_costs.
   void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
   [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
+
+  // ---- copies to and from slots that a caller names. The members of NamedCopies say more.
+
+  [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
+  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks.
+  void load_named(const OffloadOrder& order, std::uint64_t stamp);
+  void store_named(const OffloadOrder& order, std::uint64_t stamp);
+  bool cancel_named(OffloadJobId id) { return named_copies_.cancel(id); }
+  void on_copied(std::uint64_t token) { named_copies_.on_copied(token); }
+  void take_offload_events(std::vector<OffloadEvent>& events) { named_copies_.take_events(events); }
 
   // ---- storage. The members of StorageWriter, FlushScheduler and CatalogRecovery say more.
 
@@ -235,12 +248,14 @@ class TieredPool {
   PoolResizer resizer_;
   WatermarkReclaimer reclaimer_;
   Loads loads_;
+  NamedCopies named_copies_;
   CatalogRecovery catalog_recovery_;
 
   ManagerStats& stats_;
   LoadCosts load_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
   std::vector<SwapOuts::Staged> staged_;          ///< scratch
+  std::vector<Prefix> named_;                     ///< scratch
   mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find() and hit()
 };
 

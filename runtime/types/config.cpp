@@ -12,7 +12,17 @@ namespace {
 [[noreturn]] void refuse(const std::string& text) { throw std::invalid_argument{text}; }
 
 void validate(const PoolSizes& pool, std::size_t number, bool storage) {
-  if (pool.device_blocks <= (pool.null_block ? 1U : 0U)) {
+  if (pool.engine_blocks > 0) {
+    if (pool.device_blocks > 0 || pool.first_slot > 0 || pool.null_block) {
+      refuse(fmt::format(
+          "pool {}: its device slots belong to the engine, so device_blocks and first_slot must be 0, and there is no "
+          "null block",
+          number));
+    }
+    if (pool.engine_blocks >= Copy::slots_max) {
+      refuse(fmt::format("pool {}: {} slots of the engine: they must be under {}", number, pool.engine_blocks, Copy::slots_max));
+    }
+  } else if (pool.device_blocks <= (pool.null_block ? 1U : 0U)) {
     const char* const in_addition = pool.null_block ? " in addition to the null block" : "";
     refuse(fmt::format("pool {}: the device needs at least one block{}", number, in_addition));
   }
@@ -30,6 +40,11 @@ void validate(const PoolSizes& pool, std::size_t number, bool storage) {
 
 void validate(const ManagerConfig& config) {
   if (config.pools.empty()) refuse("a cache needs at least one pool");
+  for (std::size_t pool = 0; pool < config.pools.size() && config.key_order == KeyOrder::flat; ++pool) {
+    if (config.pools[pool].device_blocks > 0) {
+      refuse(fmt::format("pool {}: flat keys are for pools whose device slots belong to the engine (engine_blocks)", pool));
+    }
+  }
   for (std::size_t pool = 0; pool < config.pools.size(); ++pool) validate(config.pools[pool], pool, config.storage);
   if (config.store_uncached && (config.caching || !config.storage)) {
     refuse("store_uncached needs storage, and caching must be off");

@@ -24,6 +24,9 @@ struct PoolSizes {
   /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
   /// belong to other shards; they count as null slots (SlotState).
   std::uint32_t first_slot = 0;
+  /// Slots [0, engine_blocks) of the device belong to the engine, which names them in the orders of an OffloadCache. Then the
+  /// pool has no device tier of its own: device_blocks is 0.
+  std::uint32_t engine_blocks = 0;
   bool null_block = false;
   /// Slots of the host tier. 0: there is no host tier.
   std::uint32_t host_blocks = 0;
@@ -40,6 +43,8 @@ struct ManagerConfig {
   /// (hash_unit()), and a block of a group is one or more hash units.
   std::vector<GroupConfig> groups;
   bool storage = false;
+  /// For an OffloadCache.
+  KeyOrder key_order = KeyOrder::prefix;
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// With WritePolicy::selective: a block is stored at this hit, 1 to 255 (runtime/tiering/hit_count_write_policy.hpp).

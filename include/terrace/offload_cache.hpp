@@ -1,0 +1,111 @@
+#pragma once
+
+#include "terrace/cache.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/offload.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// A cache below an engine that owns the slots of its device. The engine asks what the cache has, and orders jobs: load these
+/// blocks into these slots, store the blocks in these slots. The cache keeps blocks in its host tier and in storage, and never
+/// chooses a device slot.
+///
+/// It works on the same machinery as Cache, and is made from a Cache whose pools have no device tier of their own
+/// (CacheSystemOptions::engine_owns_slots). Everything that is not about jobs is called there: clear,
+/// resize, quotas, retention, write-back jobs, checkpoint, durability, events (KvEvent), byte counts, bandwidth limits. cache()
+/// returns it.
+///
+/// Keys: opaque_key() makes them from names of any length (terrace/opaque_keys.hpp). KeyOrder says whether the keys of an
+/// order are a prefix, or stand alone.
+///
+/// Ownership: the Cache outlives the OffloadCache, and has one at a time. Destroying it ends no job: call drain() before, or let
+/// CacheSystem wait. poll() of this class takes the place of Cache::poll(). Slots and memory that an
+/// order names belong to its job until the result of their block: compute and other programs must not write them meanwhile, and
+/// must not read slots that a load writes. After the result nothing of the cache touches them.
+///
+/// Threads: one, that of the Cache. No call blocks, except drain(). poll() copies at most some megabytes between caller's memory
+/// and the host tier.
+///
+/// Units: blocks of a pool. Errors: a call that fails returns the reason and changes nothing. A block that cannot be moved is a
+/// result, not a failure of the call. No call that returns a Result throws, except std::bad_alloc.
+///
+///     OffloadOrder order{.id = OffloadJobId{7}, .keys = keys, .slots = slots};
+///     if (offload.leading(keys) == keys.size() && offload.load(order)) …
+///     for (const OffloadEvent& event : offload.poll()) …   // one for each block, then `ended`
+class OffloadCache {
+ public:
+  explicit OffloadCache(Cache& cache, const OffloadLimits& limits = {});
+  OffloadCache(const OffloadCache&) = delete;
+  OffloadCache& operator=(const OffloadCache&) = delete;
+
+  // ---- questions, without side effects: they are no uses, and move nothing
+
+  /// What there is of one block. In prefix order: of the first block of a prefix.
+  [[nodiscard]] OffloadHit look_up(const BlockKey& key, PoolId pool = {}) const;
+  /// hits[i] becomes what there is of keys[i]. Both have the same length. In prefix order keys are a prefix. Fails:
+  /// invalid_argument.
+  [[nodiscard]] Result<void> look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool = {}) const;
+  /// Number of leading keys of which there is a copy. `pending` counts as a copy, too.
+  [[nodiscard]] std::uint32_t leading(std::span<const BlockKey> keys, PoolId pool = {}) const;
+  /// Sets bit i of bits[i / 64] if there is a copy of keys[i], and clears it otherwise. `bits` is as long as that needs. Fails:
+  /// invalid_argument.
+  [[nodiscard]] Result<void> bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool = {}) const;
+
+  // ---- jobs
+
+  /// Loads blocks into slots or memory. Fails: invalid_argument (no such pool or slot, numbers that do not fit, a slot twice,
+  /// memory of a wrong size), duplicate_request (the id is live), in_use (another job uses a slot), refused (OffloadLimits; try
+  /// again when jobs have ended), paused (Cache::clear), stopped.
+  [[nodiscard]] Result<void> load(const OffloadOrder& order);
+  /// Stores blocks: copies them to the host tier, and from there to storage as the write policy says. It takes its host slots at
+  /// once, and evicts what the policy says; blocks of its own order are never evicted for it. A block that is there already is
+  /// not copied. Its result says that the host tier has it (or storage, if it was there). Fails as load(), and with
+  /// invalid_argument if keys in prefix order are not chained: they contradict blocks that are there.
+  [[nodiscard]] Result<void> store(const OffloadOrder& order);
+  /// Ends the job's blocks that have not begun to cross the link with `cancelled`, at once. The others end as soon as the device
+  /// is done with them. Fails: not_found.
+  [[nodiscard]] Result<void> cancel(OffloadJobId job);
+  /// Keeps the host copies of the cached blocks among the keys until unpin(), or until a job with this id has ended (it can be
+  /// ordered later). Call it between a look-up and the load that relies on it. Storage evicts by its own order all the same.
+  /// Returns the number of blocks. Fails: not_found (none is cached), duplicate_request (the id has a pin), no_room
+  /// (OffloadLimits::pinned_blocks), invalid_argument, paused, stopped.
+  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool = {});
+  /// Fails: not_found.
+  [[nodiscard]] Result<void> unpin(OffloadJobId job);
+
+  // ---- progress
+
+  /// Collects ended work, starts new work, and returns the events since the last call. The result is valid until the next call.
+  std::span<const OffloadEvent> poll();
+  /// Becomes readable when poll() has something to collect or to report (an eventfd); -1 without a waker.
+  [[nodiscard]] int wake_fd() const;
+  /// When to call poll() even if wake_fd() is not readable.
+  [[nodiscard]] TimePoint next_deadline() const;
+  [[nodiscard]] bool has_pending_work() const;
+  /// No order is accepted from now on.
+  void stop_accepting();
+  /// Blocks until nothing is under way, neither jobs nor writes to storage. Their events come with the next poll(). It ends a
+  /// pause of transfers. It waits as long as a device that does not answer.
+  void drain();
+
+  /// Blocks whose deadline has passed while they crossed the link. Their results come when the device has confirmed that nothing
+  /// moves any more; until then their slots must not be used.
+  [[nodiscard]] std::uint32_t unconfirmed() const;
+  /// Blocks without a result.
+  [[nodiscard]] std::uint32_t blocks_in_flight() const;
+  [[nodiscard]] OffloadTotals totals() const;
+  [[nodiscard]] Cache& cache() { return cache_; }
+
+ private:
+  Cache& cache_;
+  std::vector<OffloadEvent> events_;
+  mutable std::vector<OffloadHit> hits_;  ///< scratch
+};
+
+}  // namespace terrace

@@ -1,0 +1,126 @@
+#pragma once
+
+#include "base/chunked_table.hpp"
+#include "base/large_memory.hpp"
+#include "radix/tree/copy.hpp"
+#include "terrace/eviction_policy.hpp"
+#include "terrace/types.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace terrace {
+
+/// Says which single blocks are cached, and in which slots, when no block depends on another: the index of a flat PrefixTree.
+/// A block is a row of 60 bytes, and four bytes in an open hash table that is between three fifths and three quarters full. The
+/// order of eviction is in the rows, too: the least recently used block without a pin goes first. So a block costs at most 67
+/// bytes, its eviction order included. A prefix tree needs three times as much for a block that stands alone.
+///
+/// Only host and storage have copies here. The NodeId of a block is the number of its row; it is valid while the block exists. A
+/// block leaves when it has lost its last copy and its last pin.
+///
+/// Threads: one. Each call costs O(1), except hide_all(), the visits and the checks.
+class FlatIndex {
+ public:
+  FlatIndex() : buckets_(64, empty) {}
+
+  [[nodiscard]] std::optional<NodeId> find(const BlockKey& key) const;
+  /// The block with this key; makes it, without copies, if there is none. The caller pins it or gives it a copy.
+  [[nodiscard]] NodeId add(const BlockKey& key, TenantId tenant);
+
+  [[nodiscard]] Copy copy(NodeId block, Tier tier) const { return *copies(block, tier); }
+  /// The address of the copy, which is an absent one for the device.
+  [[nodiscard]] const Copy* copies(NodeId block, Tier tier) const;
+  void set_copy(NodeId block, Tier tier, Copy copy);
+  [[nodiscard]] const BlockKey& key(NodeId block) const { return rows_[block.value()].key; }
+  [[nodiscard]] TenantId tenant(NodeId block) const { return tenants_[rows_[block.value()].tenant]; }
+
+  void pin(NodeId block);
+  void unpin(NodeId block);
+  [[nodiscard]] bool pinned(NodeId block) const { return rows_[block.value()].pins > 0; }
+  [[nodiscard]] std::uint32_t pins(NodeId block) const { return rows_[block.value()].pins; }
+  /// A use of the block. A stamp that is older than its last use does not change it.
+  void touch(NodeId block, std::uint64_t stamp);
+  [[nodiscard]] std::uint64_t last_use(NodeId block) const;
+  /// The block whose host copy goes first: the least recently used of those that are ready and not pinned. The last use ends when
+  /// the last pin does.
+  [[nodiscard]] std::optional<NodeId> victim() const;
+
+  /// find() does not return the blocks that are there now any more.
+  void hide_all();
+  [[nodiscard]] bool hidden(NodeId block) const { return rows_[block.value()].hidden != 0; }
+  [[nodiscard]] bool any_hidden() const { return hidden_ > 0; }
+
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
+  [[nodiscard]] std::uint64_t resident(Tier tier) const { return resident_[index(tier)]; }
+  /// Host copies of pinned blocks.
+  [[nodiscard]] std::uint64_t pinned_resident() const { return pinned_resident_; }
+  /// The numbers of all blocks are below this one.
+  [[nodiscard]] std::uint32_t end() const { return static_cast<std::uint32_t>(rows_.size()); }
+  [[nodiscard]] bool exists(NodeId block) const { return block.value() < rows_.size() && rows_[block.value()].live != 0; }
+  [[nodiscard]] std::size_t bytes_held() const;
+  void check_invariants() const;
+
+ private:
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::uint32_t empty = none;
+  static constexpr unsigned row_bits = Copy::slot_bits;
+  static constexpr std::uint32_t pins_max = (1U << 24U) - 1;
+  struct Row {
+    BlockKey key;
+    std::array<Copy, 2> copies{};  ///< host, storage
+    std::uint32_t next = none;     ///< in the order of eviction, or in the list of free rows
+    std::uint32_t previous = none;
+    std::uint32_t last_use_low = 0;
+    std::uint32_t pins : 24 = 0;
+    std::uint32_t last_use_high : 8 = 0;
+    std::uint16_t tenant = 0;
+    std::uint16_t live : 1 = 0;
+    std::uint16_t hidden : 1 = 0;
+    std::uint16_t listed : 1 = 0;  ///< in the order of eviction
+  };
+  static_assert(sizeof(Row) == 60);
+
+  [[nodiscard]] Row& row(NodeId block) { return rows_[block.value()]; }
+  [[nodiscard]] std::size_t home(const BlockKey& key) const {
+    return static_cast<std::size_t>((key.prefix64() & 0xFFFF'FFFFU) * buckets_.size() >> 32U);
+  }
+  /// A bucket holds the row and three more bits of the key, so that most other rows are not looked at.
+  [[nodiscard]] static std::uint32_t bucket_of(const BlockKey& key, std::uint32_t row) {
+    return static_cast<std::uint32_t>(key.prefix64() >> 61U) << row_bits | row;
+  }
+  [[nodiscard]] static std::uint32_t row_of(std::uint32_t bucket) { return bucket & ((1U << row_bits) - 1); }
+  [[nodiscard]] std::size_t next(std::size_t at) const { return at + 1 == buckets_.size() ? 0 : at + 1; }
+  [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const {
+    return to >= from ? to - from : to + buckets_.size() - from;
+  }
+  void put(std::uint32_t bucket);
+  void erase(NodeId block);
+  void grow();
+  [[nodiscard]] std::uint16_t tenant_index(TenantId tenant);
+  void refresh(NodeId block);
+  void list(NodeId block);
+  void unlist(NodeId block);
+  void leave_if_empty(NodeId block);
+
+  ChunkedTable<Row> rows_;
+  std::vector<std::uint32_t, LargeAllocator<std::uint32_t>> buckets_;
+  std::uint64_t in_table_ = 0;
+  std::uint32_t free_ = none;
+  std::uint32_t oldest_ = none;
+  std::uint32_t newest_ = none;
+  std::vector<TenantId> tenants_{TenantId{}};
+  boost::unordered_flat_map<TenantId, std::uint16_t, std::hash<TenantId>> tenant_indices_;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t hidden_ = 0;
+  std::array<std::uint64_t, tier_count> resident_{};
+  std::uint64_t pinned_resident_ = 0;
+};
+
+}  // namespace terrace

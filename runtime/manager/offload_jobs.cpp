@@ -1,0 +1,128 @@
+#include "runtime/manager/offload_jobs.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace {
+
+void OffloadJobs::look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const {
+  std::ranges::fill(hits, OffloadHit::miss);
+  if (state_.status != CacheStatus::normal) return;
+  const NamedCopies& copies = groups_.at(pool).named_copies();
+  copies.find(keys, found_);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Prefix prefix = copies.flat() ? found_[i] : found_.front();
+    const auto depth = copies.flat() ? 0U : static_cast<std::uint32_t>(i);
+    if (depth < prefix.length) hits[i] = copies.look_up({prefix.node, depth});
+  }
+}
+
+Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) const {
+  if (stopped_) return Errc::stopped;
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  if (jobs_.contains(order.id)) return Errc::duplicate_request;
+  if (!groups_.has(order.pool) || order.first > order.keys.size()) return Errc::invalid_argument;
+  const TieredPool& pool = groups_.at(order.pool);
+  const std::size_t blocks = order.keys.size() - order.first;
+  if (pool.named_copies().flat() && order.first > 0) return Errc::invalid_argument;
+  const bool by_slot = order.memory.empty();
+  if (by_slot ? order.slots.size() != blocks : !order.slots.empty() || order.memory.size() != blocks) {
+    return Errc::invalid_argument;
+  }
+  const Bytes block_bytes = pool.storage_writer().block_bytes();
+  const auto fits = [&](std::span<std::byte> memory) { return memory.data() != nullptr && memory.size() == count(block_bytes); };
+  if (!std::ranges::all_of(order.memory, fits)) return Errc::invalid_argument;
+  if (static_cast<std::size_t>(order.urgency) >= urgency_count) return Errc::invalid_argument;
+  if (jobs_.size() >= limits_.jobs || blocks_in_flight() + blocks > limits_.blocks_in_flight) return Errc::refused;
+  return pool.named_copies().check(order, direction);
+}
+
+Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) {
+  if (const Result<void> checked = check(order, direction); !checked) {
+    ++state_.offload_totals.refused;
+    return checked;
+  }
+  jobs_.emplace(order.id, order.pool);
+  const std::uint64_t stamp = ++state_.last_stamp;
+  TieredPool& pool = groups_.at(order.pool);
+  if (direction == Direction::swap_in) pool.load_named(order, stamp);
+  else pool.store_named(order, stamp);
+  requests_.settle();
+  return {};
+}
+
+Result<void> OffloadJobs::cancel(OffloadJobId job) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return Errc::not_found;
+  groups_.at(found->second).cancel_named(job);
+  requests_.settle();
+  return {};
+}
+
+Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {
+  if (stopped_) return Errc::stopped;
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  if (!groups_.has(pool)) return Errc::invalid_argument;
+  if (pins_.contains(job)) return Errc::duplicate_request;
+  groups_.at(pool).named_copies().find(keys, found_);
+  std::erase_if(found_, [](const Prefix& prefix) { return prefix.length == 0; });
+  std::uint32_t blocks = 0;
+  for (const Prefix& prefix : found_) blocks += prefix.length;
+  if (blocks == 0) return Errc::not_found;
+  if (pinned_ + blocks > limits_.pinned_blocks) return Errc::no_room;
+  for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
+  pins_.emplace(job, Pin{pool, std::exchange(found_, {})});
+  pinned_ += blocks;
+  return blocks;
+}
+
+Result<void> OffloadJobs::unpin(OffloadJobId job) {
+  if (!pins_.contains(job)) return Errc::not_found;
+  end_pin(job);
+  requests_.settle();
+  return {};
+}
+
+void OffloadJobs::end_pin(OffloadJobId job) {
+  const auto found = pins_.find(job);
+  if (found == pins_.end()) return;
+  const Pin pin = std::move(found->second);
+  pins_.erase(found);
+  for (const Prefix& prefix : pin.prefixes) {
+    pinned_ -= prefix.length;
+    groups_.at(pin.pool).unpin_incomplete(prefix);
+  }
+}
+
+void OffloadJobs::take_events(std::vector<OffloadEvent>& events) {
+  events.clear();
+  for (TieredPool* const pool : groups_.pools()) pool->take_offload_events(events);
+  bool unpinned = false;
+  for (const OffloadEvent& event : events) {
+    if (event.kind != OffloadEvent::Kind::ended) continue;
+    TERRACE_CHECK(jobs_.erase(event.job) == 1);
+    unpinned |= pins_.contains(event.job);
+    end_pin(event.job);
+  }
+  if (unpinned) requests_.settle();
+}
+
+bool OffloadJobs::has_events() const {
+  return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->named_copies().has_events(); });
+}
+
+std::uint32_t OffloadJobs::unconfirmed() const {
+  std::uint32_t blocks = 0;
+  for (const TieredPool* const pool : std::as_const(groups_).pools()) blocks += pool->named_copies().unconfirmed();
+  return blocks;
+}
+
+std::uint32_t OffloadJobs::blocks_in_flight() const {
+  std::uint32_t blocks = 0;
+  for (const TieredPool* const pool : std::as_const(groups_).pools()) blocks += pool->named_copies().blocks_in_flight();
+  return blocks;
+}
+
+}  // namespace terrace

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "runtime/manager/manager_state.hpp"
+#include "runtime/manager/model_groups.hpp"
+#include "runtime/manager/requests.hpp"
+#include "terrace/offload.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Serves the orders of an OffloadCache: checks them, keeps them within bounds, and hands them to the pools (NamedCopies). It
+/// also keeps the pins of jobs.
+///
+/// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
+class OffloadJobs {
+ public:
+  OffloadJobs(ManagerState& state, Requests& requests) : state_{state}, groups_{state.groups}, requests_{requests} {}
+  OffloadJobs(const OffloadJobs&) = delete;
+  OffloadJobs& operator=(const OffloadJobs&) = delete;
+
+  void set_limits(const OffloadLimits& limits) { limits_ = limits; }
+  /// The same as in OffloadCache (include/terrace/offload_cache.hpp).
+  void look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const;
+  [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
+  [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
+  [[nodiscard]] Result<void> cancel(OffloadJobId job);
+  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool);
+  [[nodiscard]] Result<void> unpin(OffloadJobId job);
+  void stop_accepting() { stopped_ = true; }
+
+  /// The events since the last call, in order for each job. Ends the pins of jobs that have ended.
+  void take_events(std::vector<OffloadEvent>& events);
+  [[nodiscard]] bool has_events() const;
+  [[nodiscard]] bool alive(OffloadJobId job) const { return jobs_.contains(job); }
+  [[nodiscard]] bool has_pins() const { return !pins_.empty(); }
+  [[nodiscard]] std::uint32_t unconfirmed() const;
+  [[nodiscard]] std::uint32_t blocks_in_flight() const;
+  [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
+
+ private:
+  struct Pin {
+    PoolId pool;
+    std::vector<Prefix> prefixes;
+  };
+
+  [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
+  [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
+  void end_pin(OffloadJobId job);
+
+  ManagerState& state_;
+  ModelGroups& groups_;
+  Requests& requests_;
+  OffloadLimits limits_;
+  std::map<OffloadJobId, PoolId> jobs_;  ///< live ones
+  std::map<OffloadJobId, Pin> pins_;
+  std::uint64_t pinned_ = 0;  ///< blocks
+  bool stopped_ = false;
+  mutable std::vector<Prefix> found_;  ///< scratch
+};
+
+}  // namespace terrace

@@ -1,0 +1,92 @@
+#include "terrace/offload_cache.hpp"
+
+#include "runtime/cache/cache_state.hpp"
+
+#include <algorithm>
+
+namespace terrace {
+
+OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache} {
+  cache_.state_->manager.offload().set_limits(limits);
+}
+
+OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
+  OffloadHit hit = OffloadHit::miss;
+  (void)look_up(std::span{&key, 1}, std::span{&hit, 1}, pool);
+  return hit;
+}
+
+Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool) const {
+  if (hits.size() != keys.size() || pool.value() >= cache_.state_->executor.pools().size()) return Errc::invalid_argument;
+  cache_.state_->manager.offload().look_up(keys, pool, hits);
+  return {};
+}
+
+std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool) const {
+  hits_.resize(keys.size());
+  if (!look_up(keys, hits_, pool)) return 0;
+  return static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin());
+}
+
+Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool) const {
+  constexpr std::size_t word = 64;
+  if (bits.size() != (keys.size() + word - 1) / word) return Errc::invalid_argument;
+  hits_.resize(keys.size());
+  if (const Result<void> known = look_up(keys, hits_, pool); !known) return known;
+  std::ranges::fill(bits, 0);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (hits_[i] != OffloadHit::miss) bits[i / word] |= std::uint64_t{1} << (i % word);
+  }
+  return {};
+}
+
+Result<void> OffloadCache::load(const OffloadOrder& order) {
+  cache_.state_->note_time();
+  const Result<void> begun = cache_.state_->manager.offload().load(order);
+  cache_.state_->end_call();
+  return begun;
+}
+
+Result<void> OffloadCache::store(const OffloadOrder& order) {
+  cache_.state_->note_time();
+  const Result<void> begun = cache_.state_->manager.offload().store(order);
+  cache_.state_->end_call();
+  return begun;
+}
+
+Result<void> OffloadCache::cancel(OffloadJobId job) {
+  const Result<void> cancelled = cache_.state_->manager.offload().cancel(job);
+  cache_.state_->end_call();
+  return cancelled;
+}
+
+Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {
+  return cache_.state_->manager.offload().pin(job, keys, pool);
+}
+
+Result<void> OffloadCache::unpin(OffloadJobId job) {
+  const Result<void> unpinned = cache_.state_->manager.offload().unpin(job);
+  cache_.state_->end_call();
+  return unpinned;
+}
+
+std::span<const OffloadEvent> OffloadCache::poll() {
+  cache_.state_->collect();
+  cache_.state_->manager.offload().take_events(events_);
+  cache_.state_->end_call();
+  return events_;
+}
+
+int OffloadCache::wake_fd() const { return cache_.wake_fd(); }
+TimePoint OffloadCache::next_deadline() const { return cache_.next_deadline(); }
+bool OffloadCache::has_pending_work() const { return cache_.has_pending_work(); }
+void OffloadCache::stop_accepting() { cache_.state_->manager.offload().stop_accepting(); }
+void OffloadCache::drain() {
+  cache_.resume_transfers();
+  cache_.drain();
+}
+std::uint32_t OffloadCache::unconfirmed() const { return cache_.state_->manager.offload().unconfirmed(); }
+std::uint32_t OffloadCache::blocks_in_flight() const { return cache_.state_->manager.offload().blocks_in_flight(); }
+OffloadTotals OffloadCache::totals() const { return cache_.state_->manager.offload().totals(); }
+
+}  // namespace terrace

@@ -1,0 +1,585 @@
+#include "runtime/tiering/named_copies.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace terrace {
+
+NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
+                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, StorageWriter& storage_writer,
+                         Actions& actions, OffloadTotals& totals)
+    : flat_{config.key_order == KeyOrder::flat},
+      write_through_{config.storage && config.write_policy == WritePolicy::write_through},
+      residency_{residency},
+      deferred_eviction_{deferred_eviction},
+      host_slots_{host_slots},
+      storage_writer_{storage_writer},
+      actions_{actions},
+      totals_{totals},
+      uses_(sizes.engine_blocks) {}
+
+// ---- what there is -----------------------------------------------------------------------------------------------------------
+
+void NamedCopies::find(std::span<const BlockKey> keys, std::vector<Prefix>& found) const {
+  const PrefixTree& tree = residency_.tree();
+  found.clear();
+  if (!flat_) {
+    // The tree relies on chained keys, and compares only some of them. Keys of a caller may not be chained, so all are compared.
+    Prefix prefix = tree.find(keys);
+    for (std::uint32_t depth = 0; depth < prefix.length; ++depth) {
+      if (tree.key({prefix.node, depth}) != keys[depth]) prefix = tree.first(prefix, depth);
+    }
+    return found.push_back(prefix);
+  }
+  found.reserve(keys.size());
+  for (const BlockKey& key : keys) found.push_back(tree.find(std::span{&key, 1}));
+}
+
+OffloadHit NamedCopies::look_up(BlockRef block) const {
+  const Copy in_host = residency_.copy(block, Tier::host);
+  if (in_host.usable()) return OffloadHit::host;
+  if (in_host.present()) return OffloadHit::pending;
+  return residency_.stored(block) ? OffloadHit::storage : OffloadHit::miss;
+}
+
+Result<void> NamedCopies::check(const OffloadOrder& order, Direction direction) const {
+  for (const SlotId slot : order.slots) {
+    if (slot.value() >= uses_.size()) return Errc::invalid_argument;
+  }
+  for (const SlotId slot : order.slots) {
+    const std::uint16_t use = uses_[slot.value()];
+    const bool free = direction == Direction::swap_in ? use == 0 : use < being_written - 1;
+    if (!free) return Errc::in_use;
+  }
+  if (direction == Direction::swap_out) {
+    std::vector<Prefix> found;
+    find(order.keys, found);
+    // Keys that are not chained: the tree would take them for a prefix that it knows.
+    const bool chained = flat_ || found.front().length == residency_.tree().find(order.keys).length;
+    return chained ? Result<void>{} : Result<void>{Errc::invalid_argument};
+  }
+  if (order.slots.size() < 2) return {};
+  std::vector<SlotId> sorted{order.slots.begin(), order.slots.end()};
+  std::ranges::sort(sorted);
+  if (std::ranges::adjacent_find(sorted) != sorted.end()) return Errc::invalid_argument;
+  return {};
+}
+
+// ---- the begin of a job ------------------------------------------------------------------------------------------------------
+
+NamedCopies::JobIndex NamedCopies::add(const OffloadOrder& order, Direction direction) {
+  Job job;
+  job.id = order.id;
+  job.direction = direction;
+  job.urgency = order.urgency;
+  job.deadline = order.deadline;
+  job.after = order.after;
+  job.tenant = order.tenant;
+  job.first = order.first;
+  job.by_layer = order.by_layer && direction == Direction::swap_in;
+  job.parts.resize(order.keys.size() - order.first);
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    Part& part = job.parts[i];
+    if (order.memory.empty()) part.slot = order.slots[i];
+    else part.memory = order.memory[i].data();
+    use(part, direction);
+  }
+  job.unfinished = job.unsubmitted = static_cast<std::uint32_t>(job.parts.size());
+  in_flight_ += job.unfinished;
+  ++totals_.jobs;
+  const JobIndex index = jobs_.add(std::move(job));
+  by_id_.emplace(order.id, index);
+  return index;
+}
+
+void NamedCopies::use(const Part& part, Direction direction) {
+  if (part.memory != nullptr) return;
+  std::uint16_t& use = uses_[part.slot.value()];
+  TERRACE_CHECK(direction == Direction::swap_in ? use == 0 : use < being_written - 1);
+  if (direction == Direction::swap_in) use = being_written;
+  else ++use;
+}
+
+void NamedCopies::unuse(const Part& part, Direction direction) {
+  if (part.memory != nullptr) return;
+  std::uint16_t& use = uses_[part.slot.value()];
+  TERRACE_CHECK((use == being_written) == (direction == Direction::swap_in) && use > 0);
+  if (direction == Direction::swap_in) use = 0;
+  else --use;
+}
+
+void NamedCopies::load(const OffloadOrder& order, std::span<const Prefix> found) {
+  const JobIndex index = add(order, Direction::swap_in);
+  const PrefixTree& tree = residency_.tree();
+  const auto parts = static_cast<std::uint32_t>(order.keys.size()) - order.first;
+  Job& job = jobs_.at(index);
+  for (const Prefix& prefix : found) {
+    if (prefix.length == 0) continue;
+    residency_.pin(prefix);
+    job.pins.push_back(prefix);
+  }
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    const Prefix prefix = flat_ ? found[i] : found.front();
+    const std::uint32_t depth = flat_ ? 0 : order.first + i;
+    if (depth >= prefix.length) {
+      end_part({index, i}, Errc::not_found);
+      continue;
+    }
+    part({index, i}).block = tree.at(prefix, depth);
+    resolve_load({index, i});
+  }
+  if (parts == 0) finished_.push_back(index);
+  sweep();
+}
+
+void NamedCopies::store(const OffloadOrder& order) {
+  const JobIndex index = add(order, Direction::swap_out);
+  Job& job = jobs_.at(index);
+  const PrefixTree& tree = residency_.tree();
+  const auto parts = static_cast<std::uint32_t>(job.parts.size());
+  // First all pins, so that no block of the order is evicted for another one.
+  if (flat_) {
+    for (std::uint32_t i = 0; i < parts; ++i) {
+      job.pins.push_back(residency_.extend_pinned({}, order.keys.subspan(i, 1), order.tenant, {}));
+      job.parts[i].block = job.pins.back().last();
+    }
+  } else if (!order.keys.empty()) {
+    const Prefix whole = residency_.extend_pinned({}, order.keys, order.tenant, {});
+    job.pins.push_back(whole);
+    for (std::uint32_t i = 0; i < parts; ++i) job.parts[i].block = tree.at(whole, order.first + i);
+  }
+  for (std::uint32_t i = 0; i < parts; ++i) resolve_store({index, i});
+  if (parts == 0) finished_.push_back(index);
+  sweep();
+}
+
+/// The block goes on from what there is of it now.
+void NamedCopies::resolve_load(PartRef ref) {
+  Part& p = part(ref);
+  const Copy in_host = residency_.copy(p.block, Tier::host);
+  if (in_host.usable()) {
+    residency_.hold(p.block, Tier::host);
+    p.arena_slot = in_host.slot();
+    p.arena_slot_is_ours = false;
+    p.state = State::landed;
+    landed_.push_back(ref);
+  } else if (in_host.present()) {
+    if (p.state != State::joined) ++totals_.joined;
+    p.state = State::joined;
+    joined_.push_back(ref);
+  } else if (residency_.stored(p.block)) {
+    p.source = Source::storage;
+    p.state = State::landing;
+    landing_[static_cast<std::size_t>(jobs_.at(ref.job).urgency)].push_back(ref);
+  } else {
+    end_part(ref, Errc::not_found);
+  }
+}
+
+void NamedCopies::resolve_store(PartRef ref) {
+  Part& p = part(ref);
+  const Copy in_host = residency_.copy(p.block, Tier::host);
+  if (in_host.usable() || residency_.stored(p.block)) {
+    ++totals_.already_there;
+    return end_part(ref, {});
+  }
+  if (in_host.present()) {
+    if (p.state != State::joined) ++totals_.joined;
+    p.state = State::joined;
+    joined_.push_back(ref);
+    return;
+  }
+  if (residency_.tree().hidden(p.block)) return end_part(ref, Errc::cleared);
+  if (!residency_.supported(p.block, Tier::host)) return end_part(ref, Errc::parent_missing);
+  const std::optional<SlotId> slot = host_slots_.take_for_store(jobs_.at(ref.job).tenant);
+  if (!slot) return end_part(ref, Errc::full);
+  residency_.begin_fill(p.block, Tier::host, *slot);
+  p.arena_slot = *slot;
+  p.state = State::landed;
+  landed_.push_back(ref);
+}
+
+/// Orders the read of a stored block. Returns false if there is no slot to read it into.
+bool NamedCopies::land(PartRef ref) {
+  Part& p = part(ref);
+  // Meanwhile another job may have brought it, or the store may have evicted it.
+  if (residency_.copy(p.block, Tier::host).present() || !residency_.stored(p.block)) {
+    resolve_load(ref);
+    return true;
+  }
+  std::optional<SlotId> slot;
+  p.arena_slot_is_ours = false;
+  if (residency_.host_blocks() > 0 && residency_.supported(p.block, Tier::host)) {
+    slot = host_slots_.take_for_landing(jobs_.at(ref.job).tenant);
+    if (slot) residency_.begin_fill(p.block, Tier::host, *slot);
+  }
+  if (!slot) {
+    slot = residency_.take_staging();
+    p.arena_slot_is_ours = true;
+  }
+  if (!slot) return false;
+  p.arena_slot = *slot;
+  p.state = State::reading;
+  p.read = reads_.add({ref, p.block, *slot, p.arena_slot_is_ours});
+  actions_.reads.push_back({p.read | token_bit, residency_.tree().key(p.block), *slot});
+  return true;
+}
+
+// ---- steps -------------------------------------------------------------------------------------------------------------------
+
+bool NamedCopies::pump() {
+  bool changed = false;
+  if (!joined_.empty()) {
+    scratch_.swap(joined_);
+    for (const PartRef ref : scratch_) {
+      if (residency_.copy(part(ref).block, Tier::host).state() == CopyState::filling) {
+        joined_.push_back(ref);
+        continue;
+      }
+      changed = true;
+      if (jobs_.at(ref.job).direction == Direction::swap_in) resolve_load(ref);
+      else resolve_store(ref);
+    }
+    scratch_.clear();
+  }
+  for (Fifo<PartRef>& queue : landing_) {
+    while (!queue.empty()) {
+      const PartRef ref = queue.front();
+      if (!land(ref)) {
+        sweep();
+        return changed;
+      }
+      queue.pop_front();
+      changed = true;
+    }
+  }
+  sweep();
+  return changed;
+}
+
+void NamedCopies::on_read(std::uint64_t token, ErrorCode error) {
+  const Read read = reads_.take(token & ~token_bit);
+  if (!read.slot_is_ours) host_slots_.has_landed();
+  if (error) {
+    if (read.slot_is_ours) residency_.free_slot(Tier::host, read.slot);
+    else fail_host_copy(read.block);
+  } else if (!read.slot_is_ours) {
+    residency_.publish(read.block, Tier::host);
+  }
+  if (read.abandoned) {
+    if (error) return;
+    if (read.slot_is_ours) {
+      residency_.free_slot(Tier::host, read.slot);
+    } else {
+      deferred_eviction_.drop_unsupported(read.block, Tier::host);
+    }
+    return;
+  }
+  Part& p = part(read.part);
+  TERRACE_CHECK(p.state == State::reading);
+  if (error) {
+    end_part(read.part, error);
+    return sweep();
+  }
+  if (!read.slot_is_ours) residency_.hold(p.block, Tier::host);
+  p.state = State::landed;
+  landed_.push_back(read.part);
+}
+
+void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
+  // One transfer for each job.
+  while (!landed_.empty()) {
+    const JobIndex index = landed_.front().job;
+    Job& job = jobs_.at(index);
+    const bool in = job.direction == Direction::swap_in;
+    std::vector<PartRef> refs = spare_refs_.take();
+    pairs_.clear();
+    std::erase_if(landed_, [&](const PartRef& ref) {
+      if (ref.job != index) return false;
+      Part& p = job.parts[ref.part];
+      p.state = State::crossing;
+      --job.unsubmitted;
+      if (p.memory != nullptr) {
+        actions_.copies.push_back({memory_copies_.add(ref), p.arena_slot, p.memory, job.direction});
+        return true;
+      }
+      refs.push_back(ref);
+      pairs_.push_back(in ? SlotPair{p.arena_slot, p.slot} : SlotPair{p.slot, p.arena_slot});
+      return true;
+    });
+    if (refs.empty()) {
+      spare_refs_.give(std::move(refs));
+      continue;
+    }
+    Transfer transfer;
+    transfer.pool = pool;
+    transfer.direction = job.direction;
+    transfer.urgency = job.urgency;
+    transfer.deadline = job.deadline;
+    transfer.after = job.after;
+    transfer.by_layer = job.by_layer;
+    transfer.runs = actions_.spare_runs.take();
+    coalesce(pairs_, transfer.runs);
+    transfer.id = transfers_.add(last_transfer, std::move(refs));
+    job.transfers.push_back({transfer.id});
+    actions_.transfers.push_back(std::move(transfer));
+  }
+}
+
+bool NamedCopies::on_event(const TransferEvent& event) {
+  if (event.kind == TransferEvent::Kind::confirmed) {
+    const auto found = unconfirmed_.find(event.id);
+    if (found == unconfirmed_.end()) return false;
+    const std::vector<PartRef> refs = std::move(found->second);
+    unconfirmed_.erase(found);
+    unconfirmed_blocks_ -= static_cast<std::uint32_t>(refs.size());
+    for (const PartRef ref : refs) finish_copy(ref, Errc::deadline_exceeded);
+    sweep();
+    return true;
+  }
+  if (event.kind == TransferEvent::Kind::layers) {
+    const std::vector<PartRef>* const refs = transfers_.find(event.id);
+    if (refs != nullptr) set_layers(refs->front().job, event.id, event.layers);
+    return refs != nullptr;
+  }
+  std::optional<std::vector<PartRef>> refs = transfers_.take(event.id);
+  if (!refs) return false;
+  TERRACE_CHECK(event.outcomes.size() == refs->size());
+  const JobIndex index = refs->front().job;
+  const bool all_done = std::ranges::all_of(event.outcomes, [](BlockOutcome o) { return o == BlockOutcome::done; });
+  if (all_done && jobs_.at(index).unfinished > refs->size()) set_layers(index, event.id, all_layers);
+  for (std::size_t i = 0; i < refs->size(); ++i) {
+    const PartRef ref = (*refs)[i];
+    TERRACE_CHECK(part(ref).state == State::crossing);
+    switch (event.outcomes[i]) {
+      case BlockOutcome::done: finish_copy(ref, {}); break;
+      case BlockOutcome::failed: finish_copy(ref, event.error ? event.error : Errc::io_failed); break;
+      case BlockOutcome::cancelled: {
+        const ErrorCode why = event.error ? event.error : make_error_code(Errc::cancelled);
+        finish_copy(ref, jobs_.at(ref.job).cancelled ? make_error_code(Errc::cancelled) : why);
+        break;
+      }
+      case BlockOutcome::unconfirmed:
+        // Something may still move. The result must wait.
+        part(ref).state = State::unconfirmed;
+        unconfirmed_[event.id].push_back(ref);
+        ++unconfirmed_blocks_;
+        ++totals_.unconfirmed;
+        break;
+    }
+  }
+  spare_refs_.give(std::move(*refs));
+  sweep();
+  return true;
+}
+
+void NamedCopies::on_copied(std::uint64_t token) {
+  finish_copy(memory_copies_.take(token), {});
+  sweep();
+}
+
+/// Nothing moves any more between the named slot and the host slot.
+void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
+  const Part& p = part(ref);
+  if (jobs_.at(ref.job).direction == Direction::swap_in) {
+    release_source(p);
+  } else if (error) {
+    fail_host_copy(p.block);
+  } else {
+    residency_.publish(p.block, Tier::host);
+    if (write_through_) storage_writer_.write_through(p.block, 1);
+  }
+  end_part(ref, error);
+}
+
+/// Copies that depend on this one go with it, unless a job pins them. Then they go when it unpins them.
+void NamedCopies::fail_host_copy(BlockRef block) {
+  const Prefix prefix{block.node, block.depth + 1};
+  residency_.pin(prefix);
+  residency_.fail_fill(block, Tier::host, FailedSlot::free);
+  residency_.unpin_incomplete(prefix, block);
+}
+
+void NamedCopies::release_source(const Part& part) {
+  if (part.arena_slot_is_ours) {
+    residency_.free_slot(Tier::host, part.arena_slot);
+  } else {
+    deferred_eviction_.reader_gone(part.block, Tier::host);
+  }
+}
+
+// ---- layers ------------------------------------------------------------------------------------------------------------------
+
+std::uint32_t NamedCopies::layers(const Job& job) const {
+  if (job.unsubmitted > 0 || job.failed > 0) return 0;
+  std::uint32_t layers = all_layers;
+  for (const Crossing& transfer : job.transfers) layers = std::min(layers, transfer.layers);
+  return layers;
+}
+
+void NamedCopies::set_layers(JobIndex index, TransferId transfer, std::uint32_t layers) {
+  Job& job = jobs_.at(index);
+  const std::uint32_t before = this->layers(job);
+  const auto crossing = std::ranges::find(job.transfers, transfer, &Crossing::id);
+  TERRACE_CHECK(crossing != job.transfers.end() && crossing->layers <= layers);
+  crossing->layers = layers;
+  const std::uint32_t after = this->layers(job);
+  if (!job.by_layer || after <= before || after == all_layers) return;
+  OffloadEvent event;
+  event.kind = OffloadEvent::Kind::layers;
+  event.job = job.id;
+  event.layers = after;
+  events_.push_back(event);
+}
+
+// ---- the end -----------------------------------------------------------------------------------------------------------------
+
+void NamedCopies::count(const Job& job, const Part& part, ErrorCode error) {
+  if (error == Errc::deadline_exceeded) ++totals_.late;
+  const bool crossed = part.state == State::crossing;
+  if (job.direction == Direction::swap_in) {
+    if (!error) ++(part.source == Source::storage ? totals_.loaded_storage : totals_.loaded_host);
+    else ++(error == Errc::not_found ? totals_.load_misses : totals_.load_failures);
+  } else if (!error) {
+    if (crossed) ++totals_.stored;
+  } else {
+    ++(error == Errc::full ? totals_.store_full : totals_.store_failures);
+  }
+}
+
+/// The result of a block. Nothing touches its named slot any more.
+void NamedCopies::end_part(PartRef ref, ErrorCode error) {
+  Job& job = jobs_.at(ref.job);
+  Part& p = job.parts[ref.part];
+  count(job, p, error);
+  if (p.state != State::crossing && p.state != State::unconfirmed) --job.unsubmitted;
+  p.state = State::ended;
+  unuse(p, job.direction);
+  if (error) {
+    ++job.failed;
+    if (!job.error) job.error = error;
+  }
+  OffloadEvent event;
+  event.kind = OffloadEvent::Kind::block;
+  event.job = job.id;
+  event.block = job.first + ref.part;
+  event.error = error;
+  event.source = p.source;
+  events_.push_back(event);
+  --in_flight_;
+  TERRACE_CHECK(job.unfinished > 0);
+  if (--job.unfinished == 0) finished_.push_back(ref.job);
+}
+
+/// Ends jobs whose last block has its result. Not done in end_part(), so that loops over the parts of a job stay simple.
+void NamedCopies::sweep() {
+  while (!finished_.empty()) {
+    const Job job = jobs_.take(finished_.back());
+    finished_.pop_back();
+    by_id_.erase(job.id);
+    // The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
+    for (std::size_t i = job.pins.size(); i-- > 0;) residency_.unpin_incomplete(job.pins[i]);
+    OffloadEvent event;
+    event.kind = OffloadEvent::Kind::ended;
+    event.job = job.id;
+    event.error = job.error;
+    event.failed = job.failed;
+    event.moved = static_cast<std::uint32_t>(job.parts.size()) - job.failed;
+    events_.push_back(event);
+  }
+}
+
+/// Ends the parts of a job that have not begun to cross the link.
+void NamedCopies::end_waiting(JobIndex index, ErrorCode error) {
+  const auto of_job = [index](const PartRef& ref) { return ref.job == index; };
+  for (Fifo<PartRef>& queue : landing_) {
+    for (std::size_t left = queue.size(); left > 0; --left) {
+      const PartRef ref = queue.front();
+      queue.pop_front();
+      if (!of_job(ref)) queue.push_back(ref);
+    }
+  }
+  std::erase_if(joined_, of_job);
+  std::erase_if(landed_, of_job);
+  const auto parts = static_cast<std::uint32_t>(jobs_.at(index).parts.size());
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    const Part& p = part({index, i});
+    switch (p.state) {
+      case State::joined:
+      case State::landing: end_part({index, i}, error); break;
+      case State::reading:
+        reads_.at(p.read).abandoned = true;
+        end_part({index, i}, error);
+        break;
+      case State::landed:
+        if (jobs_.at(index).direction == Direction::swap_in) release_source(p);
+        else fail_host_copy(p.block);
+        end_part({index, i}, error);
+        break;
+      case State::crossing:
+      case State::unconfirmed:
+      case State::ended: break;
+    }
+  }
+}
+
+bool NamedCopies::cancel(OffloadJobId id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return false;
+  const JobIndex index = found->second;
+  Job& job = jobs_.at(index);
+  job.cancelled = true;
+  for (const Crossing& transfer : job.transfers) {
+    if (transfers_.find(transfer.id) != nullptr) actions_.cancels.push_back(transfer.id);
+  }
+  end_waiting(index, Errc::cancelled);
+  sweep();
+  return true;
+}
+
+void NamedCopies::on_time(TimePoint now) {
+  scratch_.clear();
+  for (const auto& [id, index] : by_id_) {
+    const Job& job = jobs_.at(index);
+    if (job.deadline <= now && job.unsubmitted > 0) scratch_.push_back({index, 0});
+  }
+  for (const PartRef late : scratch_) end_waiting(late.job, Errc::deadline_exceeded);
+  scratch_.clear();
+  sweep();
+}
+
+TimePoint NamedCopies::next_deadline() const {
+  TimePoint next = never;
+  for (const auto& [id, index] : by_id_) {
+    const Job& job = *jobs_.find(index);
+    if (job.unsubmitted > 0) next = std::min(next, job.deadline);
+  }
+  return next;
+}
+
+void NamedCopies::check_invariants() const {
+  std::uint64_t unfinished = 0;
+  std::uint64_t used = 0;
+  for (const auto& [id, index] : by_id_) {
+    const Job* const job = jobs_.find(index);
+    TERRACE_CHECK(job != nullptr && job->id == id && job->unfinished > 0);
+    const auto open = [](const Part& part) { return part.state != State::ended; };
+    TERRACE_CHECK(static_cast<std::uint64_t>(std::ranges::count_if(job->parts, open)) == job->unfinished);
+    unfinished += job->unfinished;
+    for (const Part& part : job->parts) {
+      if (part.state == State::ended || part.memory != nullptr) continue;
+      ++used;
+      TERRACE_CHECK((uses_[part.slot.value()] == being_written) == (job->direction == Direction::swap_in));
+    }
+  }
+  TERRACE_CHECK(unfinished == in_flight_);
+  TERRACE_CHECK(jobs_.size() == by_id_.size());
+  std::uint64_t counted = 0;
+  for (const std::uint16_t use : uses_) counted += use == being_written ? 1U : use;
+  TERRACE_CHECK(counted == used);
+}
+
+}  // namespace terrace

@@ -1,0 +1,92 @@
+#include "tests/offload/offload_world.hpp"
+#include "tests/seed.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace terrace {
+namespace {
+
+constexpr int steps = 1200;
+
+std::uint64_t seeds_from_env_or(std::uint64_t fallback) {
+  const char* const text = std::getenv("TERRACE_SEEDS");
+  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
+}
+
+TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_result) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 300);
+  test::OffloadWorld::Seen total;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
+    test::OffloadWorld world{seed, test::random_offload_options(seed)};
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+    for (int i = 0; i < steps; ++i) {
+      world.step();
+      world.check();
+    }
+    world.wind_down();
+    const test::OffloadWorld::Seen& seen = world.seen();
+    total.loaded += seen.loaded;
+    total.from_storage += seen.from_storage;
+    total.stored += seen.stored;
+    total.late += seen.late;
+    total.cancelled += seen.cancelled;
+    total.missed += seen.missed;
+    total.full += seen.full;
+    total.orphans += seen.orphans;
+    total.in_memory += seen.in_memory;
+    total.layers += seen.layers;
+    total.unconfirmed += seen.unconfirmed;
+    total.crashes += seen.crashes;
+    total.durable += seen.durable;
+    total.hits_compared += seen.hits_compared;
+    total.joined += seen.joined;
+    total.refused += seen.refused;
+    total.storage_errors += seen.storage_errors;
+  }
+  std::printf(
+      "loaded %lu (storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, layers %lu, "
+      "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu\n",
+      total.loaded, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full, total.orphans,
+      total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared, total.joined,
+      total.refused, total.storage_errors);
+  if (count < 100) return;
+  // Worlds in which nothing happens would prove nothing.
+  EXPECT_GT(total.loaded, count * 10);
+  EXPECT_GT(total.from_storage, count / 2);
+  EXPECT_GT(total.stored, count * 20);
+  EXPECT_GT(total.late, count);
+  EXPECT_GT(total.cancelled, count);
+  EXPECT_GT(total.missed, count);
+  EXPECT_GT(total.full, count / 4);
+  EXPECT_GT(total.orphans, count / 4);
+  EXPECT_GT(total.in_memory, count);
+  EXPECT_GT(total.layers, count / 4);
+  EXPECT_GT(total.unconfirmed, count / 4);
+  EXPECT_GT(total.crashes, count / 10);
+  EXPECT_GT(total.durable, count / 10);
+  EXPECT_GT(total.hits_compared, count / 4);
+  EXPECT_GT(total.joined, 0U);
+  EXPECT_GT(total.refused, count / 4);
+  EXPECT_GT(total.storage_errors, 0U);
+}
+
+TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    std::uint64_t digests[2] = {};
+    for (std::uint64_t& digest : digests) {
+      test::OffloadWorld world{seed, test::random_offload_options(seed)};
+      for (int i = 0; i < steps; ++i) world.step();
+      world.wind_down();
+      digest = world.digest();
+    }
+    EXPECT_EQ(digests[0], digests[1]);
+  }
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,149 @@
+#pragma once
+
+#include "base/random.hpp"
+#include "runtime/types/config.hpp"
+#include "storage/file/file_store.hpp"
+#include "storage/memory/memory_store.hpp"
+#include "storage/resilience/resilient_store.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/offload_cache.hpp"
+#include "tests/simulated/simulated_arena_worker.hpp"
+#include "tests/simulated/simulated_device.hpp"
+#include "tests/simulated/simulated_io.hpp"
+#include "tests/simulation/world_oracles.hpp"
+#include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace terrace::test {
+
+struct OffloadWorldOptions {
+  KeyOrder order = KeyOrder::prefix;
+  enum class Store : unsigned char { none, memory, file } store = Store::none;
+  std::uint32_t host_blocks = 8;
+  std::uint32_t staging_blocks = 2;
+  std::uint32_t stored_blocks = 16;
+  std::uint32_t layers = 1;
+  WritePolicy write_policy = WritePolicy::none;
+  bool resilient = false;
+  bool transfers_fail = false;
+  bool streams_freeze = false;
+  bool disk_fails = false;
+  bool crashes = false;
+  bool operators = true;  ///< clear, resize, write-back jobs
+  /// The host tier holds everything, and nothing fails: what the cache has must be exactly what the model has.
+  bool exact = false;
+};
+
+[[nodiscard]] OffloadWorldOptions random_offload_options(std::uint64_t seed);
+
+/// An engine that owns the slots of a simulated device, an OffloadCache below it, a disk, time, and a model: a map from keys to
+/// bytes. Everything happens on one thread, in the order that the seed says. After each step, all slots that no load writes must
+/// have the bytes that the engine expects there.
+class OffloadWorld {
+ public:
+  OffloadWorld(std::uint64_t seed, const OffloadWorldOptions& options);
+  ~OffloadWorld();
+
+  void step();
+  void check();
+  /// Repairs all faults and waits until every job has ended.
+  void wind_down();
+  [[nodiscard]] std::uint64_t digest() const { return digest_; }
+
+  struct Seen {
+    std::uint64_t loaded = 0;  ///< blocks, each compared
+    std::uint64_t from_storage = 0;
+    std::uint64_t stored = 0;
+    std::uint64_t failed = 0;
+    std::uint64_t late = 0;
+    std::uint64_t cancelled = 0;
+    std::uint64_t missed = 0;
+    std::uint64_t full = 0;
+    std::uint64_t orphans = 0;
+    std::uint64_t in_memory = 0;  ///< blocks moved from and to memory
+    std::uint64_t layers = 0;
+    std::uint64_t unconfirmed = 0;  ///< steps with unconfirmed blocks
+    std::uint64_t crashes = 0;
+    std::uint64_t durable = 0;  ///< blocks that had to survive a crash, and did
+    std::uint64_t hits_compared = 0;
+    std::uint64_t joined = 0;
+    std::uint64_t refused = 0;
+    std::uint64_t storage_errors = 0;
+  };
+  [[nodiscard]] const Seen& seen() const { return seen_; }
+
+ private:
+  static constexpr std::uint32_t block_bytes = 4096;
+  static constexpr std::uint32_t device_slots = 16;
+  using Name = std::vector<std::uint32_t>;
+
+  struct Live {
+    bool load = false;
+    std::vector<Name> names;  ///< by index of the key
+    std::uint32_t first = 0;
+    std::vector<SlotId> slots;
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<bool> ended;
+    std::uint32_t layers = 0;
+    bool failed = false;
+  };
+
+  void make();
+  void forget();
+  [[nodiscard]] std::unique_ptr<BlockStore> make_store();
+  [[nodiscard]] FileStoreConfig file_config() const;
+  [[nodiscard]] BlockKey key_of(const Name& name) const;
+  [[nodiscard]] std::vector<BlockKey> keys_of(const std::vector<Name>& names) const;
+  [[nodiscard]] const std::vector<std::byte>& content(const Name& name);
+  [[nodiscard]] std::vector<Name> random_names();
+  void order(bool load);
+  void poll();
+  void on_block(const OffloadEvent& event, Live& job);
+  void operate();
+  void plant_fault();
+  void disk_step();
+  void crash();
+  void compare_hits();
+  void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
+
+  OffloadWorldOptions options_;
+  Random random_;
+  ManualClock clock_;
+  NullWaker waker_;
+  std::unique_ptr<SimulatedIo> disk_;
+  std::unique_ptr<BlockStore> bare_store_;
+  std::unique_ptr<BlockStore> store_;
+  SimulatedArenaWorker* arena_worker_ = nullptr;
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<SimulatedDevice> device_;
+  std::unique_ptr<DirectTransfers> transfers_;
+  std::unique_ptr<Cache> cache_;
+  std::unique_ptr<OffloadCache> offload_;
+
+  std::map<Name, std::vector<std::byte>> contents_;  ///< the model
+  std::set<Name> offered_;                           ///< blocks that a store has named
+  std::set<Name> there_;                             ///< in an exact world: blocks that must be hits
+  std::map<OffloadJobId, Live> live_;
+  std::set<OffloadJobId> pins_;
+  std::vector<std::vector<std::byte>> expected_;  ///< by slot
+  std::vector<std::uint32_t> computing_;          ///< by slot: work of the engine that has not run
+  std::vector<std::uint32_t> readers_;            ///< by slot: stores
+  std::vector<bool> written_;                     ///< by slot: a load writes it
+  std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
+  std::uint64_t next_id_ = 1;
+  std::uint32_t generation_ = 0;  ///< a clear that keeps storage must change the keys, as new weights do
+  EventMirror mirror_;
+  std::vector<KvEvent> kv_events_;
+  Seen seen_;
+  std::uint64_t digest_ = 0;
+  bool winding_down_ = false;
+};
+
+}  // namespace terrace::test
