@@ -1,6 +1,6 @@
-#include "runtime/system/cache_system.hpp"
 #include "terrace/offload_cache.hpp"
 #include "terrace/opaque_keys.hpp"
+#include "terrace/system.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
