@@ -72,6 +72,18 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--host-capacity", "63KiB"}, "less than one block"}, Bad{{"--host-capacity", "half"}, "is not a size"},
         Bad{{"--host-blocks", "-1"}, "not a whole number"}, Bad{{"--block-bytes", "0"}, "must be more than 0"},
         Bad{{"--block-bytes", "64kb"}, "is not a size"}, Bad{{"--block-bytes", "1GiB"}, "more than 512MiB"},
+        Bad{{"--groups", "full"}, "\"full\" is not KIND:BLOCK_TOKENS"},
+        Bad{{"--groups", "full:64,window:64"}, "\"window:64\" is not"}, Bad{{"--groups", "full:64:7"}, "\"full:64:7\" is not"},
+        Bad{{"--groups", "half:64"}, "\"half:64\" is not"}, Bad{{"--groups", "full:0"}, "\"full:0\" is not"},
+        Bad{{"--groups", "window:64:256"}, "the first group must be full"},
+        Bad{{"--groups", "full:128"}, "blocks of 64 tokens and their multiples"},
+        Bad{{"--groups", "full:64,full:96"}, "blocks of 64 tokens and their multiples"},
+        Bad{{"--groups", "full:64,window:128:512:optional"}, "a hit may end within them"},
+        Bad{{"--groups", "full:64", "--mode", "loop"}, "--groups runs in --mode confined"},
+        Bad{{"--groups", "full:64", "--reference"}, "--groups makes no sense"}, Bad{{"--layers", "0"}, "--layers: 0"},
+        Bad{{"--layers", "4", "--mode", "loop"}, "--layers runs in --mode confined"},
+        Bad{{"--layers", "4", "--reference"}, "--layers makes no sense"},
+        Bad{{"--layers", "3"}, "cannot be divided into 3 layers: use a multiple of 24 bytes"},
         Bad{{"--block-tokens", "0"}, "--block-tokens: 0"}, Bad{{"--storage", "disk"}, "there is: none, memory:, file:DIR"},
         Bad{{"--storage", "file:", "--storage-capacity", "1GiB"}, "needs a directory"},
         Bad{{"--storage", "file:/x"}, "needs --storage-capacity"}, Bad{{"--storage", "memory:"}, "needs --storage-capacity"},
@@ -229,6 +241,21 @@ TEST(Options, write_through_where_there_is_storage_and_nothing_else_is_said) {
   EXPECT_EQ(std::get<FileStorage>(options.storage).directories, std::vector<std::filesystem::path>{"/some/where"});
   EXPECT_EQ(std::get<FileStorage>(options.storage).capacity, GiB);
   EXPECT_EQ(std::get<FileStorage>(options.storage).floor, Bytes{});
+}
+
+TEST(Options, read_groups_and_give_them_pools) {
+  const ReplayOptions options =
+      parse({"--groups", "full:64,window:64:256:optional,chunked:128:512,recurrent:128", "--layers", "4"});
+  ASSERT_EQ(options.groups.size(), 4U);
+  EXPECT_EQ(options.groups[1].kind, GroupKind::sliding_window);
+  EXPECT_EQ(options.groups[1].span_tokens, 256U);
+  EXPECT_TRUE(options.groups[1].optional);
+  EXPECT_EQ(options.groups[1].pool, PoolId{0});
+  EXPECT_EQ(options.groups[2].kind, GroupKind::chunked_local);
+  EXPECT_EQ(options.groups[3].kind, GroupKind::recurrent);
+  EXPECT_EQ(options.groups[3].pool, PoolId{1});
+  EXPECT_EQ(options.layers, 4U);
+  EXPECT_TRUE(parse({}).groups.empty());
 }
 
 TEST(Options, take_a_floor_of_free_space) {

@@ -70,6 +70,8 @@ bool to_bool(const std::string& option, const std::string& word) {
   return as_usage([&] { return config::read_yes_no(option, word); });
 }
 
+std::string to_word(const std::string&, const std::string& word) { return word; }
+
 /// Adds options of one group.
 class Group {
  public:
@@ -121,6 +123,9 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Skip this many first requests, to continue where --requests ended (default 0)")
       .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, 1 << 20}, "COUNT",
               "Tokens per hash id of the trace (default 512; a workload: 64)")
+      .option("--groups", into.groups, to_word, "LIST",
+              "KV cache groups KIND:BLOCK_TOKENS[:SPAN][:optional],... of full, window, chunked, recurrent, as "
+              "full:64,window:64:512 (default: one, full)")
       .option("--output-tokens-max", options.output_tokens_max, WholeNumber<std::uint64_t>{0, tokens_max}, "COUNT",
               "Most output tokens of a request (default 128); 0 and 1: prompts only")
       .option("--cache-output", options.cache_output, to_bool, "on|off",
