@@ -1,6 +1,6 @@
 #pragma once
 
-#include "base/huge_pages.hpp"
+#include "terrace/host_memory.hpp"
 
 #include <cstddef>
 #include <new>

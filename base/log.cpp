@@ -1,5 +1,7 @@
 #include "base/log.hpp"
 
+#include "base/thread.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +18,7 @@ std::string_view to_string(LogLevel level) {
 }
 
 Log::Log(const LogOptions& options, const Clock& clock) : options_{options}, clock_{clock} {
-  if (options_.sink != nullptr) thread_ = std::thread{[this] { hand_on(); }};
+  if (options_.sink != nullptr) thread_ = start_thread("terrace-log", [this] { hand_on(); });
 }
 
 Log::~Log() { end(); }

@@ -4,9 +4,9 @@
 // Its "kernels" are calls of the driver that fill and read memory. The calls go through Terrace's table of driver functions, so
 // that this file also builds where no driver is installed; an engine calls the CUDA runtime.
 
-#include "runtime/system/cache_system.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/driver/handles.hpp"
+#include <terrace/system.hpp>
 
 #include <terrace/cache.hpp>
 #include <terrace/device.hpp>
@@ -117,6 +117,7 @@ bool run(const CudaDriver& cuda, DeviceOptions device) {
   options.pools[0].block_bytes = Bytes{part_bytes * 2 * layers};
   options.pools[0].device_blocks = device_blocks;
   options.pools[0].host_blocks = 64;
+  options.loads = LoadPolicy::always;  // these kernels take no time, so computing a block would be faster than to load it
   CacheSystem system{options};
 
   const std::vector<TokenId> prompt(12 * tokens_per_block, 42);

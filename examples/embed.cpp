@@ -1,8 +1,8 @@
 // The cache in confined mode: without an event loop, and without a thread of the caller. README.md shows the part between the
 // two marks exactly as it is here; tests/house/house_test.cpp compares them.
 
-#include "runtime/system/cache_system.hpp"
 #include <terrace/keys.hpp>
+#include <terrace/system.hpp>
 
 #include <boost/system/system_error.hpp>
 

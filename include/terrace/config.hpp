@@ -61,7 +61,7 @@ struct ConfigOrigin {
 /// One value of the effective configuration.
 struct ConfigValue {
   std::string name;  ///< "storage.io", "pool[0].host-blocks"
-  /// As in a TOML file, without the quotes of a text: "64KiB". Empty if the option has no value.
+  /// The value as in a TOML file, without the quotes of a text: "64KiB". Empty if the option has no value.
   std::string value;
   ConfigOrigin origin;
 };
@@ -76,7 +76,7 @@ struct ConfigOption {
   std::string environment;  ///< "TERRACE_STORAGE_IO"; empty: the option has no variable
   std::string type;         ///< what stands for a value in help texts: "SIZE", "on|off"
   std::string limits;       ///< "1 to 64", "lru, adaptive", or empty
-  /// As in a TOML file, with quotes. Empty if the option has no default; `otherwise` then says what applies.
+  /// The value as in a TOML file, with quotes. Empty if the option has no default; `otherwise` then says what applies.
   std::string default_value;
   std::string otherwise;
   std::string example;     ///< a valid value, as in a TOML file, for an option without a default
@@ -122,7 +122,7 @@ class TERRACE_API Config {
   /// The effective value, with the default if nothing sets it; the first pool, group or rank of an array of tables.
   [[nodiscard]] std::string value(std::string_view name) const;
 
-  /// The options of a CacheSystem. Checks all values together.
+  /// The options of a CacheSystem. Checks all values together. It touches no device and no directory.
   [[nodiscard]] CacheSystemOptions options() const;
   /// All values in the order of the table. Does not check them together.
   [[nodiscard]] std::vector<ConfigValue> values() const;

@@ -26,6 +26,9 @@ enum class IoChoice : unsigned char {
 };
 [[nodiscard]] TERRACE_API std::string_view to_string(IoChoice choice);
 
+/// The name of the store's own directory if the configuration does not give one.
+inline constexpr const char* default_store_name = "store";
+
 /// Classifies errors by what a caller can do about them.
 enum class ErrorClass : unsigned char {
   none,       ///< no error

@@ -8,14 +8,12 @@
 #include "terrace/result.hpp"
 #include "terrace/storage.hpp"
 #include "terrace/types.hpp"
-#include "terrace/waker.hpp"
 
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -59,9 +57,8 @@ struct TierStoreOptions {
   std::uint32_t events_max = 65536;        ///< events that wait for poll_events(); older ones are dropped and counted
 
   LogOptions log;
-  /// A store of the embedder's own, instead of files in `directories`: called once. The store wakes the waker when its poll() has
-  /// something. Experimental.
-  std::function<std::shared_ptr<BlockStore>(Waker& waker)> make_store;
+  /// A store of the embedder's own, instead of files in `directories`. Nobody else uses it until the end. Experimental.
+  std::shared_ptr<BlockStore> store;
 };
 
 /// A batch of blocks to be stored. The spans are copied by the call.

@@ -87,7 +87,9 @@ void Config::read_text(std::string_view text, std::string_view name) {
 }
 
 void Config::read_file(const std::filesystem::path& file) {
-  const auto refuse = [&](std::string_view why) { throw ConfigError{fmt::format("{}: {}", file.string(), why)}; };
+  const auto refuse = [&](std::string_view why) {
+    throw ConfigError{config::one_line(fmt::format("{}: {}", file.string(), why))};
+  };
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) refuse("is a directory, not a configuration");
   std::ifstream stream{file, std::ios::binary};
@@ -122,7 +124,8 @@ void Config::read_environment(const char* const* variables) {
     for (const std::string& each : known) ends.push_back(each.substr(variable_prefix.size()));
     const std::string_view nearest = nearest_name(name.substr(variable_prefix.size()), ends);
     if (!nearest.empty()) {
-      throw ConfigError{fmt::format("{}: there is no such option; did you mean {}{}?", name, variable_prefix, nearest)};
+      throw ConfigError{
+          config::one_line(fmt::format("{}: there is no such option; did you mean {}{}?", name, variable_prefix, nearest))};
     }
     read.ignored.emplace_back(name);
   }
@@ -134,7 +137,7 @@ void Config::set(std::string_view flag, std::string_view value) {
   if (option == nullptr) {
     std::vector<std::string> known;
     for (const Option& each : config::options()) known.push_back(each.flag_name());
-    throw ConfigError{fmt::format("there is no option {}{}", flag, suggestion(flag, known))};
+    throw ConfigError{config::one_line(fmt::format("there is no option {}{}", flag, suggestion(flag, known)))};
   }
   impl_->givens.add_word(*option, value, {ConfigLevel::flag, option->flag_name()});
 }

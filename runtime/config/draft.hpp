@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/system/options.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/options.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>

@@ -70,9 +70,9 @@ void Givens::replace_devices(const Option& option, std::string_view words, const
 }
 
 void Givens::set_counts(std::size_t pools, std::size_t ranks, std::size_t groups) {
-  pools_ = std::max<std::size_t>(pools, 1);
-  groups_ = groups;
-  if (devices_level_ <= ConfigLevel::file) ranks_ = std::max<std::size_t>(ranks, 1);
+  if (pools > 0) pools_ = pools;
+  if (groups > 0) groups_ = groups;
+  if (ranks > 0 && devices_level_ <= ConfigLevel::file) ranks_ = ranks;
 }
 
 const Given* Givens::find(const Option& option, std::size_t n) const {

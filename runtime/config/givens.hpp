@@ -36,7 +36,8 @@ class Givens {
   void add(const Option& option, std::size_t n, Given given);
   /// Reads the word of a flag or a variable, and adds its value. `origin.where` is the name of the flag or variable.
   void add_word(const Option& option, std::string_view word, const ConfigOrigin& origin);
-  /// Sets the numbers of pools, ranks and groups in a file. If a flag or a variable has named the devices, those stay.
+  /// Sets the numbers of pools, ranks and groups in a file; 0: it names none, and the number stays. If a flag or a variable has
+  /// named the devices, those stay.
   void set_counts(std::size_t pools, std::size_t ranks, std::size_t groups);
 
   [[nodiscard]] const Given* find(const Option& option, std::size_t n = 0) const;

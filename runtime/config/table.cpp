@@ -227,11 +227,11 @@ void add_general(std::vector<Option>& all) {
 }
 
 void add_arrays(std::vector<Option>& all) {
-  all.push_back(
-      common(with_flag(row("rank", "device", Type::device, any, FIELD(ranks[n].device),
-                           "The device of a rank: emulated, cuda, cuda:N. One device stands for all ranks: emulated "
-                           "ones, or GPUs with consecutive numbers. The flag and the variable take a list: cuda:0,cuda:2"),
-                       "--device")));
+  all.push_back(common(
+      with_flag(row("rank", "device", Type::device, any, FIELD(ranks[n].device),
+                    "emulated, cuda, cuda:N. One stands for all ranks (GPUs with consecutive numbers); a flag or variable may "
+                    "list one for each: cuda:0,cuda:2"),
+                "--device")));
   all.push_back(only_in_files(optional(row("rank", "calibration", Type::path, any, FIELD(ranks[n].calibration),
                                            "File with the measured copy methods of the GPU, from terrace doctor"),
                                        "the file of terrace doctor, or built-in figures", "\"/var/cache/terrace/gpu.json\"")));

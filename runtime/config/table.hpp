@@ -31,7 +31,7 @@ struct Option {
   Limits limits{};
   std::string_view help;
 
-  // Where the value is. `get` returns nothing if there is no value. The number is that of the pool, rank or group.
+  // The access to the value. `get` returns nothing if there is no value. The number is that of the pool, rank or group.
   std::optional<Value> (*get)(const Draft&, std::size_t) = nullptr;
   void (*set)(Draft&, std::size_t, const Value&) = nullptr;
 

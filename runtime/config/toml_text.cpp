@@ -17,11 +17,10 @@ namespace {
 
 constexpr std::size_t text_bytes_max = 1 << 20;
 
-/// A description without line ends, and without a final mark.
-std::string one_line(std::string_view text) {
-  std::string line;
-  for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-  while (!line.empty() && (line.back() == ' ' || line.back() == '.')) line.pop_back();
+/// A description of toml++ in one line, without a final mark.
+std::string description(const toml::parse_error& error) {
+  std::string line = one_line(error.what());
+  line.erase(line.find_last_not_of(" .") + 1);
   return line;
 }
 
@@ -82,7 +81,7 @@ class Reader {
       if (is_table) {
         read_known_table(key, node);
       } else if (node.is_table() || node.is_array_of_tables()) {
-        refuse(key, fmt::format("there is no table [{}]{}", printed(key.str()), suggestion(key.str(), known)));
+        refuse(key, fmt::format("there is no table [{}]{}", one_line(key.str()), suggestion(key.str(), known)));
       } else {
         read_option("", 0, key, node);
       }
@@ -96,9 +95,6 @@ class Reader {
   [[noreturn]] void refuse(const toml::key& key, const std::string& what) const {
     throw ConfigError{fmt::format("{}: {}", place(key.source()), what)};
   }
-  /// Keys may have any characters.
-  [[nodiscard]] static std::string printed(std::string_view key) { return one_line(key); }
-
   [[nodiscard]] static std::size_t elements(const toml::table& root, std::string_view key) {
     const toml::array* const array = root[key].as_array();
     return array == nullptr ? 0 : array->size();
@@ -141,7 +137,7 @@ class Reader {
     std::string hint = suggestion(key, here);
     if (!elsewhere.empty()) hint = fmt::format("; it belongs {}", elsewhere);
     if (hint.empty()) hint = nearest_anywhere(key);
-    return fmt::format("there is no option \"{}\" {}{}", printed(key), place_of(table), hint);
+    return fmt::format("there is no option \"{}\" {}{}", one_line(key), place_of(table), hint);
   }
   [[nodiscard]] static std::string nearest_anywhere(std::string_view key) {
     std::vector<std::string> keys;
@@ -168,7 +164,7 @@ class Reader {
     std::vector<std::string> paths;
     for (const toml::node& each : array) {
       const auto path = each.value_exact<std::string>();
-      if (!path) throw ConfigError{fmt::format("{}: a list of texts is needed, with no {}", name, kind_of(each))};
+      if (!path) throw ConfigError{fmt::format("{}: a list of texts is needed, but it has {}", name, kind_of(each))};
       paths.push_back(read_path(name, *path));
     }
     return paths;
@@ -190,7 +186,7 @@ void read_toml(std::string_view text, std::string_view name, Givens& givens) {
   try {
     root = toml::parse(text);
   } catch (const toml::parse_error& error) {
-    throw ConfigError{fmt::format("{}:{}: {}", shown, error.source().begin.line, one_line(error.what()))};
+    throw ConfigError{fmt::format("{}:{}: {}", shown, error.source().begin.line, description(error))};
   }
   Reader{shown, givens}.read(*root);
 }

@@ -50,6 +50,9 @@ std::string in_units(std::uint64_t number, std::span<const Unit> units, std::str
 std::string size_word(std::uint64_t bytes) { return in_units(bytes, size_units, "B"); }
 std::string duration_word(std::uint64_t nanoseconds) { return in_units(nanoseconds, duration_units, "s"); }
 
+/// Words of a user may have any characters, but a message has one line.
+[[noreturn]] void refuse(const std::string& message) { throw ConfigError{one_line(message)}; }
+
 /// Returns nothing if the word is no number, or no finite one.
 std::optional<double> real_number(std::string_view word) {
   double number = 0;
@@ -62,37 +65,43 @@ std::optional<double> real_number(std::string_view word) {
 void check_limits(std::string_view name, std::string_view word, std::uint64_t number, Limits limits, std::string_view small,
                   std::string (*shown)(std::uint64_t)) {
   if (number < limits.min && limits.min == 1) {
-    throw ConfigError{fmt::format("{}: {} is too {}: it must be more than 0", name, word, small)};
+    refuse(fmt::format("{}: {} is too {}: it must be more than 0", name, word, small));
   }
-  if (number < limits.min) throw ConfigError{fmt::format("{}: {} is less than {}", name, word, shown(limits.min))};
-  if (number > limits.max) throw ConfigError{fmt::format("{}: {} is more than {}", name, word, shown(limits.max))};
+  if (number < limits.min) refuse(fmt::format("{}: {} is less than {}", name, word, shown(limits.min)));
+  if (number > limits.max) refuse(fmt::format("{}: {} is more than {}", name, word, shown(limits.max)));
 }
 
 }  // namespace
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) line += static_cast<unsigned char>(c) < 0x20 || c == '\x7f' ? ' ' : c;
+  return line;
+}
 
 std::uint64_t read_whole(std::string_view name, std::string_view word, Limits limits) {
   std::uint64_t number = 0;
   const char* const end = word.data() + word.size();
   const auto [rest, error] = std::from_chars(word.data(), end, number);
   if (error == std::errc::invalid_argument || rest != end) {
-    throw ConfigError{fmt::format("{}: \"{}\" is not a whole number", name, word)};
+    refuse(fmt::format("{}: \"{}\" is not a whole number", name, word));
   }
   if (error != std::errc{} || number < limits.min || number > limits.max) {
-    throw ConfigError{fmt::format("{}: {} is not from {} to {}", name, word, limits.min, limits.max)};
+    refuse(fmt::format("{}: {} is not from {} to {}", name, word, limits.min, limits.max));
   }
   return number;
 }
 
 std::uint64_t read_size(std::string_view name, std::string_view word, Limits limits) {
   const Result<Bytes> size = parse_bytes(word);
-  if (!size) throw ConfigError{fmt::format("{}: \"{}\" is not a size (a number and B, KiB, MiB, GiB or TiB)", name, word)};
+  if (!size) refuse(fmt::format("{}: \"{}\" is not a size (a number and B, KiB, MiB, GiB or TiB)", name, word));
   check_limits(name, word, count(*size), limits, "small", size_word);
   return count(*size);
 }
 
 std::uint64_t read_bandwidth(std::string_view name, std::string_view word, Limits limits) {
   const std::optional<BytesPerSecond> bandwidth = parse_bandwidth(word);
-  if (!bandwidth) throw ConfigError{fmt::format("{}: \"{}\" is not a size per second, as in 50MiB/s", name, word)};
+  if (!bandwidth) refuse(fmt::format("{}: \"{}\" is not a size per second, as in 50MiB/s", name, word));
   check_limits(name, word, count(*bandwidth), limits, "small", size_word);
   return count(*bandwidth);
 }
@@ -103,8 +112,8 @@ std::uint64_t read_duration(std::string_view name, std::string_view word, Limits
   const auto unit = std::ranges::find(duration_units, unit_name, &Unit::name);
   const std::optional<double> number = real_number(word.substr(0, letters));
   if (unit == duration_units.end() || !number || *number < 0) {
-    throw ConfigError{
-        fmt::format("{}: \"{}\" is not a duration (a number and ns, us, ms, s, min or h; without a unit: seconds)", name, word)};
+    refuse(
+        fmt::format("{}: \"{}\" is not a duration (a number and ns, us, ms, s, min or h; without a unit: seconds)", name, word));
   }
   constexpr double most = 9e18;  // the limits of all options are lower
   const double exact = std::min(*number * static_cast<double>(unit->size), most);
@@ -115,7 +124,7 @@ std::uint64_t read_duration(std::string_view name, std::string_view word, Limits
 
 double read_positive_number(std::string_view name, std::string_view word) {
   const std::optional<double> number = real_number(word);
-  if (!number || *number <= 0) throw ConfigError{fmt::format("{}: \"{}\" is not a number greater than 0", name, word)};
+  if (!number || *number <= 0) refuse(fmt::format("{}: \"{}\" is not a number greater than 0", name, word));
   return *number;
 }
 
@@ -124,7 +133,7 @@ double read_share(std::string_view name, std::string_view word) {
   std::optional<double> number = real_number(percent ? word.substr(0, word.size() - 1) : word);
   if (number && percent) *number /= 100;
   if (!number || *number < 0 || *number > 1) {
-    throw ConfigError{fmt::format("{}: \"{}\" is not a number from 0 to 1, or a percentage", name, word)};
+    refuse(fmt::format("{}: \"{}\" is not a number from 0 to 1, or a percentage", name, word));
   }
   return *number;
 }
@@ -132,16 +141,16 @@ double read_share(std::string_view name, std::string_view word) {
 bool read_yes_no(std::string_view name, std::string_view word) {
   if (word == "true" || word == "on") return true;
   if (word == "false" || word == "off") return false;
-  throw ConfigError{fmt::format("{}: there is no \"{}\"; there is: on, off, true, false", name, word)};
+  refuse(fmt::format("{}: there is no \"{}\"; there is: on, off, true, false", name, word));
 }
 
 std::string read_name(std::string_view name, std::string_view word, std::span<const std::string> names) {
   if (std::ranges::find(names, word) != names.end()) return std::string{word};
-  throw ConfigError{fmt::format("{}: there is no \"{}\"; there is: {}", name, word, fmt::join(names, ", "))};
+  refuse(fmt::format("{}: there is no \"{}\"; there is: {}", name, word, fmt::join(names, ", ")));
 }
 
 std::string read_path(std::string_view name, std::string_view word) {
-  if (word.empty()) throw ConfigError{fmt::format("{0} needs a directory, as in {0} /mnt/b/terrace", name)};
+  if (word.empty()) refuse(fmt::format("{0} needs a directory, as in {0} /mnt/b/terrace", name));
   return std::string{word};
 }
 
@@ -155,15 +164,15 @@ std::string read_device(std::string_view name, std::string_view word) {
     const auto [rest, error] = std::from_chars(word.data() + prefix.size(), end, ordinal);
     understood = error == std::errc{} && rest == end && ordinal <= ordinal_max;
   }
-  if (!understood) throw ConfigError{fmt::format("{}: there is no \"{}\"; there is: emulated, cuda, cuda:N", name, word)};
+  if (!understood) refuse(fmt::format("{}: there is no \"{}\"; there is: emulated, cuda, cuda:N", name, word));
   return word == "cuda" ? "cuda:0" : std::string{word};
 }
 
 std::string read_storage(std::string_view name, std::string_view word) {
   constexpr std::string_view file = "file:";
-  if (word == file) throw ConfigError{fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", name)};
+  if (word == file) refuse(fmt::format("{} file: needs a directory, as in file:/var/cache/terrace", name));
   if (word == "none" || word == "memory:" || word.starts_with(file)) return std::string{word};
-  throw ConfigError{fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word)};
+  refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word));
 }
 
 Value read_value(Type type, std::string_view name, std::string_view word, Limits limits, std::span<const std::string> names) {
@@ -181,7 +190,7 @@ Value read_value(Type type, std::string_view name, std::string_view word, Limits
     case Type::device: return read_device(name, word);
     case Type::storage: return read_storage(name, word);
   }
-  throw ConfigError{fmt::format("{}: its type is unknown", name)};
+  refuse(fmt::format("{}: its type is unknown", name));
 }
 
 std::string to_word(Type type, const Value& value) {

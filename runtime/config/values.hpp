@@ -36,6 +36,9 @@ struct Limits {
   std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
 };
 
+/// Returns the text with a space in place of each control character.
+[[nodiscard]] std::string one_line(std::string_view text);
+
 [[nodiscard]] std::uint64_t read_whole(std::string_view name, std::string_view word, Limits limits);
 [[nodiscard]] std::uint64_t read_size(std::string_view name, std::string_view word, Limits limits);
 [[nodiscard]] std::uint64_t read_bandwidth(std::string_view name, std::string_view word, Limits limits);
@@ -59,7 +62,7 @@ struct Limits {
 [[nodiscard]] std::string to_toml(Type type, const Value& value);
 /// Returns the text as a TOML string, with quotes.
 [[nodiscard]] std::string toml_string(std::string_view text);
-/// What stands for a value in help texts: "SIZE".
+/// The word for a value in help texts: "SIZE".
 [[nodiscard]] std::string_view placeholder(Type type);
 
 }  // namespace terrace::config

@@ -1,4 +1,4 @@
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/system/cache_system_watch.hpp"
@@ -233,6 +233,8 @@ struct CacheSystem::Parts {
 CacheSystem::CacheSystem(const CacheSystemOptions& options) { parts_ = std::make_unique<Parts>(options); }
 
 CacheSystem::~CacheSystem() = default;
+
+std::optional<std::string> cuda_unavailable(int ordinal) { return CudaDevice::unavailable(ordinal); }
 
 CloseReport CacheSystem::close(TimePoint until) {
   Cache& cache = *parts_->cache;

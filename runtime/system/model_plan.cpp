@@ -1,4 +1,6 @@
-#include "runtime/system/model_plan.hpp"
+#include "terrace/model_plan.hpp"
+
+#include "runtime/system/pool_plan.hpp"
 
 #include <fmt/format.h>
 

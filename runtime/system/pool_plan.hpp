@@ -2,6 +2,7 @@
 
 #include "radix/groups/groups.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/model_plan.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
@@ -15,13 +16,6 @@ struct SizedGroup {
   GroupConfig group{};  ///< the plan chooses its pool
   Bytes block_bytes{};
   std::uint32_t layers = 1;
-};
-
-/// A typical sequence.
-struct TypicalSequence {
-  std::uint32_t tokens = 0;        ///< of prompt and output together
-  std::uint32_t chunk_tokens = 0;  ///< the most tokens per step; a window group holds them in addition to its window
-  std::uint32_t encoder_tokens = 0;
 };
 
 /// The division of memory among the groups of a model.

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/system/options.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/io_engine.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/options.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "runtime/system/options.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/device.hpp"
+#include "terrace/options.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>

@@ -16,7 +16,7 @@ TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngin
       waker_{waker},
       limits_{limits},
       regions_{engine},
-      probe_buffer_{guard == nullptr ? 0 : static_cast<std::size_t>(count(store.block_bytes()))} {
+      probe_buffer_{guard == nullptr ? AlignedBuffer{} : AlignedBuffer{static_cast<std::size_t>(count(store.block_bytes()))}} {
   reads_.reserve(limits.gets_under_way_max);
   writes_.reserve(limits.puts_under_way_max);
   store_.for_each([this](const StoredBlock& block) {

@@ -66,9 +66,8 @@ IoOptions io_options(const TierStoreOptions& options) {
 struct TierStore::Parts {
   explicit Parts(const TierStoreOptions& options) : log{options.log, clock} {
     const TierLimits limits = limits_of(options);
-    if (options.make_store) {
-      store = options.make_store(waker);
-      if (store == nullptr) throw std::invalid_argument{"tier store: make_store has made no store"};
+    if (options.store) {
+      store = options.store;
       if (store->block_bytes() != options.block_bytes) {
         throw std::invalid_argument{fmt::format("tier store: blocks of {}, in a store of blocks of {}",
                                                 to_string(options.block_bytes), to_string(store->block_bytes()))};
@@ -84,6 +83,11 @@ struct TierStore::Parts {
     if (options.resilience) guard.emplace(*store, clock, *options.resilience, &waker);
     BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
     batches.emplace(front, guard ? &*guard : nullptr, engine.get(), clock, waker, limits);
+    if (files == nullptr) store->set_waker(&waker);  // last, because the destructor takes it back
+  }
+
+  ~Parts() {
+    if (store && files == nullptr) store->set_waker(nullptr);
   }
 
   /// Ends what is under way, and makes everything durable.

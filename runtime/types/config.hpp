@@ -1,7 +1,7 @@
 #pragma once
 
 #include "radix/groups/groups.hpp"
-#include "runtime/types/cache_policies.hpp"
+#include "terrace/cache_policies.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/eviction_policy.hpp"
 #include "terrace/types.hpp"

@@ -8,9 +8,6 @@
 
 namespace terrace {
 
-/// The name of the store's own directory if the configuration does not give one.
-inline constexpr const char* default_store_name = "store";
-
 /// Identifies one of several stores that share a directory, by model and geometry, KV cache group and rank.
 struct StoreIdentity {
   Fingerprint fingerprint{};

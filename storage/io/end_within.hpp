@@ -1,9 +1,7 @@
 #pragma once
 
-#include "storage/io/signals_blocked.hpp"
+#include "base/thread.hpp"
 #include "terrace/clock.hpp"
-
-#include <pthread.h>
 
 #include <future>
 #include <system_error>
@@ -22,12 +20,10 @@ template <class Work>
   const std::future<void> ended = promise.get_future();
   std::thread thread;
   try {
-    const SignalsBlocked blocked;
-    thread = std::thread{[work = std::move(work), promise = std::move(promise)]() mutable {
-      ::pthread_setname_np(::pthread_self(), "terrace-close");
+    thread = start_thread("terrace-close", [work = std::move(work), promise = std::move(promise)]() mutable {
       work();
       promise.set_value();
-    }};
+    });
   } catch (const std::system_error&) {
     return false;
   }

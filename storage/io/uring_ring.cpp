@@ -1,7 +1,7 @@
 #include "storage/io/uring_ring.hpp"
 
 #include "base/check.hpp"
-#include "storage/io/signals_blocked.hpp"
+#include "base/signals_blocked.hpp"
 
 #include <pthread.h>
 #include <sys/eventfd.h>

@@ -75,7 +75,8 @@ const std::vector<Folder>& public_vocabulary() {
       {"base", {"types", "result", "clock", "waker", "log"}},
       {"radix", {"types", "result", "keys", "opaque_keys", "groups", "eviction_policy", "opaque_keys", "statistics"}},
       {"storage", {"types", "result", "clock", "waker", "log", "block_store", "storage"}},
-      {"transfer", {"types", "result", "clock", "waker", "log", "device", "host_region"}},
+      {"transfer",
+       {"types", "result", "clock", "waker", "log", "device", "ranks", "emulated_link", "host_memory", "host_region"}},
   };
   return folders;
 }

@@ -16,7 +16,7 @@ namespace terrace::test {
 /// A store in memory, in front of which operations can be held or fail. Only `held` may be changed by another thread.
 class GatedStore final : public BlockStore {
  public:
-  GatedStore(std::uint32_t blocks, Bytes block_bytes, Waker* waker) : store_{blocks, block_bytes, waker} {}
+  GatedStore(std::uint32_t blocks, Bytes block_bytes, Waker* waker = nullptr) : store_{blocks, block_bytes, waker} {}
 
   std::atomic<bool> held{false};  ///< reads and writes wait, as on a disk that hangs
   bool reads_fail = false;
@@ -48,6 +48,7 @@ class GatedStore final : public BlockStore {
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
   void flush(std::uint64_t token) override { store_.flush(token); }
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
+  void set_waker(Waker* waker) override { store_.set_waker(waker); }
   [[nodiscard]] Bytes block_bytes() const override { return store_.block_bytes(); }
   [[nodiscard]] StoreStat stat() const override { return store_.stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }

@@ -56,7 +56,7 @@ class Model {
     settle();
     EXPECT_GT(hits_, 100U);
     EXPECT_GT(evicted_, 50U);
-    EXPECT_GT(with_parent_, 20U);
+    EXPECT_GT(with_parent_, 2U);
     const TierStatistics now = batches_.statistics();
     EXPECT_EQ(now.gets, now.hits + now.misses + now.corrupt + now.get_failures + now.gets_cancelled + now.gets_late);
     EXPECT_EQ(now.puts, now.stored + now.put_failures + now.puts_cancelled + now.puts_late);

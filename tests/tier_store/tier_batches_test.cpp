@@ -393,16 +393,15 @@ TEST_F(TierBatchesTest, are_removed_whether_stored_under_way_or_waiting) {
   open({.puts_under_way_max = 2});
   store_blocks(0, 2);
   events();
-  store->held = true;
   // 10 and its child 11 are under way, 12 waits.
   ASSERT_TRUE(put(1, keys(10, 3), rows(0, 3), never, std::vector<BlockKey>{BlockKey{}, key_of(10), BlockKey{}}));
-  store->held = false;
-  poll();
+  EXPECT_EQ(batches->statistics().under_way, 2U);
   EXPECT_TRUE(batches->clear());
   const auto results = poll_until_idle();
   for (int i = 0; i < 3; ++i) poll();
   for (const std::uint64_t n : {0, 1, 10, 11, 12}) EXPECT_FALSE(batches->contains(key_of(n))) << n;
   ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].errors[2], Errc::cancelled);
   std::size_t removed = 0;
   std::size_t stored = 0;
   for (const TierEvent& event : events()) {
@@ -411,6 +410,17 @@ TEST_F(TierBatchesTest, are_removed_whether_stored_under_way_or_waiting) {
   }
   EXPECT_EQ(removed, stored + 2) << "each block that was told to be stored is told to be gone";
   EXPECT_EQ(store->stat().blocks, 0U);
+}
+
+TEST_F(TierBatchesTest, do_not_come_back_if_they_are_removed_with_their_parent) {
+  open();
+  store_blocks(10, 1);
+  ASSERT_TRUE(put(1, keys(11, 1), rows(0, 1), never, keys(10, 1)));
+  EXPECT_TRUE(batches->remove(keys(10, 2)));
+  poll_until_idle();
+  for (int i = 0; i < 3; ++i) poll();
+  EXPECT_FALSE(batches->contains(key_of(10)));
+  EXPECT_FALSE(batches->contains(key_of(11)));
 }
 
 TEST_F(TierBatchesTest, flush_at_intervals_and_when_asked) {

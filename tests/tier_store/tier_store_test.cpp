@@ -106,7 +106,8 @@ TEST_P(TierStoreIo, finds_its_blocks_again_after_a_restart) {
   {
     TierStore store{options};
     keys = keys_of(store, 0, 16);
-    EXPECT_EQ(keys[3], opaque_key(std::as_bytes(std::span{options.name_space}), std::as_bytes(std::span{"\3\0\0", 4})));
+    const std::uint32_t three = 3;
+    EXPECT_EQ(keys[3], opaque_key(std::as_bytes(std::span{options.name_space}), std::as_bytes(std::span{&three, 1})));
     const HostRegionId region = store.register_region(memory.rows()).value();
     fill(memory.rows(), keys);
     EXPECT_EQ(put(store, region, keys).succeeded, 16U);
@@ -336,9 +337,7 @@ TEST(TierStore, refuses_options_that_cannot_be_with_one_sentence) {
   options.flush_interval = -1s;
   EXPECT_FALSE(refused(options).empty());
   options = good;
-  options.make_store = [](Waker&) { return nullptr; };
-  EXPECT_EQ(refused(options), "tier store: make_store has made no store");
-  options.make_store = [](Waker& waker) { return std::make_shared<GatedStore>(4, KiB * 4, &waker); };
+  options.store = std::make_shared<GatedStore>(4, KiB * 4);
   EXPECT_EQ(refused(options), "tier store: blocks of 8KiB, in a store of blocks of 4KiB");
   const TierStore store{good};
   EXPECT_NE(refused(good).find("process"), std::string::npos) << "the directory is in use";
@@ -346,7 +345,8 @@ TEST(TierStore, refuses_options_that_cannot_be_with_one_sentence) {
 
 TEST(TierStore, survives_every_call_with_senseless_arguments) {
   const TemporaryDirectory directory;
-  TierStore store{options_in(directory)};
+  const TierStoreOptions options = options_in(directory);
+  TierStore store{options};
   const std::vector<BlockKey> keys(3);
   const std::vector<std::uint32_t> rows{0, ~0U, 7};
   for (const std::uint32_t region : {0U, 1U, ~0U}) {
@@ -366,7 +366,7 @@ TEST(TierStore, survives_every_call_with_senseless_arguments) {
   EXPECT_TRUE(store.remove(keys));
   EXPECT_TRUE(store.remove({}));
   store.touch(keys);
-  EXPECT_EQ(store.key({}), opaque_key(std::as_bytes(std::span{options_in(directory).name_space}), {}));
+  EXPECT_EQ(store.key({}), opaque_key(std::as_bytes(std::span{options.name_space}), {}));
   EXPECT_TRUE(store.submit_flush({}));
   EXPECT_FALSE(wait(store).errors[0]);
 }
@@ -375,7 +375,7 @@ TEST(TierStore, keeps_a_region_that_is_in_use) {
   std::shared_ptr<GatedStore> gate;
   TierStoreOptions options;
   options.block_bytes = block;
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(8, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(8, block);
   TierStore store{options};
   const PrivateRegion memory{2, block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();
@@ -395,7 +395,7 @@ TEST(TierStore, closes_in_time_although_the_disk_hangs_and_keeps_memory_until_it
   std::shared_ptr<GatedStore> gate;
   TierStoreOptions options;
   options.block_bytes = block;
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(8, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(8, block);
   auto memory = std::make_shared<PrivateRegion>(2, block, MemoryCheck::no);
   const std::weak_ptr<PrivateRegion> watched = memory;
   {
@@ -442,7 +442,7 @@ TEST(TierStore, says_that_a_full_disk_takes_nothing_and_goes_on) {
   TierStoreOptions options;
   options.block_bytes = block;
   options.resilience.reset();
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(2, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(2, block);
   TierStore store{options};
   const PrivateRegion memory{8, block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();
@@ -481,7 +481,7 @@ TEST(TierStore, logs_that_the_disk_is_not_used) {
   options.log.sink = &sink;
   options.resilience->breaker.failures_max = 1;
   options.resilience->write_retries = 0;
-  options.make_store = [&gate](Waker& waker) { return gate = std::make_shared<GatedStore>(2, block, &waker); };
+  options.store = gate = std::make_shared<GatedStore>(2, block);
   TierStore store{options};
   const PrivateRegion memory{8, block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();

@@ -90,20 +90,9 @@ TEST(DeviceName, of_a_device_that_is_not_there_is_refused_with_the_reason) {
 
 TEST(DeviceName, of_several_are_by_rank) {
   const std::vector<std::optional<int>> none{std::nullopt, std::nullopt, std::nullopt};
-  EXPECT_EQ(parse_devices("--device", "emulated", 3), none);
-  EXPECT_EQ(parse_devices("--device", "emulated,emulated,emulated", std::nullopt), none);
-  EXPECT_EQ(parse_devices("--device", "emulated", std::nullopt).size(), 1U);
   EXPECT_EQ(device_names(none), "emulated");
   EXPECT_EQ(device_names(std::vector<std::optional<int>>{0, 2}), "cuda:0,cuda:2");
   EXPECT_EQ(device_names(std::vector<std::optional<int>>{std::nullopt, 1}), "emulated,cuda:1");
-  EXPECT_THROW((void)parse_devices("--device", "emulated,emulated", 3), UsageError);
-  // A machine with one GPU has no second one, and a machine without a GPU has no first one.
-  try {
-    (void)parse_devices("--device", "cuda", 64);
-    FAIL() << "nobody has so many devices";
-  } catch (const UsageError& error) {
-    EXPECT_NE(std::string{error.what()}.find("CUDA"), std::string::npos) << error.what();
-  }
 }
 
 TEST(CalibrationFile, is_in_the_users_cache) {

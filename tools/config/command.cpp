@@ -1,6 +1,6 @@
 #include "tools/config/command.hpp"
 
-#include "runtime/system/options.hpp"
+#include "terrace/options.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/config/pages.hpp"
 #include "tools/output.hpp"

@@ -1,6 +1,6 @@
 #include "tools/config/flags.hpp"
 
-#include "runtime/system/options.hpp"
+#include "terrace/options.hpp"
 #include "tools/arguments.hpp"
 #include "tools/usage_error.hpp"
 

@@ -15,7 +15,7 @@ struct TableText {
   std::string_view table;
   std::string_view text;
 };
-/// What each table of the file is about.
+/// The subject of each table of the file.
 constexpr TableText table_texts[] = {
     {"", "What is cached, and for how long"},
     {"rank", "The devices over which the model is spread: one table for each"},
@@ -96,17 +96,17 @@ std::string reference_page(const Config& config) {
 
 This page is generated from the table of options: `terrace config reference > docs/configuration.md`. A test compares the two.
 
-A value comes from a flag, from an environment variable, from a TOML file, or is the default; the first of these that is given wins.
-`terrace config init FILE` writes a file with all defaults, `terrace config check FILE` checks one, and `terrace config show` shows
-each value in effect and where it comes from. Programs read the same table with `Config` in `include/terrace/config.hpp`.
+A value comes from a flag, from an environment variable, from a TOML file, or is the default; the first of these that is given
+wins. `terrace config init FILE` writes a file with all defaults, `terrace config check FILE` checks one, and `terrace config show`
+shows each value in effect and where it comes from. Programs read the same table with `Config` in `include/terrace/config.hpp`.
 [how-to/configure.md](how-to/configure.md) has examples.
 
 - A size is a number and B, KiB, MiB, GiB or TiB. A bandwidth is a size per second: `50MiB/s`. A duration is a number and ns, us,
   ms, s, min or h; a number alone is seconds. A share is a number from 0 to 1, or a percentage. In a file, all of these but plain
   numbers are in quotes.
 - A name that does not exist, a value of the wrong type or outside its limits, and options that contradict each other are refused,
-  with the place and the nearest right name. Options of the environment and of flags are only refused if they contradict others of
-  the same level: a higher level replaces what a lower one says.
+  with the place and the nearest right name. Two options contradict each other only if they are set on the same level; a higher
+  level replaces what a lower one says.
 - Variables that begin with `TERRACE_` and belong to no option are ignored, unless they look like a misspelt option.
 - Options of `[[pool]]` can be set by flag or variable if there is one pool. `--device` takes a list, one device for each rank.
 )";

@@ -3,13 +3,14 @@
 #include "base/check.hpp"
 #include "base/waker.hpp"
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/confined_driver.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/loop_driver.hpp"
 #include "tools/replay/engine/progress.hpp"
+#include "tools/replay/options/groups.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/replay/report/report.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
@@ -53,9 +54,10 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
   if (const std::optional<int> cuda = options.devices.at(rank)) {
-    const auto* const gpu = std::get_if<CudaGpu>(&options.system.ranks.at(rank).device);
-    const bool named = gpu != nullptr && !gpu->calibration.empty();
-    return CudaGpu{.ordinal = *cuda, .calibration = named ? gpu->calibration : calibration_file()};
+    const std::vector<RankOptions>& ranks = options.system.ranks;
+    const auto* const gpu = rank < ranks.size() ? std::get_if<CudaGpu>(&ranks[rank].device) : nullptr;
+    const bool is_named = gpu != nullptr && !gpu->calibration.empty();
+    return CudaGpu{.ordinal = *cuda, .calibration = is_named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
   return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
@@ -69,11 +71,18 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system = options.system;
+  if (!options.groups.empty()) {
+    system.groups = options.groups;
+    system.pools = pools_of(options);
+  }
   PoolOptions& pool = system.pools.front();
-  pool.block_bytes = options.block_bytes;
-  pool.device_blocks = options.device_blocks;
-  pool.device_blocks_max = std::max(pool.device_blocks_max, options.device_blocks + reserved_slots(options, full_blocks_max));
-  pool.host_blocks = options.host_blocks;
+  if (options.groups.empty()) {
+    pool.block_bytes = options.block_bytes;
+    pool.device_blocks = options.device_blocks;
+    pool.host_blocks = options.host_blocks;
+    pool.layers = options.layers;
+  }
+  pool.device_blocks_max = std::max(pool.device_blocks_max, pool.device_blocks + reserved_slots(options, full_blocks_max));
   system.storage = options.storage;
   system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
@@ -122,6 +131,8 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.moved = system.cache().moved();
   result.checked = session.checked();
   result.compared = session.verifiers().front().compared();
+  result.group_blocks = session.verifiers().front().group_blocks();
+  result.layered_blocks = session.verifiers().front().layered_blocks();
   for (const Verifier& verifier : session.verifiers()) {  // one per rank; each compares all hits
     result.mismatches += verifier.mismatches();
     if (!result.first_mismatch) result.first_mismatch = verifier.first_mismatch();
@@ -132,6 +143,14 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.faults_planted = system.faults_planted();
   result.manager = system.cache().manager().stats();
   if (const BlockStore* const store = system.store()) result.store = store->stat();
+  for (std::uint16_t number = 0; number < system.pool_count(); ++number) {
+    const PoolId pool{number};
+    BlockStore* const store = system.store(pool);
+    result.pools.push_back({.block_bytes = system.arena(pool).block_bytes(),
+                            .device = system.cache().usage(Tier::device, pool),
+                            .host = system.cache().usage(Tier::host, pool),
+                            .stored = store == nullptr ? 0 : store->stat().blocks});
+  }
   result.storage_health = system.storage_health();
   result.storage_io = system.io();
   if (!result.left_behind) result.checks = check_idle(system);

@@ -1,6 +1,7 @@
 #include "transfer/cuda/driver_device.hpp"
 
 #include "base/check.hpp"
+#include "base/thread.hpp"
 
 #include <fmt/format.h>
 
@@ -60,10 +61,10 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> p
             .first_failure = {}};
   check_only_method();
   try {
-    compute_thread_ = std::thread{[this] { compute(); }};
+    compute_thread_ = start_thread("terrace-compute", [this] { compute(); });
     for (Stream& each : streams_) {
-      each.issuing = std::thread{[this, &each] { issue(each); }};
-      each.ending = std::thread{[this, &each] { end(each); }};
+      each.issuing = start_thread("terrace-issue", [this, &each] { issue(each); });
+      each.ending = start_thread("terrace-end", [this, &each] { end(each); });
     }
   } catch (...) {
     stop();

@@ -1,6 +1,7 @@
 #include "transfer/emulated/emulated_device.hpp"
 
 #include "base/check.hpp"
+#include "base/thread.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -37,8 +38,8 @@ EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOption
       done_{dones_in_flight, direction_count, relay_},
       streams_{Stream{done_, options.link, Direction::swap_out}, Stream{done_, options.link, Direction::swap_in}} {
   try {
-    compute_thread_ = std::thread{[this] { compute(); }};
-    for (Stream& each : streams_) each.thread = std::thread{[this, &each] { stream(each); }};
+    compute_thread_ = start_thread("terrace-compute", [this] { compute(); });
+    for (Stream& each : streams_) each.thread = start_thread("terrace-copy", [this, &each] { stream(each); });
   } catch (...) {
     stop();
     throw;

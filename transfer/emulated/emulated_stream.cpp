@@ -1,10 +1,12 @@
 #include "transfer/emulated/emulated_stream.hpp"
 
+#include "base/thread.hpp"
+
 #include <utility>
 
 namespace terrace {
 
-EmulatedStream::EmulatedStream() : thread_{[this] { work(); }} {}
+EmulatedStream::EmulatedStream() : thread_{start_thread("terrace-stream", [this] { work(); })} {}
 
 EmulatedStream::~EmulatedStream() {
   {

@@ -2,9 +2,9 @@
 
 #include "base/random.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/emulated_link.hpp"
 #include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
-#include "transfer/emulated/emulated_link.hpp"
 
 #include <cstdint>
 

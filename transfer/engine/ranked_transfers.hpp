@@ -5,7 +5,7 @@
 #include "base/vector_pool.hpp"
 #include "base/waker.hpp"
 #include "terrace/clock.hpp"
-#include "transfer/engine/rank_payload.hpp"
+#include "terrace/ranks.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <chrono>
@@ -25,20 +25,6 @@ struct RankedTransfersOptions {
   Duration report_grace = std::chrono::milliseconds{10};
   /// A rank is slow while it owes a transfer that a rank has finished at least this long ago.
   Duration slow_after = std::chrono::seconds{1};
-};
-
-/// The health of one rank, for monitoring. health() looks at every transfer under way, so do not call it often.
-struct RankHealth {
-  enum class State : unsigned char {
-    well,
-    slow,  ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
-    lost,  ///< lose() was called, because its process has ended
-  };
-  std::string_view name;
-  State state = State::well;
-  std::uint32_t transfers = 0;  ///< transfers of which it still owes `finished` or `confirmed`
-  Duration oldest{};            ///< the time since the oldest of them was submitted
-  Duration behind{};            ///< the longest time since one of them was finished by a rank
 };
 
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
@@ -62,7 +48,7 @@ struct RankHealth {
 /// step-path calls allocate no memory.
 class RankedTransfers final : public TransferPort {
  public:
-  static constexpr std::size_t ranks_max = 64;
+  static constexpr std::size_t ranks_max = terrace::ranks_max;
 
   struct Rank {
     std::string name;  ///< for messages and reports

@@ -1,5 +1,7 @@
 #include "transfer/engine/transfer_engine.hpp"
 
+#include "base/thread.hpp"
+
 #include <poll.h>
 
 #include <algorithm>
@@ -181,7 +183,7 @@ ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& dev
       event_in_{events_},
       clock_{clock},
       engine_{std::move(config), device, clock, engine_waker_},
-      thread_{[this] { run(); }} {}
+      thread_{start_thread("terrace-xfer", [this] { run(); })} {}
 
 ThreadedTransfers::~ThreadedTransfers() {
   stop();

@@ -1,5 +1,7 @@
 #include "transfer/host/first_touch.hpp"
 
+#include "base/thread.hpp"
+
 #include "transfer/host/numa.hpp"
 
 #include <sys/mman.h>
@@ -90,7 +92,7 @@ FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) 
   std::vector<std::jthread> others;
   for (unsigned i = 1; i < threads && i < slices; ++i) {
     try {
-      others.emplace_back(work);
+      others.push_back(start_thread<std::jthread>("terrace-touch", [&work] { work(); }));
     } catch (const std::system_error&) {
       break;  // no more threads can be started: the existing ones do the work
     }

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
-#include "transfer/host/touch_options.hpp"
 
 #include <cstddef>
 #include <optional>

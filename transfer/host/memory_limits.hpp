@@ -1,26 +1,12 @@
 #pragma once
 
+#include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
 
-#include <filesystem>
 #include <optional>
 #include <string>
 
 namespace terrace {
-
-/// How much memory the system allows this process. An empty member means that there is no limit or that it is unknown.
-struct MemoryLimits {
-  std::optional<Bytes> available;  ///< available on the machine, including page cache that the kernel can drop
-  /// the limit of the control group that leaves the least, of the process's group and its ancestors
-  std::optional<Bytes> cgroup_max;
-  Bytes cgroup_current{};        ///< the usage of that group, without page cache that the kernel can drop
-  std::optional<Bytes> memlock;  ///< how much memory the process may lock
-  Bytes locked{};                ///< how much it has locked
-};
-
-/// Reads the limits of this process from proc and sys/fs/cgroup (version 1, 2, or both) under `root`. Tests use a root other than
-/// "/". A missing file sets no limit. This reads files, so do not call it on the step path.
-[[nodiscard]] MemoryLimits read_memory_limits(const std::filesystem::path& root = "/");
 
 /// Returns how much memory the machine and the control groups leave, or nothing if neither is known.
 [[nodiscard]] std::optional<Bytes> memory_left(const MemoryLimits& limits);

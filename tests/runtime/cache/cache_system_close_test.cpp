@@ -1,7 +1,7 @@
 // CacheSystem::close(): it returns in time, and what is left ends behind it.
 
-#include "runtime/system/cache_system.hpp"
 #include "storage/format/format.hpp"
+#include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>

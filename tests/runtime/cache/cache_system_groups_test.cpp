@@ -1,9 +1,9 @@
 // A CacheSystem with several groups, pools and ranks, and with parts of its embedder.
 
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
+#include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 

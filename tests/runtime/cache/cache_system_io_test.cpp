@@ -1,8 +1,8 @@
 // How a CacheSystem does its file I/O.
 
-#include "runtime/system/cache_system.hpp"
 #include "storage/format/format.hpp"
 #include "storage/io/uring_io.hpp"
+#include "terrace/system.hpp"
 
 #include <gtest/gtest.h>
 

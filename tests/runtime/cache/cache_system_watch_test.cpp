@@ -2,9 +2,9 @@
 
 #include "runtime/system/cache_system_watch.hpp"
 
-#include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/resilient_store.hpp"
+#include "terrace/system.hpp"
 #include "tests/simulated/simulated_io.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // examples/cuda_stream.cpp over the fake driver: an engine with a stream and tensors of its own.
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "transfer/cuda/driver_device.hpp"
 #include "transfer/device/slot_memory.hpp"

@@ -1,8 +1,8 @@
 // Calls of operators and observers on a cache on an event loop, from other threads.
 
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "terrace/async_cache.hpp"
+#include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>

@@ -1,8 +1,8 @@
 // The cache on an event loop: real threads, an emulated device, coroutines.
 
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "terrace/async_cache.hpp"
+#include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <boost/asio/as_tuple.hpp>

@@ -1,10 +1,10 @@
 // Block sizes and counts from the shape of a model and a memory budget.
 
-#include "runtime/system/model_plan.hpp"
+#include "terrace/model_plan.hpp"
 
 #include "base/random.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "runtime/system/system_config.hpp"
+#include "terrace/system.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "terrace/cache.hpp"
+#include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"

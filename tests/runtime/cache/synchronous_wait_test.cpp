@@ -1,6 +1,6 @@
 // A cache whose caller waits for its requests, on a device with threads and on one without.
 
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
 

@@ -2,8 +2,8 @@
 
 #include "runtime/config/nearest_name.hpp"
 #include "runtime/config/table.hpp"
-#include "runtime/system/options.hpp"
 #include "terrace/bandwidth.hpp"
+#include "terrace/options.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
+#include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -208,7 +209,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"policy.x = 1", "t.toml:1: there is no table [policy]"},
         Bad{"daily-writes = 1.5", "t.toml:1: daily-writes: a size in quotes, as in \"64KiB\", is needed, not a number"},
         Bad{"unit-prefill = true", "t.toml:1: unit-prefill: a duration in quotes, as in \"500ms\", is needed, not true or false"},
-        Bad{"[storage]\nstripe = [1]", "t.toml:2: storage.stripe: a list of texts is needed, with no a whole number"},
+        Bad{"[storage]\nstripe = [1]", "t.toml:2: storage.stripe: a list of texts is needed, but it has a whole number"},
         Bad{"[storage]\nstripe = 1", "t.toml:2: storage.stripe: a list of texts is needed, not a whole number"},
         // limits
         Bad{"selective-hits = 0", "t.toml:1: selective-hits: 0 is not from 1 to 255"},
@@ -227,13 +228,248 @@ INSTANTIATE_TEST_SUITE_P(
             "t.toml:1: unit-prefill: \"inf\" is not a duration (a number and ns, us, ms, s, min or h; without a unit: seconds)"},
         Bad{"[host]\nlow-watermark = \"120%\"",
             "t.toml:2: host.low-watermark: \"120%\" is not a number from 0 to 1, or a percentage"},
+        Bad{"policy = \"a\\nb\"", "t.toml:1: policy: there is no \"a b\"; there is: adaptive, lru"},
         Bad{"policy = \"mru\"", "t.toml:1: policy: there is no \"mru\"; there is: adaptive, lru"},
         Bad{"[[rank]]\ndevice = \"tpu\"", "t.toml:2: rank.device: there is no \"tpu\"; there is: emulated, cuda, cuda:N"},
         Bad{"[storage]\nwhere = \"disk\"", "t.toml:2: storage.where: there is no \"disk\"; there is: none, memory:, file:DIR"},
         Bad{"ranks = 65", "t.toml:1: ranks: 65 is not from 1 to 64"},
-        // syntax
-        Bad{"policy = \"lru\"\npolicy = \"lru\"", ""}, Bad{"policy", ""}),
-    [](const auto& info) { return "n" + std::to_string(info.index); });
+        // contradictions
+        Bad{"[[pool]]\ndevice-blocks = 3\ndevice-capacity = \"1GiB\"",
+            "t.toml:2: give pool.device-blocks or pool.device-capacity, not both"},
+        Bad{"[[pool]]\nhost-blocks = 3\nhost-capacity = \"1GiB\"",
+            "t.toml:2: give pool.host-blocks or pool.host-capacity, not both"},
+        Bad{"[[pool]]\ndevice-capacity = \"63KiB\"", "t.toml:2: pool.device-capacity: 63KiB is less than one block of 64KiB"},
+        Bad{"[[pool]]\ndevice-blocks-max = 3",
+            "t.toml:2: pool.device-blocks-max: 3 is less than the 3000 device blocks of the pool"},
+        Bad{"[storage]\ncapacity = \"1GiB\"", "t.toml:2: storage.capacity is given, but no storage.where"},
+        Bad{"[storage]\nwhere = \"memory:\"\ncapacity = \"1GiB\"\nfloor = 1",
+            "t.toml:4: storage.floor is for storage.where file:DIR"},
+        Bad{"[storage]\nwhere = \"file:/x\"", "t.toml:2: storage.where file:DIR needs storage.capacity"},
+        Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = 1", "t.toml:3: storage.capacity: 1B is less than one block of 64KiB"},
+        Bad{"[[pool]]\nblock-bytes = \"6KiB\"\n[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"",
+            "t.toml:2: pool.block-bytes: with file storage a multiple of 4KiB, not 6KiB"},
+        Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nstripe-size = \"1MiB\"",
+            "t.toml:4: storage.stripe-size is for storage with storage.stripe"},
+        Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nio = \"uring\"\nbandwidth = \"1MiB\"",
+            "t.toml:5: storage.bandwidth needs storage.io threads, or auto"},
+        Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nbreaker-probe = 5\nbreaker-probe-max = 4",
+            "t.toml:5: storage.breaker-probe-max: 4s is less than the first time, 5s"},
+        Bad{"write-policy = \"write-back\"", "t.toml:1: write-policy write-back needs storage.where"},
+        Bad{"store-uncached = true", "t.toml:1: store-uncached needs storage.where"},
+        Bad{"store-uncached = true\n[storage]\nwhere = \"memory:\"\ncapacity = \"1GiB\"",
+            "t.toml:1: store-uncached needs caching off"},
+        Bad{"store-uncached = true\ncaching = false\ninclusion = \"inclusive\"\n[storage]\nwhere = \"memory:\"\ncapacity = "
+            "\"1GiB\"",
+            "t.toml:1: store-uncached keeps no copies in the host, but inclusion inclusive needs them there"},
+        Bad{"[device]\nlow-watermark = 0.5\nhigh-watermark = 0.25",
+            "t.toml:2: device.low-watermark: 0.5 is more than device.high-watermark, which is 0.25"},
+        Bad{"[host]\nhigh-watermark = 1", "t.toml:2: host.high-watermark: 1 must be less than 1"},
+        Bad{"ranks = 3", "pool.block-bytes: 64KiB cannot be divided among 3 ranks: use a multiple of 24 bytes"},
+        Bad{"ranks = 3\n[[rank]]\n[[rank]]\ndevice = \"cuda\"", "rank.device names 2 devices, for 3 ranks"},
+        Bad{"rank-payload = \"replicated\"", "t.toml:1: rank-payload needs ranks, or a rank.device for each"},
+        Bad{"[[pool]]\nlayers = 1\n[[pool]]", "t.toml:2: several pools need several groups, but no group is given"},
+        Bad{"\n[[group]]\npool = 1", "t.toml:3: group 0 uses pool 1, but there are 1 pools"},
+        Bad{"[[group]]\nkind = \"sliding-window\"\nspan-tokens = 4",
+            "t.toml:2: group 0 (sliding-window) may have gaps: its pool 0 needs a null block"}));
+
+TEST(ConfigText, that_is_no_toml_is_refused_with_its_line) {
+  for (const std::string text :
+       {"a = 1\npolicy = \"lru\"\npolicy = \"lru\"", "\n\npolicy", "\n\npolicy = \"lru", "\n\n[storage"}) {
+    const std::string sentence = refusal(text);
+    EXPECT_TRUE(sentence.starts_with("t.toml:3: ")) << sentence;
+    EXPECT_EQ(sentence.find('\n'), std::string::npos) << sentence;
+  }
+  EXPECT_EQ(refusal(std::string((1 << 20) + 1, ' ')), "t.toml: 1048577 bytes are too long for a configuration: at most 1048576");
+}
+
+TEST(ConfigText, that_is_wrong_changes_nothing) {
+  Config config;
+  config.read_text("policy = \"lru\"", "a");
+  EXPECT_THROW(config.read_text("selective-hits = 3\npolicy = 1", "b"), ConfigError);
+  EXPECT_EQ(config.value("policy"), "lru");
+  EXPECT_FALSE(config.has("selective-hits"));
+}
+
+// ---- precedence ----------------------------------------------------------------------------------------------------------
+
+constexpr std::array<const char*, 2> host_variable{"TERRACE_HOST_BLOCKS=2", nullptr};
+constexpr const char* host_file = "[[pool]]\nhost-blocks = 1";
+
+TEST(ConfigPrecedence, is_flag_environment_file_default_in_any_order_of_calls) {
+  std::array<int, 3> order{0, 1, 2};
+  do {
+    Config config;
+    std::size_t highest = 0;
+    for (const int level : order) {
+      if (level == 0) config.read_text(host_file, "t.toml");
+      if (level == 1) config.read_environment(host_variable.data());
+      if (level == 2) config.set("--host-blocks", "3");
+      highest = std::max(highest, static_cast<std::size_t>(level));
+      EXPECT_EQ(config.value("pool.host-blocks"), std::to_string(highest + 1));
+    }
+    EXPECT_EQ(config.options().pools[0].host_blocks, 3U);
+    EXPECT_EQ(config.origin("pool.host-blocks").where, "--host-blocks");
+  } while (std::ranges::next_permutation(order).found);
+}
+
+TEST(ConfigPrecedence, lets_a_capacity_of_a_higher_level_displace_blocks) {
+  Config config;
+  config.read_text("[[pool]]\ndevice-blocks = 5\nhost-capacity = \"1GiB\"", "t.toml");
+  config.set("--device-capacity", "640KiB");
+  config.set("--host-blocks", "0");
+  EXPECT_EQ(config.options().pools[0].device_blocks, 10U);
+  EXPECT_EQ(config.options().pools[0].host_blocks, 0U);
+  EXPECT_EQ(config.value("pool.device-blocks"), "");
+  EXPECT_EQ(config.value("pool.host-capacity"), "");
+}
+
+TEST(ConfigPrecedence, lets_a_higher_level_switch_storage_off) {
+  Config config;
+  config.read_text("[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nretries = 3", "t.toml");
+  config.set("--storage", "none");
+  EXPECT_TRUE(std::holds_alternative<NoStorage>(config.options().storage));
+  EXPECT_EQ(config.options().write_policy, WritePolicy::none);
+}
+
+TEST(ConfigPrecedence, of_devices_replaces_all_ranks) {
+  Config config;
+  config.set("--device", "emulated");
+  config.read_text("[[rank]]\ndevice = \"cuda:3\"\n[[rank]]\ndevice = \"cuda:4\"", "t.toml");
+  EXPECT_EQ(config.options().ranks.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<EmulatedGpu>(config.options().ranks[0].device));
+  config.set("--device", "cuda:5,emulated");
+  ASSERT_EQ(config.options().ranks.size(), 2U);
+  EXPECT_EQ(std::get<CudaGpu>(config.options().ranks[0].device).ordinal, 5);
+}
+
+TEST(ConfigPrecedence, of_pools_cannot_name_one_of_several) {
+  Config config;
+  config.read_text("[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1", "t.toml");
+  EXPECT_EQ(config.options().pools.size(), 2U);
+  config.set("--host-blocks", "3");
+  try {
+    (void)config.options();
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "--host-blocks: there are 2 pools; set host-blocks in the [[pool]] tables of the file");
+  }
+}
+
+// ---- environment and flags -----------------------------------------------------------------------------------------------
+
+std::string refused_variable(const char* variable) {
+  const std::array<const char*, 2> variables{variable, nullptr};
+  try {
+    Config config;
+    config.read_environment(variables.data());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ConfigEnvironment, is_refused_with_the_name_of_the_variable) {
+  EXPECT_EQ(refused_variable("TERRACE_HOST_BLOCKS=x"), "TERRACE_HOST_BLOCKS: \"x\" is not a whole number");
+  EXPECT_EQ(refused_variable("TERRACE_HOST_BLOCKS"), "TERRACE_HOST_BLOCKS: \"\" is not a whole number");
+  EXPECT_EQ(refused_variable("TERRACE_POLICI=lru"), "TERRACE_POLICI: there is no such option; did you mean TERRACE_POLICY?");
+}
+
+TEST(ConfigEnvironment, may_have_variables_of_other_programs) {
+  // Variables of a cluster's service "terrace", and of our own tests.
+  for (const char* const variable :
+       {"TERRACE_PORT=tcp://10.0.0.1:80", "TERRACE_SERVICE_HOST=10.0.0.1", "TERRACE_SERVICE_PORT=80", "TERRACE_SEED=1",
+        "TERRACE_SEEDS=1", "TERRACE_TRACES=/t", "TERRACE_KILLS=1", "TERRACE_VERBOSE=1", "HOST_BLOCKS=x"}) {
+    EXPECT_EQ(refused_variable(variable), "") << variable;
+  }
+}
+
+TEST(ConfigEnvironment, separates_directories_by_colons) {
+  Config config;
+  const std::array<const char*, 4> variables{"TERRACE_STORAGE=file:/a", "TERRACE_STORAGE_CAPACITY=1GiB",
+                                             "TERRACE_STORAGE_STRIPE=/b:/c", nullptr};
+  config.read_environment(variables.data());
+  EXPECT_EQ(files(config.options()).directories, (std::vector<std::filesystem::path>{"/a", "/b", "/c"}));
+}
+
+TEST(ConfigFlags, have_older_names_and_near_ones) {
+  Config config;
+  config.set("--relation", "keep");
+  EXPECT_EQ(config.value("inclusion"), "non-inclusive");
+  try {
+    config.set("--host-block", "3");
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "there is no option --host-block; did you mean --host-blocks?");
+  }
+}
+
+// ---- the table -----------------------------------------------------------------------------------------------------------
+
+TEST(ConfigTable, has_every_name_once) {
+  std::set<std::string> names;
+  std::set<std::string> variables;
+  for (const config::Option& option : config::options()) {
+    EXPECT_TRUE(names.insert(option.name()).second) << option.name();
+    if (!option.variable().empty()) {
+      EXPECT_TRUE(variables.insert(option.variable()).second) << option.variable();
+    }
+    EXPECT_FALSE(option.help.empty() || option.help.ends_with('.')) << option.name();
+    EXPECT_EQ(config::find_option(option.table, option.key), &option);
+    EXPECT_EQ(option.otherwise.empty(), option.example.empty()) << option.name();
+  }
+}
+
+TEST(ConfigTable, keeps_every_default_within_its_limits_and_writes_it_exactly) {
+  config::Draft draft = config::default_draft(1, 1, 1);
+  for (const config::Option& option : config::options()) {
+    const std::optional<config::Value> value = option.get(draft, 0);
+    if (!value || option.type == config::Type::paths || !option.otherwise.empty()) continue;
+    const std::string word = config::to_word(option.type, *value);
+    EXPECT_EQ(config::read_value(option.type, option.name(), word, option.limits, option.names), *value) << option.name();
+    option.set(draft, 0, *value);
+    EXPECT_EQ(option.get(draft, 0), value) << option.name();
+  }
+}
+
+TEST(ConfigTable, says_what_more_policies_there_are) {
+  const Config config{{{"fifo", adaptive_policy}}};
+  EXPECT_EQ(config.table().front().limits, "adaptive, lru, fifo");
+  Config other = config;
+  other.set("--policy", "fifo");
+  EXPECT_EQ(other.value("policy"), "fifo");
+  EXPECT_EQ(config.value("policy"), "adaptive");
+}
+
+TEST(ConfigValues, are_exact) {
+  using config::read_value;
+  using config::Type;
+  const auto round = [](Type type, const std::string& word) {
+    return config::to_word(type, read_value(type, "x", word, {}, {}));
+  };
+  EXPECT_EQ(round(Type::size, "1.5KiB"), "1536B");
+  EXPECT_EQ(round(Type::size, "1024GiB"), "1TiB");
+  EXPECT_EQ(round(Type::bandwidth, "50MiB"), "50MiB/s");
+  EXPECT_EQ(round(Type::bandwidth, "50MiB/s"), "50MiB/s");
+  EXPECT_EQ(round(Type::duration, "0.5"), "500ms");
+  EXPECT_EQ(round(Type::duration, "90s"), "90s");
+  EXPECT_EQ(round(Type::duration, "120s"), "2min");
+  EXPECT_EQ(round(Type::duration, "1e-12"), "1ns");
+  EXPECT_EQ(round(Type::share, "12.5%"), "0.125");
+  EXPECT_EQ(round(Type::yes_no, "true"), "on");
+  EXPECT_EQ(round(Type::device, "cuda"), "cuda:0");
+  EXPECT_EQ(config::toml_string("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000A\"");
+  EXPECT_EQ(to_string(BytesPerSecond{1 << 20}), "1MiB/s");
+}
+
+TEST(NearestName, is_near) {
+  const std::vector<std::string> known{"host-blocks", "host-capacity", "io"};
+  EXPECT_EQ(nearest_name("host-blokcs", known), "host-blocks");
+  EXPECT_EQ(nearest_name("host_capacity", known), "host-capacity");
+  EXPECT_EQ(nearest_name("oi", known), "io");
+  EXPECT_EQ(nearest_name("frobnicate", known), "");
+  EXPECT_EQ(nearest_name(std::string(1000, 'x'), known), "");
+  EXPECT_EQ(suggestion("hostblocks", known), "; did you mean host-blocks?");
+}
 
 }  // namespace
 }  // namespace terrace

@@ -1,8 +1,8 @@
 // Leases that end without used_until(), while compute continues.
 
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "terrace/async_cache.hpp"
+#include "terrace/system.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/asio/thread_pool.hpp>

@@ -2,8 +2,8 @@
 
 #include "base/waker.hpp"
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
+#include "terrace/system.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // The hits after a restart of a process that made a checkpoint or was killed after a flush.
 
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
 

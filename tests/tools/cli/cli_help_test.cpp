@@ -22,6 +22,11 @@ const std::vector<Words> all_commands{{},
                                       {"bench", "storage"},
                                       {"bench", "touch"},
                                       {"bench", "transfer"},
+                                      {"config"},
+                                      {"config", "show"},
+                                      {"config", "check"},
+                                      {"config", "init"},
+                                      {"config", "reference"},
                                       {"store"},
                                       {"store", "stat"},
                                       {"store", "list"},
@@ -37,7 +42,7 @@ Words with(Words words, const std::string& word) {
 TEST(Help, fits_on_a_screen_of_80_columns_and_says_what_options_take) {
   for (const Words& command : all_commands) {
     std::vector<std::string> flags{"--help"};
-    if (command == Words{"replay"}) flags.emplace_back("--help-all");
+    if (command == Words{"replay"} || command == Words{"config", "show"}) flags.emplace_back("--help-all");
     for (const std::string& flag : flags) {
       const Ended ended = run(program(with(command, flag)));
       EXPECT_EQ(ended.status, 0) << ended.err;
@@ -64,7 +69,7 @@ TEST(Help, of_replay_begins_with_what_people_need_and_has_the_rest_elsewhere) {
   const std::size_t examples = few.find("Examples:");
   EXPECT_LE(std::count(few.begin(), few.begin() + static_cast<std::ptrdiff_t>(few.find("Sizes take")), '\n'), 40);
   EXPECT_EQ(few.substr(0, examples).find("--storage-breaker-probe"), std::string::npos);
-  EXPECT_NE(all.find("--storage-breaker-probe SECONDS"), std::string::npos);
+  EXPECT_NE(all.find("--storage-breaker-probe DURATION"), std::string::npos);
   EXPECT_NE(all.find("--storage-stripe DIR"), std::string::npos);
 }
 
@@ -77,7 +82,7 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"replay", "--requests", "3", "--host-block=4"}, "there is no option --host-block; did you mean --host-blocks?"},
       {{"replay", "--xyzzy"}, "there is no option --xyzzy"},
       {{"bench", "storage", "--directroy", "x"}, "there is no option --directroy; did you mean --directory?"},
-      {{}, "a command is missing: replay, bench, doctor, store"},
+      {{}, "a command is missing: replay, bench, doctor, store, config"},
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));

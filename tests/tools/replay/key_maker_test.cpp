@@ -1,5 +1,5 @@
-#include "tools/replay/engine/key_maker.hpp"
 #include "terrace/keys.hpp"
+#include "tools/replay/engine/key_maker.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
 #include "runtime/manager/cache_manager.hpp"
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 
 #include "base/random.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/ranks.hpp"
 #include "tests/simulated/simulated_device.hpp"
-#include "transfer/device/rank_devices.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"

@@ -2,10 +2,10 @@
 
 #include "base/random.hpp"
 #include "base/waker.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/make_io_engine.hpp"
+#include "terrace/system.hpp"
 #include "tools/bench/rounds.hpp"
 #include "tools/bench/storage/bench_directory.hpp"
 #include "tools/interrupted.hpp"

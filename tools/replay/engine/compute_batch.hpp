@@ -1,13 +1,25 @@
 #pragma once
 
+#include "terrace/device.hpp"
+#include "terrace/source.hpp"
 #include "terrace/types.hpp"
 #include "tools/replay/engine/token_range.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace terrace::tools {
+
+/// The KV cache group whose blocks are added. The default is the only group of a model, in its only pool.
+struct BatchGroup {
+  GroupId id{};
+  PoolId pool{};
+  std::uint32_t units = 1;       ///< hash units of a block
+  std::uint32_t first = 0;       ///< the first block that the hits of the request need
+  std::optional<SlotId> null{};  ///< the null block of the pool
+};
 
 /// The work of one launch of the device: the blocks that it reads and the parts that it writes. It needs no other data.
 struct ComputeBatch {
@@ -19,6 +31,12 @@ struct ComputeBatch {
   /// The leading blocks that the cache gave to a request. The computation of its other blocks reads them all.
   struct Hits {
     std::uint64_t request = 0;  ///< the request's number in the trace, from 1
+    PoolId pool{};
+    std::uint32_t first = 0;  ///< number of the first of `blocks` in the sequence
+    /// Hash units that a compared block counts for. 0 in groups other than the first, and for single layers, so that each hit
+    /// counts once.
+    std::uint32_t units = 1;
+    std::optional<LayerRange> layers{};  ///< only these layers have arrived, and are compared
     std::vector<HitBlock> blocks;
     std::uint64_t compared = 0;  ///< set by the computation; to be read when the launch is done
   };
@@ -28,18 +46,21 @@ struct ComputeBatch {
     SlotId slot;
     std::uint32_t from = 0;  ///< tokens within the block
     std::uint32_t to = 0;
+    PoolId pool{};
   };
 
   std::vector<Hits> hits;
   std::vector<Part> parts;
   std::uint64_t token_count = 0;  ///< the sum over all parts
 
-  /// Adds a request's hits: the first entries of its block table, as many as there are `sources`.
+  /// Adds a request's hits in the group: the blocks of its table from `group.first` on that `sources` covers. `keys` and
+  /// `sources` have one entry for each hash unit. With `layers`, only these layers are compared.
   void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
-                std::span<const SlotId> table);
+                std::span<const SlotId> table, const BatchGroup& group = {}, std::optional<LayerRange> layers = std::nullopt);
   /// Adds tokens of a request. A block beyond the end of `keys` will not become full, so no other request reads it.
+  /// Null blocks are left out.
   void add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,
-                  std::uint32_t block_tokens, TokenRange tokens);
+                  std::uint32_t block_tokens, TokenRange tokens, const BatchGroup& group = {});
 };
 
 }  // namespace terrace::tools

@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "base/waker.hpp"
 #include "runtime/manager/cache_manager.hpp"
+#include "tools/replay/options/groups.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -38,6 +39,16 @@ ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& system, EventFdWak
       interrupt_{interrupt},
       scheduler_{limits_of(session.options()), session.engine()} {
   if (reserved_slots > 0) reserve_.emplace(cache_, reserved_slots);
+  const ReplayOptions& options = session.options();
+  const std::vector<PoolOptions> pools = pools_of(options);
+  for (const GroupConfig& group : groups_of(options)) {
+    const GroupRule& rule = rules_.emplace_back(group, options.block_tokens);
+    const bool has_null = pools[group.pool.value()].null_block;
+    groups_.push_back({.id = GroupId{static_cast<std::uint16_t>(groups_.size())},
+                       .pool = group.pool,
+                       .units = rule.units_per_block(),
+                       .null = has_null ? std::optional{SlotId{0}} : std::nullopt});
+  }
 }
 
 void ConfinedDriver::run() {
@@ -68,13 +79,18 @@ bool ConfinedDriver::collect() {
     const auto at = flights_.find(event.id.value());
     if (at == flights_.end() || !at->second->lease) continue;  // the request has given up its lease meanwhile
     Flight& flight = *at->second;
+    if (!event.ends_wait()) {
+      compare_layers(flight, event.layers);
+      continue;
+    }
     if (!event.error) {
       scheduler_.became_ready(at->first, hits_of(flight));
       continue;
     }
     end_lease(flight);
     scheduler_.lost(at->first);
-    if (event.error != Errc::no_room) {
+    // A request of which layers were reported is not planned again. It is admitted again instead.
+    if (event.error != Errc::no_room && event.error != Errc::load_failed) {
       session_.fail(fmt::format("request {} failed: {}", at->first, event.error.message()));
     }
   }
@@ -186,6 +202,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
   if (reserve_) reserve_->give();
   Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
   if (lease) flight.lease = std::move(*lease);
+  flight.layers = 0;
   if (reserve_) {
     // The hits free their host slots when they are loaded.
     const Result<void> ready = cache_.wait(flight.lease);
@@ -216,16 +233,39 @@ std::uint32_t ConfinedDriver::hits_of(Flight& flight) {
   return flight.committed;
 }
 
+/// Launches a comparison of the layers that have arrived since the last one. The step does not wait for it.
+void ConfinedDriver::compare_layers(Flight& flight, std::uint32_t layers) {
+  ++session_.engine().layer_events;
+  auto batch = std::make_shared<ComputeBatch>();
+  add_hits(*batch, flight, LayerRange{flight.layers, layers - flight.layers});
+  flight.layers = layers;
+  const Launched launched = session_.launch(devices_, waker_, batch);
+  flight.computed = launched.fence;
+  launched_.push_back({launched.number, std::move(batch), {}, {}, {}});
+}
+
+/// Adds the hits of the request in every group that serves them.
+void ConfinedDriver::add_hits(ComputeBatch& batch, const Flight& flight, std::optional<LayerRange> layers) {
+  const auto sources = cache_.hit_sources(flight.lease);
+  TERRACE_CHECK(sources);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    BatchGroup group = groups_[g];
+    const auto table = cache_.block_table(flight.lease, group.id);
+    TERRACE_CHECK(table);
+    if (cache_.group_state(flight.lease, group.id) == GroupState::does_not_serve) continue;
+    if (!rules_[g].chained()) group.first = rules_[g].first_needed(sources->size() * session_.options().block_tokens);
+    batch.add_hits(flight.request.number, flight.request.keys, *sources, *table, group, layers);
+  }
+}
+
 void ConfinedDriver::add_to_batch(const Action& action) {
   Flight& flight = this->flight(action.request);
   const Prepared& request = flight.request;
-  const auto table = cache_.block_table(flight.lease);
-  TERRACE_CHECK(table);
   if (flight.has_new_hits) {
     const auto sources = cache_.hit_sources(flight.lease);
     const auto stats = cache_.request_stats(flight.lease);
     TERRACE_CHECK(sources && stats);
-    batch_.add_hits(request.number, request.keys, *sources, *table);
+    add_hits(batch_, flight, std::nullopt);
     if (flight.begun) {
       session_.engine().hits_again += sources->size();
     } else {
@@ -233,7 +273,11 @@ void ConfinedDriver::add_to_batch(const Action& action) {
     }
     flight.has_new_hits = false;
   }
-  batch_.add_tokens(request.number, request.keys, *table, session_.options().block_tokens, action.tokens);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const auto table = cache_.block_table(flight.lease, groups_[g].id);
+    TERRACE_CHECK(table);
+    batch_.add_tokens(request.number, request.keys, *table, rules_[g].config().block_tokens, action.tokens, groups_[g]);
+  }
   flight.ending = action.last;
   members_.push_back({action.request, action.tokens.to, action.last});
 }
@@ -257,6 +301,7 @@ void ConfinedDriver::launch() {
       launch.prompted.push_back(flight.came);
     }
     share(flight);
+    advance(flight);
     if (!member.last) continue;
     launch.ended.push_back(member.request);
     if (session_.options().release == Release::launch) end_lease(flight);
@@ -279,6 +324,15 @@ void ConfinedDriver::share(Flight& flight) {
   const std::uint32_t before = std::max(flight.committed, prompt_blocks);
   flight.committed = cache_.manager().requests().committed_blocks(flight.lease.id()).value();
   session_.engine().output_blocks += std::max(flight.committed, before) - before;
+}
+
+/// Gives up the blocks of window and state groups to which no later token attends.
+void ConfinedDriver::advance(const Flight& flight) {
+  if (groups_.size() == 1) return;
+  const Result<void> advanced = cache_.advance(flight.lease, flight.launched_tokens, flight.computed);
+  if (!advanced) {
+    session_.fail(fmt::format("request {}: advance failed: {}", flight.request.number, advanced.error().message()));
+  }
 }
 
 void ConfinedDriver::end_lease(Flight& flight) {

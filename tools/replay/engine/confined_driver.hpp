@@ -1,13 +1,15 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/system/cache_system.hpp"
+#include "radix/groups/groups.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/ranks.hpp"
+#include "terrace/system.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/scheduler.hpp"
 #include "tools/replay/engine/session.hpp"
 #include "tools/replay/engine/slot_reserve.hpp"
-#include "transfer/device/rank_devices.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -23,6 +25,9 @@ namespace terrace::tools {
 ///
 /// With --reference it serves one request at a time, each to its end, and waits for each copy before the next thing happens. With
 /// `exclusive` copies the results are then those of the policy only if there is a SlotReserve.
+///
+/// A request by layer is told of layers that have arrived while it waits. A launch of its own then compares these layers of its
+/// hits.
 ///
 /// A step is launched in parts, because blocks are shared when the work that writes them is launched. The first part is the work
 /// of the running requests, so that a request that is admitted in the same step finds their blocks. Then each admitted request is
@@ -53,6 +58,7 @@ class ConfinedDriver {
     std::uint64_t launched_tokens = 0;  ///< tokens since its last admission, including those from the cache
     std::uint32_t committed = 0;
     std::uint64_t compared = 0;  ///< how many of the hits in `stats` were compared
+    std::uint32_t layers = 0;    ///< leading layers of its hits that have arrived and are compared, while it waits
     bool matched = false;
     bool begun = false;         ///< some of its work has ever been launched
     bool prompted = false;      ///< its whole prompt has been launched once
@@ -83,10 +89,13 @@ class ConfinedDriver {
 
   [[nodiscard]] Answer carry_out(const Action& action);
   [[nodiscard]] Answer acquire(const Action& action);
+  void compare_layers(Flight& flight, std::uint32_t layers);
+  void add_hits(ComputeBatch& batch, const Flight& flight, std::optional<LayerRange> layers);
   void add_to_batch(const Action& action);
   void launch();
   [[nodiscard]] std::uint32_t hits_of(Flight& flight);
   void share(Flight& flight);
+  void advance(const Flight& flight);
   void end_lease(Flight& flight);
   void give_up();
   void check_not_stuck();
@@ -101,6 +110,8 @@ class ConfinedDriver {
   EventFdWaker& waker_;
   const Interrupt& interrupt_;
   std::optional<SlotReserve> reserve_;
+  std::vector<GroupRule> rules_;    ///< by GroupId
+  std::vector<BatchGroup> groups_;  ///< by GroupId
 
   Scheduler scheduler_;
   std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< by number; the same requests as in scheduler_

@@ -18,6 +18,7 @@ struct EngineCounts {
   std::uint64_t hits_again = 0;     ///< blocks that preempted requests found in the cache when they were admitted again
   std::uint64_t aborted = 0;        ///< aborted requests
   std::uint64_t output_blocks = 0;  ///< full blocks of output that were shared
+  std::uint64_t layer_events = 0;   ///< events that said how many layers of a request's hits have arrived
 
   /// Counts computed tokens of a request. A token before `furthest` is recomputed. Another one is prefilled if it belongs to the
   /// prompt, and decoded if not.

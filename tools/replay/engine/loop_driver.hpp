@@ -1,11 +1,11 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/system/cache_system.hpp"
 #include "terrace/async_cache.hpp"
+#include "terrace/ranks.hpp"
+#include "terrace/system.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/session.hpp"
-#include "transfer/device/rank_devices.hpp"
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,7 @@
 #include "tools/replay/engine/session.hpp"
 
 #include "terrace/keys.hpp"
+#include "tools/replay/options/groups.hpp"
 
 #include <fmt/format.h>
 
@@ -27,7 +28,11 @@ BlockKey replay_root(const ReplayOptions& options) {
 }  // namespace
 
 BlockKey replay_fingerprint(const ReplayOptions& options) {
-  const std::string geometry = fmt::format("content 1, {} tokens, {} bytes", options.block_tokens, count(options.block_bytes));
+  std::string geometry = fmt::format("content 1, {} tokens, {} bytes", options.block_tokens, count(options.block_bytes));
+  for (const GroupConfig& group : options.groups) {
+    geometry += fmt::format(", {} {} {}{}", to_string(group.kind), group.block_tokens, group.span_tokens,
+                            group.optional ? " optional" : "");
+  }
   return root_key({.model_digest = std::as_bytes(std::span{model_name}),
                    .fingerprint = std::as_bytes(std::span{geometry}),
                    .adapter = std::nullopt,
@@ -43,9 +48,13 @@ Session::Session(const ReplayOptions& options, RequestSource& source, Progress& 
       aborts_{options.seed, options.abort_rate} {
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
     const bool sharded = options.rank_payload == RankPayload::sharded;
-    const Bytes share = sharded ? Bytes{count(options.block_bytes) / options.ranks()} : options.block_bytes;
-    const Bytes begin = sharded ? share * rank : Bytes{};
-    verifiers_.emplace_back(options.verify, BlockShape{share, options.block_tokens, begin});
+    std::vector<BlockShape> shapes;
+    for (const PoolOptions& pool : pools_of(options)) {
+      const Bytes share = sharded ? Bytes{count(pool.block_bytes) / options.ranks()} : pool.block_bytes;
+      const auto tokens = static_cast<std::uint32_t>(pool.block_bytes / options.block_bytes * options.block_tokens);
+      shapes.push_back({share, tokens, sharded ? share * rank : Bytes{}, options.layers});
+    }
+    verifiers_.emplace_back(options.verify, std::move(shapes));
     launches_done_.emplace_back(0);
   }
 }
@@ -111,6 +120,7 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   wanted.blocks = blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
   // At least one token must be computed, because the next token follows from it.
   if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
+  wanted.by_layer = options_.layers > 1;
   wanted.tenant = TenantId{keys_.root().prefix64()};
   if (options_.loads == Loads::host) wanted.farthest_source = Source::host;
   if (options_.loads == Loads::none) wanted.farthest_source = Source::device;

@@ -4,7 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <span>
+#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -41,7 +44,13 @@ std::size_t BlockShape::offset_of(std::uint32_t token) const {
   return count(bytes) * token / tokens / word * word;
 }
 
-Verifier::Verifier(Verify verify, const BlockShape& shape) : verify_{verify}, shape_{shape}, scratch_(count(shape.bytes)) {}
+Verifier::Verifier(Verify verify, const BlockShape& shape) : Verifier{verify, std::vector{shape}} {}
+
+Verifier::Verifier(Verify verify, std::vector<BlockShape> shapes) : verify_{verify}, shapes_{std::move(shapes)} {
+  Bytes largest{};
+  for (const BlockShape& shape : shapes_) largest = std::max(largest, shape.bytes);
+  scratch_.resize(count(largest));
+}
 
 void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
   if (!batch.hits.empty()) {
@@ -53,28 +62,44 @@ void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
 }
 
 void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
+  const BlockShape& shape = shapes_[hits.pool.value()];
+  const std::span<std::byte> scratch = std::span{scratch_}.first(count(shape.bytes));
+  std::uint64_t blocks = 0;
   for (std::size_t i = 0; i < hits.blocks.size(); ++i) {
     if (!chosen()) continue;
-    ++hits.compared;
+    ++blocks;
     const ComputeBatch::HitBlock& block = hits.blocks[i];
-    const auto byte = first_difference(access.read(block.slot, scratch_), block.key, count(shape_.begin));
+    std::span<const std::byte> bytes = access.read(hits.pool, block.slot, scratch);
+    std::size_t begin = 0;
+    if (hits.layers) {
+      const std::size_t layer = bytes.size() / shape.layers;
+      begin = hits.layers->first * layer;
+      bytes = bytes.subspan(begin, hits.layers->count * layer);
+    }
+    const auto byte = first_difference(bytes, block.key, count(shape.begin) + begin);
     if (!byte) continue;
     mismatches_.fetch_add(1, std::memory_order_acq_rel);
     const std::lock_guard lock{mutex_};
-    if (!first_) first_ = Mismatch{hits.request, i, block.key, block.found_in, block.slot, *byte};
+    if (!first_) first_ = Mismatch{hits.request, hits.first + i, block.key, block.found_in, block.slot, *byte};
   }
+  hits.compared = blocks * hits.units;
   compared_.fetch_add(hits.compared, std::memory_order_acq_rel);
+  if (hits.layers) layered_blocks_.fetch_add(blocks, std::memory_order_acq_rel);
+  else if (hits.units == 0) group_blocks_.fetch_add(blocks, std::memory_order_acq_rel);
 }
 
 void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
-  const std::size_t begin = shape_.offset_of(part.from);
-  const std::size_t end = shape_.offset_of(part.to);
+  const BlockShape& shape = shapes_[part.pool.value()];
+  const std::span<std::byte> scratch = std::span{scratch_}.first(count(shape.bytes));
+  const std::size_t begin = shape.offset_of(part.from);
+  const std::size_t end = shape.offset_of(part.to);
   if (begin == end) return;
   // The bytes of the block's other tokens must stay. If the device's memory is not directly accessible, the block is read first.
-  const bool whole = begin == 0 && end == scratch_.size();
-  if (!whole) (void)access.read(part.slot, scratch_);
-  fill_content(access.write_target(part.slot, scratch_).subspan(begin, end - begin), part.key, count(shape_.begin) + begin);
-  access.written(part.slot, scratch_);
+  const bool whole = begin == 0 && end == scratch.size();
+  if (!whole) (void)access.read(part.pool, part.slot, scratch);
+  const std::span<std::byte> target = access.write_target(part.pool, part.slot, scratch);
+  fill_content(target.subspan(begin, end - begin), part.key, count(shape.begin) + begin);
+  access.written(part.pool, part.slot, scratch);
 }
 
 bool Verifier::chosen() {

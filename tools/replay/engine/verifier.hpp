@@ -22,6 +22,7 @@ struct BlockShape {
   /// If each rank has a part of a block: the offset of this rank's part in the block. `bytes` is the size of the part. A multiple
   /// of eight.
   Bytes begin = {};
+  std::uint32_t layers = 1;  ///< of equal size, a multiple of eight
 
   /// The offset at which the share of a token begins; for `tokens` it is the end of the block. Each word belongs to one token
   /// only.
@@ -46,6 +47,8 @@ struct Mismatch {
 class Verifier {
  public:
   Verifier(Verify verify, const BlockShape& shape);
+  /// `shapes`: by PoolId.
+  Verifier(Verify verify, std::vector<BlockShape> shapes);
 
   /// Compares the hits and then writes the parts. The batch must not read a block that it also writes. Stores in the batch how
   /// many hits were compared.
@@ -53,6 +56,9 @@ class Verifier {
 
   /// These counts include hits of requests that were aborted later.
   [[nodiscard]] std::uint64_t compared() const { return compared_.load(std::memory_order_acquire); }
+  /// Hit blocks of groups other than the first that were compared, and blocks of which single layers were.
+  [[nodiscard]] std::uint64_t group_blocks() const { return group_blocks_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint64_t layered_blocks() const { return layered_blocks_.load(std::memory_order_acquire); }
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_.load(std::memory_order_acquire); }
   [[nodiscard]] std::optional<Mismatch> first_mismatch() const;
   /// Seconds spent on comparing, and on writing content.
@@ -68,13 +74,15 @@ class Verifier {
   }
 
   const Verify verify_;
-  const BlockShape shape_;
+  const std::vector<BlockShape> shapes_;
 
   // Used by run() only.
   std::uint64_t hits_ = 0;
   std::vector<std::byte> scratch_;
 
   std::atomic<std::uint64_t> compared_{0};
+  std::atomic<std::uint64_t> group_blocks_{0};
+  std::atomic<std::uint64_t> layered_blocks_{0};
   std::atomic<std::uint64_t> mismatches_{0};
   std::atomic<std::uint64_t> verify_ns_{0};
   std::atomic<std::uint64_t> content_ns_{0};

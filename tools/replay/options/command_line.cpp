@@ -1,5 +1,6 @@
 #include "tools/replay/options/command_line.hpp"
 
+#include "runtime/config/values.hpp"
 #include "tools/arguments.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/replay/workload/workloads.hpp"
@@ -12,8 +13,6 @@
 
 namespace terrace::tools {
 namespace {
-
-using namespace std::string_view_literals;
 
 constexpr const char* examples = R"(
 Sizes take B, KiB, MiB, GiB, TiB. A request that does not fit beside those in
@@ -67,7 +66,11 @@ Examples:
 constexpr std::uint64_t tokens_max = std::uint64_t{1} << 32;
 constexpr std::uint64_t skip_max = std::uint64_t{1} << 48;
 
-bool to_bool(const std::string& option, const std::string& word) { return one_of("on"sv, "off"sv)(option, word) == "on"; }
+bool to_bool(const std::string& option, const std::string& word) {
+  return as_usage([&] { return config::read_yes_no(option, word); });
+}
+
+std::string to_word(const std::string&, const std::string& word) { return word; }
 
 /// Adds options of one group.
 class Group {
@@ -120,6 +123,9 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Skip this many first requests, to continue where --requests ended (default 0)")
       .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, 1 << 20}, "COUNT",
               "Tokens per hash id of the trace (default 512; a workload: 64)")
+      .option("--groups", into.groups, to_word, "LIST",
+              "KV cache groups KIND:BLOCK_TOKENS[:SPAN][:optional],... of full, window, chunked, recurrent, as "
+              "full:64,window:64:512 (default: one, full)")
       .option("--output-tokens-max", options.output_tokens_max, WholeNumber<std::uint64_t>{0, tokens_max}, "COUNT",
               "Most output tokens of a request (default 128); 0 and 1: prompts only")
       .option("--cache-output", options.cache_output, to_bool, "on|off",

@@ -2,6 +2,7 @@
 
 #include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
+#include "tools/replay/options/groups.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
@@ -77,7 +78,7 @@ void choose_system(ReplayOptions& options, const Config& config) {
   options.system = options_of(config);
   const CacheSystemOptions& system = options.system;
   if (system.pools.size() > 1 || !system.groups.empty()) {
-    throw UsageError{"a replay has one pool and no groups: the configuration has more"};
+    throw UsageError{"a replay has one pool and no groups: the configuration has more, so leave them out and give --groups"};
   }
   options.devices.clear();
   for (const RankOptions& rank : system.ranks) {
@@ -87,6 +88,7 @@ void choose_system(ReplayOptions& options, const Config& config) {
   check_devices(options, config);
   options.rank_payload = system.rank_payload;
   options.block_bytes = system.pools.front().block_bytes;
+  options.layers = system.pools.front().layers;
   options.device_blocks = system.pools.front().device_blocks;
   options.host_blocks = system.pools.front().host_blocks;
   options.storage = system.storage;
@@ -149,6 +151,8 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   choose_pace(options, arguments);
   if (!arguments.has("--release") && options.inject == Fault::no_fence) options.release = Release::launch;
   check_inject(options, arguments);
+  if (!arguments.groups.empty()) options.groups = to_groups("--groups", arguments.groups);
+  choose_groups(options);
   return options;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "runtime/system/cache_system.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/config.hpp"
+#include "terrace/system.hpp"
 #include "terrace/types.hpp"
 #include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
@@ -65,6 +65,9 @@ struct ReplayOptions {
   std::vector<std::optional<int>> devices{std::nullopt};
   RankPayload rank_payload = RankPayload::sharded;
   Bytes block_bytes = KiB * 64;
+  /// The KV cache groups, by GroupId, with their pools; empty: one with full attention. A hash unit has block_tokens tokens.
+  std::vector<GroupConfig> groups{};
+  std::uint32_t layers = 1;  ///< of a block; requests are by layer if there are several
   std::uint32_t device_blocks = 3000;
   std::uint32_t host_blocks = 8000;
   StorageOptions storage;
@@ -106,6 +109,7 @@ struct ReplayArguments {
   ReplayOptions options;                     ///< a value that was not given has the default that it has without other options
   Config config{replay_policies()};          ///< the options of the cache
   std::filesystem::path config_file;         ///< --config; empty: none
+  std::string groups;                        ///< --groups; empty: one group
   std::set<std::string, std::less<>> given;  ///< the names of the given options that are not in `config`, without switches
 
   [[nodiscard]] bool has(std::string_view option) const { return given.contains(option); }

@@ -34,7 +34,8 @@ Bytes needed_memory(const ReplayOptions& options) {
   // A GPU's blocks are in the GPU's own memory. Each emulated rank has its share of every block, or a full copy if ranks are
   // replicated.
   const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
-  const double blocks = copies * options.device_blocks + options.host_blocks;
+  const double groups = static_cast<double>(std::max<std::size_t>(options.groups.size(), 1));
+  const double blocks = (copies * options.device_blocks + options.host_blocks) * groups;
   const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);
   double bytes = static_cast<double>(count(overhead)) + blocks * per_block;
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));

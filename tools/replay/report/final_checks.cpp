@@ -24,6 +24,13 @@ std::uint64_t count_with_ancestors(const BlockStore& store) {
   return whole.size();
 }
 
+void add(Ledger& all, const Ledger& pool) {
+  for (const auto field : {&Ledger::free, &Ledger::held, &Ledger::filling, &Ledger::ready, &Ledger::quarantined, &Ledger::null,
+                           &Ledger::retired, &Ledger::total}) {
+    all.*field += pool.*field;
+  }
+}
+
 }  // namespace
 
 std::optional<std::string> FinalChecks::broken() const {
@@ -42,19 +49,22 @@ FinalChecks check_idle(CacheSystem& system) {
   const CacheManager& manager = system.cache().manager();
   manager.check_invariants();
   FinalChecks checks;
-  checks.device = manager.device_ledger();
-  checks.host = manager.host_ledger();
-  checks.ledgers_balanced = checks.device.balanced() && checks.host.balanced();
+  for (std::uint16_t number = 0; number < system.pool_count(); ++number) {
+    const PoolId pool{number};
+    checks.ledgers_balanced &= manager.device_ledger(pool).balanced() && manager.host_ledger(pool).balanced();
+    add(checks.device, manager.device_ledger(pool));
+    add(checks.host, manager.host_ledger(pool));
+    const BlockStore* const store = system.store(pool);
+    if (store == nullptr) continue;
+    store->check_invariants();
+    const StoreStat stat = store->stat();
+    checks.stored += stat.blocks;
+    checks.orphans += stat.orphans;
+    checks.stored_with_ancestors += count_with_ancestors(*store);
+  }
   checks.leases = manager.requests().live_requests();
   checks.readers = manager.readers();
   checks.quarantined = checks.device.quarantined + checks.host.quarantined;
-  if (const BlockStore* const store = system.store()) {
-    store->check_invariants();
-    const StoreStat stat = store->stat();
-    checks.stored = stat.blocks;
-    checks.orphans = stat.orphans;
-    checks.stored_with_ancestors = count_with_ancestors(*store);
-  }
   return checks;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/residency/slot_allocator.hpp"
-#include "runtime/system/cache_system.hpp"
+#include "terrace/system.hpp"
 
 #include <cstdint>
 #include <optional>

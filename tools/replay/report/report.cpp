@@ -129,6 +129,31 @@ json::object storage_config(const ReplayOptions& options) {
   return {{"kind", "none"}};
 }
 
+json::array groups_config(const ReplayOptions& options) {
+  json::array groups;
+  for (const GroupConfig& group : options.groups) {
+    groups.push_back(json::object{{"kind", text(to_string(group.kind))},
+                                  {"block_tokens", group.block_tokens},
+                                  {"span_tokens", group.span_tokens},
+                                  {"optional", group.optional},
+                                  {"pool", group.pool.value()}});
+  }
+  return groups;
+}
+
+json::array pools(const ReplayResult& result) {
+  json::array all;
+  for (const ReplayResult::Pool& pool : result.pools) {
+    all.push_back(json::object{{"block_bytes", count(pool.block_bytes)},
+                               {"device_blocks", pool.device.blocks},
+                               {"device_free", pool.device.free},
+                               {"host_blocks", pool.host.blocks},
+                               {"host_free", pool.host.free},
+                               {"stored_blocks", pool.stored}});
+  }
+  return all;
+}
+
 json::object to_object(const ReplayOptions& options) {
   json::object config{{"block_tokens", options.block_tokens},
                       {"block_bytes", count(options.block_bytes)},
@@ -137,6 +162,8 @@ json::object to_object(const ReplayOptions& options) {
                       {"rank_payload", text(to_string(options.rank_payload))},
                       {"device_blocks", options.device_blocks},
                       {"host_blocks", options.host_blocks},
+                      {"groups", groups_config(options)},
+                      {"layers", options.layers},
                       {"storage", storage_config(options)},
                       {"relation", text(to_string(options.inclusion))},
                       {"write_policy", text(to_string(options.write_policy))},
@@ -207,7 +234,8 @@ json::object to_object(const EngineCounts& engine) {
           {"preemptions", engine.preemptions},
           {"hits_again", engine.hits_again},
           {"aborted", engine.aborted},
-          {"output_blocks", engine.output_blocks}};
+          {"output_blocks", engine.output_blocks},
+          {"layer_events", engine.layer_events}};
 }
 
 json::object to_object(const Mismatch& mismatch) {
@@ -220,7 +248,11 @@ json::object to_object(const Mismatch& mismatch) {
 
 std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   const Counts& counts = result.counts;
-  json::object verify{{"checked", result.checked}, {"compared", result.compared}, {"mismatches", result.mismatches}};
+  json::object verify{{"checked", result.checked},
+                      {"compared", result.compared},
+                      {"mismatches", result.mismatches},
+                      {"group_blocks", result.group_blocks},
+                      {"layered_blocks", result.layered_blocks}};
   if (result.first_mismatch) verify["first"] = to_object(*result.first_mismatch);
   json::object report{{"requests", counts.requests}, {"rejected", counts.rejected}};
   report["blocks"] = to_object(counts);
@@ -248,6 +280,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options.block_tokens)},
                                   {"preempted", to_object(result.manager.preempted, options.block_tokens)}};
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
+  report["pools"] = pools(result);
   report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
   report["storage_health"] = result.storage_health ? json::value(to_object(*result.storage_health)) : json::value(nullptr);
   if (!result.storage_io.empty()) report["store"].as_object()["io"] = result.storage_io;

@@ -25,8 +25,10 @@ struct ReplayResult {
   Percentiles first_token_us;  ///< from a request's arrival until its prompt was computed
   EngineCounts engine;
   MovedTotals moved;
-  std::uint64_t checked = 0;   ///< how many of the hits in `counts` were compared
-  std::uint64_t compared = 0;  ///< `checked`, plus hits of requests that were aborted or came back after a preemption
+  std::uint64_t checked = 0;         ///< how many of the hits in `counts` were compared
+  std::uint64_t compared = 0;        ///< `checked`, plus hits of requests that were aborted or came back after a preemption
+  std::uint64_t group_blocks = 0;    ///< hit blocks of groups other than the first that were compared
+  std::uint64_t layered_blocks = 0;  ///< hit blocks of which single layers were compared as they arrived, once for each time
   std::uint64_t mismatches = 0;
   std::optional<Mismatch> first_mismatch;
   std::uint64_t faults_planted = 0;
@@ -41,7 +43,15 @@ struct ReplayResult {
   bool left_behind = false;
   FinalChecks checks;  ///< set only if nothing was left behind
   ManagerStats manager;
-  std::optional<StoreStat> store;
+  std::optional<StoreStat> store;  ///< of the first pool
+  /// By PoolId, at the end.
+  struct Pool {
+    Bytes block_bytes{};
+    Usage device{};
+    Usage host{};
+    std::uint64_t stored = 0;  ///< blocks in its store
+  };
+  std::vector<Pool> pools;
   std::optional<StoreHealth> storage_health;  ///< empty if there is no ResilientStore, that is, without file storage
   std::string storage_io;                     ///< CacheSystem::io(); empty without file storage
   bool interrupted = false;

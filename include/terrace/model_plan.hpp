@@ -1,8 +1,7 @@
 #pragma once
 
-#include "runtime/system/options.hpp"
-#include "runtime/system/pool_plan.hpp"
 #include "terrace/groups.hpp"
+#include "terrace/options.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
@@ -51,6 +50,13 @@ struct ModelShape {
   /// Tensor-parallel ranks. Heads and states are divided among them. If there are fewer heads than ranks, several ranks hold the
   /// same head. Each rank holds all of a latent.
   std::uint32_t ranks = 1;
+};
+
+/// A typical sequence.
+struct TypicalSequence {
+  std::uint32_t tokens = 0;        ///< of prompt and output together
+  std::uint32_t chunk_tokens = 0;  ///< the most tokens per step; a window group holds them in addition to its window
+  std::uint32_t encoder_tokens = 0;
 };
 
 /// The memory that a cache may use.

@@ -1,19 +1,17 @@
 #pragma once
 
-#include "runtime/types/cache_policies.hpp"
-#include "storage/format/store_name.hpp"
 #include "terrace/block_store.hpp"
+#include "terrace/cache_policies.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
+#include "terrace/emulated_link.hpp"
 #include "terrace/eviction_policy.hpp"
 #include "terrace/groups.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/log.hpp"
+#include "terrace/ranks.hpp"
 #include "terrace/storage.hpp"
 #include "terrace/types.hpp"
-#include "transfer/emulated/emulated_link.hpp"
-#include "transfer/engine/rank_payload.hpp"
-#include "transfer/host/memory_limits.hpp"
-#include "transfer/host/touch_options.hpp"
 
 #include <array>
 #include <chrono>
@@ -28,7 +26,7 @@
 #include <variant>
 #include <vector>
 
-/// The options of a CacheSystem (runtime/system/cache_system.hpp). All of them are plain values. A CacheSystem copies what it
+/// The options of a CacheSystem (terrace/system.hpp). All of them are plain values. A CacheSystem copies what it
 /// needs, except the memory of the regions, the log's sink, and the devices and stores of the embedder, which it shares.
 ///
 ///     CacheSystemOptions options;
@@ -79,7 +77,7 @@ struct EmulatedGpu {
   LinkModel link;
   EmulatedFaults faults;
 };
-/// An NVIDIA GPU. CudaDevice::unavailable() says whether there is one.
+/// An NVIDIA GPU. cuda_unavailable() says whether there is one.
 struct CudaGpu {
   int ordinal = 0;
   /// The file with the copy methods that were measured on this device (CudaDevice::calibrated). If empty, the defaults are used.
@@ -136,7 +134,7 @@ enum class HostWarmUp : bool {
 };
 
 struct CacheSystemOptions {
-  /// The devices over which the model is spread, at least one, at most RankedTransfers::ranks_max, of any kind. The cache decides
+  /// The devices over which the model is spread, at least one, at most ranks_max, of any kind. The cache decides
   /// for all ranks, and each rank moves its part of the data. Several ranks may share one GPU (each with its own device_blocks
   /// there), to test the function; the speed then means nothing.
   std::vector<RankOptions> ranks = {RankOptions{}};

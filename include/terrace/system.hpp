@@ -1,10 +1,9 @@
 #pragma once
 
-#include "runtime/system/options.hpp"
-#include "storage/resilience/resilient_store.hpp"
 #include "terrace/cache.hpp"
-#include "transfer/device/rank_devices.hpp"
-#include "transfer/engine/ranked_transfers.hpp"
+#include "terrace/options.hpp"
+#include "terrace/ranks.hpp"
+#include "terrace/storage.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +13,12 @@
 #include <vector>
 
 namespace terrace {
+
+class HostArena;
+
+/// Returns a sentence that says why this machine has no NVIDIA GPU of this ordinal, or why this build cannot use it. Nothing: it
+/// has one. Threads: any.
+[[nodiscard]] std::optional<std::string> cuda_unavailable(int ordinal = 0);
 
 /// Result of CacheSystem::close().
 struct CloseReport {
@@ -62,7 +67,7 @@ class CacheSystem {
   [[nodiscard]] std::optional<StoreHealth> storage_health(PoolId pool = {}) const;
   /// A text for users that says how storage does its I/O. Empty: there is no file storage.
   [[nodiscard]] std::string io() const;
-  /// The memory of the pool's host tier and staging together.
+  /// Used by Terrace's own tools and tests: the type is internal. The memory of the pool's host tier and staging together.
   [[nodiscard]] HostArena& arena(PoolId pool = {});
 
  private:

@@ -1,0 +1,117 @@
+// `terrace config`, and `terrace replay --config`.
+#include "tests/tools/cli/program.hpp"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace terrace::test {
+namespace {
+
+void write(const std::filesystem::path& path, const std::string& text) { std::ofstream{path} << text; }
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file{path};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+TEST(ConfigCommand, init_writes_a_file_that_check_accepts_and_that_changes_nothing) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "terrace.toml").string();
+  EXPECT_EQ(run(program({"config", "init", file})).status, 0);
+  const Ended checked = run(program({"config", "check", file}));
+  EXPECT_EQ(checked.status, 0) << checked.err;
+  EXPECT_EQ(checked.out, file + ": correct\n");
+  const Ended with_file = run(program({"config", "show", "--config", file}));
+  EXPECT_EQ(with_file.status, 0) << with_file.err;
+  EXPECT_EQ(with_file.out, run(program({"config", "show"})).out);
+}
+
+TEST(ConfigCommand, init_never_overwrites_unless_it_is_told_to) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "terrace.toml").string();
+  write(file, "mine");
+  const Ended refused = run(program({"config", "init", file}));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.err, "terrace config: " + file + ": exists; --force replaces it\n");
+  EXPECT_EQ(read(file), "mine");
+  EXPECT_EQ(run(program({"config", "init", file, "--force"})).status, 0);
+  EXPECT_EQ(read(file), run(program({"config", "init", "-"})).out);
+  // Nothing else is left beside it.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator{directory.path()}, {}), 1);
+}
+
+TEST(ConfigCommand, check_says_line_and_nearest_name) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "t.toml").string();
+  write(file, "[[pool]]\nhost-blokcs = 3\n");
+  const Ended wrong = run(program({"config", "check", file}));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.err,
+            "terrace config: " + file + ":2: there is no option \"host-blokcs\" in [[pool]]; did you mean host-blocks?\n");
+  const Ended missing = run(program({"config", "check", file + ".not"}));
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_TRUE(is_one_line(missing.err)) << missing.err;
+}
+
+TEST(ConfigCommand, show_says_where_each_value_comes_from) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "t.toml").string();
+  write(file, "policy = \"lru\"\n[[pool]]\nhost-blocks = 1\ndevice-blocks = 2\nblock-bytes = \"4KiB\"\n");
+  const Ended shown = run(program({"config", "show", "--json", "--config", file, "--host-blocks", "3"}),
+                          {{"TERRACE_HOST_BLOCKS", "4"}, {"TERRACE_DEVICE_BLOCKS", "5"}, {"TERRACE_PORT_8080_TCP", "tcp://x"}});
+  ASSERT_EQ(shown.status, 0) << shown.err;
+  const boost::json::object all = boost::json::parse(shown.out).as_object();
+  const boost::json::object& options = all.at("options").as_object();
+  const auto expect = [&](const char* name, const char* value, const char* level, const std::string& source) {
+    const boost::json::object& option = options.at(name).as_object();
+    EXPECT_EQ(option.at("value").as_string(), value) << name;
+    EXPECT_EQ(option.at("level").as_string(), level) << name;
+    EXPECT_EQ(option.at("source").as_string(), source.c_str()) << name;
+  };
+  expect("policy", "lru", "file", file + ":1");
+  expect("pool[0].host-blocks", "3", "flag", "--host-blocks");
+  expect("pool[0].device-blocks", "5", "environment", "TERRACE_DEVICE_BLOCKS");
+  expect("pool[0].block-bytes", "4KiB", "file", file + ":5");
+  expect("inclusion", "non-inclusive", "default", "default");
+  EXPECT_TRUE(options.at("storage.capacity").as_object().at("value").is_null());
+  bool ignored = false;
+  for (const auto& name : all.at("ignored_variables").as_array()) ignored |= name.as_string() == "TERRACE_PORT_8080_TCP";
+  EXPECT_TRUE(ignored);
+}
+
+TEST(ConfigCommand, show_refuses_a_misspelt_variable) {
+  const Ended ended = run(program({"config", "show"}), {{"TERRACE_HOST_BLOKCS", "4"}});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err, "terrace config: TERRACE_HOST_BLOKCS: there is no such option; did you mean TERRACE_HOST_BLOCKS?\n");
+}
+
+TEST(ReplayConfig, is_read_from_a_file_and_from_the_environment) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "t.toml").string();
+  const std::string report = (directory.path() / "r.json").string();
+  write(file, "policy = \"s3-fifo\"\n[[pool]]\nblock-bytes = \"4KiB\"\nhost-blocks = 100\ndevice-blocks = 300\n");
+  const Ended ended =
+      run(replay_words({"--config", file, "--requests", "50", "--report", report}), {{"TERRACE_HOST_BLOCKS", "77"}});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  const boost::json::object config = boost::json::parse(read(report)).as_object().at("config").as_object();
+  EXPECT_EQ(config.at("host_blocks").to_number<int>(), 77);
+  EXPECT_EQ(config.at("device_blocks").to_number<int>(), 300);
+  EXPECT_EQ(config.at("block_bytes").to_number<int>(), 4096);
+  EXPECT_EQ(config.at("policy").as_string(), "s3-fifo");
+}
+
+TEST(ReplayConfig, that_is_wrong_is_bad_input) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "t.toml").string();
+  write(file, "\npolicy = 3\n");
+  const Ended ended = run(replay_words({"--config", file}));
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err, "terrace replay: " + file + ":2: policy: a text is needed, not a whole number\n");
+}
+
+}  // namespace
+}  // namespace terrace::test
