@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/types.hpp"
 
 #include <atomic>
@@ -39,6 +40,6 @@ struct MemoryLimits {
 
 /// Reads the limits of this process from proc and sys/fs/cgroup (version 1, 2, or both) under `root`. Tests use a root other than
 /// "/". A missing file sets no limit. This reads files, so do not call it on the step path.
-[[nodiscard]] MemoryLimits read_memory_limits(const std::filesystem::path& root = "/");
+[[nodiscard]] TERRACE_API MemoryLimits read_memory_limits(const std::filesystem::path& root = "/");
 
 }  // namespace terrace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/export.hpp"
 #include "terrace/groups.hpp"
 #include "terrace/options.hpp"
 #include "terrace/types.hpp"
@@ -13,8 +14,8 @@ namespace terrace {
 
 /// The type of one value in the KV of a model.
 enum class KvType : std::uint8_t { float32, float16, bfloat16, float8, int8, int4 };
-[[nodiscard]] std::uint32_t bits_of(KvType type);
-[[nodiscard]] std::string_view to_string(KvType type);
+[[nodiscard]] TERRACE_API std::uint32_t bits_of(KvType type);
+[[nodiscard]] TERRACE_API std::string_view to_string(KvType type);
 
 /// The scales of quantised KV: one for each `values_per_scale` values of one head and token.
 struct QuantisationScales {
@@ -70,7 +71,7 @@ struct MemoryBudget {
 };
 
 /// Block sizes and counts for a model within a budget.
-struct GroupPlan {
+struct TERRACE_API GroupPlan {
   std::vector<GroupConfig> groups;  ///< in the order of ModelShape::layers; scales with a group of their own follow their values
   std::vector<PoolOptions> pools;
   RankPayload rank_payload = RankPayload::sharded;
@@ -91,6 +92,7 @@ struct GroupPlan {
 ///
 /// Example: 32 layers of 8 heads with 128 values of bfloat16, in blocks of 16 tokens, on 2 ranks: a block has 2 MiB, and each
 /// rank holds 1 MiB of it.
-[[nodiscard]] GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical, const MemoryBudget& budget);
+[[nodiscard]] TERRACE_API GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical,
+                                                const MemoryBudget& budget);
 
 }  // namespace terrace

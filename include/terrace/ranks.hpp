@@ -2,6 +2,7 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
+#include "terrace/export.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>
@@ -18,7 +19,7 @@ enum class RankPayload : unsigned char {
   replicated,  ///< all ranks have the same bytes, as with one latent head (MLA); one rank swaps out, all swap in
 };
 
-[[nodiscard]] std::string_view to_string(RankPayload payload);
+[[nodiscard]] TERRACE_API std::string_view to_string(RankPayload payload);
 
 /// The most ranks of one cache.
 inline constexpr std::size_t ranks_max = 64;
@@ -44,7 +45,7 @@ using RankWork = std::function<void(std::uint32_t rank, BlockAccess& access)>;
 /// order, and nothing else. So one fence names the same point on all ranks, and a transfer to all ranks needs only one fence.
 ///
 /// Threads: those of Device's compute side.
-class RankDevices {
+class TERRACE_API RankDevices {
  public:
   /// There must be at least one device. The devices must outlive this object.
   explicit RankDevices(std::vector<Device*> devices);

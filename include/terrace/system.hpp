@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/cache.hpp"
+#include "terrace/export.hpp"
 #include "terrace/options.hpp"
 #include "terrace/ranks.hpp"
 #include "terrace/storage.hpp"
@@ -18,7 +19,7 @@ class HostArena;
 
 /// Returns a sentence that says why this machine has no NVIDIA GPU of this ordinal, or why this build cannot use it. Nothing: it
 /// has one. Threads: any.
-[[nodiscard]] std::optional<std::string> cuda_unavailable(int ordinal = 0);
+[[nodiscard]] TERRACE_API std::optional<std::string> cuda_unavailable(int ordinal = 0);
 
 /// Result of CacheSystem::close().
 struct CloseReport {
@@ -32,7 +33,7 @@ struct CloseReport {
 ///
 /// Errors: if a part cannot be made, the constructor throws std::system_error, std::invalid_argument or std::runtime_error with
 /// one clear sentence, and leaves nothing behind. If the host tier does not fit, the sentence says the largest size that does.
-class CacheSystem {
+class TERRACE_API CacheSystem {
  public:
   explicit CacheSystem(const CacheSystemOptions& options);
   /// Waits until nothing is under way, for as long as that takes; does nothing after close(). All leases must have ended before.
