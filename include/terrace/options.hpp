@@ -6,6 +6,7 @@
 #include "terrace/device.hpp"
 #include "terrace/emulated_link.hpp"
 #include "terrace/eviction_policy.hpp"
+#include "terrace/export.hpp"
 #include "terrace/groups.hpp"
 #include "terrace/host_memory.hpp"
 #include "terrace/log.hpp"
@@ -133,7 +134,7 @@ enum class HostWarmUp : bool {
   while_serving,   ///< it returns when the staging slots are warm; the tier grows in later polls
 };
 
-struct CacheSystemOptions {
+struct TERRACE_API CacheSystemOptions {
   /// The devices over which the model is spread, at least one, at most ranks_max, of any kind. The cache decides
   /// for all ranks, and each rank moves its part of the data. Several ranks may share one GPU (each with its own device_blocks
   /// there), to test the function; the speed then means nothing.

@@ -1,6 +1,7 @@
 # One step of the install test: cmake -DSTEP=... -D... -P run.cmake. The steps work in WORK, a folder of the build.
 #   install           installs the build into a staging folder and moves it: a package must work wherever it lies
 #   exports           compares what the shared library exports with the public headers
+#   headers           compiles each header alone, and counts those that terrace/cache.hpp includes
 #   find_package, pkg_config, subdirectory   configure, build and run an application
 # FULL=ON makes the step `subdirectory` compile the whole library in the application's own build, which takes minutes.
 cmake_minimum_required(VERSION 3.25)
@@ -93,7 +94,7 @@ function(step_exports)
       fail("libterrace.so exports ${line}, which is not of namespace terrace")
     endif()
     set(word ${CMAKE_MATCH_1})
-    if(NOT public MATCHES "TERRACE_API [^;{]*${word}")
+    if(NOT word IN_LIST exported AND NOT public MATCHES "TERRACE_API [^;{]*${word}")
       fail("libterrace.so exports ${line}, which no public header marks")
     endif()
     list(APPEND exported ${word})
@@ -123,6 +124,24 @@ function(step_exports)
   endif()
   if(output MATCHES "RPATH|RUNPATH")
     fail("libterrace.so looks for libraries in folders of this machine: ${output}")
+  endif()
+endfunction()
+
+function(step_headers)
+  file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include ${PREFIX}/include/*.hpp)
+  foreach(header IN LISTS headers)
+    file(WRITE ${WORK}/headers/alone.cpp "#include <${header}>\n")
+    run(${CXX} -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror -I${PREFIX}/include
+        ${WORK}/headers/alone.cpp)
+  endforeach()
+
+  # An application that includes the cache must not get all of Terrace.
+  file(WRITE ${WORK}/headers/alone.cpp "#include <terrace/cache.hpp>\n")
+  run(${CXX} -std=c++20 -MM -I${PREFIX}/include ${WORK}/headers/alone.cpp)
+  string(REGEX MATCHALL "include/terrace/[^ \n]+" included "${output}")
+  list(LENGTH included count)
+  if(count EQUAL 0 OR count GREATER 15)
+    fail("terrace/cache.hpp includes ${count} headers of ours: ${included}")
   endif()
 endfunction()
 
