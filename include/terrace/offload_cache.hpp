@@ -2,6 +2,7 @@
 
 #include "terrace/cache.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/export.hpp"
 #include "terrace/offload.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
@@ -38,7 +39,7 @@ namespace terrace {
 ///     OffloadOrder order{.id = OffloadJobId{7}, .keys = keys, .slots = slots};
 ///     if (offload.leading(keys) == keys.size() && offload.load(order)) …
 ///     for (const OffloadEvent& event : offload.poll()) …   // one for each block, then `ended`
-class OffloadCache {
+class TERRACE_API OffloadCache {
  public:
   explicit OffloadCache(Cache& cache, const OffloadLimits& limits = {});
   OffloadCache(const OffloadCache&) = delete;

@@ -1,5 +1,5 @@
-#include "base/check.hpp"
 #include "runtime/manager/hit_planner.hpp"
+#include "base/check.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,7 @@
 // Requests from acquire to release, and the queries about them.
 
-#include "base/check.hpp"
 #include "runtime/manager/requests.hpp"
+#include "base/check.hpp"
 #include "terrace/lease.hpp"
 
 #include <algorithm>

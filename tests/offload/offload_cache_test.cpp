@@ -1,7 +1,7 @@
+#include "terrace/offload_cache.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "storage/memory/memory_store.hpp"
-#include "terrace/offload_cache.hpp"
 #include "terrace/opaque_keys.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"

@@ -1,8 +1,8 @@
 // Which block each policy evicts first, on the smallest cases in which it differs from LRU.
 
+#include "tools/policies/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
-#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 

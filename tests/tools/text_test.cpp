@@ -1,5 +1,5 @@
-#include "tools/output.hpp"
 #include "tools/text.hpp"
+#include "tools/output.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

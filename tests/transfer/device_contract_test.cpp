@@ -1,6 +1,6 @@
 // The Device contract, for devices without hardware.
-#include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/device_contract.hpp"
+#include "tests/simulated/simulated_device.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
-#include "tests/transfer/support.hpp"
 #include "transfer/emulated/emulated_device.hpp"
+#include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The Device contract, for a device on which nothing has to be waited for.
-#include "tests/transfer/support.hpp"
 #include "transfer/emulated/instant_device.hpp"
+#include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>

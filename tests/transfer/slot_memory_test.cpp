@@ -1,7 +1,7 @@
 // Blocks in regions of an engine, in ordinary memory: every copy must agree with a model that knows no regions.
+#include "transfer/device/slot_memory.hpp"
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/instant_device.hpp"
 #include "transfer/host/host_arena.hpp"
 

@@ -1,7 +1,7 @@
 // Properties of io_uring alone: a kernel that may forbid it, tables of registered memory and files, and its own results.
 
-#include "storage/io/make_io_engine.hpp"
 #include "storage/io/uring_io.hpp"
+#include "storage/io/make_io_engine.hpp"
 
 #include "tests/storage/harness.hpp"
 

@@ -1,5 +1,5 @@
-#include "base/random.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
+#include "base/random.hpp"
 #include "storage/resilience/error_class.hpp"
 #include "tests/storage/blocks.hpp"
 

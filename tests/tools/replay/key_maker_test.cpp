@@ -1,5 +1,5 @@
-#include "terrace/keys.hpp"
 #include "tools/replay/engine/key_maker.hpp"
+#include "terrace/keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/options/preflight.hpp"
+#include "tests/tools/temporary_directory.hpp"
 
 #include <gtest/gtest.h>
 

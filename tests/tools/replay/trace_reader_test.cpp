@@ -1,6 +1,6 @@
+#include "tools/replay/workload/trace_reader.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/interrupted.hpp"
-#include "tools/replay/workload/trace_reader.hpp"
 #include "tools/usage_error.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-#include "tools/replay/engine/content.hpp"
 #include "tools/replay/engine/verifier.hpp"
+#include "tools/replay/engine/content.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "tests/transfer/cuda/cuda_fixture.hpp"
 #include "transfer/device/compute_points.hpp"
+#include "tests/transfer/cuda/cuda_fixture.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "tests/transfer/support.hpp"
 #include "transfer/cuda/copy/copy_pieces.hpp"
+#include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
+#include "transfer/engine/ranked_transfers.hpp"
 #include "base/random.hpp"
 #include "terrace/ranks.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
-#include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
 

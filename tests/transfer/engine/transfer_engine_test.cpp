@@ -1,8 +1,8 @@
+#include "transfer/engine/transfer_engine.hpp"
 #include "base/random.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
-#include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
+#include "transfer/engine/transfer_scheduler.hpp"
 #include "tests/transfer/engine/transfer_scheduler_fixture.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
-#include "transfer/engine/transfer_scheduler.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
+#include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-#include "tests/transfer/support.hpp"
 #include "transfer/host/host_arena.hpp"
+#include "tests/transfer/support.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
