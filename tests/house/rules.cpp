@@ -243,7 +243,17 @@ Findings public_headers_stand_alone(const SourceFile& file) {
   const auto lines = lines_of(file);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const auto include = include_of(lines[i]);
-    if (!include) continue;
+    if (!include) {
+      const bool is_condition = trimmed(lines[i]).starts_with('#') && lines[i].find("if") != std::string_view::npos;
+      if (is_condition && lines[i].find("TERRACE_") != std::string_view::npos) {
+        findings.push_back(finding(file, i, "an installed header may not depend on a macro of the build"));
+      }
+      if (lines[i].starts_with("class ") && lines[i].find(": public std::") != std::string_view::npos &&
+          lines[i].find("TERRACE_API") == std::string_view::npos) {
+        findings.push_back(finding(file, i, "an exception is TERRACE_API, because applications catch it"));
+      }
+      continue;
+    }
     const bool is_public = include->quoted && is_in(include->path, "terrace");
     const bool is_standard = !include->quoted && include->path.find_first_of("/.") == std::string_view::npos;
     if (is_public || is_standard || (!include->quoted && is_in(include->path, "boost"))) continue;

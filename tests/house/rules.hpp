@@ -25,7 +25,8 @@ using Findings = std::vector<std::string>;
 /// A file includes only its own folder and the folders that the arrows allow. Product code never includes tests. Our own headers
 /// are included from the root and in quotes.
 [[nodiscard]] Findings includes_follow_the_arrows(const SourceFile& file);
-/// A public header (include/) includes only public headers, the standard library, and Boost: an application has no more.
+/// A public header (include/) includes only public headers, the standard library, and Boost: an application has no more. It means
+/// the same to every application, so it tests no macro of the build. Exceptions are marked TERRACE_API: applications catch them.
 [[nodiscard]] Findings public_headers_stand_alone(const SourceFile& file);
 /// radix/ uses no clock, thread or I/O. Only the two wrapper files include moodycamel.
 [[nodiscard]] Findings includes_keep_to_the_seams(const SourceFile& file);

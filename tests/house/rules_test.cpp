@@ -51,6 +51,13 @@ TEST(Rules, public_headers_stand_alone) {
     EXPECT_FALSE(stands_alone(ours, header)) << header;
     EXPECT_TRUE(stands_alone("runtime/cache/a.hpp", header)) << header;
   }
+  const auto objections = [&](const std::string& line) { return public_headers_stand_alone(file(ours, line + "\n")).size(); };
+  EXPECT_EQ(objections("#ifdef TERRACE_HAS_URING"), 1U);
+  EXPECT_EQ(objections("# if defined(TERRACE_HAS_CUDA)"), 1U);
+  EXPECT_EQ(objections("#if defined(__GNUC__)"), 0U);
+  EXPECT_EQ(objections("#define TERRACE_API"), 0U);
+  EXPECT_EQ(objections("class AnError : public std::invalid_argument {"), 1U);
+  EXPECT_EQ(objections("class TERRACE_API AnError : public std::invalid_argument {"), 0U);
 }
 
 TEST(Rules, applications_include_public_headers_in_angle_brackets) {
