@@ -78,7 +78,7 @@ int main() {
   options.directories = {directory};
   options.capacity = MiB * 16;
   options.block_bytes = block_bytes;
-  options.name_space = "my model, rank 0 of 1";
+  options.key_namespace = "my model, rank 0 of 1";
   bool good = false;
   try {
     good = serve(options, true) && serve(options, false);

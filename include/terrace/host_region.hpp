@@ -56,7 +56,7 @@ class TERRACE_API PrivateRegion {
   std::unique_ptr<State> state_;
 };
 
-/// What a shared region is made of. Creator and joiners must give the same.
+/// The layout of a shared region. Creator and joiners must give the same.
 struct SharedLayout {
   std::uint32_t rows = 0;
   Bytes row_bytes{};

@@ -18,7 +18,7 @@ namespace terrace {
 /// has been returned by OffloadCache::poll().
 using OffloadJobId = StrongId<struct OffloadJobIdTag, std::uint64_t>;
 
-/// What the cache has of a block.
+/// The state of a block in the cache.
 enum class OffloadHit : std::uint8_t {
   miss,
   pending,  ///< it is on its way to the host tier, by a store or by a read; a load waits for it
@@ -50,7 +50,7 @@ struct OffloadOrder {
   bool by_layer = false;
 };
 
-/// What a job reports.
+/// A report of a job.
 struct OffloadEvent {
   enum class Kind : std::uint8_t {
     block,   ///< the result of one block: nothing touches its slot or memory any more

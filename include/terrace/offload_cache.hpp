@@ -47,9 +47,9 @@ class TERRACE_API OffloadCache {
 
   // ---- questions, without side effects: they are no uses, and move nothing
 
-  /// What there is of one block. In prefix order: of the first block of a prefix.
+  /// Returns the state of one block. In prefix order it is the first block of a prefix.
   [[nodiscard]] OffloadHit look_up(const BlockKey& key, PoolId pool = {}) const;
-  /// hits[i] becomes what there is of keys[i]. Both have the same length. In prefix order keys are a prefix. Fails:
+  /// Sets hits[i] to the state of keys[i]. Both have the same length. In prefix order keys are a prefix. Fails:
   /// invalid_argument.
   [[nodiscard]] Result<void> look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool = {}) const;
   /// Number of leading keys of which there is a copy. `pending` counts as a copy, too.

@@ -15,7 +15,7 @@ namespace terrace {
 /// and rank the blocks are of. Names in two namespaces never have the same key.
 ///
 /// Threads: any.
-[[nodiscard]] TERRACE_API BlockKey opaque_key(std::span<const std::byte> name_space, std::span<const std::byte> name);
+[[nodiscard]] TERRACE_API BlockKey opaque_key(std::span<const std::byte> key_namespace, std::span<const std::byte> name);
 
 /// Makes the keys of one namespace, without an allocation for each.
 ///
@@ -26,7 +26,7 @@ namespace terrace {
 class TERRACE_API OpaqueKeys {
  public:
   /// Copies the namespace.
-  explicit OpaqueKeys(std::span<const std::byte> name_space);
+  explicit OpaqueKeys(std::span<const std::byte> key_namespace);
   ~OpaqueKeys();
   OpaqueKeys(OpaqueKeys&&) noexcept;
   OpaqueKeys& operator=(OpaqueKeys&&) noexcept;

@@ -28,8 +28,8 @@ using BatchId = StrongId<struct BatchIdTag, std::uint64_t>;
 using HostRegionId = StrongId<struct HostRegionIdTag>;
 
 struct TierStoreOptions {
-  /// Where the store keeps its files; several directories, each on a disk of its own, are used in equal shares. If one is missing
-  /// it is made; its parent must exist.
+  /// The directories of the store's files; several directories, each on a disk of its own, are used in equal shares. If one is
+  /// missing it is made; its parent must exist.
   std::vector<std::filesystem::path> directories;
   /// The name of the store's own directory inside each of these: digits, lower-case letters and '-'. Stores of different ranks or
   /// models that share a directory need different names.
@@ -37,7 +37,7 @@ struct TierStoreOptions {
   Bytes capacity{};     ///< the disk space of all directories together
   Bytes block_bytes{};  ///< the size of one block; a multiple of 4 KiB
   /// Bytes of any length that go into each key(): model, layout, rank.
-  std::string name_space;
+  std::string key_namespace;
   /// Identifies what the blocks contain. A store that was written with another fingerprint is refused.
   std::array<std::byte, 32> fingerprint{};
   Bytes floor{};  ///< how much of each file system must stay free

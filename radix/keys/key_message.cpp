@@ -115,11 +115,11 @@ void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte>
   put_field(tag_name, name);
 }
 
-void KeyMessage::begin_unchained(std::span<const std::byte> name_space, std::span<const std::byte> name) {
+void KeyMessage::begin_unchained(std::span<const std::byte> key_namespace, std::span<const std::byte> name) {
   size_ = 0;
-  make_room(start_size + 2 * head_size + name_space.size() + name.size());
+  make_room(start_size + 2 * head_size + key_namespace.size() + name.size());
   put_start(kind_unchained);
-  put_field(tag_namespace, name_space);
+  put_field(tag_namespace, key_namespace);
   put_field(tag_name, name);
 }
 

@@ -19,7 +19,7 @@ class KeyMessage {
   void begin_root(const RootFields& fields);
   void begin_block(const BlockKey& parent, std::span<const TokenId> tokens);
   void begin_opaque(const BlockKey& parent, std::span<const std::byte> name);
-  void begin_unchained(std::span<const std::byte> name_space, std::span<const std::byte> name);
+  void begin_unchained(std::span<const std::byte> key_namespace, std::span<const std::byte> name);
   void add_extras(std::span<const ExtraKey> extras);
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return {buffer_.data(), size_}; }

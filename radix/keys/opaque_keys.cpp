@@ -7,13 +7,13 @@
 namespace terrace {
 
 struct OpaqueKeys::State {
-  std::vector<std::byte> name_space;
+  std::vector<std::byte> key_namespace;
   KeyMessage message;
   KeyDigest digest;
 };
 
-OpaqueKeys::OpaqueKeys(std::span<const std::byte> name_space) : state_{std::make_unique<State>()} {
-  state_->name_space.assign(name_space.begin(), name_space.end());
+OpaqueKeys::OpaqueKeys(std::span<const std::byte> key_namespace) : state_{std::make_unique<State>()} {
+  state_->key_namespace.assign(key_namespace.begin(), key_namespace.end());
 }
 
 OpaqueKeys::~OpaqueKeys() = default;
@@ -21,12 +21,12 @@ OpaqueKeys::OpaqueKeys(OpaqueKeys&&) noexcept = default;
 OpaqueKeys& OpaqueKeys::operator=(OpaqueKeys&&) noexcept = default;
 
 BlockKey OpaqueKeys::operator()(std::span<const std::byte> name) {
-  state_->message.begin_unchained(state_->name_space, name);
+  state_->message.begin_unchained(state_->key_namespace, name);
   return state_->digest(state_->message.bytes());
 }
 
-BlockKey opaque_key(std::span<const std::byte> name_space, std::span<const std::byte> name) {
-  return OpaqueKeys{name_space}(name);
+BlockKey opaque_key(std::span<const std::byte> key_namespace, std::span<const std::byte> name) {
+  return OpaqueKeys{key_namespace}(name);
 }
 
 }  // namespace terrace

@@ -1,4 +1,5 @@
 #include "runtime/manager/hit_planner.hpp"
+
 #include "base/check.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Requests from acquire to release, and the queries about them.
 
 #include "runtime/manager/requests.hpp"
+
 #include "base/check.hpp"
 #include "terrace/lease.hpp"
 

@@ -44,7 +44,7 @@ class CacheSystemWatch final : public CacheWatch {
   void look();
 
  private:
-  /// What was logged of a pool.
+  /// The state of a pool that was logged last.
   struct Pool {
     bool in_use = true;
     std::uint64_t opened = 0;

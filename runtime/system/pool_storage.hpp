@@ -37,9 +37,9 @@ class PoolStorage {
   /// Null: there is none.
   [[nodiscard]] const ResilientStore* guard() const { return guard_ ? &*guard_ : nullptr; }
   [[nodiscard]] const FileStore* files() const { return file_store_; }
-  /// As CacheSystem::storage_health().
+  /// The same as CacheSystem::storage_health().
   [[nodiscard]] std::optional<StoreHealth> health() const;
-  /// As CacheSystem::io().
+  /// The same as CacheSystem::io().
   [[nodiscard]] std::string io() const { return io_ ? io_->describe() : std::string{}; }
 
  private:

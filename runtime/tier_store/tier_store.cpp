@@ -144,7 +144,7 @@ struct TierStore::Parts {
 
 struct TierStore::State {
   explicit State(const TierStoreOptions& options)
-      : keys{bytes_of(options.name_space)}, block_bytes{options.block_bytes}, parts{std::make_unique<Parts>(options)} {}
+      : keys{bytes_of(options.key_namespace)}, block_bytes{options.block_bytes}, parts{std::make_unique<Parts>(options)} {}
 
   OpaqueKeys keys;
   Bytes block_bytes;

@@ -37,7 +37,7 @@ class NamedCopies {
 
   /// The cached part of the keys: one prefix, or in flat order one prefix for each key (of length 0 if there is none).
   void find(std::span<const BlockKey> keys, std::vector<Prefix>& found) const;
-  /// What there is of a block of a prefix that find() returned.
+  /// The state of a block of a prefix that find() returned.
   [[nodiscard]] OffloadHit look_up(BlockRef block) const;
   [[nodiscard]] bool flat() const { return flat_; }
 

@@ -95,7 +95,7 @@ TEST(House, arrows_make_no_circle) { EXPECT_EQ(arrows_make_no_circle(), Findings
 TEST(House, libraries_are_small) {
   std::map<std::string, std::size_t> files;
   for (const auto& [folder, contents] : folders()) {
-    if (!is_product(folder) || folder == "tools") continue;
+    if (!is_product(folder) || folder == "tools" || folder == "include") continue;
     for (const SourceFile& file : contents) {
       if (is_cpp(file)) ++files[std::filesystem::path{file.path}.parent_path().generic_string()];
     }
@@ -160,7 +160,7 @@ const SourceFile& parity_page() {
 
 TEST(Parity, has_every_row_once_and_in_order) {
   std::vector<std::string> expected;
-  for (const auto& [group, rows] : {std::pair{'A', 10}, {'B', 13}, {'C', 9}, {'D', 7}, {'E', 12}, {'F', 8}, {'G', 9}}) {
+  for (const auto& [group, rows] : {std::pair{'A', 10}, {'B', 13}, {'C', 9}, {'D', 7}, {'E', 15}, {'F', 8}, {'G', 9}}) {
     for (int i = 1; i <= rows; ++i) expected.push_back(group + std::to_string(i));
   }
   std::vector<std::string> found;

@@ -43,7 +43,7 @@ int store(const std::string& directory) {
   options.directories = {directory};
   options.capacity = MiB * 8;
   options.block_bytes = Bytes{8192};
-  options.name_space = "crash";
+  options.key_namespace = "crash";
   options.flush_interval = {};
   TierStore store{options};
   const PrivateRegion memory{1, Bytes{8192}, MemoryCheck::no};

@@ -40,7 +40,7 @@ TierStoreOptions options_in(const TemporaryDirectory& directory) {
   options.directories = {directory.path() / "disk"};
   options.capacity = MiB * 4;
   options.block_bytes = block;
-  options.name_space = "model, rank 0";
+  options.key_namespace = "model, rank 0";
   options.io = IoChoice::threads;
   return options;
 }
@@ -107,7 +107,7 @@ TEST_P(TierStoreIo, finds_its_blocks_again_after_a_restart) {
     TierStore store{options};
     keys = keys_of(store, 0, 16);
     const std::uint32_t three = 3;
-    EXPECT_EQ(keys[3], opaque_key(std::as_bytes(std::span{options.name_space}), std::as_bytes(std::span{&three, 1})));
+    EXPECT_EQ(keys[3], opaque_key(std::as_bytes(std::span{options.key_namespace}), std::as_bytes(std::span{&three, 1})));
     const HostRegionId region = store.register_region(memory.rows()).value();
     fill(memory.rows(), keys);
     EXPECT_EQ(put(store, region, keys).succeeded, 16U);
@@ -160,7 +160,7 @@ TEST(TierStore, separates_namespaces_and_refuses_another_fingerprint) {
     TierStore store{options};
     of_first = keys_of(store, 0, 1)[0];
   }
-  options.name_space = "model, rank 1";
+  options.key_namespace = "model, rank 1";
   {
     TierStore store{options};
     EXPECT_NE(keys_of(store, 0, 1)[0], of_first);
@@ -276,7 +276,7 @@ TEST(TierStore, has_after_a_kill_what_was_durable_before) {
   options.directories = {directory.path() / "disk"};
   options.capacity = MiB * 8;
   options.block_bytes = block;
-  options.name_space = "crash";
+  options.key_namespace = "crash";
   for (int round = 0; round < 3; ++round) {
     std::uint32_t durable = 0;
     {
@@ -366,7 +366,7 @@ TEST(TierStore, survives_every_call_with_senseless_arguments) {
   EXPECT_TRUE(store.remove(keys));
   EXPECT_TRUE(store.remove({}));
   store.touch(keys);
-  EXPECT_EQ(store.key({}), opaque_key(std::as_bytes(std::span{options.name_space}), {}));
+  EXPECT_EQ(store.key({}), opaque_key(std::as_bytes(std::span{options.key_namespace}), {}));
   EXPECT_TRUE(store.submit_flush({}));
   EXPECT_FALSE(wait(store).errors[0]);
 }

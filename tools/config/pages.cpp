@@ -97,9 +97,9 @@ std::string reference_page(const Config& config) {
 This page is generated from the table of options: `terrace config reference > docs/configuration.md`. A test compares the two.
 
 A value comes from a flag, from an environment variable, from a TOML file, or is the default; the first of these that is given
-wins. `terrace config init FILE` writes a file with all defaults, `terrace config check FILE` checks one, and `terrace config show`
-shows each value in effect and where it comes from. Programs read the same table with `Config` in `include/terrace/config.hpp`.
-[how-to/configure.md](how-to/configure.md) has examples.
+wins. `terrace config init FILE` writes a file with all defaults, `terrace config check FILE` checks one, and `terrace config
+show` shows each value in effect and where it comes from. Programs read the same table with `Config` in
+`include/terrace/config.hpp`. [how-to/configure.md](how-to/configure.md) has examples.
 
 - A size is a number and B, KiB, MiB, GiB or TiB. A bandwidth is a size per second: `50MiB/s`. A duration is a number and ns, us,
   ms, s, min or h; a number alone is seconds. A share is a number from 0 to 1, or a percentage. In a file, all of these but plain

@@ -99,7 +99,7 @@ Result<void> EmulatedDevice::await(StreamRef stream, std::span<const std::uint64
   if (const Result<void> found = copies_.find(tokens, copies); !found) return found.error();
   std::vector<Event> unused;
   for (const auto& copy : copies) {
-    // As on a GPU: the command is not on its stream as long as launched work is not done.
+    // The same as on a GPU: the command is not on its stream as long as launched work is not done.
     if (!points_.try_wait_for(copy.after, unused)) return Errc::not_ready;
   }
   for (const auto& copy : copies) static_cast<EmulatedStream*>(stream.handle)->run([ended = copy.ended] { ended->wait(); });

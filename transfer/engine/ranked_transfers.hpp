@@ -94,7 +94,7 @@ class RankedTransfers final : public TransferPort {
     Duration took{};
     Duration copying{};
     ErrorCode error;
-    /// Of a transfer by layer: how many layers have arrived, by rank; all_layers if the rank has all, or takes no part.
+    /// Only for a transfer by layer: how many layers have arrived, by rank; all_layers if the rank has all, or takes no part.
     std::vector<std::uint32_t> layers;
     std::uint32_t told_layers = 0;
     TimePoint submitted;
