@@ -78,7 +78,7 @@ class CacheStreams : public testing::Test {
     Lease lease = acquire(keys).value();
     ASSERT_TRUE(cache().wait(lease));
     const auto table = cache().block_table(lease).value();
-    for (std::size_t i = cache().hit_tiers(lease)->size(); i < table.size(); ++i) {
+    for (std::size_t i = cache().hit_sources(lease)->size(); i < table.size(); ++i) {
       for (std::uint32_t layer = 0; layer < layers; ++layer) {
         stream_.run([=, this, slot = table[i]] { test::fill({at(layer, slot), part}, seed + i + layer); });
       }
@@ -120,7 +120,7 @@ TEST_F(CacheStreams, a_step_is_launched_while_its_blocks_are_still_copied) {
     }
     const Fence done = cache().signal(stream_.ref()).value();
     ASSERT_TRUE(cache().wait(lease));
-    EXPECT_EQ(cache().hit_tiers(lease)->size(), keys.size());
+    EXPECT_EQ(cache().hit_sources(lease)->size(), keys.size());
     ASSERT_TRUE(cache().commit(lease, keys, done));
     cache().release(std::move(lease), done);
   }

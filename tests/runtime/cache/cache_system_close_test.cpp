@@ -90,7 +90,7 @@ TEST_F(CacheSystemClose, returns_in_time_and_what_is_left_ends_behind_it) {
   EXPECT_FALSE(freed()) << "its destructor does nothing after that";
   EXPECT_TRUE(freed(seconds{60}));
   make(options());
-  EXPECT_EQ(system->cache().match(keys).storage, 8U) << "nothing was lost";
+  EXPECT_EQ(system->cache().match(keys).found[Source::storage], 8U) << "nothing was lost";
 }
 
 TEST_F(CacheSystemClose, frees_everything_if_there_is_time) {

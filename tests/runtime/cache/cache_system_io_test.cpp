@@ -2,6 +2,7 @@
 
 #include "storage/format/format.hpp"
 #include "storage/io/uring_io.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
 
 #include <gtest/gtest.h>

@@ -302,7 +302,7 @@ TEST_F(LoopStopByLayer, fails_who_waits_for_layers) {
   end_loop();
   run(1, filling);
   run(2, keys_of({21, 22, 23, 24}));
-  ASSERT_EQ(cache->match(filling).host, 4U);
+  ASSERT_EQ(cache->match(filling).found[Source::host], 4U);
   async.emplace(loop.get_executor(), *cache);
 
   AcquireRequest wanted = request(3, filling);

@@ -116,7 +116,7 @@ class MovesDevice final : public CacheWatch {
  public:
   explicit MovesDevice(const std::unique_ptr<SimulatedDevice>& device) : device_{device} {}
   void on_polled(TimePoint) override { device_->run(); }
-  void on_flushed(ErrorCode) override {}
+  void on_flushed(ErrorCode, PoolId) override {}
 
  private:
   const std::unique_ptr<SimulatedDevice>& device_;
