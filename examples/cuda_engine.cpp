@@ -7,7 +7,6 @@
 #include <cuda_runtime_api.h>
 #include <poll.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <span>
@@ -19,7 +18,7 @@ namespace {
 using namespace terrace;
 
 constexpr std::uint32_t layers = 4, blocks = 16, tokens_per_block = 16;
-constexpr std::size_t part = 16 << 10;       // the KV of one layer in one block, in bytes
+constexpr std::size_t part = 16 << 10;        // the KV of one layer in one block, in bytes
 constexpr std::size_t pitch = blocks * part;  // from a layer of a block to its next layer
 
 void check(cudaError_t error) {
@@ -36,7 +35,7 @@ std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id
   wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
   Lease lease = cache.acquire(wanted).value();
 
-  // What is put on the stream after this starts when the hits have arrived. not_ready: their copies are not on the GPU yet.
+  // Work that is put on the stream after this starts when the hits have arrived. not_ready: their copies have not begun yet.
   Result<void> ordered = cache.await(lease, Cache::all_layers, stream);
   while (!ordered && ordered.error() == Errc::not_ready) {
     pollfd descriptor{cache.wake_fd(), POLLIN, 0};

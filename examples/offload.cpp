@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <exception>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -58,7 +57,8 @@ std::uint32_t wait(OffloadCache& offload, OffloadJobId job) {
 bool serve(OffloadCache& offload) {
   OpaqueKeys key_of{std::as_bytes(std::span{std::string_view{"my model, rank 0 of 1"}})};
   std::vector<BlockKey> keys;
-  for (const std::string name : {"chunk 0", "chunk 1", "chunk 2", "chunk 3"}) keys.push_back(key_of(std::as_bytes(std::span{name})));
+  for (const std::string_view name : {"chunk 0", "chunk 1", "chunk 2", "chunk 3"})
+    keys.push_back(key_of(std::as_bytes(std::span{name})));
   const std::array from{SlotId{0}, SlotId{1}, SlotId{2}, SlotId{3}};
   for (const SlotId slot : from) std::ranges::fill(block(slot), static_cast<std::byte>(slot.value() + 10));
 

@@ -56,18 +56,19 @@ std::size_t serve(CacheSystem& system, const std::vector<GroupConfig>& groups, R
     const std::span<const SlotId> slots = cache.block_table(lease, GroupId{g}).value();
     const PoolId pool = groups[g].pool;
     const std::size_t bytes = count(system.device().info().pool(pool).block_bytes);
-    done = system.device().launch([&right, hits, pool, bytes, g, table = std::vector(slots.begin(), slots.end())](BlockAccess& kv) {
-      std::vector<std::byte> scratch(bytes);
-      for (std::size_t i = 0; i < table.size(); ++i) {
-        const auto value = static_cast<std::byte>(100 * g + i);
-        if (i < hits) {
-          right += std::ranges::all_of(kv.read(pool, table[i], scratch), [value](std::byte b) { return b == value; }) ? 1 : 0;
-        } else {
-          std::ranges::fill(kv.write_target(pool, table[i], scratch), value);
-          kv.written(pool, table[i], scratch);
-        }
-      }
-    });
+    done =
+        system.device().launch([&right, hits, pool, bytes, g, table = std::vector(slots.begin(), slots.end())](BlockAccess& kv) {
+          std::vector<std::byte> scratch(bytes);
+          for (std::size_t i = 0; i < table.size(); ++i) {
+            const auto value = static_cast<std::byte>(100 * g + i);
+            if (i < hits) {
+              right += std::ranges::all_of(kv.read(pool, table[i], scratch), [value](std::byte b) { return b == value; }) ? 1 : 0;
+            } else {
+              std::ranges::fill(kv.write_target(pool, table[i], scratch), value);
+              kv.written(pool, table[i], scratch);
+            }
+          }
+        });
   }
   (void)cache.commit(lease, chain.keys(), done).value();
   cache.release(std::move(lease), done);

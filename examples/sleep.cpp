@@ -1,4 +1,4 @@
-// An engine that sleeps: it gives up its GPU memory, and gets other memory when it wakes. What was cached comes back from storage.
+// An engine that sleeps: it gives up its GPU memory, and gets other memory when it wakes. Cached blocks come back from storage.
 // docs/embedding.md explains it.
 
 #include <terrace/keys.hpp>
