@@ -1,0 +1,100 @@
+// A small engine on an NVIDIA GPU, with the CUDA runtime: KV memory and a stream of its own. The stream waits for the blocks that
+// Terrace copies, and the host does not. docs/embedding.md explains it. The copies and fills stand for the engine's kernels.
+
+#include <terrace/keys.hpp>
+#include <terrace/system.hpp>
+
+#include <cuda_runtime_api.h>
+#include <poll.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+namespace {
+
+using namespace terrace;
+
+constexpr std::uint32_t layers = 4, blocks = 16, tokens_per_block = 16;
+constexpr std::size_t part = 16 << 10;        // the KV of one layer in one block, in bytes
+constexpr std::size_t pitch = blocks * part;  // from a layer of a block to its next layer
+
+void check(cudaError_t error) {
+  if (error != cudaSuccess) throw std::runtime_error{cudaGetErrorString(error)};
+}
+
+/// Returns the number of blocks that were found, after it has compared them.
+std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id, const std::vector<TokenId>& prompt) {
+  KeyChain chain{root_key({}), tokens_per_block};
+  chain.append(prompt);
+  AcquireRequest wanted;
+  wanted.id = id;
+  wanted.keys = chain.keys();
+  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
+  Lease lease = cache.acquire(wanted).value();
+
+  // Work that is put on the stream after this starts when the hits have arrived. not_ready: their copies have not begun yet.
+  Result<void> ordered = cache.await(lease, Cache::all_layers, stream);
+  while (!ordered && ordered.error() == Errc::not_ready) {
+    pollfd descriptor{cache.wake_fd(), POLLIN, 0};
+    ::poll(&descriptor, 1, 1);  // an engine serves other requests here
+    (void)cache.poll();
+    ordered = cache.await(lease, Cache::all_layers, stream);
+  }
+  ordered.value();
+
+  const std::span<const SlotId> table = cache.block_table(lease).value();
+  const std::size_t hits = cache.hit_sources(lease)->size();
+  std::vector<unsigned char> seen(hits * layers * part);
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    std::byte* const block = kv + table[i].value() * part;
+    const int value = static_cast<int>(prompt[0] + i) & 0xFF;
+    if (i < hits) {
+      check(cudaMemcpy2DAsync(&seen[i * layers * part], part, block, pitch, part, layers, cudaMemcpyDeviceToHost, stream));
+    } else {
+      check(cudaMemset2DAsync(block, pitch, value, part, layers, stream));
+    }
+  }
+
+  // Everything that this step does is on the stream now. Copies of its blocks wait for this point.
+  const Fence done = cache.signal(stream).value();
+  lease.used_until(done);
+  cache.wait(lease).value();  // a load that failed on its way shows here, before anything is shared
+  (void)cache.commit(lease, chain.keys(), done).value();
+  check(cudaStreamSynchronize(stream));  // only to look at the bytes
+  for (std::size_t n = 0; n < seen.size(); ++n) {
+    if (seen[n] != ((prompt[0] + n / (layers * part)) & 0xFF)) throw std::runtime_error{"a hit was wrong"};
+  }
+  return hits;
+}
+
+}  // namespace
+
+int main() {
+  if (const auto why = cuda_unavailable()) {
+    std::printf("not run: %s\n", why->c_str());
+    return 0;
+  }
+  std::byte* kv = nullptr;
+  cudaStream_t stream = nullptr;
+  check(cudaMalloc(reinterpret_cast<void**>(&kv), layers * pitch));
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::vector<DeviceRegion> regions;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    regions.push_back({reinterpret_cast<std::uintptr_t>(kv) + layer * pitch, part, part, layer});
+  }
+  CacheSystemOptions options;
+  options.ranks = {RankOptions{.device = CudaGpu{.ordinal = 0}, .regions = {regions}}};
+  options.pools = {{.block_bytes = Bytes{layers * part}, .device_blocks = blocks, .host_blocks = 64}};
+  options.loads = LoadPolicy::always;  // a fill takes no time, so it would be faster than to load a block
+  CacheSystem system{options};
+
+  const std::vector<TokenId> prompt(12 * tokens_per_block, 10), other(15 * tokens_per_block, 100);
+  const std::size_t first = serve(system.cache(), kv, stream, RequestId{1}, prompt);
+  (void)serve(system.cache(), kv, stream, RequestId{2}, other);  // needs nearly every slot: the first blocks go to the host
+  const std::size_t again = serve(system.cache(), kv, stream, RequestId{3}, prompt);
+  std::printf("of 12 blocks %zu and %zu were hits\n", first, again);
+  return first == 0 && again == 12 ? 0 : 1;
+}
