@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,10 @@ std::vector<SlotId> slots(std::initializer_list<std::uint32_t> numbers) {
 class Offload : public ::testing::Test {
  protected:
   void make(ManagerConfig config, const OffloadLimits& limits = {}) {
+    // A transfer engine must end before its device.
+    offload.reset();
+    cache.reset();
+    transfers.reset();
     PoolSizes& pool = config.pools.front();
     pool.engine_blocks = slots_of_engine;
     if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 2;
@@ -68,11 +73,12 @@ class Offload : public ::testing::Test {
     return config;
   }
 
-  OffloadOrder order(std::uint64_t id, const std::vector<BlockKey>& keys, const std::vector<SlotId>& to) const {
+  /// The keys and slots of the order live as long as the test.
+  OffloadOrder order(std::uint64_t id, const std::vector<BlockKey>& keys, const std::vector<SlotId>& to) {
     OffloadOrder order;
     order.id = OffloadJobId{id};
-    order.keys = keys;
-    order.slots = to;
+    order.keys = ordered_keys.emplace_back(keys);
+    order.slots = ordered_slots.emplace_back(to);
     return order;
   }
   /// Compute writes the byte to the whole slot.
@@ -124,6 +130,8 @@ class Offload : public ::testing::Test {
 
   std::size_t block_bytes = 64;
   bool wakes = false;
+  std::deque<std::vector<BlockKey>> ordered_keys;
+  std::deque<std::vector<SlotId>> ordered_slots;
   ManualClock clock;
   NullWaker waker;
   EventFdWaker cache_waker;
