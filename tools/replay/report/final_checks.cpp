@@ -49,6 +49,7 @@ FinalChecks check_idle(CacheSystem& system) {
   const CacheManager& manager = system.cache().manager();
   manager.check_invariants();
   FinalChecks checks;
+  checks.ledgers_balanced = true;
   for (std::uint16_t number = 0; number < system.pool_count(); ++number) {
     const PoolId pool{number};
     checks.ledgers_balanced &= manager.device_ledger(pool).balanced() && manager.host_ledger(pool).balanced();
