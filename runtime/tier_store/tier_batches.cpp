@@ -248,6 +248,8 @@ void TierBatches::handle(const StoreEvent& event, TimePoint now) {
     case StoreEvent::Kind::removed:
     case StoreEvent::Kind::evicted:
       depths_.erase(event.key);
+      // A put that began while the block was there brings it back.
+      if (const auto storing = storing_.find(event.key); storing != storing_.end()) storing->second.was_stored = false;
       leave({event.kind == StoreEvent::Kind::removed ? TierEvent::Kind::removed : TierEvent::Kind::evicted, event.key, {}});
       return on_change(now);
   }

@@ -57,7 +57,7 @@ class Offload : public ::testing::Test {
     if (config.storage) store = std::make_unique<MemoryStore>(64, Bytes{block_bytes});
     const PoolMemory memory{slots_of_engine, arena.get(), {}, 4};
     device = std::make_unique<SimulatedDevice>(std::span{&memory, 1});
-    transfers = std::make_unique<DirectTransfers>(TransferSchedulerConfig{}, *device, clock, waker);
+    transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
     cache = std::make_unique<Cache>(config, parts());
     offload = std::make_unique<OffloadCache>(*cache, limits);
   }
@@ -130,6 +130,7 @@ class Offload : public ::testing::Test {
 
   std::size_t block_bytes = 64;
   bool wakes = false;
+  TransferSchedulerConfig lanes;
   std::deque<std::vector<BlockKey>> ordered_keys;
   std::deque<std::vector<SlotId>> ordered_slots;
   ManualClock clock;
@@ -399,6 +400,8 @@ TEST_F(Offload, moves_blocks_from_and_to_memory_a_bounded_number_of_bytes_in_a_p
 }
 
 TEST_F(Offload, reports_leading_layers_of_a_load_by_layer) {
+  lanes.piece_bytes = Bytes{2 * block_bytes / 4};  // one layer of two blocks
+  lanes.pieces_in_flight = 1;
   make(sizes(8, KeyOrder::prefix));
   const auto keys = names({1, 2});
   put(1, keys, 0, 10);

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace terrace {
 namespace {
@@ -48,12 +50,14 @@ TEST(LibraryThreads, have_names_and_leave_signals_to_the_program) {
     options.pools[0].host_blocks = 8;
     options.log.sink = &sink;
     CacheSystem system{options};
+    ASSERT_TRUE(system.cache().resize(Tier::host, 64).has_value());  // the arena's thread begins with its first task
     EmulatedStream stream;
     stream.synchronize();
     // A thread sets its name after it has been started.
     (void)system.device().launch([](BlockAccess&) {});
     system.cache().drain();
     for (int attempt = 0; attempt < 1'000 && names.size() < 6; ++attempt) {
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
       names.clear();
       for (const auto& [id, facts] : threads_of_this_process()) {
         if (before.contains(id) || facts.blocked.empty()) continue;  // of the test program, or just gone
