@@ -72,7 +72,7 @@ int main() {
     asio::thread_pool loop{1};  // Device::launch is called from one thread
     AsyncCache cache{loop.get_executor(), system.cache()};
     const auto begin = [&](std::uint64_t id, TokenId token) {
-      const std::vector<TokenId> prompt(12 * tokens_per_block, token);
+      const std::vector<TokenId> prompt(std::size_t{12} * tokens_per_block, token);
       return asio::co_spawn(loop, serve(cache, system.device(), RequestId{id}, prompt), asio::use_future);
     };
 

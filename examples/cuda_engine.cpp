@@ -91,7 +91,7 @@ int main() {
   options.loads = LoadPolicy::always;  // a fill takes no time, so it would be faster than to load a block
   CacheSystem system{options};
 
-  const std::vector<TokenId> prompt(12 * tokens_per_block, 10), other(15 * tokens_per_block, 100);
+  const std::vector<TokenId> prompt(std::size_t{12} * tokens_per_block, 10), other(std::size_t{15} * tokens_per_block, 100);
   const std::size_t first = serve(system.cache(), kv, stream, RequestId{1}, prompt);
   (void)serve(system.cache(), kv, stream, RequestId{2}, other);  // needs nearly every slot: the first blocks go to the host
   const std::size_t again = serve(system.cache(), kv, stream, RequestId{3}, prompt);

@@ -41,7 +41,8 @@ class Engine {
   [[nodiscard]] std::vector<DeviceRegion> regions() const {
     std::vector<DeviceRegion> regions;
     for (std::uint32_t tensor = 0; tensor < 2 * layers; ++tensor) {
-      regions.push_back({tensors_.get() + tensor * device_blocks * part_bytes, part_bytes, part_bytes, tensor / 2});
+      regions.push_back(
+          {tensors_.get() + std::uint64_t{tensor} * device_blocks * part_bytes, part_bytes, part_bytes, tensor / 2});
     }
     return regions;
   }
@@ -120,8 +121,8 @@ bool run(const CudaDriver& cuda, DeviceOptions device) {
   options.loads = LoadPolicy::always;  // these kernels take no time, so computing a block would be faster than to load it
   CacheSystem system{options};
 
-  const std::vector<TokenId> prompt(12 * tokens_per_block, 42);
-  const std::vector<TokenId> other(15 * tokens_per_block, 43);
+  const std::vector<TokenId> prompt(std::size_t{12} * tokens_per_block, 42);
+  const std::vector<TokenId> other(std::size_t{15} * tokens_per_block, 43);
   const std::size_t first = serve(system.cache(), engine, RequestId{1}, prompt, 10);
   const std::size_t second = serve(system.cache(), engine, RequestId{2}, prompt, 10);
   // The other prompt needs nearly every slot, so blocks of the first are swapped out, and later come back by layer.

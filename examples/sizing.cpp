@@ -51,9 +51,9 @@ std::size_t serve(CacheSystem& system, const std::vector<GroupConfig>& groups, R
 
   std::size_t right = 0;
   Fence done;
-  for (std::uint16_t g = 0; g < groups.size(); ++g) {
+  for (std::size_t g = 0; g < groups.size(); ++g) {
     // Each group has a block table of its own. Here a block of either group is one hash unit.
-    const std::span<const SlotId> slots = cache.block_table(lease, GroupId{g}).value();
+    const std::span<const SlotId> slots = cache.block_table(lease, GroupId{static_cast<std::uint16_t>(g)}).value();
     const PoolId pool = groups[g].pool;
     const std::size_t bytes = count(system.device().info().pool(pool).block_bytes);
     done =
@@ -82,7 +82,7 @@ int main() {
   try {
     const CacheSystemOptions wanted = options();
     CacheSystem system{wanted};
-    const std::vector<TokenId> prompt(8 * 16, 42);
+    const std::vector<TokenId> prompt(std::size_t{8} * 16, 42);
     const std::size_t first = serve(system, wanted.groups, RequestId{1}, prompt);
     const std::size_t second = serve(system, wanted.groups, RequestId{2}, prompt);
     std::printf("blocks that were hit: %zu, then %zu\n", first, second);

@@ -87,7 +87,7 @@ int main() {
     options.storage = MemoryStorage{MiB * 64};
     options.loads = LoadPolicy::always;  // this model takes no time, so computing a block would be faster than to load it
     CacheSystem system{options};
-    const std::vector<TokenId> prompt(12 * tokens_per_block, 42);
+    const std::vector<TokenId> prompt(std::size_t{12} * tokens_per_block, 42);
     (void)serve(system.cache(), kv, RequestId{1}, prompt);
     sleep_and_wake(system, kv);
     const std::size_t right = serve(system.cache(), kv, RequestId{2}, prompt);

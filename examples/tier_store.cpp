@@ -25,7 +25,7 @@ using namespace terrace;
 constexpr Bytes block_bytes = KiB * 64;
 
 /// The memory of the engine. Here the store has no part in making it.
-alignas(4096) std::array<std::byte, 4 * 65536> engine_memory{};
+alignas(4096) std::array<std::byte, std::size_t{4} * 65536> engine_memory{};
 
 BlockKey key_of(const TierStore& store, std::string_view name) { return store.key(std::as_bytes(std::span{name})); }
 

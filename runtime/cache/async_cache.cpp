@@ -48,7 +48,7 @@ struct AsyncCache::State final : LeaseHome {
     std::unique_ptr<Wait<>> wait;
   };
 
-  State(asio::any_io_executor executor, Cache& cache);
+  State(const asio::any_io_executor& executor, Cache& cache);
   ~State() override;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -175,8 +175,8 @@ void AsyncCache::begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wai
 
 // ---- the strand
 
-AsyncCache::State::State(asio::any_io_executor executor, Cache& cache)
-    : strand{asio::make_strand(std::move(executor))}, cache_{cache}, wake_{strand, cache.wake_fd()}, timer_{strand} {
+AsyncCache::State::State(const asio::any_io_executor& executor, Cache& cache)
+    : strand{asio::make_strand(executor)}, cache_{cache}, wake_{strand, cache.wake_fd()}, timer_{strand} {
   wait_for_wake();
 }
 

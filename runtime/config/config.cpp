@@ -121,6 +121,7 @@ void Config::read_environment(const char* const* variables) {
     }
     // The common beginning says nothing about how similar two names are.
     std::vector<std::string> ends;
+    ends.reserve(known.size());
     for (const std::string& each : known) ends.push_back(each.substr(variable_prefix.size()));
     const std::string_view nearest = nearest_name(name.substr(variable_prefix.size()), ends);
     if (!nearest.empty()) {

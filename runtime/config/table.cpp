@@ -11,6 +11,7 @@
 #include <chrono>
 #include <concepts>
 #include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <type_traits>
 
@@ -48,6 +49,7 @@ constexpr std::array all_of<GroupKind>{GroupKind::full, GroupKind::sliding_windo
 template <class E>
 std::vector<std::string> names_of() {
   std::vector<std::string> names;
+  names.reserve(std::size(all_of<E>));
   for (const E each : all_of<E>) names.emplace_back(to_string(each));
   return names;
 }

@@ -38,7 +38,7 @@ class CacheSystemWatch final : public CacheWatch {
   /// Call it before the first poll.
   void begin(WatchedParts parts);
   void on_polled(TimePoint now) override;
-  void on_flushed(ErrorCode error, PoolId pool = {}) override;
+  void on_flushed(ErrorCode error, PoolId pool) override;
 
   /// Looks at all parts now.
   void look();

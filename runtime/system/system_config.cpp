@@ -164,7 +164,8 @@ std::vector<DeviceRegion> regions_of(std::size_t rank, std::size_t pool, const C
 std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>& pools) {
   if (pools.size() == 1) return {capacity};
   const auto bytes_of = [](const PoolOptions& pool) {
-    return static_cast<double>(count(pool.block_bytes)) * (std::uint64_t{pool.device_blocks} + pool.host_blocks);
+    return static_cast<double>(count(pool.block_bytes)) *
+           static_cast<double>(std::uint64_t{pool.device_blocks} + pool.host_blocks);
   };
   double all = 0;
   for (const PoolOptions& pool : pools) all += bytes_of(pool);

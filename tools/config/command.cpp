@@ -103,8 +103,8 @@ void check(const ConfigArguments& arguments) {
 }
 
 /// Writes the whole text to a new file. Throws UsageError if the file exists.
-void write_new(const std::filesystem::path& file, const std::filesystem::path& shown, std::string_view text) {
-  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+void write_new(const std::filesystem::path& target, const std::filesystem::path& shown, std::string_view text) {
+  const int fd = ::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0 && errno == EEXIST) throw UsageError{fmt::format("{}: exists; --force replaces it", shown.string())};
   if (fd < 0) fail(shown, errno);
   int error = 0;
@@ -118,7 +118,7 @@ void write_new(const std::filesystem::path& file, const std::filesystem::path& s
   }
   if (::close(fd) != 0 && error == 0) error = errno;
   if (error == 0) return;
-  ::unlink(file.c_str());
+  ::unlink(target.c_str());
   fail(shown, error);
 }
 

@@ -155,6 +155,7 @@ Result<void> DriverDevice::await(StreamRef stream, std::span<const std::uint64_t
   std::vector<OpenCopies<EventPool::Event>::Copy> copies;
   if (const Result<void> found = copies_.find(tokens, copies); !found) return found.error();
   std::vector<EventPool::Event> events;
+  events.reserve(copies.size());
   for (auto& copy : copies) events.push_back(std::move(copy.ended));
   return wait_for(static_cast<CUstream>(stream.handle), events);
 }

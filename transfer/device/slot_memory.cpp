@@ -140,6 +140,7 @@ SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
   memories_.reserve(pools.size());
   for (const PoolMemory& pool : pools) memories_.emplace_back(pool);
   std::vector<DeviceGeometry> geometries;
+  geometries.reserve(memories_.size());
   for (const SlotMemory& memory : memories_) geometries.push_back(memory.geometry());
   check_disjoint(geometries);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <ctime>
 #include <iterator>
 #include <new>
@@ -86,7 +87,8 @@ TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, c
 
 TransferEngine::~TransferEngine() {
   // The device may outlive the waker that it was given. It may even be in use while the process destroys its static objects.
-  static NullWaker& nobody = *new NullWaker;
+  alignas(NullWaker) static std::byte memory[sizeof(NullWaker)];
+  static NullWaker& nobody = *new (memory) NullWaker;
   device_.set_waker(nobody);
 }
 

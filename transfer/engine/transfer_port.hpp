@@ -47,10 +47,10 @@ class TransferPort {
   /// event was collected, that says how it ended), the error of the transfer if a part of it has failed or was dropped, and the
   /// errors of Device::await(): invalid_argument (the stream is being captured or is none of this device's, or there is no such
   /// rank), io_failed.
-  [[nodiscard]] virtual Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
+  [[nodiscard]] virtual Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank);
   /// Marks all work that is on a stream of this rank's engine now (Device::signal). Fails as that does, and with invalid_argument
   /// if there is no such rank. Threads: that of Device::launch(), which may be another than the control plane's.
-  [[nodiscard]] virtual Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
+  [[nodiscard]] virtual Result<Fence> signal(StreamRef stream, std::uint32_t rank);
   /// The same as the functions of Device with these names. For several devices, the point holds for all of them.
   [[nodiscard]] virtual Fence reached() const = 0;
   [[nodiscard]] virtual Fence after_all_work() const = 0;

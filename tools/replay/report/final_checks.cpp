@@ -50,8 +50,8 @@ FinalChecks check_idle(CacheSystem& system) {
   manager.check_invariants();
   FinalChecks checks;
   checks.ledgers_balanced = true;
-  for (std::uint16_t number = 0; number < system.pool_count(); ++number) {
-    const PoolId pool{number};
+  for (std::size_t number = 0; number < system.pool_count(); ++number) {
+    const PoolId pool{static_cast<std::uint16_t>(number)};
     checks.ledgers_balanced &= manager.device_ledger(pool).balanced() && manager.host_ledger(pool).balanced();
     add(checks.device, manager.device_ledger(pool));
     add(checks.host, manager.host_ledger(pool));
