@@ -143,8 +143,8 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.faults_planted = system.faults_planted();
   result.manager = system.cache().manager().stats();
   if (const BlockStore* const store = system.store()) result.store = store->stat();
-  for (std::uint16_t number = 0; number < system.pool_count(); ++number) {
-    const PoolId pool{number};
+  for (std::size_t number = 0; number < system.pool_count(); ++number) {
+    const PoolId pool{static_cast<std::uint16_t>(number)};
     BlockStore* const store = system.store(pool);
     result.pools.push_back({.block_bytes = system.arena(pool).block_bytes(),
                             .device = system.cache().usage(Tier::device, pool),
