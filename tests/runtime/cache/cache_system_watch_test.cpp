@@ -104,7 +104,7 @@ class CacheSystemWatchTest : public testing::Test {
 TEST_F(CacheSystemWatchTest, says_nothing_while_all_is_well) {
   write(1);
   read(1);
-  watch_->on_flushed({});
+  watch_->on_flushed({}, PoolId{});
   poll();
   EXPECT_TRUE(said().empty());
 }
@@ -137,10 +137,10 @@ TEST_F(CacheSystemWatchTest, says_once_that_storage_stopped_growing_and_why) {
 
 TEST_F(CacheSystemWatchTest, says_at_the_first_of_several_failed_flushes_that_a_power_failure_may_cost_blocks) {
   const ErrorCode error{EIO, boost::system::generic_category()};
-  watch_->on_flushed(error);
-  watch_->on_flushed(error);
-  watch_->on_flushed({});
-  watch_->on_flushed(error);
+  watch_->on_flushed(error, PoolId{});
+  watch_->on_flushed(error, PoolId{});
+  watch_->on_flushed({}, PoolId{});
+  watch_->on_flushed(error, PoolId{});
   const auto& lines = said();
   ASSERT_EQ(lines.size(), 2U) << "and again after one that went well";
   EXPECT_TRUE(lines[0].starts_with("error: storage could not be flushed: Input/output error")) << lines[0];
