@@ -66,7 +66,7 @@ void show(ConfigArguments& arguments) {
   if (arguments.json) {
     boost::json::object all;
     for (const ConfigValue& value : values) {
-      boost::json::value shown = value.value.empty() ? boost::json::value{nullptr} : boost::json::value(value.value);
+      boost::json::value shown = value.value.empty() ? boost::json::value(nullptr) : boost::json::value(value.value);
       all[value.name] = boost::json::object{
           {"value", std::move(shown)}, {"level", to_string(value.origin.level)}, {"source", value.origin.where}};
     }

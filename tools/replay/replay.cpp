@@ -60,7 +60,8 @@ DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
     return CudaGpu{.ordinal = *cuda, .calibration = is_named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
-  return EmulatedGpu{.link = {}, .faults = emulated(options.inject)};
+  const auto* const configured = std::get_if<EmulatedGpu>(&options.system.ranks.front().device);
+  return EmulatedGpu{.link = configured == nullptr ? LinkModel{} : configured->link, .faults = emulated(options.inject)};
 }
 
 /// The number of device slots for a SlotReserve: as many as one request can take. 0 if no reserve is needed.

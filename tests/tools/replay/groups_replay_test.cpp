@@ -61,13 +61,17 @@ TEST(GroupsReplay, catches_a_planted_fault_in_any_group) {
 TEST(GroupsReplay, compares_each_layer_as_it_arrives) {
   for (const char* const groups : {"", "full:64,window:64:256"}) {
     ReplayOptions options = small_tiers(groups);
-    options.block_bytes = KiB * 256;
-    options.device_blocks = 100;
-    options.host_blocks = 200;
+    options.block_bytes = MiB * 4;  // a layer of one block is one piece
+    options.device_blocks = 60;
+    options.host_blocks = 120;
     options.storage = NoStorage{};
     options.write_policy = WritePolicy::none;
-    options.requests_max = 80;
+    options.requests_max = 40;
     options.layers = 4;
+    // On a link without a limit all layers would arrive at once.
+    EmulatedGpu device;
+    device.link[Direction::swap_in].bytes_per_second = GiB;
+    options.system.ranks.front().device = device;
     const ReplayResult result = replay_well(options);
     EXPECT_GT(result.counts.found[Source::host], 0U);
     EXPECT_GT(result.engine.layer_events, 0U);

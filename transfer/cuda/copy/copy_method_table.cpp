@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstddef>
 #include <fstream>
 #include <sstream>
 #include <system_error>
@@ -100,7 +101,12 @@ CopyMethodTable::CopyMethodTable() {
 void CopyMethodTable::measured(Direction direction, std::size_t bytes_class, std::size_t count_class, const Rates& rates) {
   Cell& cell = cells_[static_cast<std::size_t>(direction)].at(bytes_class).at(count_class);
   cell.rates = rates;
-  std::ranges::stable_sort(cell.order, std::greater{}, [&](CopyMethod method) { return rates[index(method)]; });
+  // Insertion: there are only a few methods, and methods of equal rate keep their order.
+  for (std::size_t i = 1; i < cell.order.size(); ++i) {
+    for (std::size_t at = i; at > 0 && rates[index(cell.order[at])] > rates[index(cell.order[at - 1])]; --at) {
+      std::swap(cell.order[at], cell.order[at - 1]);
+    }
+  }
 }
 
 CopyMethod CopyMethodTable::choose(Direction direction, const PieceShape& shape, CopyMethods available) const {
