@@ -1,8 +1,8 @@
 // An engine that allocates the blocks of its GPU itself, over an OffloadCache: it stores four blocks from its own slots, uses the
 // slots for something else, and loads the blocks again into other slots. docs/embedding.md explains it.
 
+#include <terrace/keys.hpp>
 #include <terrace/offload_cache.hpp>
-#include <terrace/opaque_keys.hpp>
 #include <terrace/system.hpp>
 
 #include <poll.h>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/storage.hpp"
 #include "terrace/types.hpp"
 #include "tools/usage_error.hpp"
 

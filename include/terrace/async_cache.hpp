@@ -3,7 +3,6 @@
 #include "terrace/cache.hpp"
 #include "terrace/detail/wait.hpp"
 #include "terrace/export.hpp"
-#include "terrace/lease.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"

@@ -7,12 +7,14 @@
 #include "terrace/waker.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace {
@@ -250,5 +252,92 @@ inline Result<Fence> Device::signal(StreamRef) { return Errc::invalid_argument; 
 inline Result<void> Device::await(StreamRef, std::span<const std::uint64_t>) { return Errc::not_ready; }
 inline Result<void> Device::await(StreamRef, Fence) { return Errc::not_ready; }
 inline Result<void> Device::relocate(std::span<const RelocatedPool>) { return Errc::invalid_argument; }
+
+/// The behaviour of one direction of an emulated link. "Every n-th" counts commands from 1; 0 means never.
+struct LinkDirection {
+  Bytes bytes_per_second{};  ///< 0: no limit
+  /// The delay of every command before its bytes move.
+  Duration latency{};
+  /// Each command takes longer by a random time up to this. The time is uniformly distributed, by the seed of the link.
+  Duration jitter_max{};
+  /// The stream stalls for `stall` before the bytes of every n-th command.
+  std::uint64_t stall_every = 0;
+  Duration stall{};
+  /// Every n-th command ends with io_failed, after half of its first block was written.
+  std::uint64_t fail_every = 0;
+};
+
+struct LinkModel {
+  std::array<LinkDirection, direction_count> directions{};  ///< by Direction
+  std::uint64_t seed = 1;
+
+  [[nodiscard]] LinkDirection& operator[](Direction direction) { return directions[static_cast<std::size_t>(direction)]; }
+  [[nodiscard]] const LinkDirection& operator[](Direction direction) const {
+    return directions[static_cast<std::size_t>(direction)];
+  }
+};
+
+/// Faults that a verification must detect; 0 switches a fault off. Commands and blocks are counted per direction, so that runs
+/// repeat.
+struct EmulatedFaults {
+  /// Flips one bit of every n-th block that is swapped out, in the host slot. If a command copies only some layers, the bit is in
+  /// these.
+  std::uint64_t flip_every = 0;
+  /// Reports every n-th swap-in as done first, and moves its bytes `late_by` later, as a late DMA would.
+  std::uint64_t late_every = 0;
+  Duration late_by = std::chrono::milliseconds{5};
+  /// Copies do not wait for compute, and compute begins each work `compute_lag` late, so that a missing fence becomes visible.
+  bool ignore_fences = false;
+  Duration compute_lag = std::chrono::milliseconds{2};
+};
+
+/// How ranks use a host slot.
+enum class RankPayload : unsigned char {
+  sharded,     ///< each rank has its own share; a block is on the host when every rank has copied its part
+  replicated,  ///< all ranks have the same bytes, as with one latent head (MLA); one rank swaps out, all swap in
+};
+
+[[nodiscard]] TERRACE_API std::string_view to_string(RankPayload payload);
+
+/// The most ranks of one cache.
+inline constexpr std::size_t ranks_max = 64;
+
+/// The health of one rank, for monitoring. health() looks at every transfer under way, so do not call it often.
+struct RankHealth {
+  enum class State : unsigned char {
+    well,
+    slow,  ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
+    lost,  ///< lose() was called, because its process has ended
+  };
+  std::string_view name;
+  State state = State::well;
+  std::uint32_t transfers = 0;  ///< transfers of which it still owes `finished` or `confirmed`
+  Duration oldest{};            ///< the time since the oldest of them was submitted
+  Duration behind{};            ///< the longest time since one of them was finished by a rank
+};
+
+/// Work that is called once for each rank, on the compute timeline of that rank. Ranks may call it at the same time.
+using RankWork = std::function<void(std::uint32_t rank, BlockAccess& access)>;
+
+/// The devices of one cache, one for each rank, as the compute side uses them. Every rank launches the same steps in the same
+/// order, and nothing else. So one fence names the same point on all ranks, and a transfer to all ranks needs only one fence.
+///
+/// Threads: those of Device's compute side.
+class TERRACE_API RankDevices {
+ public:
+  /// There must be at least one device. The devices must outlive this object.
+  explicit RankDevices(std::vector<Device*> devices);
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(devices_.size()); }
+  [[nodiscard]] Device& at(std::uint32_t rank) const { return *devices_.at(rank); }
+
+  /// Launches the work on every rank. All ranks share `work`. Returns the point, which is the same on every rank.
+  Fence launch(RankWork work);
+  /// Returns the point that all ranks have reached.
+  [[nodiscard]] Fence reached() const;
+
+ private:
+  std::vector<Device*> devices_;
+};
 
 }  // namespace terrace

@@ -1,11 +1,17 @@
 #pragma once
 
 #include "terrace/export.hpp"
+#include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace terrace {
@@ -41,5 +47,122 @@ struct MemoryLimits {
 /// Reads the limits of this process from proc and sys/fs/cgroup (version 1, 2, or both) under `root`. Tests use a root other than
 /// "/". A missing file sets no limit. This reads files, so do not call it on the step path.
 [[nodiscard]] TERRACE_API MemoryLimits read_memory_limits(const std::filesystem::path& root = "/");
+
+/// Host memory in rows of one block each, at equal distances. It describes memory and does not own it. Rows of which address and
+/// stride are multiples of 4 KiB are read and written directly; others are correct, and are copied once more.
+struct HostRows {
+  std::byte* address = nullptr;  ///< of row 0
+  std::uint32_t count = 0;
+  Bytes row_bytes{};
+  Bytes row_stride{};  ///< from the begin of a row to the begin of the next one; 0: row_bytes
+
+  [[nodiscard]] Bytes stride() const { return row_stride == Bytes{} ? row_bytes : row_stride; }
+  /// Returns the bytes from the begin of row 0 to the end of the last row.
+  [[nodiscard]] Bytes extent() const { return count == 0 ? Bytes{} : stride() * (count - 1) + row_bytes; }
+  /// Returns the bytes of a row, which must be less than `count`.
+  [[nodiscard]] std::span<std::byte> row(std::uint32_t n) const {
+    return {address + n * static_cast<std::uint64_t>(stride()), static_cast<std::size_t>(row_bytes)};
+  }
+};
+
+/// Checks a description of rows. Fails: invalid_argument (no address, no rows, empty rows, rows that overlap each other, or an
+/// end beyond the address space).
+[[nodiscard]] TERRACE_API Result<void> check_rows(const HostRows& rows);
+
+/// Whether to check that new memory fits the limits of the machine and of the control groups, before it is taken.
+enum class MemoryCheck : bool { no, yes };
+
+/// Memory of this process alone, in rows, zeroed and present: no later copy waits for a page fault. Row addresses are multiples
+/// of 4 KiB. The memory is freed with the object. Threads: any; the object does not change.
+class TERRACE_API PrivateRegion {
+ public:
+  /// Throws std::invalid_argument (0 rows, 0 bytes, or more than can be addressed), std::runtime_error with the size that fits
+  /// (the limits do not allow it), std::system_error (no memory).
+  PrivateRegion(std::uint32_t rows, Bytes row_bytes, MemoryCheck check = MemoryCheck::yes);
+  ~PrivateRegion();
+  PrivateRegion(const PrivateRegion&) = delete;
+  PrivateRegion& operator=(const PrivateRegion&) = delete;
+
+  [[nodiscard]] const HostRows& rows() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The layout of a shared region. Creator and joiners must give the same.
+struct SharedLayout {
+  std::uint32_t rows = 0;
+  Bytes row_bytes{};
+  Bytes row_stride{};  ///< 0: row_bytes, rounded up to 4 KiB
+  /// Identifies what the rows contain: model, geometry, ranks. The region compares it and does not interpret it.
+  std::array<std::byte, 32> digest{};
+};
+
+/// Names one life of a region, so that a process never joins the region of an earlier run by mistake. The creator passes it to
+/// the joiners together with the name or the descriptor.
+using RegionNonce = std::array<std::byte, 16>;
+
+/// Memory in rows that several processes of one user share. One process creates it; others join it, by its name or by a
+/// descriptor, and must give the same nonce and layout. All see the same bytes. The region itself orders nothing: which process
+/// may use which row when is up to the caller.
+///
+/// A region with a name is a file, by default in /dev/shm, with mode 0600. Its name appears when it is complete, and goes with
+/// the creator's object, or before that by unlink(). A creator that was killed leaves the file: the next create() of the same
+/// name, or remove_stale(), removes it. A region without a name lives in memory only, and its descriptor is passed on (for
+/// example with SCM_RIGHTS); nobody can make it shorter. A process that has joined may use the memory as long as its object
+/// lives, also after the creator has ended.
+///
+/// After a fork() the child has the memory too; while such a child lives, the creator counts as alive. Threads: any; one call of
+/// unlink() at a time.
+///
+///     SharedRegion region = SharedRegion::create("terrace-rank0", layout);             // the creator
+///     SharedRegion same = SharedRegion::join("terrace-rank0", region.nonce(), layout);  // another process
+class TERRACE_API SharedRegion {
+ public:
+  static constexpr const char* default_directory = "/dev/shm";
+
+  /// Creates a region with a name: letters, digits, '-', '_' and '.'; not '.' first. Throws std::invalid_argument (layout or
+  /// name), std::runtime_error with the size that fits (MemoryCheck), std::system_error: in_use (a live creator has the name),
+  /// incompatible (a file has the name that is no region), or an errno, for example ENOSPC.
+  [[nodiscard]] static SharedRegion create(const std::string& name, const SharedLayout& layout,
+                                           MemoryCheck check = MemoryCheck::yes,
+                                           const std::filesystem::path& directory = default_directory);
+  /// Creates a region without a name. Throws the same, but no in_use.
+  [[nodiscard]] static SharedRegion create(const SharedLayout& layout, MemoryCheck check = MemoryCheck::yes);
+
+  /// Joins a region. Throws std::invalid_argument (layout or name) and std::system_error, with one sentence that says what
+  /// differs: not_found (there is no such region, or its creator has ended), incompatible (it is no region, another version,
+  /// nonce or layout, or the file is shorter than the region), EPERM (others may open the file, or it belongs to somebody else),
+  /// or another errno.
+  [[nodiscard]] static SharedRegion join(const std::string& name, const RegionNonce& nonce, const SharedLayout& layout,
+                                         const std::filesystem::path& directory = default_directory);
+  /// The same by a descriptor, which stays the caller's, and which the caller may close afterwards.
+  [[nodiscard]] static SharedRegion join(int descriptor, const RegionNonce& nonce, const SharedLayout& layout);
+
+  /// Removes the name of a region of which the creator has ended. Fails: in_use (its creator lives), not_found, incompatible (the
+  /// file is no region), EPERM, or another errno.
+  static Result<void> remove_stale(const std::string& name, const std::filesystem::path& directory = default_directory);
+
+  ~SharedRegion();
+  SharedRegion(SharedRegion&&) noexcept;
+  SharedRegion& operator=(SharedRegion&&) noexcept;
+
+  [[nodiscard]] const HostRows& rows() const;
+  [[nodiscard]] const RegionNonce& nonce() const;
+  /// Returns a descriptor by which other processes can join. This object owns it.
+  [[nodiscard]] int descriptor() const;
+  /// Returns whether the creator's object exists. Costs one system call.
+  [[nodiscard]] bool creator_lives() const;
+  /// For the creator: removes the name, when all have joined. Does nothing in a joiner, without a name, or the second time.
+  void unlink();
+
+ private:
+  struct State;
+  explicit SharedRegion(std::unique_ptr<State> state);
+  [[nodiscard]] static SharedRegion join_opened(int opened, const std::string& who, const RegionNonce& nonce,
+                                                const SharedLayout& layout);
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace terrace

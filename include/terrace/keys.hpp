@@ -103,7 +103,7 @@ class TERRACE_API PromptItems {
 ///                         5 weight epoch (8 bytes, little-endian)
 ///     kind 'B', a block:  16 parent key, 17 token ids (4 bytes each, little-endian), then any number of extra keys
 ///     kind 'O', a block named by the engine:  16 parent key, 18 the engine's bytes, then any number of extra keys
-///     kind 'U', an unchained block named by the engine:  19 namespace, 18 the engine's bytes (terrace/opaque_keys.hpp)
+///     kind 'U', an unchained block named by the engine:  19 namespace, 18 the engine's bytes (terrace/keys.hpp)
 ///     extra key:          32 media and 35 run of prompt embeddings (8 bytes: the item's first token relative to the
 ///                         block's first, two's complement, little-endian; then the digest), 33 prompt embedding digest,
 ///                         34 anything else that the engine wants to distinguish
@@ -210,6 +210,36 @@ class TERRACE_API GroupKeys {
 
  private:
   std::uint32_t units_per_block_;
+};
+
+/// Returns the key of a block that the engine names by bytes of any length, 0 included. The key does not depend on other blocks:
+/// it is the SHA-256 digest of a message of kind 'U' (docs/block-keys.md), so that it is never the key of a chained block. The
+/// namespace, bytes of any length too, separates blocks that have equal names and different content: it says which model, layout
+/// and rank the blocks are of. Names in two namespaces never have the same key.
+///
+/// Threads: any.
+[[nodiscard]] TERRACE_API BlockKey opaque_key(std::span<const std::byte> key_namespace, std::span<const std::byte> name);
+
+/// Makes the keys of one namespace, without an allocation for each.
+///
+///     OpaqueKeys keys{as_bytes(std::span{"llama-70b, rank 0 of 4"sv})};
+///     const BlockKey key = keys(name_of_the_engine);
+///
+/// Threads: any, one at a time.
+class TERRACE_API OpaqueKeys {
+ public:
+  /// Copies the namespace.
+  explicit OpaqueKeys(std::span<const std::byte> key_namespace);
+  ~OpaqueKeys();
+  OpaqueKeys(OpaqueKeys&&) noexcept;
+  OpaqueKeys& operator=(OpaqueKeys&&) noexcept;
+
+  /// Returns opaque_key() of this namespace and `name`.
+  [[nodiscard]] BlockKey operator()(std::span<const std::byte> name);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace terrace

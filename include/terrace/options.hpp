@@ -1,17 +1,13 @@
 #pragma once
 
 #include "terrace/block_store.hpp"
-#include "terrace/cache_policies.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
-#include "terrace/emulated_link.hpp"
-#include "terrace/eviction_policy.hpp"
 #include "terrace/export.hpp"
 #include "terrace/groups.hpp"
 #include "terrace/host_memory.hpp"
 #include "terrace/log.hpp"
-#include "terrace/ranks.hpp"
-#include "terrace/storage.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <array>

@@ -2,7 +2,6 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/export.hpp"
-#include "terrace/source.hpp"
 #include "terrace/types.hpp"
 
 #include <algorithm>

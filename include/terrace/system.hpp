@@ -1,10 +1,10 @@
 #pragma once
 
+#include "terrace/block_store.hpp"
 #include "terrace/cache.hpp"
+#include "terrace/device.hpp"
 #include "terrace/export.hpp"
 #include "terrace/options.hpp"
-#include "terrace/ranks.hpp"
-#include "terrace/storage.hpp"
 
 #include <cstddef>
 #include <cstdint>

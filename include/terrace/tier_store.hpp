@@ -3,10 +3,9 @@
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/export.hpp"
-#include "terrace/host_region.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/log.hpp"
 #include "terrace/result.hpp"
-#include "terrace/storage.hpp"
 #include "terrace/types.hpp"
 
 #include <array>

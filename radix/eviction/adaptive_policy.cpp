@@ -76,7 +76,7 @@ std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const
   TERRACE_CHECK(false);
 }
 
-void AdaptivePolicy::on_inserted(const Blocks& blocks) {
+void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
   // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and ghosts that are
   // forgotten come last. This allows a binary search.
   const std::uint32_t first = landmarks_before(blocks.begin);
@@ -106,7 +106,7 @@ void AdaptivePolicy::on_inserted(const Blocks& blocks) {
   measure_residence_time();
 }
 
-void AdaptivePolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) {
+void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
   now_ = std::max(now_, stamp);
   Depths& depths = depths_of(blocks.node);
   const std::uint32_t again = std::min(blocks.end(), depths.used);
@@ -119,7 +119,7 @@ void AdaptivePolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uin
   if (from < blocks.end()) sample(blocks, from, stamp);
 }
 
-void AdaptivePolicy::on_removed(const Blocks& blocks) {
+void AdaptivePolicy::on_removed(const BlockRun& blocks) {
   evictions_ += blocks.keys.size();
   const std::uint32_t first = landmarks_before(blocks.begin);
   for (std::uint32_t i = landmarks_before(blocks.end()); i-- > first;) {
@@ -151,7 +151,7 @@ void AdaptivePolicy::measure_residence_time() {
 
 // ---- rules ---------------------------------------------------------------------------------------------------------------
 
-void AdaptivePolicy::sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp) {
+void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
   const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
     const BlockKey& key = blocks.keys[depth - blocks.begin];
     if ((key.prefix64() >> 32U) < below) selector_.add(shadows_.use(key.prefix64(), stamp, residence_time_), stamp);

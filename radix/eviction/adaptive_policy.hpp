@@ -47,9 +47,9 @@ class AdaptivePolicy final : public EvictionPolicy {
   explicit AdaptivePolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const Blocks& blocks) override;
-  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
-  void on_removed(const Blocks& blocks) override;
+  void on_inserted(const BlockRun& blocks) override;
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const BlockRun& blocks) override;
   void on_split(NodeId upper, NodeId lower, std::uint32_t depth) override;
   void on_gone(NodeId node, std::uint32_t depth) override;
   void on_evictable(const Leaf& leaf) override;
@@ -79,7 +79,7 @@ class AdaptivePolicy final : public EvictionPolicy {
 
   [[nodiscard]] Depths& depths_of(NodeId node);
   [[nodiscard]] ReuseClass reuse_class(NodeId node, std::uint32_t depth) const;
-  void sample(const Blocks& blocks, std::uint32_t from, std::uint64_t stamp);
+  void sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp);
   void measure_residence_time();
   template <class OldestOf>
   [[nodiscard]] std::optional<NodeId> first_to_go(OldestOf oldest_of) const;

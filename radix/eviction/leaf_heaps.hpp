@@ -2,7 +2,7 @@
 
 #include "base/chunked_table.hpp"
 #include "base/indexed_heap.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 
 #include <cstddef>
 #include <cstdint>

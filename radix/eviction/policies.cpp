@@ -1,4 +1,4 @@
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 
 #include "radix/eviction/adaptive_policy.hpp"
 #include "radix/eviction/lru_policy.hpp"

@@ -1,4 +1,4 @@
-#include "terrace/opaque_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include "radix/keys/key_message.hpp"
 

@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/large_memory.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>

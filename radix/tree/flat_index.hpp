@@ -3,7 +3,7 @@
 #include "base/chunked_table.hpp"
 #include "base/large_memory.hpp"
 #include "radix/tree/copy.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>

@@ -5,7 +5,7 @@
 #include "radix/tree/child_table.hpp"
 #include "radix/tree/copy.hpp"
 #include "radix/tree/flat_index.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
 
@@ -244,7 +244,7 @@ class PrefixTree {
   void count(const Node& node, Tier tier, std::int64_t resident, std::int64_t pinned);
   [[nodiscard]] TenantIndex tenant_of(TenantId tenant) const;
   void set_tenant(TenantId tenant, TenantIndex followed);
-  [[nodiscard]] Blocks blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
+  [[nodiscard]] BlockRun blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] BlockRef candidate(NodeId node, Tier tier) const;
   [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
   void refresh_leaf(NodeId node, Tier tier);

@@ -38,7 +38,7 @@ void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
     here.resident += static_cast<std::uint32_t>(change);
     count(node, tier, change, offset < node.pinned ? change : 0);
     if (totals.follower != nullptr) {
-      const Blocks blocks = blocks_of(id, offset, offset + 1);
+      const BlockRun blocks = blocks_of(id, offset, offset + 1);
       copy.present() ? totals.follower->on_inserted(blocks) : totals.follower->on_removed(blocks);
     }
   }

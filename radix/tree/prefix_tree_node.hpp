@@ -97,7 +97,7 @@ void PrefixTree::walk(NodeId top, Visit&& visit) const {
   }
 }
 
-inline Blocks PrefixTree::blocks_of(NodeId id, std::uint32_t from, std::uint32_t to) const {
+inline BlockRun PrefixTree::blocks_of(NodeId id, std::uint32_t from, std::uint32_t to) const {
   const Node& node = nodes_[id.value()];
   return {id, node.start + from, {keys(node) + from, to - from}};
 }

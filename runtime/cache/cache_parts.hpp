@@ -3,7 +3,7 @@
 #include "base/waker.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
 

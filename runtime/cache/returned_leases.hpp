@@ -1,6 +1,6 @@
 #pragma once
 
-#include "terrace/lease.hpp"
+#include "terrace/request.hpp"
 
 #include <atomic>
 #include <memory>

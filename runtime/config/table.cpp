@@ -1,7 +1,7 @@
 #include "runtime/config/table.hpp"
 
 #include "radix/tree/copy.hpp"
-#include "terrace/storage.hpp"
+#include "terrace/block_store.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 #include "runtime/config/values.hpp"
 
-#include "terrace/bandwidth.hpp"
 #include "terrace/config.hpp"
 #include "terrace/types.hpp"
 

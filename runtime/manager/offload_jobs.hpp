@@ -3,7 +3,7 @@
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/model_groups.hpp"
 #include "runtime/manager/requests.hpp"
-#include "terrace/offload.hpp"
+#include "terrace/offload_cache.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 

@@ -3,7 +3,7 @@
 #include "runtime/manager/requests.hpp"
 
 #include "base/check.hpp"
-#include "terrace/lease.hpp"
+#include "terrace/request.hpp"
 
 #include <algorithm>
 #include <type_traits>

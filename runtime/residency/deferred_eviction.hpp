@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/residency/residency.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/request.hpp"
 #include "terrace/statistics.hpp"
 

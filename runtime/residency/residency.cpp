@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "radix/groups/groups.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

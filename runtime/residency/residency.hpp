@@ -6,7 +6,7 @@
 #include "runtime/residency/slot_allocator.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "storage/io/io_engine.hpp"
-#include "terrace/host_region.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/result.hpp"
 #include "terrace/tier_store.hpp"
 

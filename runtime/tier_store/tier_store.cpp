@@ -7,8 +7,8 @@
 #include "storage/io/end_within.hpp"
 #include "storage/io/make_io_engine.hpp"
 #include "storage/resilience/resilient_store.hpp"
-#include "terrace/opaque_keys.hpp"
-#include "terrace/storage.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/keys.hpp"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/transfer_table.hpp"
-#include "terrace/offload.hpp"
+#include "terrace/offload_cache.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -1,9 +1,8 @@
 #pragma once
 
 #include "radix/groups/groups.hpp"
-#include "terrace/cache_policies.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>

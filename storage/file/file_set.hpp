@@ -6,7 +6,6 @@
 #include "storage/format/store_part.hpp"
 #include "storage/io/io_engine.hpp"
 #include "terrace/block_store.hpp"
-#include "terrace/storage.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>

@@ -9,7 +9,6 @@
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/io_engine.hpp"
 #include "terrace/block_store.hpp"
-#include "terrace/storage.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -3,7 +3,7 @@
 #include "storage/io/io_engine.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
-#include "terrace/storage.hpp"
+#include "terrace/block_store.hpp"
 
 #include <memory>
 

@@ -4,7 +4,7 @@
 #include "storage/format/store_name.hpp"
 #include "storage/format/store_part.hpp"
 #include "storage/io/aligned_buffer.hpp"
-#include "terrace/storage.hpp"
+#include "terrace/block_store.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/storage.hpp"
 
 #include <cstddef>
 #include <cstdint>

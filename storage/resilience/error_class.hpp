@@ -1,7 +1,7 @@
 #pragma once
 
+#include "terrace/block_store.hpp"
 #include "terrace/result.hpp"
-#include "terrace/storage.hpp"
 
 namespace terrace {
 

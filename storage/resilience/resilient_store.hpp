@@ -5,7 +5,6 @@
 #include "storage/resilience/error_class.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/storage.hpp"
 
 #include <array>
 #include <cstddef>

@@ -75,10 +75,9 @@ const std::vector<Folder>& house() {
 const std::vector<Folder>& public_vocabulary() {
   static const std::vector<Folder> folders{
       {"base", {"types", "result", "clock", "waker", "log", "host_memory"}},
-      {"radix", {"types", "result", "keys", "opaque_keys", "groups", "eviction_policy", "opaque_keys", "statistics"}},
-      {"storage", {"types", "result", "clock", "waker", "log", "block_store", "storage"}},
-      {"transfer",
-       {"types", "result", "clock", "waker", "log", "device", "ranks", "emulated_link", "host_memory", "host_region"}},
+      {"radix", {"types", "result", "keys", "groups", "policies", "statistics"}},
+      {"storage", {"types", "result", "clock", "waker", "log", "block_store"}},
+      {"transfer", {"types", "result", "clock", "waker", "log", "device", "host_memory"}},
   };
   return folders;
 }

@@ -2,7 +2,7 @@
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "storage/memory/memory_store.hpp"
-#include "terrace/opaque_keys.hpp"
+#include "terrace/keys.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"

@@ -1,5 +1,5 @@
+#include "terrace/keys.hpp"
 #include "terrace/offload_cache.hpp"
-#include "terrace/opaque_keys.hpp"
 #include "terrace/system.hpp"
 
 #include <gtest/gtest.h>

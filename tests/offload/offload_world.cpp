@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/manager/cache_manager.hpp"
-#include "terrace/opaque_keys.hpp"
+#include "terrace/keys.hpp"
 
 #include <algorithm>
 #include <chrono>

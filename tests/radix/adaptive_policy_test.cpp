@@ -2,7 +2,7 @@
 // hot set survives a scan. (No recorded traces: a property of three recordings need not hold for a fourth.)
 
 #include "radix/eviction/adaptive_policy.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "tests/radix/cache_simulator.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"

@@ -1,5 +1,4 @@
 #include "terrace/keys.hpp"
-#include "terrace/opaque_keys.hpp"
 
 #include <gtest/gtest.h>
 

@@ -30,18 +30,18 @@ class Watched final : public EvictionPolicy {
   Watched(PolicyKind kind, std::uint32_t capacity) : policy_{make_policy(kind, capacity)}, capacity_{capacity} {}
 
   [[nodiscard]] bool follows_blocks() const override { return policy_->follows_blocks(); }
-  void on_inserted(const Blocks& blocks) override {
+  void on_inserted(const BlockRun& blocks) override {
     EXPECT_TRUE(policy_->follows_blocks());
     for (const BlockKey& key : blocks.keys) ++blocks_[key];
     policy_->on_inserted(blocks);
     check();
   }
-  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override {
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override {
     EXPECT_FALSE(blocks.keys.empty());
     policy_->on_used(blocks, stamp, known);
     check();
   }
-  void on_removed(const Blocks& blocks) override {
+  void on_removed(const BlockRun& blocks) override {
     for (const BlockKey& key : blocks.keys) EXPECT_EQ(blocks_[key]--, 1);
     policy_->on_removed(blocks);
     check();

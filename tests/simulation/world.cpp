@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/types/config.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulation/world_client.hpp"

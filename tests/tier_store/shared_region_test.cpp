@@ -1,4 +1,4 @@
-#include "terrace/host_region.hpp"
+#include "terrace/host_memory.hpp"
 
 #include "tests/storage/harness.hpp"
 #include "tests/tier_store/child.hpp"

@@ -1,4 +1,4 @@
-#include "terrace/host_region.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/tier_store.hpp"
 
 #include <unistd.h>

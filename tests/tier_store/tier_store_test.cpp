@@ -1,7 +1,7 @@
 #include "terrace/tier_store.hpp"
 
 #include "storage/io/uring_io.hpp"
-#include "terrace/opaque_keys.hpp"
+#include "terrace/keys.hpp"
 #include "tests/storage/harness.hpp"
 #include "tests/tier_store/child.hpp"
 #include "tests/tier_store/gated_store.hpp"

@@ -6,7 +6,7 @@ namespace terrace::tools {
 
 ArcPolicy::ArcPolicy(std::uint32_t capacity) : capacity_{capacity}, records_{2 * std::size_t{capacity} + 1} {}
 
-void ArcPolicy::on_inserted(const Blocks& blocks) {
+void ArcPolicy::on_inserted(const BlockRun& blocks) {
   for (const BlockKey& key : blocks.keys) insert(key);
 }
 
@@ -28,7 +28,7 @@ void ArcPolicy::insert(const BlockKey& key) {
   if (records_.enter(index)) ++resident_[block.kind];
 }
 
-void ArcPolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t) {
+void ArcPolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t) {
   for (const BlockKey& key : blocks.keys) {
     const Records::Index index = records_.find(key);
     if (index == Records::none || !records_.resident(index)) continue;
@@ -43,7 +43,7 @@ void ArcPolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t
   }
 }
 
-void ArcPolicy::on_removed(const Blocks& blocks) {
+void ArcPolicy::on_removed(const BlockRun& blocks) {
   for (std::size_t i = blocks.keys.size(); i-- > 0;) remove(blocks.keys[i]);
 }
 

@@ -5,11 +5,11 @@ namespace terrace::tools {
 Lru2Policy::Lru2Policy(std::uint32_t capacity)
     : ghosts_max_{ghosts_per_block * std::size_t{capacity}}, records_{(ghosts_per_block + 1) * std::size_t{capacity} + 1} {}
 
-void Lru2Policy::on_inserted(const Blocks& blocks) {
+void Lru2Policy::on_inserted(const BlockRun& blocks) {
   for (const BlockKey& key : blocks.keys) records_.enter(records_.find_or_add(key));
 }
 
-void Lru2Policy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t) {
+void Lru2Policy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t) {
   for (const BlockKey& key : blocks.keys) {
     const Records::Index index = records_.find_or_add(key);
     Uses& uses = records_[index];
@@ -22,7 +22,7 @@ void Lru2Policy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_
   }
 }
 
-void Lru2Policy::on_removed(const Blocks& blocks) {
+void Lru2Policy::on_removed(const BlockRun& blocks) {
   for (std::size_t i = blocks.keys.size(); i-- > 0;) {
     const Records::Index index = records_.find(blocks.keys[i]);
     if (records_.leave(index)) remember_as_ghost(index);

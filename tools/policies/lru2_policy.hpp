@@ -19,9 +19,9 @@ class Lru2Policy final : public EvictionPolicy {
   explicit Lru2Policy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const Blocks& blocks) override;
-  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
-  void on_removed(const Blocks& blocks) override;
+  void on_inserted(const BlockRun& blocks) override;
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const BlockRun& blocks) override;
   void on_evictable(const Leaf& leaf) override;
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;

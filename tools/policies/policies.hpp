@@ -1,6 +1,6 @@
 #pragma once
 
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 
 #include <array>
 #include <cstdint>

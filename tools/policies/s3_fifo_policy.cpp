@@ -10,7 +10,7 @@ S3FifoPolicy::S3FifoPolicy(std::uint32_t capacity)
       ghosts_max_{std::max<std::size_t>(capacity - capacity / 10, 1)},
       records_{std::size_t{capacity} + ghosts_max_ + 1} {}
 
-void S3FifoPolicy::on_inserted(const Blocks& blocks) {
+void S3FifoPolicy::on_inserted(const BlockRun& blocks) {
   for (const BlockKey& key : blocks.keys) insert(key);
 }
 
@@ -26,7 +26,7 @@ void S3FifoPolicy::insert(const BlockKey& key) {
   if (!block.is_main) ++small_blocks_;
 }
 
-void S3FifoPolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t) {
+void S3FifoPolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t) {
   for (const BlockKey& key : blocks.keys) {
     const Records::Index index = records_.find(key);
     if (index == Records::none || !records_.resident(index)) continue;
@@ -37,7 +37,7 @@ void S3FifoPolicy::on_used(const Blocks& blocks, std::uint64_t stamp, std::uint3
   }
 }
 
-void S3FifoPolicy::on_removed(const Blocks& blocks) {
+void S3FifoPolicy::on_removed(const BlockRun& blocks) {
   for (std::size_t i = blocks.keys.size(); i-- > 0;) remove(blocks.keys[i]);
   settle();
 }

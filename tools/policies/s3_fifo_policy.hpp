@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/indexed_heap.hpp"
-#include "terrace/eviction_policy.hpp"
+#include "terrace/policies.hpp"
 #include "tools/policies/block_records.hpp"
 
 namespace terrace::tools {
@@ -18,9 +18,9 @@ class S3FifoPolicy final : public EvictionPolicy {
   explicit S3FifoPolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
-  void on_inserted(const Blocks& blocks) override;
-  void on_used(const Blocks& blocks, std::uint64_t stamp, std::uint32_t known) override;
-  void on_removed(const Blocks& blocks) override;
+  void on_inserted(const BlockRun& blocks) override;
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
+  void on_removed(const BlockRun& blocks) override;
   void on_evictable(const Leaf& leaf) override;
   void on_unevictable(NodeId node) override;
   [[nodiscard]] std::optional<NodeId> victim() const override;

@@ -1,5 +1,5 @@
 #include "base/check.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include "base/random.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/emulated_link.hpp"
+#include "terrace/device.hpp"
 #include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 

@@ -5,7 +5,7 @@
 #include "base/vector_pool.hpp"
 #include "base/waker.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
 #include <chrono>

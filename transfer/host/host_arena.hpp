@@ -2,7 +2,7 @@
 
 #include "base/completion_queue.hpp"
 #include "base/waker.hpp"
-#include "terrace/host_region.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
 #include "transfer/host/arena_chunks.hpp"
 #include "transfer/host/arena_worker.hpp"

@@ -1,4 +1,4 @@
-#include "terrace/host_region.hpp"
+#include "terrace/host_memory.hpp"
 
 #include "transfer/host/first_touch.hpp"
 #include "transfer/host/mapping.hpp"

@@ -1,9 +1,9 @@
 // An application. It uses the public headers as an engine does, and tries what may break where a library begins: exceptions,
 // error codes, and classes of the application's own.
 
-#include <terrace/eviction_policy.hpp>
 #include <terrace/keys.hpp>
 #include <terrace/log.hpp>
+#include <terrace/policies.hpp>
 #include <terrace/result.hpp>
 #include <terrace/types.hpp>
 #include <terrace/waker.hpp>

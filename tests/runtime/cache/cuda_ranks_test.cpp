@@ -6,7 +6,7 @@
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/cache.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"

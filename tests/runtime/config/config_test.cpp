@@ -2,8 +2,8 @@
 
 #include "runtime/config/nearest_name.hpp"
 #include "runtime/config/table.hpp"
-#include "terrace/bandwidth.hpp"
 #include "terrace/options.hpp"
+#include "terrace/types.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #include "transfer/engine/ranked_transfers.hpp"
 #include "base/random.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"

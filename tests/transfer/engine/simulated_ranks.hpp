@@ -2,7 +2,7 @@
 
 #include "base/random.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_engine.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "terrace/storage.hpp"
+#include "terrace/block_store.hpp"
 
 #include <cstdint>
 #include <filesystem>

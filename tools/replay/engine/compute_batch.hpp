@@ -1,7 +1,6 @@
 #pragma once
 
 #include "terrace/device.hpp"
-#include "terrace/source.hpp"
 #include "terrace/types.hpp"
 #include "tools/replay/engine/token_range.hpp"
 

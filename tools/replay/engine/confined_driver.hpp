@@ -4,7 +4,6 @@
 #include "radix/groups/groups.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
-#include "terrace/ranks.hpp"
 #include "terrace/system.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/scheduler.hpp"

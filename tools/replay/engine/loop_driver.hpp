@@ -2,7 +2,7 @@
 
 #include "base/waker.hpp"
 #include "terrace/async_cache.hpp"
-#include "terrace/ranks.hpp"
+#include "terrace/device.hpp"
 #include "terrace/system.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/session.hpp"
