@@ -33,10 +33,10 @@ struct TERRACE_API Grant {
   /// Value of `layers` when all layers have arrived.
   static constexpr std::uint32_t all_layers = std::numeric_limits<std::uint32_t>::max();
 
-  Lease lease;
-  std::vector<SlotId> table;        ///< a slot per block of the sequence
-  std::vector<Source> hit_sources;  ///< of the leading blocks, one per hit
-  RequestStats stats;
+  Lease lease{};
+  std::vector<SlotId> table{};        ///< a slot per block of the sequence
+  std::vector<Source> hit_sources{};  ///< of the leading blocks, one per hit
+  RequestStats stats{};
   double seconds_waited = 0;          ///< since the request was accepted
   std::uint32_t layers = all_layers;  ///< leading layers of all its blocks that have arrived
 };
@@ -45,7 +45,7 @@ struct TERRACE_API Grant {
 struct Commit {
   /// Blocks of the request that are committed by now. Fewer than the keys if the commit stopped early; then call it again.
   std::uint32_t blocks = 0;
-  std::vector<Duplicate> duplicates;
+  std::vector<Duplicate> duplicates{};
 };
 
 /// The cache in loop mode: a Cache on a strand of an executor, for servers with an event loop.

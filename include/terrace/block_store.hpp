@@ -68,7 +68,7 @@ struct ResilienceOptions {
   Duration back_off_max = std::chrono::seconds{2};
   /// How many operations may wait for a retry. If more fail, they are not retried.
   std::uint32_t waiting_max = 64;
-  BreakerOptions breaker;
+  BreakerOptions breaker{};
 };
 
 enum class StoreState : unsigned char {
@@ -83,7 +83,7 @@ enum class StoreState : unsigned char {
 /// How well storage works.
 struct StoreHealth {
   StoreState state = StoreState::well;
-  std::string reason;  ///< one sentence for people
+  std::string reason{};  ///< one sentence for people
   /// state of the breaker that is in the worse state, of reads or of writes
   BreakerState breaker = BreakerState::closed;
   TimePoint next_probe = never;  ///< the earlier of the two; `never` if both breakers are closed
@@ -101,12 +101,12 @@ struct StoreHealth {
 
 /// The data that a store keeps about a block in addition to its bytes.
 struct StoredBlock {
-  BlockKey key;
-  BlockKey parent;          ///< all zero where depth is 0
+  BlockKey key{};
+  BlockKey parent{};        ///< all zero where depth is 0
   std::uint32_t depth = 0;  ///< the number of blocks before it in its prefix
   /// The first eight bytes of the root key, which is made from model, geometry, adapter, tenant and epoch. Statistics and jobs
   /// select blocks by it. It never decides whether two blocks are the same.
-  TenantId tenant;
+  TenantId tenant{};
   /// The KV cache group of the block's layers. A store keeps this number and does not interpret it.
   GroupId group = {};
 
@@ -115,16 +115,16 @@ struct StoredBlock {
 
 struct StoreRead {
   std::uint64_t token = 0;
-  BlockKey key;
+  BlockKey key{};
   /// Memory for exactly one block. The caller keeps it valid, and nobody else uses it, until the `read` event comes.
-  std::span<std::byte> into;
+  std::span<std::byte> into{};
 };
 
 struct StoreWrite {
   std::uint64_t token = 0;
-  StoredBlock block;
+  StoredBlock block{};
   /// The bytes of exactly one block. The caller keeps them valid and unchanged until the `written` event comes.
-  std::span<const std::byte> from;
+  std::span<const std::byte> from{};
 };
 
 struct StoreEvent {
@@ -142,8 +142,8 @@ struct StoreEvent {
 
   Kind kind = Kind::read;
   std::uint64_t token = 0;
-  BlockKey key;
-  ErrorCode error;
+  BlockKey key{};
+  ErrorCode error{};
   /// Only for removed and evicted. It is the token of the last StoreWrite of this block that was not refused (the block may have
   /// been stored already), or the token that Adopt set later. The owner can use it as the number of its own record of the block.
   std::uint64_t write_token = 0;
@@ -167,7 +167,7 @@ struct StoreStat {
   Bytes read{};
   Bytes written{};
   std::uint64_t growth_stopped = 0;    ///< how often growth stopped before the wanted size, because of missing room or an error
-  ErrorCode growth_error;              ///< why growth stopped the last time
+  ErrorCode growth_error{};            ///< why growth stopped the last time
   std::uint64_t room_kept = 0;         ///< closed slots whose room the file system did not take back
   std::uint64_t floor_stopped = 0;     ///< how many of `growth_stopped` were caused by the floor (FileStoreConfig::floor)
   std::uint32_t directories = 1;       ///< the number of directories over which the store is striped

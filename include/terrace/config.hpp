@@ -60,34 +60,34 @@ struct ConfigOrigin {
 
 /// One value of the effective configuration.
 struct ConfigValue {
-  std::string name;  ///< "storage.io", "pool[0].host-blocks"
+  std::string name{};  ///< "storage.io", "pool[0].host-blocks"
   /// The value as in a TOML file, without the quotes of a text: "64KiB". Empty if the option has no value.
-  std::string value;
-  ConfigOrigin origin;
+  std::string value{};
+  ConfigOrigin origin{};
 };
 
 /// One row of the table, for programs that list the options. All texts have static storage duration, except those that are made.
 struct ConfigOption {
-  std::string table;  ///< empty, "storage", or "pool", "group", "rank" for an option of an array of tables
-  std::string key;
-  bool repeated = false;    ///< the option is in an array of tables: each element has a value of its own
-  std::string flag;         ///< "--storage-io"; empty: the option has no flag
-  std::string flag_alias;   ///< an older name of the flag, or empty
-  std::string environment;  ///< "TERRACE_STORAGE_IO"; empty: the option has no variable
-  std::string type;         ///< what stands for a value in help texts: "SIZE", "on|off"
-  std::string limits;       ///< "1 to 64", "lru, adaptive", or empty
+  std::string table{};  ///< empty, "storage", or "pool", "group", "rank" for an option of an array of tables
+  std::string key{};
+  bool repeated = false;      ///< the option is in an array of tables: each element has a value of its own
+  std::string flag{};         ///< "--storage-io"; empty: the option has no flag
+  std::string flag_alias{};   ///< an older name of the flag, or empty
+  std::string environment{};  ///< "TERRACE_STORAGE_IO"; empty: the option has no variable
+  std::string type{};         ///< what stands for a value in help texts: "SIZE", "on|off"
+  std::string limits{};       ///< "1 to 64", "lru, adaptive", or empty
   /// The value as in a TOML file, with quotes. Empty if the option has no default; `otherwise` then says what applies.
-  std::string default_value;
-  std::string otherwise;
-  std::string example;     ///< a valid value, as in a TOML file, for an option without a default
-  std::string help;        ///< one or several sentences without the end mark
+  std::string default_value{};
+  std::string otherwise{};
+  std::string example{};   ///< a valid value, as in a TOML file, for an option without a default
+  std::string help{};      ///< one or several sentences without the end mark
   bool is_switch = false;  ///< the flag needs no value: --storage-accept-lost
   bool common = false;     ///< one of the few options that most users need
 };
 
 /// A further eviction policy that option `policy` may name, besides adaptive and lru.
 struct ConfigPolicy {
-  std::string name;
+  std::string name{};
   std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)> make;
 };
 

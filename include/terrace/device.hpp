@@ -36,8 +36,8 @@ using LaneRates = std::array<Bytes, urgency_count>;
 /// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
 /// arena; for swap_in, it is the other way round.
 struct SlotRun {
-  SlotId source;
-  SlotId destination;
+  SlotId source{};
+  SlotId destination{};
   std::uint32_t count = 1;
 
   friend bool operator==(const SlotRun&, const SlotRun&) = default;
@@ -75,8 +75,8 @@ struct DevicePool {
 };
 
 struct TERRACE_API DeviceInfo {
-  std::string name;
-  std::vector<DevicePool> pools;  ///< by PoolId; at least one
+  std::string name{};
+  std::vector<DevicePool> pools{};  ///< by PoolId; at least one
 
   [[nodiscard]] const DevicePool& pool(PoolId id = {}) const { return pools.at(id.value()); }
 };
@@ -101,8 +101,8 @@ struct DeviceRegion {
 
 /// The new place of the blocks of one pool.
 struct RelocatedPool {
-  PoolId pool;
-  std::vector<DeviceRegion> regions;
+  PoolId pool{};
+  std::vector<DeviceRegion> regions{};
 };
 
 /// Names a stream of the caller's, on which its compute runs in order. The handle is a CUstream (or cudaStream_t) for a CUDA
@@ -126,8 +126,8 @@ struct CopyCommand {
   std::uint64_t token = 0;  ///< is returned in CopyDone
   Direction direction = Direction::swap_out;
   /// No device slot is read or written before the device's compute has reached this point.
-  Fence after;
-  std::vector<SlotRun> runs;
+  Fence after{};
+  std::vector<SlotRun> runs{};
   PoolId pool = {};  ///< the pool of the slots in `runs`
   /// Copies only these layers of each block. Nothing: whole blocks.
   std::optional<LayerRange> layers = {};
@@ -139,7 +139,7 @@ TERRACE_API void check_slots(const CopyCommand& command, const DevicePool& pool,
 /// Reports the end of a command. Nothing touches the command's slots any more.
 struct CopyDone {
   std::uint64_t token = 0;
-  ErrorCode error;  ///< if set, any part of the destinations may have been written
+  ErrorCode error{};  ///< if set, any part of the destinations may have been written
   /// How long the command has used its stream, without its wait for compute. 0: unknown.
   Duration took{};
 };
@@ -309,7 +309,7 @@ struct RankHealth {
     slow,  ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
     lost,  ///< lose() was called, because its process has ended
   };
-  std::string_view name;
+  std::string_view name{};
   State state = State::well;
   std::uint32_t transfers = 0;  ///< transfers of which it still owes `finished` or `confirmed`
   Duration oldest{};            ///< the time since the oldest of them was submitted

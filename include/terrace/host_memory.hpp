@@ -26,7 +26,7 @@ struct TouchOptions {
   /// the kernel clears pages at the speed of memory.
   unsigned threads = 0;
   /// The NUMA node on which the pages should lie. Nothing: the node of the thread that touches them.
-  std::optional<unsigned> numa_node;
+  std::optional<unsigned> numa_node{};
   HugePages huge_pages = HugePages::yes;
   /// If another thread sets this, touching ends early: each thread stops after its present slice of 8 MiB. May be null.
   const std::atomic<bool>* cancel = nullptr;
@@ -36,12 +36,12 @@ struct TouchOptions {
 
 /// How much memory the system allows this process. An empty member means that there is no limit or that it is unknown.
 struct MemoryLimits {
-  std::optional<Bytes> available;  ///< available on the machine, including page cache that the kernel can drop
+  std::optional<Bytes> available{};  ///< available on the machine, including page cache that the kernel can drop
   /// the limit of the control group that leaves the least, of the process's group and its ancestors
-  std::optional<Bytes> cgroup_max;
-  Bytes cgroup_current{};        ///< the usage of that group, without page cache that the kernel can drop
-  std::optional<Bytes> memlock;  ///< how much memory the process may lock
-  Bytes locked{};                ///< how much it has locked
+  std::optional<Bytes> cgroup_max{};
+  Bytes cgroup_current{};          ///< the usage of that group, without page cache that the kernel can drop
+  std::optional<Bytes> memlock{};  ///< how much memory the process may lock
+  Bytes locked{};                  ///< how much it has locked
 };
 
 /// Reads the limits of this process from proc and sys/fs/cgroup (version 1, 2, or both) under `root`. Tests use a root other than

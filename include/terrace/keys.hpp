@@ -26,7 +26,7 @@ enum class ExtraKind : std::uint8_t {
 /// One extra key of one block.
 struct ExtraKey {
   ExtraKind kind = ExtraKind::other;
-  std::span<const std::byte> digest;
+  std::span<const std::byte> digest{};
   /// For media and embedding_item only: the item's first token, relative to the block's first token. It is negative if the item
   /// begins in an earlier block. This one number says both where the item lies in the block and which part of the item lies
   /// there.
@@ -44,7 +44,7 @@ struct PromptItem {
   ItemKind kind = ItemKind::media;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::span<const std::byte> digest;
+  std::span<const std::byte> digest{};
 };
 
 /// The items of one prompt, and a cursor that moves over the prompt block by block. Each item is visited once for every block
@@ -115,10 +115,10 @@ using TokenId = std::uint32_t;
 
 /// The fields that all keys of a namespace share. If any field differs, all keys differ.
 struct RootFields {
-  std::span<const std::byte> model_digest;
-  std::span<const std::byte> fingerprint;   ///< a fingerprint of the geometry
-  std::optional<std::string_view> adapter;  ///< LoRA adapter
-  std::optional<std::string_view> tenant_salt;
+  std::span<const std::byte> model_digest{};
+  std::span<const std::byte> fingerprint{};   ///< a fingerprint of the geometry
+  std::optional<std::string_view> adapter{};  ///< LoRA adapter
+  std::optional<std::string_view> tenant_salt{};
   std::uint64_t weight_epoch = 0;
 };
 

@@ -47,7 +47,7 @@ struct LayerShape {
 
 /// The KV of a model.
 struct ModelShape {
-  std::vector<LayerShape> layers;  ///< one entry for each kind of layer
+  std::vector<LayerShape> layers{};  ///< one entry for each kind of layer
   /// Tensor-parallel ranks. Heads and states are divided among them. If there are fewer heads than ranks, several ranks hold the
   /// same head. Each rank holds all of a latent.
   std::uint32_t ranks = 1;
@@ -72,8 +72,9 @@ struct MemoryBudget {
 
 /// Block sizes and counts for a model within a budget.
 struct TERRACE_API GroupPlan {
-  std::vector<GroupConfig> groups;  ///< in the order of ModelShape::layers; scales with a group of their own follow their values
-  std::vector<PoolOptions> pools;
+  std::vector<GroupConfig>
+      groups{};  ///< in the order of ModelShape::layers; scales with a group of their own follow their values
+  std::vector<PoolOptions> pools{};
   RankPayload rank_payload = RankPayload::sharded;
   std::uint32_t ranks = 1;
   Bytes device_used{};          ///< on one rank, including null blocks

@@ -31,23 +31,23 @@ enum class OffloadHit : std::uint8_t {
 /// An order to load blocks into device slots or memory of the caller, or to store blocks from there. The spans must stay valid
 /// only during the call; the slots and the memory belong to the job until the result of their block.
 struct OffloadOrder {
-  OffloadJobId id;
+  OffloadJobId id{};
   /// The key of each block. In prefix order (KeyOrder::prefix) these are the keys of a prefix, from its first block on,
   /// made of names that are chained hashes, or by KeyChain::append_opaque.
-  std::span<const BlockKey> keys;
+  std::span<const BlockKey> keys{};
   /// In prefix order, the job moves the blocks from this index on; the keys before it say only where they belong.
   std::uint32_t first = 0;
   /// Device slots: one for each moved block. Of slots and memory exactly one is given.
-  std::span<const SlotId> slots;
+  std::span<const SlotId> slots{};
   /// Host memory, exactly one block each: one for each moved block.
   std::span<const std::span<std::byte>> memory = {};
-  PoolId pool;
+  PoolId pool{};
   /// Stored with new blocks, for statistics, quotas and write-back jobs.
-  TenantId tenant;
+  TenantId tenant{};
   Urgency urgency = Urgency::request;
   TimePoint deadline = never;
   /// No named device slot is read or written before the compute of the device has reached this point.
-  Fence after;
+  Fence after{};
   /// Only for loads: report leading layers (OffloadEvent::Kind::layers).
   bool by_layer = false;
 };
@@ -61,13 +61,13 @@ struct OffloadEvent {
   };
 
   Kind kind = Kind::block;
-  OffloadJobId job;
+  OffloadJobId job{};
   /// For `block`: the index of its key in OffloadOrder::keys.
   std::uint32_t block = 0;
   /// For `block`: why it was not moved. Of a load: not_found (the cache has no copy), deadline_exceeded, cancelled, corrupt,
   /// io_failed, or another error of the store or the device. Then the content of the slot means nothing. Of a store: full (no
   /// host slot), parent_missing, deadline_exceeded, cancelled, io_failed. For `ended`: the error of the first block that failed.
-  ErrorCode error;
+  ErrorCode error{};
   /// For `block` of a load without an error: where it came from.
   Source source = Source::host;
   std::uint32_t layers = 0;  ///< for `layers`

@@ -71,8 +71,8 @@ using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage, Custo
 
 /// Ordinary memory in place of a GPU. Works on every machine.
 struct EmulatedGpu {
-  LinkModel link;
-  EmulatedFaults faults;
+  LinkModel link{};
+  EmulatedFaults faults{};
 };
 /// An NVIDIA GPU. cuda_unavailable() says whether there is one.
 struct CudaGpu {

@@ -75,7 +75,7 @@ using NodeId = StrongId<struct NodeIdTag>;
 /// Names one block. `depth` is its index in its prefix; the first block has 0. `node` is the node that holds the block, or that
 /// held it before a split moved it to a lower node. A BlockRef stays valid while the block exists, also after splits.
 struct BlockRef {
-  NodeId node;
+  NodeId node{};
   std::uint32_t depth = 0;
 
   friend bool operator==(const BlockRef&, const BlockRef&) = default;
@@ -88,9 +88,9 @@ inline constexpr TenantIndex other_tenants{0};  ///< all tenants together that t
 /// Adjacent blocks in one node. The first is at depth `begin`. `keys` has one key for each block. Do not keep the span after the
 /// call, because the tree may move its keys.
 struct TERRACE_API BlockRun {
-  NodeId node;
+  NodeId node{};
   std::uint32_t begin = 0;
-  std::span<const BlockKey> keys;
+  std::span<const BlockKey> keys{};
 
   [[nodiscard]] std::uint32_t end() const { return begin + static_cast<std::uint32_t>(keys.size()); }
 };
@@ -112,7 +112,7 @@ class TERRACE_API EvictionPolicy {
  public:
   /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
   struct Leaf {
-    BlockRef block;
+    BlockRef block{};
     const BlockKey& key;         ///< valid only during the call
     std::uint64_t last_use = 0;  ///< the stamp of the last use: a counter, not a time
     Priority priority = usual_priority;
@@ -127,16 +127,16 @@ class TERRACE_API EvictionPolicy {
   [[nodiscard]] virtual bool follows_blocks() const { return false; }
   /// These blocks have got copies in this tier; their bytes may not have arrived yet. on_used() for these blocks may come before
   /// or after this call.
-  virtual void on_inserted(const Blocks&) {}
+  virtual void on_inserted(const BlockRun&) {}
   /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
   /// computed. The blocks before depth `known` have been reported with this stamp or a later one, so this is not a further use of
   /// them. There is an exception: a block that was added to the node after that report is new to this policy. A policy that
   /// counts uses must therefore keep a depth for each node itself. A request may report a block twice with the same stamp: when
   /// it finds the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
   /// on_evictable() follows.
-  virtual void on_used(const Blocks&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
+  virtual void on_used(const BlockRun&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
   /// The copies of these blocks have left this tier.
-  virtual void on_removed(const Blocks&) {}
+  virtual void on_removed(const BlockRun&) {}
   /// A node was split: its blocks from this depth on belong to `lower` now. Then on_evictable() follows for each of the two nodes
   /// that has a candidate now, and on_unevictable() for `upper` if it had one and has none now. A policy that does not follow
   /// blocks gets only these calls.

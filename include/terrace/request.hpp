@@ -22,8 +22,8 @@ inline constexpr Fence no_longer_used{};
 /// The part of a lease that goes back to the cache. It is allocated together with the lease, so that the end of a lease allocates
 /// nothing.
 struct ReturnedLease {
-  RequestId id;
-  std::optional<Fence> last_use;  ///< none: used_until() was not called
+  RequestId id{};
+  std::optional<Fence> last_use{};  ///< none: used_until() was not called
   ReturnedLease* next = nullptr;
 };
 
@@ -89,9 +89,9 @@ struct TERRACE_API MatchResult {
 /// means a hash unit here and in the statistics (hash_unit() of its groups). In a manager with one group, a hash unit is one of
 /// its blocks.
 struct TERRACE_API AcquireRequest {
-  RequestId id;
+  RequestId id{};
   /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
-  std::span<const BlockKey> keys;
+  std::span<const BlockKey> keys{};
   /// All blocks that the request needs now: the blocks of `keys`, a last block that is not full, and lookahead. At least
   /// keys.size(). A request gets at most ManagerConfig::request_blocks_max blocks, and keys beyond them are ignored. (A group
   /// with recurrent state keeps a slot after the last of `keys`, and one in each block behind them.)
@@ -116,7 +116,7 @@ struct TERRACE_API AcquireRequest {
   /// The request was served before, was preempted, and is back. It is counted in separate totals.
   bool preempted = false;
   /// The tenant: the first eight bytes of the root key (BlockKey::prefix64). Stored with the blocks, for statistics and jobs.
-  TenantId tenant;
+  TenantId tenant{};
   /// The latest time for everything the request waits for, from free slots to loads.
   TimePoint deadline = never;
   /// Report loads layer by layer. While the request waits for loads, events say how many leading layers of all its blocks have
@@ -158,8 +158,8 @@ struct RequestStats {
 
 /// The copies of a cached block.
 struct BlockPlace {
-  std::optional<SlotId> device;
-  std::optional<SlotId> host;
+  std::optional<SlotId> device{};
+  std::optional<SlotId> host{};
   bool storage = false;
   bool in_use = false;  ///< a request, a pin or a transfer holds it
 };
@@ -182,8 +182,8 @@ struct EvictedBlocks {
 /// computed is void. It cannot be committed, and the blocks that it read may have been overwritten. The new blocks belong to the
 /// request until it is released. The fence of the release must cover compute that may still write them.
 struct RequestEvent {
-  RequestId id;
-  ErrorCode error;
+  RequestId id{};
+  ErrorCode error{};
   /// If not 0, the wait continues, and this many leading layers of all blocks of the request have arrived.
   std::uint32_t layers = 0;
 
@@ -219,10 +219,10 @@ struct TERRACE_API TenantQuota {
 /// A block whose content was already cached when it was committed. The request keeps its own slot until it is released, because
 /// the block tables of some engines can only grow. An engine whose table can change may use the shared slot from now on.
 struct Duplicate {
-  GroupId group;
+  GroupId group{};
   std::uint32_t block = 0;  ///< index in the block table of the group
-  SlotId own;
-  SlotId shared;
+  SlotId own{};
+  SlotId shared{};
 };
 
 }  // namespace terrace

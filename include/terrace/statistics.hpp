@@ -52,12 +52,12 @@ struct TERRACE_API Histogram {
 /// Statistics of the sampled blocks. Durations are counted in requests: the number that was accepted between two events.
 struct TERRACE_API ResidencyTotals {
   struct OfTier {
-    Histogram lifetime;  ///< from arrival in the tier to removal from it, for any reason
-    Histogram idle;      ///< the part of that from the last use to the removal
+    Histogram lifetime{};  ///< from arrival in the tier to removal from it, for any reason
+    Histogram idle{};      ///< the part of that from the last use to the removal
   };
-  OfTier device;
-  OfTier host;
-  Histogram gaps;                ///< between two uses of a block that stayed in memory between them
+  OfTier device{};
+  OfTier host{};
+  Histogram gaps{};              ///< between two uses of a block that stayed in memory between them
   std::uint64_t overlooked = 0;  ///< blocks that should have been sampled, but found no place
 
   friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
@@ -67,7 +67,7 @@ struct TERRACE_API ResidencyTotals {
 struct WaitTotal {
   std::uint64_t requests = 0;
   double seconds = 0;
-  Histogram microseconds;  ///< of each wait
+  Histogram microseconds{};  ///< of each wait
 
   friend WaitTotal operator-(const WaitTotal& now, const WaitTotal& before) {
     return {now.requests - before.requests, now.seconds - before.seconds, difference(now.microseconds, before.microseconds)};
@@ -78,7 +78,7 @@ struct WaitTotal {
 /// (Its other waits, for example for a slot while blocks came from storage, are part of the same time.)
 struct WaitTotals {
   std::uint64_t at_once = 0;  ///< did not wait
-  WaitTotal room;             ///< waited only for slots
+  WaitTotal room{};           ///< waited only for slots
   /// Waited for blocks from this source, and for none from a farther one. Blocks that are on the device are not waited for.
   PerSource<WaitTotal> loads{};
   std::uint64_t failed = 0;  ///< ended their wait with an error
@@ -101,8 +101,8 @@ struct RequestTotals {
 
 /// Counts since construction. They only grow: a reader keeps an earlier copy and subtracts it.
 struct TERRACE_API ManagerStats {
-  RequestTotals requests;   ///< without preempted requests that came back
-  RequestTotals preempted;  ///< preempted requests that came back
+  RequestTotals requests{};   ///< without preempted requests that came back
+  RequestTotals preempted{};  ///< preempted requests that came back
   std::uint64_t acquired = 0;
   std::uint64_t refused_no_room = 0;
   std::uint64_t evictions_cancelled = 0;  ///< blocks that were hit during their swap-out, and stayed
@@ -175,10 +175,10 @@ struct Moved {
 };
 
 struct MovedTotals {
-  Moved swap_out;        ///< device to host
-  Moved swap_in;         ///< host to device
-  Moved storage_reads;   ///< storage to the arena
-  Moved storage_writes;  ///< the arena to storage
+  Moved swap_out{};        ///< device to host
+  Moved swap_in{};         ///< host to device
+  Moved storage_reads{};   ///< storage to the arena
+  Moved storage_writes{};  ///< the arena to storage
 };
 
 /// Bytes written to storage in this day, and their limit (Cache::limit_daily_writes). A day is 24 hours. It begins with the first
@@ -206,7 +206,7 @@ struct HostMemory {
   Bytes mapped{};            ///< by the arena, including staging and chunks that are coming or going
   std::uint32_t coming = 0;  ///< chunks that are being made
   std::uint32_t going = 0;   ///< chunks that wait to be unmapped until their slots are no longer used
-  std::string failure;       ///< why the last growth stopped early; empty: it did not
+  std::string failure{};     ///< why the last growth stopped early; empty: it did not
 
   /// True if the whole tier can be used. Before that, the cache already serves with the usable part.
   [[nodiscard]] bool warm() const { return usable == wanted; }
@@ -235,11 +235,11 @@ struct KvEvent {
 
   Kind kind = Kind::stored;
   Source source = Source::device;
-  GroupId group;
+  GroupId group{};
   std::uint32_t depth = 0;  ///< index in its prefix; 0 is the first block
-  TenantId tenant;          ///< as in AcquireRequest
-  BlockKey key;
-  std::optional<BlockKey> parent;  ///< the key of the block before it; none for a first block
+  TenantId tenant{};        ///< as in AcquireRequest
+  BlockKey key{};
+  std::optional<BlockKey> parent{};  ///< the key of the block before it; none for a first block
 
   friend bool operator==(const KvEvent&, const KvEvent&) = default;
 };

@@ -23,7 +23,7 @@ class HostArena;
 
 /// Result of CacheSystem::close().
 struct CloseReport {
-  WorkLeft left;        ///< when the cache had been drained, or the time was over
+  WorkLeft left{};      ///< when the cache had been drained, or the time was over
   bool closed = false;  ///< everything has ended and was freed
 };
 

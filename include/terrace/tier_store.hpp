@@ -29,14 +29,14 @@ using HostRegionId = StrongId<struct HostRegionIdTag>;
 struct TierStoreOptions {
   /// The directories of the store's files; several directories, each on a disk of its own, are used in equal shares. If one is
   /// missing it is made; its parent must exist.
-  std::vector<std::filesystem::path> directories;
+  std::vector<std::filesystem::path> directories{};
   /// The name of the store's own directory inside each of these: digits, lower-case letters and '-'. Stores of different ranks or
   /// models that share a directory need different names.
   std::string name = "store";
   Bytes capacity{};     ///< the disk space of all directories together
   Bytes block_bytes{};  ///< the size of one block; a multiple of 4 KiB
   /// Bytes of any length that go into each key(): model, layout, rank.
-  std::string key_namespace;
+  std::string key_namespace{};
   /// Identifies what the blocks contain. A store that was written with another fingerprint is refused.
   std::array<std::byte, 32> fingerprint{};
   Bytes floor{};  ///< how much of each file system must stay free
@@ -55,17 +55,17 @@ struct TierStoreOptions {
   std::uint32_t puts_under_way_max = 256;  ///< the same for writes
   std::uint32_t events_max = 65536;        ///< events that wait for poll_events(); older ones are dropped and counted
 
-  LogOptions log;
+  LogOptions log{};
   /// A store of the embedder's own, instead of files in `directories`. Nobody else uses it until the end. Experimental.
-  std::shared_ptr<BlockStore> store;
+  std::shared_ptr<BlockStore> store{};
 };
 
 /// A batch of blocks to be stored. The spans are copied by the call.
 struct TierPut {
-  BatchId id;
-  std::span<const BlockKey> keys;
-  HostRegionId region;
-  std::span<const std::uint32_t> rows;  ///< by key: the row that has the block
+  BatchId id{};
+  std::span<const BlockKey> keys{};
+  HostRegionId region{};
+  std::span<const std::uint32_t> rows{};  ///< by key: the row that has the block
   /// Empty, or by key: the block that comes before it in its prefix; all zero: none. It is a hint for eviction: a block is
   /// evicted before its parent. If the parent is not stored by then, the block is stored without one. A block that is removed or
   /// damaged takes those below it with it.
@@ -75,10 +75,10 @@ struct TierPut {
 
 /// A batch of blocks to be read.
 struct TierGet {
-  BatchId id;
-  std::span<const BlockKey> keys;
-  HostRegionId region;
-  std::span<const std::uint32_t> rows;  ///< by key: the row that the block is read into
+  BatchId id{};
+  std::span<const BlockKey> keys{};
+  HostRegionId region{};
+  std::span<const std::uint32_t> rows{};  ///< by key: the row that the block is read into
   TimePoint deadline = never;
 };
 
@@ -86,13 +86,13 @@ enum class BatchKind : unsigned char { put, get, flush };
 
 /// How a batch has ended.
 struct BatchResult {
-  BatchId id;
+  BatchId id{};
   BatchKind kind = BatchKind::put;
   /// By key; one entry for a flush. No error: the block is stored and readable, or its row has its bytes. Get: not_found (a miss,
   /// or the disk is not used after failures), corrupt (damaged: a miss, and the block is given up), io_failed. Put: full,
   /// io_failed, refused (the disk is not used after failures). Both: cancelled, deadline_exceeded. After an error of a get the
   /// content of the row means nothing.
-  std::vector<ErrorCode> errors;
+  std::vector<ErrorCode> errors{};
   std::uint32_t succeeded = 0;
   Bytes bytes{};        ///< of the blocks that succeeded
   Duration duration{};  ///< from the submit call to this result
@@ -108,8 +108,8 @@ struct TierEvent {
     memory_free,  ///< a batch that ended at its deadline uses no memory any more; its id is free again
   };
   Kind kind = Kind::stored;
-  BlockKey key;   ///< all zero for memory_free
-  BatchId batch;  ///< only for memory_free
+  BlockKey key{};   ///< all zero for memory_free
+  BatchId batch{};  ///< only for memory_free
 };
 
 /// Counts since construction, and what is under way now.
@@ -146,7 +146,7 @@ struct TierStatistics {
 struct TierCloseReport {
   bool closed = false;             ///< all memory is free, and all that was stored is durable unless `error` is set
   std::uint32_t batches_left = 0;  ///< batches that had not ended when the time was over; they have no result
-  ErrorCode error;                 ///< of the last flush before the end
+  ErrorCode error{};               ///< of the last flush before the end
 };
 
 /// The storage half of a cache, alone: a flat store of blocks that somebody else names, for an engine that manages device and

@@ -28,10 +28,10 @@ struct WriteBackOrder {
   };
 
   Scope scope = Scope::all;
-  RequestId request;
+  RequestId request{};
   /// For Scope::prefix: its keys, as in AcquireRequest. They must stay valid only during the call.
-  std::span<const BlockKey> keys;
-  TenantId tenant;
+  std::span<const BlockKey> keys{};
+  TenantId tenant{};
   Duration unused_for{};
   /// Blocks that have not reached storage by then are given up. A durable job keeps the last eighth of the time, at most one
   /// second, for the flush.
@@ -67,14 +67,14 @@ enum class WriteBackState : std::uint8_t {
 [[nodiscard]] TERRACE_API std::string_view to_string(WriteBackState state);
 
 struct WriteBackResult {
-  BlockKey key;
+  BlockKey key{};
   WriteBackOutcome outcome = WriteBackOutcome::stored;
-  ErrorCode error;
+  ErrorCode error{};
 };
 
 /// Progress of a job.
 struct WriteBackProgress {
-  WriteBackId id;
+  WriteBackId id{};
   WriteBackOrder::Scope scope = WriteBackOrder::Scope::all;
   WriteBackState state = WriteBackState::running;
   std::array<std::uint64_t, write_back_outcome_count> blocks{};  ///< number of blocks by outcome
@@ -82,7 +82,7 @@ struct WriteBackProgress {
   Bytes written{};                                               ///< bytes of the stored blocks
   /// Bytes of blocks that are stored or were already there, and that a flush has covered since, unless storage has evicted them.
   Bytes durable{};
-  ErrorCode flush_error;  ///< of the last flush: why `durable` is less than everything
+  ErrorCode flush_error{};  ///< of the last flush: why `durable` is less than everything
 
   [[nodiscard]] std::uint64_t of(WriteBackOutcome outcome) const { return blocks[static_cast<std::size_t>(outcome)]; }
   [[nodiscard]] bool ended() const { return state != WriteBackState::running && state != WriteBackState::paused; }
@@ -99,8 +99,8 @@ struct Durability {
 
 /// Result of a checkpoint: a job over everything that is cached.
 struct CheckpointReport {
-  WriteBackProgress job;
-  Durability left;  ///< state when the job ended
+  WriteBackProgress job{};
+  Durability left{};  ///< state when the job ended
 };
 
 }  // namespace terrace
