@@ -126,7 +126,7 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
   LoadQueues queues;
   for (const auto& pool : groups_.pools()) {
     const LoadCosts& costs = pool->load_costs();
-    const std::uint64_t waiting = pool->loads().reads_waiting();
+    const std::uint64_t waiting = pool->stored_reads().size();
     queues.read_seconds += static_cast<double>(waiting) * costs.read_seconds;
     if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads().links_waiting()) * costs.link_seconds;
     const auto more = static_cast<std::uint32_t>(costs.reads_max - std::min<std::uint64_t>(costs.reads_max, waiting));

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/manager/model_groups.hpp"
-#include "runtime/tiering/write_budget.hpp"
+#include "runtime/types/write_budget.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
 #include "terrace/clock.hpp"

@@ -88,6 +88,13 @@ void Residency::publish(BlockRef block, Tier tier) {
   record(KvEvent::Kind::stored, block, tier);
 }
 
+void Residency::fail_host_fill(BlockRef block) {
+  const Prefix prefix{block.node, block.depth + 1};
+  pin(prefix);
+  fail_fill(block, Tier::host, FailedSlot::free);
+  unpin_incomplete(prefix, block);
+}
+
 void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);

@@ -95,6 +95,9 @@ class Residency {
   void publish(BlockRef block, Tier tier);
   /// filling → absent: the bytes did not arrive.
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
+  /// The same for a host copy whose filler may have no pin any more. Copies that depend on it go with it, unless something pins
+  /// them; then they go when it unpins them.
+  void fail_host_fill(BlockRef block);
   /// absent → ready on the device, in a slot that the caller holds, and that compute has filled when it reaches `written`.
   void adopt(BlockRef block, SlotId slot, Fence written);
   /// The same for the last blocks of a prefix, which the last extend_pinned() added.

@@ -6,12 +6,10 @@
 
 namespace terrace {
 
-Loads::Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
-             HostSlotAllocator& host_slots, Actions& actions, ManagerStats& stats)
+Loads::Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats)
     : exclusive_{config.inclusion == InclusionPolicy::exclusive},
       residency_{residency},
-      deferred_eviction_{deferred_eviction},
-      host_slots_{host_slots},
+      reads_{reads},
       actions_{actions},
       stats_{stats} {}
 
@@ -55,16 +53,20 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
     part.source = wanted.source;
     residency_.begin_load(wanted.block, wanted.device_slot, id, wanted.source);
     if (wanted.source == Tier::storage) {
-      part.state = State::landing;
-      landing_.push_back({id, i});
+      part.state = State::reading;
+      part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
+                              .part = i,
+                              .block = wanted.block,
+                              .tenant = residency_.tree().tenant(wanted.block)});
       ++load.unread;
     } else {
       residency_.hold(wanted.block, Tier::host);
-      part.arena_slot = residency_.copy(wanted.block, Tier::host).slot();
+      part.landing.slot = residency_.copy(wanted.block, Tier::host).slot();
       landed_.push_back({id, i});
     }
     load.parts.push_back(part);
   }
+  set_deadline(id);
   return id;
 }
 
@@ -75,10 +77,17 @@ void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_l
   load.by_layer |= by_layer;
   if (deadlines.reads != never) deadlines.reads -= deadlines.now - load.deadlines.now;
   load.deadlines.reads = std::max(load.deadlines.reads, deadlines.reads);
+  set_deadline(id);
   if (deadlines.copies > load.deadlines.copies) {
     load.deadlines.copies = deadlines.copies;
     for (const Crossing& transfer : load.transfers) actions_.postponements.push_back({transfer.id, deadlines.copies});
   }
+}
+
+/// Only a load that waits for storage has a deadline for reads.
+void Loads::set_deadline(LoadId id) {
+  const Load& load = loads_[id];
+  reads_.set_deadline({StoredReads::Reader::Kind::load, id}, load.unread > 0 ? load.deadlines.reads : never);
 }
 
 void Loads::leave(LoadId id, std::uint32_t waiter) {
@@ -128,82 +137,16 @@ Loads::LoadId Loads::load_of(BlockRef block) const {
   return id;
 }
 
-bool Loads::pump() {
-  bool changed = false;
-  while (!landing_.empty()) {
-    const PartRef ref = landing_.front();
-    Part& part = loads_[ref.load].parts[ref.part];
-    // Reads the block into a host copy if it can, because that serves later loads, too. Otherwise into a staging slot.
-    std::optional<SlotId> slot;
-    part.arena_slot_is_ours = true;
-    if (lands_in_host() && !residency_.copy(part.block, Tier::host).present()) {
-      slot = host_slots_.take_for_landing(residency_.tree().tenant(part.block));
-      if (slot) {
-        residency_.begin_fill(part.block, Tier::host, *slot);
-        part.arena_slot_is_ours = false;
-      }
-    }
-    if (!slot) slot = residency_.take_staging();
-    if (!slot) break;
-    landing_.pop_front();
-    part.arena_slot = *slot;
-    part.state = State::reading;
-    part.read = reads_.add({ref, part.block, *slot, part.arena_slot_is_ours});
-    actions_.reads.push_back({part.read, residency_.tree().key(part.block), *slot});
-    changed = true;
-  }
-  return changed;
-}
-
-void Loads::on_read(std::uint64_t token, ErrorCode error) {
-  const Read read = reads_.take(token);
-  if (!read.slot_is_ours) host_slots_.has_landed();
-  if (error) {
-    if (read.slot_is_ours) {
-      residency_.free_slot(Tier::host, read.slot);
-    } else if (!read.abandoned) {
-      residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
-    } else {
-      // The load has unpinned the prefix already. Copies that depend on this one go with it.
-      const Prefix prefix{read.block.node, read.block.depth + 1};
-      residency_.pin(prefix);
-      residency_.fail_fill(read.block, Tier::host, FailedSlot::free);
-      residency_.unpin_incomplete(prefix, read.block);
-    }
-  } else if (!read.slot_is_ours) {
-    residency_.publish(read.block, Tier::host);
-  }
-  if (read.abandoned) {
-    if (error) return;
-    if (read.slot_is_ours) {
-      residency_.free_slot(Tier::host, read.slot);
-    } else {
-      deferred_eviction_.drop_unsupported(read.block, Tier::host);
-    }
-    return;
-  }
-  Part& part = loads_[read.part.load].parts[read.part.part];
+void Loads::on_read(const StoredReads::Result& result) {
+  const LoadId id = result.reader.number;
+  Load& load = loads_[id];
+  Part& part = load.parts[result.part];
   TERRACE_CHECK(part.state == State::reading);
-  --loads_[read.part.load].unread;
-  if (error) return end_part(read.part.load, read.part.part, State::failed);
-  if (!read.slot_is_ours) residency_.hold(part.block, Tier::host);
+  if (--load.unread == 0) set_deadline(id);
+  if (result.kind == StoredReads::Result::Kind::failed) return end_part(id, result.part, State::failed);
+  part.landing = result.landing;
   part.state = State::landed;
-  landed_.push_back(read.part);
-}
-
-void Loads::on_time(TimePoint now) {
-  for (LoadId id = 0; open_ > 0 && id < loads_.size(); ++id) {
-    const Load& load = loads_[id];
-    if (load.in_use && load.unread > 0 && load.deadlines.reads <= now) abandon_reads(id);
-  }
-}
-
-TimePoint Loads::next_deadline() const {
-  TimePoint next = never;
-  for (LoadId id = 0; open_ > 0 && id < loads_.size(); ++id) {
-    if (loads_[id].in_use && loads_[id].unread > 0) next = std::min(next, loads_[id].deadlines.reads);
-  }
-  return next;
+  landed_.push_back({id, result.part});
 }
 
 /// Ends the load without the parts that storage has not read yet, because they are late or because the last waiter has left. If
@@ -212,17 +155,12 @@ void Loads::abandon_reads(LoadId id) {
   Load& load = loads_[id];
   load.late = !load.waiters.empty();
   load.unread = 0;
-  // Takes its parts out of the queue for landing slots.
-  for (std::size_t left = landing_.size(); left > 0; --left) {
-    const PartRef ref = landing_.front();
-    landing_.pop_front();
-    if (ref.load != id) landing_.push_back(ref);
-  }
+  set_deadline(id);
   const auto parts = static_cast<std::uint32_t>(load.parts.size());
   for (std::uint32_t i = 0; i < parts; ++i) {
     Part& part = loads_[id].parts[i];
-    if (part.state != State::landing && part.state != State::reading) continue;
-    if (part.state == State::reading) reads_.at(part.read).abandoned = true;
+    if (part.state != State::reading) continue;
+    reads_.cancel(part.read);
     stats_.loads_late += load.late;
     end_part(id, i, State::failed);
   }
@@ -240,7 +178,7 @@ void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
       Part& part = loads_[id].parts[ref.part];
       part.state = State::crossing;
       refs.push_back(ref);
-      pairs_.push_back({part.arena_slot, part.device_slot});
+      pairs_.push_back({part.landing.slot, part.device_slot});
       transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(part.device_slot));
       return true;
     });
@@ -301,7 +239,7 @@ bool Loads::on_confirmed(TransferId id) {
       Part& part = loads_[ref.load].parts[ref.part];
       TERRACE_CHECK(part.state == State::unconfirmed);
       part.state = State::failed;
-      release_source(part);
+      reads_.release(part.block, part.landing);
     }
     unconfirmed_.erase(open);
     return true;
@@ -310,19 +248,10 @@ bool Loads::on_confirmed(TransferId id) {
   if (closed == quarantined_.end()) return false;
   for (const Part& part : closed->second) {
     residency_.free_slot(Tier::device, part.device_slot);
-    release_source(part);
+    reads_.release(part.block, part.landing);
   }
   quarantined_.erase(closed);
   return true;
-}
-
-/// Gives up the arena slot that the part was copied from. Not for parts whose transfer may still be under way.
-void Loads::release_source(const Part& part) {
-  if (part.arena_slot_is_ours) {
-    residency_.free_slot(Tier::host, part.arena_slot);
-  } else {
-    deferred_eviction_.reader_gone(part.block, Tier::host);
-  }
 }
 
 void Loads::end_part(LoadId id, std::uint32_t index, State state) {
@@ -330,7 +259,8 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
   Part& part = load.parts[index];
   const bool crossed = part.state == State::crossing;
   part.state = state;
-  if (crossed && state != State::unconfirmed) release_source(part);
+  // (The transfer of an unconfirmed part may still be under way.)
+  if (crossed && state != State::unconfirmed) reads_.release(part.block, part.landing);
   if (state != State::arrived) load.lost = true;
   TERRACE_CHECK(load.unfinished > 0);
   if (--load.unfinished == 0) finish(id);

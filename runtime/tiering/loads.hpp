@@ -1,12 +1,9 @@
 #pragma once
 
-#include "base/fifo.hpp"
-#include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/actions.hpp"
-#include "runtime/tiering/host_slot_allocator.hpp"
+#include "runtime/tiering/stored_reads.hpp"
 #include "runtime/tiering/transfer_table.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -76,8 +73,7 @@ class Loads {
   /// The value of layers() when all blocks have arrived.
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
-  Loads(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots,
-        Actions& actions, ManagerStats& stats);
+  Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats);
 
   /// Starts a load. `parts` are in order, prefix by prefix. Each has no device copy, and a usable copy in its source.
   [[nodiscard]] LoadId start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
@@ -98,15 +94,11 @@ class Loads {
     return residency_.pool(Tier::device).source(residency_.copy(block, Tier::device).slot());
   }
 
-  /// A read from storage has ended. `token` is that of the ReadOrder.
-  void on_read(std::uint64_t token, ErrorCode error);
-  /// Ends loads whose deadline for reads has passed.
-  void on_time(TimePoint now);
-  [[nodiscard]] TimePoint next_deadline() const;
+  void on_read(const StoredReads::Result& result);
+  /// Ends the load: its deadline for reads has passed.
+  void on_late(LoadId load) { abandon_reads(load); }
   /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
-  /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
-  bool pump();
   /// Makes transfers of the parts that have landed in the host arena.
   void flush(std::uint64_t& last_transfer, PoolId pool);
 
@@ -121,23 +113,21 @@ class Loads {
   /// Unpins the load's prefixes after its `ended` event. Another load can get its id then.
   void close(LoadId load);
 
-  /// Number of blocks that storage still has to read, and number of those that still have to cross the link to the device.
-  [[nodiscard]] std::size_t reads_waiting() const { return landing_.size() + reads_.size(); }
+  /// Number of blocks that have landed, and still have to cross the link to the device.
   [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
 
-  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty() && reads_.empty(); }
+  [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
   void check_invariants() const;
 
  private:
-  enum class State : std::uint8_t { landing, reading, landed, crossing, arrived, failed, unconfirmed };
+  enum class State : std::uint8_t { reading, landed, crossing, arrived, failed, unconfirmed };
   struct Part {
     BlockRef block;
     SlotId device_slot;
-    SlotId arena_slot;
+    StoredReads::Landing landing;
+    StoredReads::ReadId read = 0;  ///< in state reading
     Tier source = Tier::host;
-    bool arena_slot_is_ours = false;  ///< a staging slot; otherwise the slot of a host copy, which the load holds
-    TransferId id;                    ///< in state unconfirmed: its transfer
-    std::uint64_t read = 0;           ///< in state reading: the token of the read
+    TransferId id;  ///< in state unconfirmed: its transfer
     State state = State::landed;
   };
   /// The parts of a load that belong to one prefix.
@@ -180,37 +170,24 @@ class Loads {
     std::uint32_t part = 0;
   };
 
-  /// A read from storage under way. `abandoned`: its load has ended without it, and `part` is not valid any more.
-  struct Read {
-    PartRef part;
-    BlockRef block;
-    SlotId slot;
-    bool slot_is_ours = false;
-    bool abandoned = false;
-  };
-
   [[nodiscard]] LoadId new_load();
   void abandon_reads(LoadId load);
-  [[nodiscard]] bool lands_in_host() const { return !exclusive_ && residency_.host_blocks() > 0; }
+  void set_deadline(LoadId load);
   [[nodiscard]] bool on_confirmed(TransferId id);
   [[nodiscard]] bool on_layers(const TransferEvent& event);
   void set_layers(LoadId load, TransferId transfer, std::uint32_t layers);
   void end_part(LoadId load, std::uint32_t part, State state);
-  void release_source(const Part& part);
   void finish(LoadId load);
 
   bool exclusive_;
   Residency& residency_;
-  DeferredEviction& deferred_eviction_;
-  HostSlotAllocator& host_slots_;
+  StoredReads& reads_;
   Actions& actions_;
   ManagerStats& stats_;
   std::vector<Load> loads_;
   std::vector<Event> events_;  ///< not taken yet
   std::vector<LoadId> free_;
-  Fifo<PartRef> landing_;        ///< parts that wait for a landing slot
   std::vector<PartRef> landed_;  ///< parts for the next transfers
-  Slab<Read> reads_;             ///< by token
   TransferTable<std::vector<PartRef>> transfers_;
   /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_: of open loads. quarantined_: of
   /// loads that have ended; the device slots of these parts are quarantined.

@@ -3,18 +3,16 @@
 #include "base/check.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace terrace {
 
-NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
-                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, StorageWriter& storage_writer,
-                         Actions& actions, OffloadTotals& totals)
+NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
+                         HostSlotAllocator& host_slots, StorageWriter& storage_writer, Actions& actions, OffloadTotals& totals)
     : flat_{config.key_order == KeyOrder::flat},
       write_through_{config.storage && config.write_policy == WritePolicy::write_through},
       residency_{residency},
-      deferred_eviction_{deferred_eviction},
+      reads_{reads},
       host_slots_{host_slots},
       storage_writer_{storage_writer},
       actions_{actions},
@@ -90,7 +88,9 @@ NamedCopies::JobIndex NamedCopies::add(const OffloadOrder& order, Direction dire
   job.unfinished = job.unsubmitted = static_cast<std::uint32_t>(job.parts.size());
   in_flight_ += job.unfinished;
   ++totals_.jobs;
+  const bool waits = job.unsubmitted > 0;
   const JobIndex index = jobs_.add(std::move(job));
+  if (waits) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, order.deadline);
   by_id_.emplace(order.id, index);
   return index;
 }
@@ -162,8 +162,7 @@ void NamedCopies::resolve_load(PartRef ref) {
   const Copy in_host = residency_.copy(p.block, Tier::host);
   if (in_host.usable()) {
     residency_.hold(p.block, Tier::host);
-    p.arena_slot = in_host.slot();
-    p.arena_slot_is_ours = false;
+    p.landing = {in_host.slot()};
     p.state = State::landed;
     landed_.push_back(ref);
   } else if (in_host.present()) {
@@ -172,8 +171,13 @@ void NamedCopies::resolve_load(PartRef ref) {
     joined_.push_back(ref);
   } else if (residency_.stored(p.block)) {
     p.source = Source::storage;
-    p.state = State::landing;
-    landing_[static_cast<std::size_t>(jobs_.at(ref.job).urgency)].push_back(ref);
+    p.state = State::reading;
+    p.read = reads_.add({.reader = {StoredReads::Reader::Kind::named_copy, ref.job},
+                         .part = ref.part,
+                         .block = p.block,
+                         .tenant = jobs_.at(ref.job).tenant,
+                         .urgency = jobs_.at(ref.job).urgency,
+                         .overtaken = StoredReads::Overtaken::is_given_back});
   } else {
     end_part(ref, Errc::not_found);
   }
@@ -197,35 +201,9 @@ void NamedCopies::resolve_store(PartRef ref) {
   const std::optional<SlotId> slot = host_slots_.take_for_store(jobs_.at(ref.job).tenant);
   if (!slot) return end_part(ref, Errc::full);
   residency_.begin_fill(p.block, Tier::host, *slot);
-  p.arena_slot = *slot;
+  p.landing = {*slot};
   p.state = State::landed;
   landed_.push_back(ref);
-}
-
-/// Orders the read of a stored block. Returns false if there is no slot to read it into.
-bool NamedCopies::land(PartRef ref) {
-  Part& p = part(ref);
-  // Meanwhile another job may have brought it, or the store may have evicted it.
-  if (residency_.copy(p.block, Tier::host).present() || !residency_.stored(p.block)) {
-    resolve_load(ref);
-    return true;
-  }
-  std::optional<SlotId> slot;
-  p.arena_slot_is_ours = false;
-  if (residency_.host_blocks() > 0 && residency_.supported(p.block, Tier::host)) {
-    slot = host_slots_.take_for_landing(jobs_.at(ref.job).tenant);
-    if (slot) residency_.begin_fill(p.block, Tier::host, *slot);
-  }
-  if (!slot) {
-    slot = residency_.take_staging();
-    p.arena_slot_is_ours = true;
-  }
-  if (!slot) return false;
-  p.arena_slot = *slot;
-  p.state = State::reading;
-  p.read = reads_.add({ref, p.block, *slot, p.arena_slot_is_ours});
-  actions_.reads.push_back({p.read | token_bit, residency_.tree().key(p.block), *slot});
-  return true;
 }
 
 // ---- steps -------------------------------------------------------------------------------------------------------------------
@@ -245,48 +223,24 @@ bool NamedCopies::pump() {
     }
     scratch_.clear();
   }
-  for (Fifo<PartRef>& queue : landing_) {
-    while (!queue.empty()) {
-      const PartRef ref = queue.front();
-      if (!land(ref)) {
-        sweep();
-        return changed;
-      }
-      queue.pop_front();
-      changed = true;
-    }
-  }
   sweep();
   return changed;
 }
 
-void NamedCopies::on_read(std::uint64_t token, ErrorCode error) {
-  const Read read = reads_.take(token & ~token_bit);
-  if (!read.slot_is_ours) host_slots_.has_landed();
-  if (error) {
-    if (read.slot_is_ours) residency_.free_slot(Tier::host, read.slot);
-    else fail_host_copy(read.block);
-  } else if (!read.slot_is_ours) {
-    residency_.publish(read.block, Tier::host);
-  }
-  if (read.abandoned) {
-    if (error) return;
-    if (read.slot_is_ours) {
-      residency_.free_slot(Tier::host, read.slot);
-    } else {
-      deferred_eviction_.drop_unsupported(read.block, Tier::host);
-    }
-    return;
-  }
-  Part& p = part(read.part);
+void NamedCopies::on_read(const StoredReads::Result& result) {
+  const PartRef ref{result.reader.number, result.part};
+  Part& p = part(ref);
   TERRACE_CHECK(p.state == State::reading);
-  if (error) {
-    end_part(read.part, error);
-    return sweep();
+  switch (result.kind) {
+    case StoredReads::Result::Kind::landed:
+      p.landing = result.landing;
+      p.state = State::landed;
+      landed_.push_back(ref);
+      break;
+    case StoredReads::Result::Kind::failed: end_part(ref, result.error); break;
+    case StoredReads::Result::Kind::given_back: resolve_load(ref); break;
   }
-  if (!read.slot_is_ours) residency_.hold(p.block, Tier::host);
-  p.state = State::landed;
-  landed_.push_back(read.part);
+  sweep();
 }
 
 void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
@@ -301,13 +255,13 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
       if (ref.job != index) return false;
       Part& p = job.parts[ref.part];
       p.state = State::crossing;
-      --job.unsubmitted;
+      submitted(index);
       if (p.memory != nullptr) {
-        actions_.copies.push_back({memory_copies_.add(ref), p.arena_slot, p.memory, job.direction});
+        actions_.copies.push_back({memory_copies_.add(ref), p.landing.slot, p.memory, job.direction});
         return true;
       }
       refs.push_back(ref);
-      pairs_.push_back(in ? SlotPair{p.arena_slot, p.slot} : SlotPair{p.slot, p.arena_slot});
+      pairs_.push_back(in ? SlotPair{p.landing.slot, p.slot} : SlotPair{p.slot, p.landing.slot});
       return true;
     });
     if (refs.empty()) {
@@ -385,30 +339,14 @@ void NamedCopies::on_copied(std::uint64_t token) {
 void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
   const Part& p = part(ref);
   if (jobs_.at(ref.job).direction == Direction::swap_in) {
-    release_source(p);
+    reads_.release(p.block, p.landing);
   } else if (error) {
-    fail_host_copy(p.block);
+    residency_.fail_host_fill(p.block);
   } else {
     residency_.publish(p.block, Tier::host);
     if (write_through_) storage_writer_.write_through(p.block, 1);
   }
   end_part(ref, error);
-}
-
-/// Copies that depend on this one go with it, unless a job pins them. Then they go when it unpins them.
-void NamedCopies::fail_host_copy(BlockRef block) {
-  const Prefix prefix{block.node, block.depth + 1};
-  residency_.pin(prefix);
-  residency_.fail_fill(block, Tier::host, FailedSlot::free);
-  residency_.unpin_incomplete(prefix, block);
-}
-
-void NamedCopies::release_source(const Part& part) {
-  if (part.arena_slot_is_ours) {
-    residency_.free_slot(Tier::host, part.arena_slot);
-  } else {
-    deferred_eviction_.reader_gone(part.block, Tier::host);
-  }
 }
 
 // ---- layers ------------------------------------------------------------------------------------------------------------------
@@ -450,12 +388,17 @@ void NamedCopies::count(const Job& job, const Part& part, ErrorCode error) {
   }
 }
 
+/// A part has begun to cross, or will not. The deadline is for those before that; the transfers have one of their own.
+void NamedCopies::submitted(JobIndex index) {
+  if (--jobs_.at(index).unsubmitted == 0) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, never);
+}
+
 /// The result of a block. Nothing touches its named slot any more.
 void NamedCopies::end_part(PartRef ref, ErrorCode error) {
   Job& job = jobs_.at(ref.job);
   Part& p = job.parts[ref.part];
   count(job, p, error);
-  if (p.state != State::crossing && p.state != State::unconfirmed) --job.unsubmitted;
+  if (p.state != State::crossing && p.state != State::unconfirmed) submitted(ref.job);
   p.state = State::ended;
   unuse(p, job.direction);
   if (error) {
@@ -495,28 +438,20 @@ void NamedCopies::sweep() {
 /// Ends the parts of a job that have not begun to cross the link.
 void NamedCopies::end_waiting(JobIndex index, ErrorCode error) {
   const auto of_job = [index](const PartRef& ref) { return ref.job == index; };
-  for (Fifo<PartRef>& queue : landing_) {
-    for (std::size_t left = queue.size(); left > 0; --left) {
-      const PartRef ref = queue.front();
-      queue.pop_front();
-      if (!of_job(ref)) queue.push_back(ref);
-    }
-  }
   std::erase_if(joined_, of_job);
   std::erase_if(landed_, of_job);
   const auto parts = static_cast<std::uint32_t>(jobs_.at(index).parts.size());
   for (std::uint32_t i = 0; i < parts; ++i) {
     const Part& p = part({index, i});
     switch (p.state) {
-      case State::joined:
-      case State::landing: end_part({index, i}, error); break;
+      case State::joined: end_part({index, i}, error); break;
       case State::reading:
-        reads_.at(p.read).abandoned = true;
+        reads_.cancel(p.read);
         end_part({index, i}, error);
         break;
       case State::landed:
-        if (jobs_.at(index).direction == Direction::swap_in) release_source(p);
-        else fail_host_copy(p.block);
+        if (jobs_.at(index).direction == Direction::swap_in) reads_.release(p.block, p.landing);
+        else residency_.fail_host_fill(p.block);
         end_part({index, i}, error);
         break;
       case State::crossing:
@@ -540,24 +475,9 @@ bool NamedCopies::cancel(OffloadJobId id) {
   return true;
 }
 
-void NamedCopies::on_time(TimePoint now) {
-  scratch_.clear();
-  for (const auto& [id, index] : by_id_) {
-    const Job& job = jobs_.at(index);
-    if (job.deadline <= now && job.unsubmitted > 0) scratch_.push_back({index, 0});
-  }
-  for (const PartRef late : scratch_) end_waiting(late.job, Errc::deadline_exceeded);
-  scratch_.clear();
+void NamedCopies::on_late(JobIndex job) {
+  end_waiting(job, Errc::deadline_exceeded);
   sweep();
-}
-
-TimePoint NamedCopies::next_deadline() const {
-  TimePoint next = never;
-  for (const auto& [id, index] : by_id_) {
-    const Job& job = *jobs_.find(index);
-    if (job.unsubmitted > 0) next = std::min(next, job.deadline);
-  }
-  return next;
 }
 
 void NamedCopies::check_invariants() const {

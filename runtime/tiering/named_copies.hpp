@@ -1,19 +1,17 @@
 #pragma once
 
-#include "base/fifo.hpp"
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/actions.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
+#include "runtime/tiering/stored_reads.hpp"
 #include "runtime/tiering/transfer_table.hpp"
 #include "terrace/offload_cache.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,16 +21,16 @@ namespace terrace {
 /// Copies blocks between the cache and device slots or memory that a caller names (docs/design/offload-cache.md). A copy in a
 /// named slot is not a copy of the device tier: the tree does not know it, and nobody hits it.
 ///
-///     load:   joined, landing --> reading --> landed --> crossing --> ended, or unconfirmed --> ended
-///     store:  joined --------------------->  landed --> crossing --> ended, or unconfirmed --> ended
+///     load:   joined, reading --> landed --> crossing --> ended, or unconfirmed --> ended
+///     store:  joined ----------> landed --> crossing --> ended, or unconfirmed --> ended
 ///
-/// joined: another job, or a load, fills the host copy. landing: waits for a slot to read the block into. A job pins its blocks
-/// from start to end. Each block has one result, after which nothing touches its named slot.
+/// joined: another job, or a load, fills the host copy. reading: StoredReads brings the block. A job pins its blocks from start
+/// to end. Each block has one result, after which nothing touches its named slot.
 ///
 /// Threads: the manager's.
 class NamedCopies {
  public:
-  NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
+  NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
               HostSlotAllocator& host_slots, StorageWriter& storage_writer, Actions& actions, OffloadTotals& totals);
 
   /// The cached part of the keys: one prefix, or in flat order one prefix for each key (of length 0 if there is none).
@@ -50,15 +48,14 @@ class NamedCopies {
   /// such job.
   bool cancel(OffloadJobId id);
 
-  void on_read(std::uint64_t token, ErrorCode error);
-  /// Returns true if the token of a read belongs to this object.
-  [[nodiscard]] static bool is_mine(std::uint64_t token) { return (token & token_bit) != 0; }
+  void on_read(const StoredReads::Result& result);
   /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
   /// A MemoryCopy has been made.
   void on_copied(std::uint64_t token);
-  void on_time(TimePoint now);
-  [[nodiscard]] TimePoint next_deadline() const;
+  /// Ends what has not begun to cross: the deadline of the job has passed.
+  void on_late(std::uint32_t job);
+  /// Goes on with blocks whose host copies others have filled. Returns true if anything changed.
   bool pump();
   void flush(std::uint64_t& last_transfer, PoolId pool);
 
@@ -73,23 +70,21 @@ class NamedCopies {
   [[nodiscard]] std::uint32_t blocks_in_flight() const { return in_flight_; }
   /// Blocks whose deadline has passed while they crossed the link, and that may still move.
   [[nodiscard]] std::uint32_t unconfirmed() const { return unconfirmed_blocks_; }
-  [[nodiscard]] bool idle() const { return by_id_.empty() && reads_.empty(); }
+  [[nodiscard]] bool idle() const { return by_id_.empty(); }
   void check_invariants() const;
 
  private:
-  static constexpr std::uint64_t token_bit = std::uint64_t{1} << 63;
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
   static constexpr std::uint16_t being_written = 0xFFFF;
-  enum class State : std::uint8_t { joined, landing, reading, landed, crossing, unconfirmed, ended };
+  enum class State : std::uint8_t { joined, reading, landed, crossing, unconfirmed, ended };
   struct Part {
     BlockRef block;
     SlotId slot;                  ///< the named slot
     std::byte* memory = nullptr;  ///< in place of the slot
-    SlotId arena_slot;
+    StoredReads::Landing landing;
+    StoredReads::ReadId read = 0;  ///< in state reading
     Source source = Source::host;
     State state = State::ended;
-    bool arena_slot_is_ours = false;  ///< a staging slot; otherwise the slot of a host copy
-    std::uint64_t read = 0;           ///< in state reading: the token
   };
   struct Crossing {
     TransferId id;
@@ -118,13 +113,6 @@ class NamedCopies {
     JobIndex job = 0;
     std::uint32_t part = 0;
   };
-  struct Read {
-    PartRef part;
-    BlockRef block;
-    SlotId slot;
-    bool slot_is_ours = false;
-    bool abandoned = false;
-  };
 
   [[nodiscard]] JobIndex add(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Part& part(PartRef ref) { return jobs_.at(ref.job).parts[ref.part]; }
@@ -132,12 +120,10 @@ class NamedCopies {
   void unuse(const Part& part, Direction direction);
   void resolve_load(PartRef ref);
   void resolve_store(PartRef ref);
-  [[nodiscard]] bool land(PartRef ref);
   void end_part(PartRef ref, ErrorCode error);
   void end_waiting(JobIndex index, ErrorCode error);
   void finish_copy(PartRef ref, ErrorCode error);
-  void fail_host_copy(BlockRef block);
-  void release_source(const Part& part);
+  void submitted(JobIndex index);
   void set_layers(JobIndex index, TransferId transfer, std::uint32_t layers);
   [[nodiscard]] std::uint32_t layers(const Job& job) const;
   void count(const Job& job, const Part& part, ErrorCode error);
@@ -146,7 +132,7 @@ class NamedCopies {
   bool flat_;
   bool write_through_;
   Residency& residency_;
-  DeferredEviction& deferred_eviction_;
+  StoredReads& reads_;
   HostSlotAllocator& host_slots_;
   StorageWriter& storage_writer_;
   Actions& actions_;
@@ -155,10 +141,8 @@ class NamedCopies {
   Slab<Job> jobs_;
   boost::unordered_flat_map<OffloadJobId, JobIndex, std::hash<OffloadJobId>> by_id_;
   std::vector<OffloadEvent> events_;  ///< not taken yet
-  std::array<Fifo<PartRef>, urgency_count> landing_;
   std::vector<PartRef> joined_;
   std::vector<PartRef> landed_;
-  Slab<Read> reads_;
   Slab<PartRef> memory_copies_;
   TransferTable<std::vector<PartRef>> transfers_;
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;

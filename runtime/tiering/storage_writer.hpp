@@ -6,7 +6,7 @@
 #include "runtime/tiering/actions.hpp"
 #include "runtime/tiering/flush_scheduler.hpp"
 #include "runtime/tiering/swap_outs.hpp"
-#include "runtime/tiering/write_budget.hpp"
+#include "runtime/types/write_budget.hpp"
 #include "terrace/block_store.hpp"
 
 #include <array>

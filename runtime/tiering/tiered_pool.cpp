@@ -23,8 +23,9 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
       resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
       reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
-      loads_{config_, residency_, deferred_eviction_, host_slots_, actions_, stats},
-      named_copies_{config_, sizes_, residency_, deferred_eviction_, host_slots_, storage_writer_, actions_, offload_totals},
+      stored_reads_{config_, sizes_, residency_, deferred_eviction_, host_slots_, actions_},
+      loads_{config_, residency_, stored_reads_, actions_, stats},
+      named_copies_{config_, sizes_, residency_, stored_reads_, host_slots_, storage_writer_, actions_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats} {}
 
@@ -204,8 +205,8 @@ bool TieredPool::on_transfer(TransferEvent& event) {
 void TieredPool::on_store(const StoreEvent& event) {
   switch (event.kind) {
     case StoreEvent::Kind::read:
-      if (NamedCopies::is_mine(event.token)) named_copies_.on_read(event.token, event.error);
-      else loads_.on_read(event.token, event.error);
+      stored_reads_.on_read(event.token, event.error);
+      hand_out_reads();
       break;
     case StoreEvent::Kind::written: storage_writer_.on_written(static_cast<std::uint32_t>(event.token), event.error); break;
     case StoreEvent::Kind::removed:
@@ -223,21 +224,31 @@ void TieredPool::on_store(const StoreEvent& event) {
 
 void TieredPool::on_time(TimePoint now) {
   flushes_.on_time(now);
-  loads_.on_time(now);
-  named_copies_.on_time(now);
+  stored_reads_.take_late(now, late_);
+  for (const StoredReads::Reader reader : late_) {
+    if (reader.kind == StoredReads::Reader::Kind::load) loads_.on_late(reader.number);
+    else named_copies_.on_late(reader.number);
+  }
 }
 
-TimePoint TieredPool::next_deadline() const {
-  return std::min({flushes_.next_deadline(), loads_.next_deadline(), named_copies_.next_deadline()});
+void TieredPool::hand_out_reads() {
+  stored_reads_.take_results(read_);
+  for (const StoredReads::Result& result : read_) {
+    if (result.reader.kind == StoredReads::Reader::Kind::load) loads_.on_read(result);
+    else named_copies_.on_read(result);
+  }
 }
+
+TimePoint TieredPool::next_deadline() const { return std::min(flushes_.next_deadline(), stored_reads_.next_deadline()); }
 
 bool TieredPool::pump() {
   bool changed = resizer_.pump();  // first: its evictions are necessary, and may make others unnecessary
   changed |= host_slots_.pump();
   changed |= device_slots_.pump();
   if (has_events()) return true;
-  changed |= loads_.pump();  // before the storage writer takes staging slots, for which no request waits
   changed |= named_copies_.pump();
+  changed |= stored_reads_.pump();  // before the storage writer takes staging slots, for which no request waits
+  hand_out_reads();
   changed |= storage_writer_.pump();
   changed |= sweep_hidden();
   changed |= reclaimer_.pump();
@@ -416,7 +427,7 @@ Usage TieredPool::usage(Tier tier) const {
 
 bool TieredPool::idle() const {
   return swap_outs_.idle() && storage_writer_.idle() && host_slots_.idle() && device_slots_.idle() && loads_.idle() &&
-         named_copies_.idle() && !flushes_.under_way();
+         named_copies_.idle() && stored_reads_.size() == 0 && !flushes_.under_way();
 }
 
 Durability TieredPool::durability() const {
@@ -431,9 +442,11 @@ Durability TieredPool::durability() const {
 }
 
 std::string TieredPool::describe_pending() const {
-  return fmt::format("swap-outs {}, loads {}, pending writes {}, flush {}, waiting for host slots: {}, device slots promised: {}",
-                     swap_outs_.idle() ? "idle" : "under way", loads_.idle() ? "idle" : "under way", storage_writer_.in_flight(),
-                     flushes_.under_way() ? "under way" : "none", host_slots_.idle() ? "none" : "some", device_slots_.promised());
+  return fmt::format("swap-outs {}, loads {}, pending reads {}, pending writes {}, flush {}, waiting for host slots: {}, device "
+                     "slots promised: {}",
+                     swap_outs_.idle() ? "idle" : "under way", loads_.idle() ? "idle" : "under way", stored_reads_.size(),
+                     storage_writer_.in_flight(), flushes_.under_way() ? "under way" : "none",
+                     host_slots_.idle() ? "none" : "some", device_slots_.promised());
 }
 
 std::string TieredPool::describe_tree(std::size_t lines_max) const {
@@ -458,6 +471,7 @@ std::string TieredPool::describe_tree(std::size_t lines_max) const {
 
 void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   residency_.check_invariants();
+  stored_reads_.check_invariants();
   loads_.check_invariants();
   named_copies_.check_invariants();
   const SlotAllocator& device = residency_.pool(Tier::device);

@@ -13,6 +13,7 @@
 #include "runtime/tiering/named_copies.hpp"
 #include "runtime/tiering/pool_resizer.hpp"
 #include "runtime/tiering/storage_writer.hpp"
+#include "runtime/tiering/stored_reads.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/tiering/watermark_reclaimer.hpp"
 #include "runtime/types/config.hpp"
@@ -75,6 +76,7 @@ class TieredPool {
   [[nodiscard]] const Residency& residency() const { return residency_; }
   [[nodiscard]] const DeviceSlotAllocator& device_slots() const { return device_slots_; }
   [[nodiscard]] const Loads& loads() const { return loads_; }
+  [[nodiscard]] const StoredReads& stored_reads() const { return stored_reads_; }
   [[nodiscard]] const StorageWriter& storage_writer() const { return storage_writer_; }
   [[nodiscard]] const FlushScheduler& flushes() const { return flushes_; }
   [[nodiscard]] const PoolResizer& resizer() const { return resizer_; }
@@ -230,6 +232,7 @@ class TieredPool {
   void adopt_known(BlockRef block, SlotId own, Fence written);
   void tell_storage_of_hit(const Found& found);
   void copy_down(std::uint32_t from, Prefix prefix);
+  void hand_out_reads();
   bool sweep_hidden();
   [[nodiscard]] bool in_use(BlockRef block) const;
 
@@ -247,6 +250,7 @@ class TieredPool {
   DeviceSlotAllocator device_slots_;
   PoolResizer resizer_;
   WatermarkReclaimer reclaimer_;
+  StoredReads stored_reads_;
   Loads loads_;
   NamedCopies named_copies_;
   CatalogRecovery catalog_recovery_;
@@ -256,6 +260,8 @@ class TieredPool {
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
   std::vector<SwapOuts::Staged> staged_;          ///< scratch
   std::vector<Prefix> named_;                     ///< scratch
+  std::vector<StoredReads::Result> read_;         ///< scratch
+  std::vector<StoredReads::Reader> late_;         ///< scratch
   mutable std::vector<Copy> copies_[tier_count];  ///< scratch of find() and hit()
 };
 

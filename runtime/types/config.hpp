@@ -75,7 +75,7 @@ struct ManagerConfig {
   /// are then always used.
   double unit_prefill_seconds = 0;
   /// The most bytes per day that may be written to storage, by the write policy and by jobs together, because flash memory wears
-  /// out (runtime/tiering/write_budget.hpp). 0: no limit.
+  /// out (runtime/types/write_budget.hpp). 0: no limit.
   Bytes daily_write_bytes{};
   /// The most blocks that a write-back job over the whole tree has under way at a time. The limit leaves enough copies that
   /// requests can evict.

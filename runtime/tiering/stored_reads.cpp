@@ -1,0 +1,145 @@
+#include "runtime/tiering/stored_reads.hpp"
+
+#include "base/check.hpp"
+
+#include <optional>
+
+namespace terrace {
+
+StoredReads::StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
+                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions)
+    // (If the slots of the device belong to the engine, no block is on the device and in the host.)
+    : lands_in_host_{config.inclusion != InclusionPolicy::exclusive || sizes.engine_blocks > 0},
+      residency_{residency},
+      deferred_eviction_{deferred_eviction},
+      host_slots_{host_slots},
+      actions_{actions} {}
+
+StoredReads::ReadId StoredReads::add(const Order& order) {
+  const ReadId id = reads_.add({order, {}, State::waiting, none, none});
+  Read& read = reads_.at(id);
+  Queue& queue = queue_of(read);
+  read.before = queue.last;
+  (queue.last == none ? queue.first : reads_.at(queue.last).after) = id;
+  queue.last = id;
+  return id;
+}
+
+void StoredReads::leave_queue(ReadId id) {
+  Read& read = reads_.at(id);
+  TERRACE_CHECK(read.state == State::waiting);
+  Queue& queue = queue_of(read);
+  (read.before == none ? queue.first : reads_.at(read.before).after) = read.after;
+  (read.after == none ? queue.last : reads_.at(read.after).before) = read.before;
+  read.before = read.after = none;
+}
+
+void StoredReads::cancel(ReadId id) {
+  Read& read = reads_.at(id);
+  TERRACE_CHECK(read.state != State::cancelled);
+  if (read.state == State::reading) {
+    read.state = State::cancelled;
+    return;
+  }
+  leave_queue(id);
+  (void)reads_.take(id);
+}
+
+bool StoredReads::pump() {
+  bool changed = false;
+  for (const Queue& queue : waiting_) {
+    while (queue.first != none) {
+      if (!land(queue.first)) return changed;
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+/// Orders the read of a block. Returns false if there is no slot to read it into.
+bool StoredReads::land(ReadId id) {
+  Read& read = reads_.at(id);
+  const Order& order = read.order;
+  const bool in_host = residency_.copy(order.block, Tier::host).present();
+  if (order.overtaken == Overtaken::is_given_back && (in_host || !residency_.stored(order.block))) {
+    results_.push_back({Result::Kind::given_back, order.reader, order.part, {}, {}});
+    leave_queue(id);
+    (void)reads_.take(id);
+    return true;
+  }
+  std::optional<SlotId> slot;
+  if (lands_in_host_ && residency_.host_blocks() > 0 && !in_host && residency_.supported(order.block, Tier::host)) {
+    slot = host_slots_.take_for_landing(order.tenant);
+    if (slot) residency_.begin_fill(order.block, Tier::host, *slot);
+  }
+  const bool staging = !slot;
+  if (staging) slot = residency_.take_staging();
+  if (!slot) return false;
+  leave_queue(id);
+  read.landing = {*slot, staging};
+  read.state = State::reading;
+  ++under_way_;
+  actions_.reads.push_back({id, residency_.tree().key(order.block), *slot});
+  return true;
+}
+
+void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
+  const Read read = reads_.take(token);
+  TERRACE_CHECK(read.state != State::waiting);
+  --under_way_;
+  const BlockRef block = read.order.block;
+  const Landing landing = read.landing;
+  const bool wanted = read.state == State::reading;
+  if (!landing.staging) {
+    host_slots_.has_landed();
+    if (error) {
+      residency_.fail_host_fill(block);
+    } else {
+      residency_.publish(block, Tier::host);
+      if (wanted) residency_.hold(block, Tier::host);
+      else deferred_eviction_.drop_unsupported(block, Tier::host);
+    }
+  } else if (error || !wanted) {
+    residency_.free_slot(Tier::host, landing.slot);
+  }
+  if (!wanted) return;
+  const Result::Kind kind = error ? Result::Kind::failed : Result::Kind::landed;
+  results_.push_back({kind, read.order.reader, read.order.part, landing, error});
+}
+
+void StoredReads::release(BlockRef block, Landing landing) {
+  if (landing.staging) residency_.free_slot(Tier::host, landing.slot);
+  else deferred_eviction_.reader_gone(block, Tier::host);
+}
+
+void StoredReads::set_deadline(Reader reader, TimePoint deadline) {
+  if (deadline == never) (void)deadlines_.erase(handle(reader));
+  else deadlines_.set(handle(reader), deadline);
+}
+
+void StoredReads::take_late(TimePoint now, std::vector<Reader>& late) {
+  late.clear();
+  while (!deadlines_.empty() && deadlines_.top().priority <= now) {
+    const std::uint32_t handle = deadlines_.top().handle;
+    (void)deadlines_.erase(handle);
+    late.push_back({static_cast<Reader::Kind>(handle & 1U), handle >> 1U});
+  }
+}
+
+void StoredReads::check_invariants() const {
+  deadlines_.check_invariants();
+  std::size_t waiting = 0;
+  for (const Queue& queue : waiting_) {
+    ReadId before = none;
+    for (ReadId id = queue.first; id != none; id = reads_.find(id)->after) {
+      const Read* const read = reads_.find(id);
+      TERRACE_CHECK(read != nullptr && read->state == State::waiting && read->before == before);
+      before = id;
+      ++waiting;
+    }
+    TERRACE_CHECK(queue.last == before);
+  }
+  TERRACE_CHECK(waiting + under_way_ == reads_.size());
+}
+
+}  // namespace terrace
