@@ -16,7 +16,7 @@
 ///
 /// The table has the name, type, default, limits and help of each option, once. `terrace config`, the flags of `terrace replay`
 /// and the reference page docs/configuration.md are made from it. Options that are no text (functions, objects, memory of the
-/// embedder, the fingerprint) are not in it: set them in the CacheSystemOptions that options() returns.
+/// embedder) are not in it: set them in the CacheSystemOptions that options() returns. The reference page lists them.
 ///
 /// Precedence: a flag wins over the environment, the environment wins over the file, and the file wins over the default. The
 /// order of the calls below does not matter.
@@ -33,7 +33,7 @@
 ///     config.read_file("/etc/terrace.toml");
 ///     config.read_environment(environ);
 ///     CacheSystemOptions options = config.options();
-///     options.fingerprint = fingerprint_of_my_model;
+///     options.log.sink = &my_log;
 ///     CacheSystem system{options};
 
 namespace terrace {

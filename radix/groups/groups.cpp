@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "terrace/keys.hpp"
 
+#include <limits>
 #include <numeric>
 #include <stdexcept>
 #include <string>
@@ -61,11 +62,15 @@ std::uint32_t GroupRule::first_needed(std::uint64_t tokens) const {
 }
 
 std::uint32_t hit_alignment(std::span<const GroupRule> rules) {
-  std::uint32_t units = 1;
+  std::uint64_t units = 1;
   for (const GroupRule& rule : rules) {
-    if (rule.cached() && !rule.config().optional) units = std::lcm(units, rule.units_per_block());
+    if (rule.cached() && !rule.config().optional) units = std::lcm(units, std::uint64_t{rule.units_per_block()});
+    if (units > std::numeric_limits<std::uint32_t>::max()) {
+      throw std::invalid_argument{
+          "hits end at common multiples of the blocks of all groups, and these have none under 2^32 hash units"};
+    }
   }
-  return units;
+  return static_cast<std::uint32_t>(units);
 }
 
 }  // namespace terrace

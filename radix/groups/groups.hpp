@@ -54,7 +54,7 @@ class GroupRule {
 };
 
 /// Returns the alignment of hits, in units: a hit may end only at a multiple of it. It is the least common multiple of the block
-/// sizes of all required groups.
+/// sizes of all required groups. Throws std::invalid_argument if it does not fit into 32 bits.
 [[nodiscard]] std::uint32_t hit_alignment(std::span<const GroupRule> rules);
 
 /// Returns the longest hit, in units, that every required group can serve. It is at most `limit` and a multiple of `alignment`.

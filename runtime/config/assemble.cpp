@@ -1,7 +1,7 @@
 // From single values to the options of a CacheSystem: what depends on several options, and what they must not say together.
 
 #include "runtime/config/givens.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/system/system_config.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>
@@ -29,14 +29,17 @@ class Assembler {
     choose_ranks();
     choose_pools();
     check_payload();
+    check_layers();
+    check_owner();
     choose_storage();
     check_writing();
     check_watermarks("device", draft_.system.device_watermarks);
     check_watermarks("host", draft_.system.host_watermarks);
     choose_policy();
     draft_.system.unit_prefill_seconds = std::chrono::duration<double>(draft_.unit_prefill).count();
+    if (draft_.fingerprint) draft_.system.fingerprint = *draft_.fingerprint;
     draft_.system.groups = draft_.groups;
-    check_groups();
+    check_as_at_start();
     return std::move(draft_.system);
   }
 
@@ -54,8 +57,8 @@ class Assembler {
   [[nodiscard]] std::string name_of(std::string_view name, ConfigLevel other) const { return name_of(option_named(name), other); }
   [[nodiscard]] ConfigLevel level(std::string_view name) const { return givens_.level(option_named(name)); }
   /// True if a user wants this value: it is given as a flag, or differs from the default.
-  [[nodiscard]] bool is_meant(const Option& option) const {
-    const Given* const given = givens_.find(option);
+  [[nodiscard]] bool is_meant(const Option& option, std::size_t n = 0) const {
+    const Given* const given = givens_.find(option, n);
     if (given == nullptr) return false;
     const std::optional<Value> usual = option.get(default_draft(1, 1, 0), 0);
     return given->origin.level == ConfigLevel::flag || !usual || *usual != given->value;
@@ -79,16 +82,34 @@ class Assembler {
       refuse("{}: {} devices are more than {}", name_of(device, at), ranks.size(), RankedTransfers::ranks_max);
     }
     draft_.system.ranks.clear();
-    for (const Draft::Rank& rank : ranks) {
-      const std::optional<int> cuda = ordinal(rank.device);
+    for (std::size_t n = 0; n < ranks.size(); ++n) {
+      const std::optional<int> cuda = ordinal(ranks[n].device);
+      check_device(n, cuda.has_value());
       RankOptions made;
-      if (cuda) made.device = CudaGpu{.ordinal = *cuda, .calibration = rank.calibration};
+      if (cuda) made.device = CudaGpu{.ordinal = *cuda, .calibration = ranks[n].calibration};
+      else made.device = EmulatedGpu{.link = link_of(ranks[n]), .faults = {}};
       draft_.system.ranks.push_back(std::move(made));
     }
     const Option& payload = option_named("rank-payload");
     if (is_meant(payload) && !draft_.ranks_count && ranks.size() == 1) {
       const ConfigLevel own = givens_.level(payload);
       refuse("{} needs {}, or a {} for each", name_of(payload, own), mention(option_named("ranks"), own), mention(device, own));
+    }
+  }
+
+  [[nodiscard]] static LinkModel link_of(const Draft::Rank& rank) {
+    LinkModel link = rank.link;
+    link[Direction::swap_out].latency = link[Direction::swap_in].latency;
+    link[Direction::swap_out].jitter_max = link[Direction::swap_in].jitter_max;
+    return link;
+  }
+
+  /// Refuses options of a rank that its kind of device does not have.
+  void check_device(std::size_t rank, bool is_cuda) const {
+    for (const Option& option : options()) {
+      if (option.scope() != Scope::rank || option.key == "device" || !is_meant(option, rank)) continue;
+      if ((option.key == "calibration") == is_cuda) continue;
+      refuse("{} is for rank.device {}", name_of(option, ConfigLevel::file, rank), is_cuda ? "emulated" : "cuda:N");
     }
   }
 
@@ -158,6 +179,36 @@ class Assembler {
     }
   }
 
+  void check_layers() const {
+    const Option& layers = *find_option("pool", "layers");
+    const std::uint64_t shares = draft_.system.rank_payload == RankPayload::replicated ? 1 : draft_.ranks.size();
+    for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
+      const PoolOptions& pool = draft_.pools[n].sizes;
+      if (count(pool.block_bytes) % (shares * pool.layers) == 0) continue;
+      refuse("{}: {} cannot be divided into {} layers: use a multiple of {} bytes",
+             name_of(*find_option("pool", "block-bytes"), givens_.level(layers, n), n), exact(pool.block_bytes), pool.layers,
+             shares * pool.layers);
+    }
+  }
+
+  /// Checks what depends on whether the engine owns the device slots.
+  void check_owner() const {
+    const Option& owns = option_named("engine-owns-slots");
+    const Option& order = option_named("key-order");
+    if (!draft_.system.engine_owns_slots) {
+      if (draft_.system.key_order == KeyOrder::prefix) return;
+      refuse("{} flat needs {} on", name_of(order, givens_.level(order)), mention(owns, givens_.level(order)));
+    }
+    const ConfigLevel at = givens_.level(owns);
+    for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
+      const PoolOptions& pool = draft_.pools[n].sizes;
+      if (!pool.null_block && pool.first_slot == 0) continue;
+      const Option& wrong = *find_option("pool", pool.null_block ? "null-block" : "first-slot");
+      refuse("{} cannot be combined with {}: the engine numbers all slots of its device", name_of(wrong, at, n),
+             mention(owns, at));
+    }
+  }
+
   void choose_storage() {
     const Option& where = option_named("storage.where");
     const bool in_files = draft_.storage.starts_with(file_prefix);
@@ -178,6 +229,11 @@ class Assembler {
         refuse("{}: with file storage a multiple of {}, not {}", name_of(block, at, n), exact(file_block_unit),
                exact(block_bytes));
       }
+    }
+    try {
+      (void)storage_shares(*draft_.storage_capacity, draft_.system.pools);
+    } catch (const std::invalid_argument& wrong) {
+      refuse("{}: {}", name_of(capacity, at), wrong.what());
     }
     if (in_files) {
       choose_files();
@@ -204,6 +260,12 @@ class Assembler {
 
   void choose_files() {
     FileStorage& file = draft_.file;
+    constexpr std::string_view letters = "0123456789abcdefghijklmnopqrstuvwxyz-";
+    constexpr std::size_t name_letters_max = 64;
+    if (file.name.size() > name_letters_max || file.name.find_first_not_of(letters) != std::string::npos) {
+      refuse("{}: \"{}\" is not a name of at most {} digits, lower-case letters and '-'",
+             name_of("storage.name", level("storage.name")), one_line(file.name), name_letters_max);
+    }
     file.directories = {draft_.storage.substr(file_prefix.size())};
     file.directories.insert(file.directories.end(), draft_.stripe.begin(), draft_.stripe.end());
     file.capacity = *draft_.storage_capacity;
@@ -216,11 +278,24 @@ class Assembler {
       const ConfigLevel at = level("storage.bandwidth");
       refuse("{} needs {} threads, or auto", name_of("storage.bandwidth", at), mention(option_named("storage.io"), at));
     }
+    draft_.system.storage = std::move(file);
+    choose_guard();
+  }
+
+  void choose_guard() {
+    if (!draft_.guarded) {
+      for (const Option& option : options()) {
+        if (option.needs != Needs::guard || !is_meant(option)) continue;
+        const ConfigLevel at = givens_.level(option);
+        refuse("{} needs {} on", name_of(option, at), mention(option_named("storage.guard"), at));
+      }
+      draft_.system.storage_guard.reset();
+      return;
+    }
     ResilienceOptions& guard = draft_.guard;
     guard.write_retries = guard.read_retries;
     raise(guard.breaker.probe_max, guard.breaker.probe_first, "storage.breaker-probe-max");
     raise(guard.back_off_max, guard.back_off_first, "storage.retry-delay-max");
-    draft_.system.storage = std::move(file);
     draft_.system.storage_guard = guard;
   }
 
@@ -268,20 +343,10 @@ class Assembler {
     if (more != policies_.end()) draft_.system.policy = more->make;
   }
 
-  /// The manager's own rules about groups and pools, so that a file is checked as a start checks it.
-  void check_groups() const {
-    ManagerConfig manager;
-    manager.pools.clear();
-    for (const PoolOptions& pool : draft_.system.pools) {
-      manager.pools.push_back({.device_blocks = pool.device_blocks,
-                               .first_slot = pool.first_slot,
-                               .null_block = pool.null_block,
-                               .host_blocks = pool.host_blocks,
-                               .staging_blocks = std::max(pool.staging_blocks, 1U)});
-    }
-    manager.groups = draft_.system.groups;
+  /// The rules of a CacheSystem itself, so that a file is checked as a start checks it.
+  void check_as_at_start() const {
     try {
-      validate(manager);
+      (void)manager_config(draft_.system);
     } catch (const std::invalid_argument& wrong) {
       throw ConfigError{place_of_arrays() + wrong.what()};
     }

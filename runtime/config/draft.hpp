@@ -1,9 +1,12 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/device.hpp"
 #include "terrace/options.hpp"
 #include "terrace/types.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,16 +25,19 @@ struct Draft {
   struct Rank {
     std::string device = "emulated";
     std::string calibration;
+    LinkModel link;  ///< latency and jitter are those of direction swap_in, for both
   };
 
   CacheSystemOptions system;
   std::string policy = "adaptive";
   std::optional<std::uint32_t> ranks_count;
   Duration unit_prefill{};
+  std::optional<std::array<std::byte, 32>> fingerprint;
   std::string storage = "none";  ///< none, memory:, file:DIR
   std::optional<Bytes> storage_capacity;
   std::vector<std::string> stripe;  ///< directories after the first
   FileStorage file;
+  bool guarded = true;  ///< whether there is a `guard`
   ResilienceOptions guard;
   std::vector<Pool> pools;  ///< in place of CacheSystemOptions::pools
   std::vector<Rank> ranks;

@@ -2,6 +2,7 @@
 
 #include "radix/tree/copy.hpp"
 #include "terrace/block_store.hpp"
+#include "terrace/device.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@ namespace {
 std::string_view to_string(HostWarmUp warm_up) {
   return warm_up == HostWarmUp::before_serving ? "before-serving" : "while-serving";
 }
+std::string_view to_string(KeyOrder order) { return order == KeyOrder::prefix ? "prefix" : "flat"; }
 std::string_view to_string(LoadPolicy loads) { return loads == LoadPolicy::measured ? "measured" : "always"; }
 template <class E>
 constexpr std::array<E, 0> all_of{};
@@ -32,6 +34,8 @@ constexpr std::array all_of<InclusionPolicy>{InclusionPolicy::non_inclusive, Inc
 template <>
 constexpr std::array all_of<WritePolicy>{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective,
                                          WritePolicy::write_back};
+template <>
+constexpr std::array all_of<KeyOrder>{KeyOrder::prefix, KeyOrder::flat};
 template <>
 constexpr std::array all_of<LoadPolicy>{LoadPolicy::measured, LoadPolicy::always};
 template <>
@@ -96,6 +100,11 @@ template <>
 struct Field<std::vector<std::string>> {
   static Value value(const std::vector<std::string>& field) { return field; }
   static std::vector<std::string> field(const Value& value) { return std::get<std::vector<std::string>>(value); }
+};
+template <>
+struct Field<std::array<std::byte, 32>> {
+  static Value value(const std::array<std::byte, 32>& field) { return to_hex(BlockKey{field}); }
+  static std::array<std::byte, 32> field(const Value& value) { return parse_block_key(std::get<std::string>(value))->bytes; }
 };
 template <>
 struct Field<PoolId> {
@@ -226,6 +235,17 @@ void add_general(std::vector<Option>& all) {
                          "as many as devices are named", "2"));
   all.push_back(named("", "rank-payload", FIELD(system.rank_payload),
                       "What a rank holds: sharded, its part of each block; replicated, all ranks have the same bytes"));
+  all.push_back(row("", "engine-owns-slots", Type::yes_no, any, FIELD(system.engine_owns_slots),
+                    "The device slots belong to the engine, which names them in the orders of an OffloadCache"));
+  all.push_back(
+      named("", "key-order", FIELD(system.key_order),
+            "The keys of an order of an OffloadCache: prefix, the blocks of a prefix from the first one on; flat, every "
+            "block stands alone"));
+  all.push_back(optional(row("", "fingerprint", Type::digest, any, FIELD(fingerprint),
+                             "Identifies the model and its geometry, 64 hexadecimal digits; a store with another one is refused"),
+                         "64 zeros", "\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\""));
+  all.push_back(
+      row("", "poison", Type::yes_no, any, FIELD(system.poison), "For tests: slots are overwritten as they become free"));
 }
 
 void add_arrays(std::vector<Option>& all) {
@@ -237,6 +257,16 @@ void add_arrays(std::vector<Option>& all) {
   all.push_back(only_in_files(optional(row("rank", "calibration", Type::path, any, FIELD(ranks[n].calibration),
                                            "File with the measured copy methods of the GPU, from terrace doctor"),
                                        "the file of terrace doctor, or built-in figures", "\"/var/cache/terrace/gpu.json\"")));
+  const auto link = [&](Option option) { all.push_back(only_in_files(std::move(option))); };
+  link(row("rank", "swap-in-bandwidth", Type::bandwidth, any, FIELD(ranks[n].link[Direction::swap_in].bytes_per_second),
+           "Most bytes per second from the host to an emulated device; 0: no limit"));
+  link(row("rank", "swap-out-bandwidth", Type::bandwidth, any, FIELD(ranks[n].link[Direction::swap_out].bytes_per_second),
+           "Most bytes per second from an emulated device to the host; 0: no limit"));
+  link(row("rank", "link-latency", Type::duration, up_to_a_day, FIELD(ranks[n].link[Direction::swap_in].latency),
+           "Time before the bytes of a copy to or from an emulated device move"));
+  link(row("rank", "link-jitter", Type::duration, up_to_a_day, FIELD(ranks[n].link[Direction::swap_in].jitter_max),
+           "Most random time by which such a copy takes longer"));
+  link(row("rank", "link-seed", Type::whole, any, FIELD(ranks[n].link.seed), "Seed of these random times"));
   const auto pool = [&](std::string_view flag, Option option) { all.push_back(with_flag(std::move(option), flag)); };
   pool("--block-bytes", row("pool", "block-bytes", Type::size, {1, count(MiB * 512)}, FIELD(pools[n].sizes.block_bytes),
                             "Size of a block, all layers and ranks together; with file storage a multiple of 4KiB"));
@@ -258,6 +288,8 @@ void add_arrays(std::vector<Option>& all) {
                                "Slots through which blocks pass between device and storage; 0: chosen automatically"));
   pool("--null-block", row("pool", "null-block", Type::yes_no, any, FIELD(pools[n].sizes.null_block),
                            "The first slot stands for blocks that a group does not need"));
+  pool("--first-slot", row("pool", "first-slot", Type::whole, any_blocks, FIELD(pools[n].sizes.first_slot),
+                           "Number of the first device slot; lower ones belong to other caches that share the device's memory"));
   const auto group = [&](Option option) { all.push_back(only_in_files(std::move(option))); };
   group(named("group", "kind", FIELD(groups[n].kind), "The kind of attention"));
   group(row("group", "block-tokens", Type::whole, {1, UINT32_MAX}, FIELD(groups[n].block_tokens), "Tokens of a block"));
@@ -297,6 +329,7 @@ void add_tiers(std::vector<Option>& all) {
 
 void add_storage(std::vector<Option>& all) {
   const auto files = [&](Option option) { all.push_back(needing(Needs::files, std::move(option))); };
+  const auto guard = [&](Option option) { all.push_back(needing(Needs::guard, std::move(option))); };
   all.push_back(common(with_flag(row("storage", "where", Type::storage, any, FIELD(storage),
                                      "none, memory:, file:DIR (blocks that DIR holds from before are hits)"),
                                  "--storage")));
@@ -322,20 +355,22 @@ void add_storage(std::vector<Option>& all) {
       needing(Needs::storage, row("storage", "flush-interval", Type::duration, up_to_a_day, FIELD(system.flush_interval),
                                   "Longest time that a stored block waits for a flush; 0: only at the end and for "
                                   "durable jobs")));
-  files(row("storage", "retries", Type::whole, {0, 100}, FIELD(guard.read_retries),
+  files(row("storage", "guard", Type::yes_no, any, FIELD(guarded),
+            "Failed operations on file:DIR are retried, and file:DIR is not used while it keeps failing"));
+  guard(row("storage", "retries", Type::whole, {0, 100}, FIELD(guard.read_retries),
             "How often a failed read or write of file:DIR is retried, if that may help"));
-  files(row("storage", "retry-delay", Type::duration, some_time, FIELD(guard.back_off_first),
+  guard(row("storage", "retry-delay", Type::duration, some_time, FIELD(guard.back_off_first),
             "Time from a failure to the first retry; each failure doubles it"));
-  files(row("storage", "retry-delay-max", Type::duration, some_time, FIELD(guard.back_off_max), "Longest time between retries"));
-  files(row("storage", "retries-waiting-max", Type::whole, {0, 65'536}, FIELD(guard.waiting_max),
+  guard(row("storage", "retry-delay-max", Type::duration, some_time, FIELD(guard.back_off_max), "Longest time between retries"));
+  guard(row("storage", "retries-waiting-max", Type::whole, {0, 65'536}, FIELD(guard.waiting_max),
             "Most operations that wait for a retry; further ones fail"));
-  files(row("storage", "breaker-failures", Type::whole, {1, 100'000}, FIELD(guard.breaker.failures_max),
+  guard(row("storage", "breaker-failures", Type::whole, {1, 100'000}, FIELD(guard.breaker.failures_max),
             "Failures in a row after which file:DIR is not used for a while"));
-  files(row("storage", "breaker-window", Type::duration, some_time, FIELD(guard.breaker.window),
+  guard(row("storage", "breaker-window", Type::duration, some_time, FIELD(guard.breaker.window),
             "Time within which these failures must come"));
-  files(row("storage", "breaker-probe", Type::duration, some_time, FIELD(guard.breaker.probe_first),
+  guard(row("storage", "breaker-probe", Type::duration, some_time, FIELD(guard.breaker.probe_first),
             "Time until one operation tests whether file:DIR works again; each failed test doubles it"));
-  files(row("storage", "breaker-probe-max", Type::duration, some_time, FIELD(guard.breaker.probe_max),
+  guard(row("storage", "breaker-probe-max", Type::duration, some_time, FIELD(guard.breaker.probe_max),
             "Longest time between two tests"));
 }
 
@@ -344,11 +379,31 @@ void add_log(std::vector<Option>& all) {
   all.push_back(row("log", "per-period", Type::whole, {1, UINT32_MAX}, FIELD(system.log.per_period),
                     "Most messages on one topic within a period"));
   all.push_back(row("log", "period", Type::duration, some_time, FIELD(system.log.period), "Length of a period"));
+  all.push_back(row("log", "waiting-max", Type::whole, {1, 65'536}, FIELD(system.log.waiting_max),
+                    "Most messages that wait for a slow log; further ones are counted, not written"));
 }
 
 #undef FIELD
 
+constexpr std::array without_option{
+    FieldWithoutOption{"ranks.regions", "they are memory of the engine, at addresses of its own process"},
+    FieldWithoutOption{"ranks.device.CustomDevice", "it is an object of the program"},
+    FieldWithoutOption{"ranks.device.InstantGpu", "a program that uses it calls the cache in another way, without an event loop"},
+    FieldWithoutOption{"ranks.device.link.stall", "only tests need a link that stalls"},
+    FieldWithoutOption{"ranks.device.link.stall_every", "only tests need a link that stalls"},
+    FieldWithoutOption{"ranks.device.link.fail_every", "only tests need a link that fails"},
+    FieldWithoutOption{"ranks.device.faults", "only tests plant faults (`terrace replay --inject`)"},
+    FieldWithoutOption{"host_touch.cancel", "it is a variable of the program"},
+    FieldWithoutOption{"host_touch.count_huge", "the count is for programs that touch memory themselves"},
+    FieldWithoutOption{"memory_limits", "it is a function of the program"},
+    FieldWithoutOption{"storage.CustomStorage", "the stores are objects of the program"},
+    FieldWithoutOption{"lane_rates.request", "it must be 0: requests wait for their transfers"},
+    FieldWithoutOption{"log.sink", "it is an object of the program"},
+};
+
 }  // namespace
+
+std::span<const FieldWithoutOption> fields_without_option() { return without_option; }
 
 Draft default_draft(std::size_t pools, std::size_t ranks, std::size_t groups) {
   constexpr std::uint32_t device_blocks = 3000;

@@ -22,7 +22,12 @@ enum class Scope : unsigned char {
 };
 
 /// The kind of storage without which an option makes no sense.
-enum class Needs : unsigned char { nothing, storage, files };
+enum class Needs : unsigned char {
+  nothing,
+  storage,
+  files,
+  guard,  ///< files, and storage.guard
+};
 
 struct Option {
   std::string_view table;  ///< empty for keys in front of all tables; the name of the scope for arrays of tables
@@ -53,6 +58,14 @@ struct Option {
   /// "TERRACE_STORAGE_IO"; empty if there is none.
   [[nodiscard]] std::string variable() const;
 };
+
+/// A field of CacheSystemOptions that no option sets, with the reason: what follows "because".
+struct FieldWithoutOption {
+  std::string_view field;
+  std::string_view reason;
+};
+/// All of them. A field that is not here has an option.
+[[nodiscard]] std::span<const FieldWithoutOption> fields_without_option();
 
 /// In the order of files and pages: the options of a table are together.
 [[nodiscard]] const std::vector<Option>& options();

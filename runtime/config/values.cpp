@@ -174,6 +174,12 @@ std::string read_storage(std::string_view name, std::string_view word) {
   refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word));
 }
 
+std::string read_digest(std::string_view name, std::string_view word) {
+  const Result<BlockKey> digest = parse_block_key(word);
+  if (!digest) refuse(fmt::format("{}: \"{}\" is not 64 hexadecimal digits", name, word));
+  return to_hex(*digest);
+}
+
 Value read_value(Type type, std::string_view name, std::string_view word, Limits limits, std::span<const std::string> names) {
   switch (type) {
     case Type::whole: return read_whole(name, word, limits);
@@ -188,6 +194,7 @@ Value read_value(Type type, std::string_view name, std::string_view word, Limits
     case Type::paths: return std::vector<std::string>{read_path(name, word)};
     case Type::device: return read_device(name, word);
     case Type::storage: return read_storage(name, word);
+    case Type::digest: return read_digest(name, word);
   }
   refuse(fmt::format("{}: its type is unknown", name));
 }
@@ -205,7 +212,8 @@ std::string to_word(Type type, const Value& value) {
     case Type::text:
     case Type::path:
     case Type::device:
-    case Type::storage: return std::get<std::string>(value);
+    case Type::storage:
+    case Type::digest: return std::get<std::string>(value);
   }
   return "";
 }
@@ -251,6 +259,7 @@ std::string_view placeholder(Type type) {
     case Type::paths: return "DIR";
     case Type::device: return "DEVICE";
     case Type::storage: return "WHERE";
+    case Type::digest: return "DIGITS";
   }
   return "";
 }

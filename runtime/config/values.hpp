@@ -27,6 +27,7 @@ enum class Type : unsigned char {
   paths,      ///< std::vector<std::string>
   device,     ///< std::string: emulated, cuda, cuda:N
   storage,    ///< std::string: none, memory:, file:DIR
+  digest,     ///< std::string: 64 lower-case hexadecimal digits
 };
 using Value = std::variant<std::uint64_t, double, bool, std::string, std::vector<std::string>>;
 
@@ -51,6 +52,7 @@ struct Limits {
 [[nodiscard]] std::string read_path(std::string_view name, std::string_view word);
 [[nodiscard]] std::string read_device(std::string_view name, std::string_view word);
 [[nodiscard]] std::string read_storage(std::string_view name, std::string_view word);
+[[nodiscard]] std::string read_digest(std::string_view name, std::string_view word);
 
 /// Reads a value of any type. `names` is the list for Type::name. The word of Type::paths is one path.
 [[nodiscard]] Value read_value(Type type, std::string_view name, std::string_view word, Limits limits,

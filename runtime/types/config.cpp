@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -60,13 +61,14 @@ void validate(const ManagerConfig& config) {
   }
   const std::uint32_t unit = hash_unit(config.groups);
   std::vector<bool> used(config.pools.size());
+  std::vector<GroupRule> rules;
   for (std::size_t g = 0; g < config.groups.size(); ++g) {
     const GroupConfig& group = config.groups[g];
     if (group.pool.value() >= config.pools.size()) {
       refuse(fmt::format("group {} uses pool {}, but there are {} pools", g, group.pool.value(), config.pools.size()));
     }
     used[group.pool.value()] = true;
-    const GroupRule rule{group, unit};
+    const GroupRule& rule = rules.emplace_back(group, unit);
     if (group.optional && !rule.cached()) refuse(fmt::format("group {}: cross attention cannot be optional", g));
     const bool has_gaps = rule.cached() && (!rule.chained() || group.optional);
     if (has_gaps && !config.pool(group.pool).null_block) {
@@ -77,6 +79,7 @@ void validate(const ManagerConfig& config) {
   for (std::size_t pool = 0; pool < used.size(); ++pool) {
     if (!used[pool]) refuse(fmt::format("pool {} is used by no group", pool));
   }
+  (void)hit_alignment(rules);  // refuses what does not fit together
 }
 
 }  // namespace terrace

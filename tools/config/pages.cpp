@@ -1,5 +1,7 @@
 #include "tools/config/pages.hpp"
 
+#include "runtime/config/table.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,6 +126,10 @@ show` shows each value in effect and where it comes from. Programs read the same
     out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(option.key), value,
                        option.default_value.empty() ? in_cell(option.otherwise) : code(option.default_value), flag,
                        code(option.environment), in_cell(option.help));
+  }
+  out += "\n## Fields without an option\n\nA program sets these fields of `CacheSystemOptions` itself:\n\n";
+  for (const config::FieldWithoutOption& each : config::fields_without_option()) {
+    out += fmt::format("- `{}`: {}.\n", each.field, each.reason);
   }
   return out;
 }

@@ -53,14 +53,14 @@ Input open_input(const ReplayOptions& options, const Interrupt& interrupt) {
 }
 
 DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
+  const std::vector<RankOptions>& ranks = options.system.ranks;
   if (const std::optional<int> cuda = options.devices.at(rank)) {
-    const std::vector<RankOptions>& ranks = options.system.ranks;
     const auto* const gpu = rank < ranks.size() ? std::get_if<CudaGpu>(&ranks[rank].device) : nullptr;
     const bool is_named = gpu != nullptr && !gpu->calibration.empty();
     return CudaGpu{.ordinal = *cuda, .calibration = is_named ? gpu->calibration : calibration_file()};
   }
   if (options.reference && options.inject == Fault::none) return InstantGpu{};
-  const auto* const configured = std::get_if<EmulatedGpu>(&options.system.ranks.front().device);
+  const auto* const configured = std::get_if<EmulatedGpu>(&ranks[rank < ranks.size() ? rank : 0].device);
   return EmulatedGpu{.link = configured == nullptr ? LinkModel{} : configured->link, .faults = emulated(options.inject)};
 }
 
@@ -72,20 +72,12 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system = options.system;
-  if (!options.groups.empty()) {
-    system.groups = options.groups;
-    system.pools = pools_of(options);
-  }
+  system.groups = options.groups;
+  system.pools = pools_of(options);
   PoolOptions& pool = system.pools.front();
-  if (options.groups.empty()) {
-    pool.block_bytes = options.block_bytes;
-    pool.device_blocks = options.device_blocks;
-    pool.host_blocks = options.host_blocks;
-    pool.layers = options.layers;
-  }
   pool.device_blocks_max = std::max(pool.device_blocks_max, pool.device_blocks + reserved_slots(options, full_blocks_max));
   system.storage = options.storage;
-  system.storage_guard = options.storage_guard;
+  if (system.storage_guard) system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
   system.policy = policy_factory(options.policy);
   system.write_policy = options.write_policy;

@@ -270,7 +270,37 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[[pool]]\nlayers = 1\n[[pool]]", "t.toml:2: several pools need several groups, but no group is given"},
         Bad{"\n[[group]]\npool = 1", "t.toml:3: group 0 uses pool 1, but there are 1 pools"},
         Bad{"[[group]]\nkind = \"sliding-window\"\nspan-tokens = 4",
-            "t.toml:2: group 0 (sliding-window) may have gaps: its pool 0 needs a null block"}));
+            "t.toml:2: group 0 (sliding-window) may have gaps: its pool 0 needs a null block"},
+        Bad{"[[pool]]\nnull-block = true\ndevice-blocks = 1",
+            "t.toml:3: pool 0: the device needs at least one block in addition to the null block"},
+        Bad{"[[pool]]\nlayers = 3", "pool.block-bytes: 64KiB cannot be divided into 3 layers: use a multiple of 3 bytes"},
+        Bad{"ranks = 2\n[[pool]]\nlayers = 3\nblock-bytes = \"64KiB\"",
+            "t.toml:4: pool.block-bytes: 64KiB cannot be divided into 3 layers: use a multiple of 6 bytes"},
+        Bad{"key-order = \"flat\"", "t.toml:1: key-order flat needs engine-owns-slots on"},
+        Bad{"engine-owns-slot = true",
+            "t.toml:1: there is no option \"engine-owns-slot\" in front of the tables; did you mean engine-owns-slots?"},
+        Bad{"engine-owns-slots = true\n[[pool]]\nnull-block = true",
+            "t.toml:3: pool.null-block cannot be combined with engine-owns-slots: the engine numbers all slots of its device"},
+        Bad{"engine-owns-slots = true\n[[pool]]\nfirst-slot = 1",
+            "t.toml:3: pool.first-slot cannot be combined with engine-owns-slots: the engine numbers all slots of its device"},
+        Bad{"fingerprint = \"12\"", "t.toml:1: fingerprint: \"12\" is not 64 hexadecimal digits"},
+        Bad{"fingerprint = 12", "t.toml:1: fingerprint: a text is needed, not a whole number"},
+        Bad{"[[rank]]\ncalibration = \"/c\"", "t.toml:2: rank.calibration is for rank.device cuda:N"},
+        Bad{"[[rank]]\n[[rank]]\ndevice = \"cuda\"\nlink-latency = \"1ms\"",
+            "t.toml:4: rank.link-latency is for rank.device emulated"},
+        Bad{"[[rank]]\nlink-latency = \"25h\"", "t.toml:2: rank.link-latency: 25h is more than 24h"},
+        Bad{"[[rank]]\nbandwidth = \"1KiB/s\"",
+            "t.toml:2: there is no option \"bandwidth\" in [[rank]]; it belongs in [storage]"},
+        Bad{"[[rank]]\nswapin-bandwidth = \"1KiB/s\"",
+            "t.toml:2: there is no option \"swapin-bandwidth\" in [[rank]]; did you mean swap-in-bandwidth?"},
+        Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nguard = false\nretries = 3",
+            "t.toml:5: storage.retries needs storage.guard on"},
+        Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nname = \"My store\"",
+            "t.toml:4: storage.name: \"My store\" is not a name of at most 64 digits, lower-case letters and '-'"},
+        Bad{"[storage]\nwhere = \"memory:\"\ncapacity = \"64KiB\"\n[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1",
+            "t.toml:3: storage.capacity: a storage capacity of 64KiB gives pool 0 no block of 64KiB: at least 131072 bytes are "
+            "needed"},
+        Bad{"[log]\nwaiting-max = 0", "t.toml:2: log.waiting-max: 0 is not from 1 to 65536"}));
 
 TEST(ConfigText, that_is_no_toml_is_refused_with_its_line) {
   for (const std::string text :

@@ -104,6 +104,53 @@ TEST(ReplayConfig, is_read_from_a_file_and_from_the_environment) {
   EXPECT_EQ(config.at("policy").as_string(), "s3-fifo");
 }
 
+constexpr const char* two_groups = R"([[pool]]
+block-bytes = "4KiB"
+layers = 4
+device-blocks = 300
+[[pool]]
+block-bytes = "8KiB"
+device-blocks = 300
+null-block = true
+[[group]]
+block-tokens = 64
+[[group]]
+kind = "sliding-window"
+block-tokens = 128
+span-tokens = 512
+pool = 1
+)";
+
+TEST(ReplayConfig, may_describe_several_groups_and_pools) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "t.toml").string();
+  const std::string report = (directory.path() / "r.json").string();
+  write(file, two_groups);
+  const Ended ended = run(program({"replay", "--config", file, "--requests", "100", "--report", report}));
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.out.find("pool 1   300 blocks"), std::string::npos) << ended.out;
+  const boost::json::object all = boost::json::parse(read(report)).as_object();
+  const boost::json::object& config = all.at("config").as_object();
+  EXPECT_EQ(config.at("groups").as_array().size(), 2U);
+  EXPECT_EQ(config.at("layers").to_number<int>(), 4);
+  const boost::json::object& verify = all.at("verify").as_object();
+  EXPECT_EQ(verify.at("mismatches").to_number<int>(), 0);
+  EXPECT_GT(verify.at("group_blocks").to_number<int>(), 0);
+}
+
+TEST(ReplayConfig, with_groups_that_the_block_tokens_do_not_fit_is_bad_input) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "t.toml").string();
+  write(file, two_groups);
+  for (const std::string tokens : {"1", "63", "65", "128", "96", "1048576"}) {
+    const Ended ended = run(program({"replay", "--config", file, "--block-tokens", tokens, "--requests", "10"}));
+    EXPECT_EQ(ended.status, 2) << tokens;
+    EXPECT_EQ(ended.err, "terrace replay: [[group]] (" + file +
+                             ":10): the greatest common divisor of all blocks is 64 tokens, so --block-tokens must be 64, not " +
+                             tokens + "\n");
+  }
+}
+
 TEST(ReplayConfig, that_is_wrong_is_bad_input) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "t.toml").string();

@@ -30,12 +30,14 @@ void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> key
   TERRACE_CHECK(sources.size() <= keys.size());
   const std::size_t blocks = sources.size() / group.units;
   TERRACE_CHECK(blocks <= table.size());
-  if (group.first >= blocks) return;
+  if (group.first >= blocks || (layers && layers->first >= group.layers)) return;
+  if (layers) layers->count = std::min(layers->count, group.layers - layers->first);
   Hits given;
   given.request = request;
+  given.group = group.id;
   given.pool = group.pool;
   given.first = group.first;
-  given.units = group.id == GroupId{} && !layers ? group.units : 0;
+  given.units = group.counted && !layers ? group.units : 0;
   given.layers = layers;
   given.blocks.reserve(blocks - group.first);
   for (std::size_t block = group.first; block < blocks; ++block) {
@@ -48,7 +50,7 @@ void ComputeBatch::add_hits(std::uint64_t request, std::span<const BlockKey> key
 
 void ComputeBatch::add_tokens(std::uint64_t request, std::span<const BlockKey> keys, std::span<const SlotId> table,
                               std::uint32_t block_tokens, TokenRange tokens, const BatchGroup& group) {
-  if (group.id == GroupId{}) token_count += tokens.to - tokens.from;
+  if (group.counted) token_count += tokens.to - tokens.from;
   while (tokens.from < tokens.to) {
     const std::uint64_t block = tokens.from / block_tokens;
     TERRACE_CHECK(block < table.size());
@@ -56,7 +58,9 @@ void ComputeBatch::add_tokens(std::uint64_t request, std::span<const BlockKey> k
     const std::uint64_t end = std::min(tokens.to, begin + block_tokens);
     const BlockKey key = (block + 1) * group.units <= keys.size() ? key_of(keys, block, group) : private_key(request);
     const auto within = [begin](std::uint64_t token) { return static_cast<std::uint32_t>(token - begin); };
-    if (table[block] != group.null) parts.push_back({key, table[block], within(tokens.from), within(end), group.pool});
+    if (table[block] != group.null) {
+      parts.push_back({key, table[block], within(tokens.from), within(end), group.id, group.pool});
+    }
     tokens.from = end;
   }
 }

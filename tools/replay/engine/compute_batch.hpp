@@ -15,7 +15,9 @@ namespace terrace::tools {
 struct BatchGroup {
   GroupId id{};
   PoolId pool{};
+  bool counted = true;           ///< its hits and tokens are those that are counted
   std::uint32_t units = 1;       ///< hash units of a block
+  std::uint32_t layers = 1;      ///< layers of a block
   std::uint32_t first = 0;       ///< the first block that the hits of the request need
   std::optional<SlotId> null{};  ///< the null block of the pool
 };
@@ -30,10 +32,11 @@ struct ComputeBatch {
   /// The leading blocks that the cache gave to a request. The computation of its other blocks reads them all.
   struct Hits {
     std::uint64_t request = 0;  ///< the request's number in the trace, from 1
+    GroupId group{};
     PoolId pool{};
     std::uint32_t first = 0;  ///< number of the first of `blocks` in the sequence
-    /// Hash units that a compared block counts for. 0 in groups other than the first, and for single layers, so that each hit
-    /// counts once.
+    /// Hash units that a compared block counts for. 0 in groups other than the counted one, and for single layers, so that each
+    /// hit counts once.
     std::uint32_t units = 1;
     std::optional<LayerRange> layers{};  ///< only these layers have arrived, and are compared
     std::vector<HitBlock> blocks;
@@ -45,6 +48,7 @@ struct ComputeBatch {
     SlotId slot;
     std::uint32_t from = 0;  ///< tokens within the block
     std::uint32_t to = 0;
+    GroupId group{};
     PoolId pool{};
   };
 
@@ -53,7 +57,7 @@ struct ComputeBatch {
   std::uint64_t token_count = 0;  ///< the sum over all parts
 
   /// Adds a request's hits in the group: the blocks of its table from `group.first` on that `sources` covers. `keys` and
-  /// `sources` have one entry for each hash unit. With `layers`, only these layers are compared.
+  /// `sources` have one entry for each hash unit. With `layers`, only those of these layers are compared that the group has.
   void add_hits(std::uint64_t request, std::span<const BlockKey> keys, std::span<const Source> sources,
                 std::span<const SlotId> table, const BatchGroup& group = {}, std::optional<LayerRange> layers = std::nullopt);
   /// Adds tokens of a request. A block beyond the end of `keys` will not become full, so no other request reads it.

@@ -41,13 +41,17 @@ ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& system, EventFdWak
   if (reserved_slots > 0) reserve_.emplace(cache_, reserved_slots);
   const ReplayOptions& options = session.options();
   const std::vector<PoolOptions> pools = pools_of(options);
-  for (const GroupConfig& group : groups_of(options)) {
+  const std::vector<GroupConfig> groups = groups_of(options);
+  const std::size_t counted = counted_group(groups);
+  for (const GroupConfig& group : groups) {
     const GroupRule& rule = rules_.emplace_back(group, options.block_tokens);
-    const bool has_null = pools[group.pool.value()].null_block;
+    const PoolOptions& pool = pools[group.pool.value()];
     groups_.push_back({.id = GroupId{static_cast<std::uint16_t>(groups_.size())},
                        .pool = group.pool,
+                       .counted = groups_.size() == counted,
                        .units = rule.units_per_block(),
-                       .null = has_null ? std::optional{SlotId{0}} : std::nullopt});
+                       .layers = pool.layers,
+                       .null = pool.null_block ? std::optional{SlotId{pool.first_slot}} : std::nullopt});
   }
 }
 

@@ -32,7 +32,11 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
   for (const GroupConfig& group : options.groups) {
     geometry += fmt::format(", {} {} {}{}", to_string(group.kind), group.block_tokens, group.span_tokens,
                             group.optional ? " optional" : "");
+    if (!options.pools.empty()) geometry += fmt::format(" {} bytes", count(options.pools.at(group.pool.value()).block_bytes));
   }
+  // The configured fingerprint makes a further difference, so that a replay never takes a store over from an engine.
+  const BlockKey configured{options.system.fingerprint};
+  if (configured != BlockKey{}) geometry += ", " + to_hex(configured);
   return root_key({.model_digest = std::as_bytes(std::span{model_name}),
                    .fingerprint = std::as_bytes(std::span{geometry}),
                    .adapter = std::nullopt,
@@ -44,15 +48,17 @@ Session::Session(const ReplayOptions& options, RequestSource& source, Progress& 
     : options_{options},
       source_{source},
       progress_{progress},
+      device_units_{device_units(options)},
       keys_{replay_root(options)},
       aborts_{options.seed, options.abort_rate} {
+  const std::vector<PoolOptions> pools = pools_of(options);
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
     const bool sharded = options.rank_payload == RankPayload::sharded;
     std::vector<BlockShape> shapes;
-    for (const PoolOptions& pool : pools_of(options)) {
+    for (const GroupConfig& group : groups_of(options)) {
+      const PoolOptions& pool = pools[group.pool.value()];
       const Bytes share = sharded ? Bytes{count(pool.block_bytes) / options.ranks()} : pool.block_bytes;
-      const auto tokens = static_cast<std::uint32_t>(pool.block_bytes / options.block_bytes * options.block_tokens);
-      shapes.push_back({share, tokens, sharded ? share * rank : Bytes{}, options.layers});
+      shapes.push_back({share, group.block_tokens, sharded ? share * rank : Bytes{}, pool.layers});
     }
     verifiers_.emplace_back(options.verify, std::move(shapes));
     launches_done_.emplace_back(0);
@@ -73,7 +79,7 @@ std::optional<Prepared> Session::next() {
   request.full_blocks = traced->input_tokens / options_.block_tokens;
   request.prompt_blocks = request.full_blocks;
   if (options_.reference) {
-    request.prompt_blocks = std::min(request.full_blocks, options_.device_blocks);
+    request.prompt_blocks = std::min(request.full_blocks, device_units_);
     request.prompt_tokens = std::uint64_t{request.prompt_blocks} * options_.block_tokens;
   } else {
     request.prompt_tokens = traced->input_tokens;
@@ -98,7 +104,7 @@ Duration Session::due_after(double timestamp_ms) {
 /// How many tokens a request may write: at most what the options allow, and no more than fits into the device together with the
 /// prompt. The last token needs no space, because its own KV is never computed.
 std::uint64_t Session::output_room(std::uint64_t prompt_tokens) const {
-  const std::uint64_t device_tokens = std::uint64_t{options_.device_blocks} * options_.block_tokens;
+  const std::uint64_t device_tokens = std::uint64_t{device_units_} * options_.block_tokens;
   if (prompt_tokens > device_tokens) return 0;
   return std::min(options_.output_tokens_max, device_tokens - prompt_tokens + 1);
 }

@@ -117,6 +117,7 @@ class Session {
   const ReplayOptions& options_;
   RequestSource& source_;
   Progress& progress_;
+  const std::uint32_t device_units_;  ///< the most hash units of one request
   KeyMaker keys_;
   std::deque<Verifier> verifiers_;  ///< by rank
   Aborts aborts_;

@@ -62,7 +62,7 @@ void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
 }
 
 void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
-  const BlockShape& shape = shapes_[hits.pool.value()];
+  const BlockShape& shape = shapes_[hits.group.value()];
   const std::span<std::byte> scratch = std::span{scratch_}.first(count(shape.bytes));
   std::uint64_t blocks = 0;
   for (std::size_t i = 0; i < hits.blocks.size(); ++i) {
@@ -89,7 +89,7 @@ void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
 }
 
 void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
-  const BlockShape& shape = shapes_[part.pool.value()];
+  const BlockShape& shape = shapes_[part.group.value()];
   const std::span<std::byte> scratch = std::span{scratch_}.first(count(shape.bytes));
   const std::size_t begin = shape.offset_of(part.from);
   const std::size_t end = shape.offset_of(part.to);

@@ -47,7 +47,7 @@ struct Mismatch {
 class Verifier {
  public:
   Verifier(Verify verify, const BlockShape& shape);
-  /// `shapes`: by PoolId.
+  /// `shapes`: those of the blocks, by GroupId.
   Verifier(Verify verify, std::vector<BlockShape> shapes);
 
   /// Compares the hits and then writes the parts. The batch must not read a block that it also writes. Stores in the batch how

@@ -121,11 +121,11 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Seed of the built-in workload and of aborts (default 1)")
       .option("--skip", options.skip, WholeNumber<std::uint64_t>{0, skip_max}, "COUNT",
               "Skip this many first requests, to continue where --requests ended (default 0)")
-      .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, 1 << 20}, "COUNT",
-              "Tokens per hash id of the trace (default 512; a workload: 64)")
+      .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, ReplayOptions::block_tokens_max}, "COUNT",
+              "Tokens per hash id of the trace (default 512; a workload: 64, or what the configured groups allow)")
       .option("--groups", into.groups, to_word, "LIST",
               "KV cache groups KIND:BLOCK_TOKENS[:SPAN][:optional],... of full, window, chunked, recurrent, as "
-              "full:64,window:64:512 (default: one, full)")
+              "full:64,window:64:512 (default: those of --config, or one, full)")
       .option("--output-tokens-max", options.output_tokens_max, WholeNumber<std::uint64_t>{0, tokens_max}, "COUNT",
               "Most output tokens of a request (default 128); 0 and 1: prompts only")
       .option("--cache-output", options.cache_output, to_bool, "on|off",
@@ -134,8 +134,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Share of the requests, 0 to 1, aborted at any point of their life "
               "(default 0)");
 
-  // `--loads` has further values here, which say what the engine asks for.
-  add_config_flags(command, into.config, into.config_file, {"--loads"});
+  // `--loads` has further values here, which say what the engine asks for. An engine with its own slots has no Cache.
+  add_config_flags(command, into.config, into.config_file, {"--loads", "--engine-owns-slots", "--key-order"});
 
   Group{command, "Pace", into}
       .flag("--reference", options.reference,

@@ -77,8 +77,8 @@ void check_devices(const ReplayOptions& options, const Config& config) {
 void choose_system(ReplayOptions& options, const Config& config) {
   options.system = options_of(config);
   const CacheSystemOptions& system = options.system;
-  if (system.pools.size() > 1 || !system.groups.empty()) {
-    throw UsageError{"a replay has one pool and no groups: the configuration has more, so leave them out and give --groups"};
+  if (system.engine_owns_slots) {
+    throw UsageError{fmt::format("{}: a replay has no engine with slots of its own", config.spelling("engine-owns-slots"))};
   }
   options.devices.clear();
   for (const RankOptions& rank : system.ranks) {
@@ -151,8 +151,12 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   choose_pace(options, arguments);
   if (!arguments.has("--release") && options.inject == Fault::no_fence) options.release = Release::launch;
   check_inject(options, arguments);
-  if (!arguments.groups.empty()) options.groups = to_groups("--groups", arguments.groups);
-  choose_groups(options);
+  if (!arguments.groups.empty()) {
+    options.groups = to_groups("--groups", arguments.groups);
+  } else {
+    take_groups(options, arguments.has("--block-tokens") || !options.trace.empty());
+  }
+  choose_groups(options, arguments.config);
   return options;
 }
 

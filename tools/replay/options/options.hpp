@@ -50,6 +50,7 @@ enum class Release : unsigned char {
 
 /// The complete and consistent options of a replay.
 struct ReplayOptions {
+  static constexpr std::uint32_t block_tokens_max = 1 << 20;
   static constexpr std::uint64_t all_requests = std::numeric_limits<std::uint64_t>::max();
 
   std::filesystem::path trace;  ///< empty: the workload is used
@@ -67,7 +68,9 @@ struct ReplayOptions {
   Bytes block_bytes = KiB * 64;
   /// The KV cache groups, by GroupId, with their pools; empty: one with full attention. A hash unit has block_tokens tokens.
   std::vector<GroupConfig> groups{};
-  std::uint32_t layers = 1;  ///< of a block; requests are by layer if there are several
+  /// The pools of the groups, by PoolId, if the configuration describes both; empty: pools_of() makes them.
+  std::vector<PoolOptions> pools{};
+  std::uint32_t layers = 1;  ///< of a block, the most of all pools; requests are by layer if there are several
   std::uint32_t device_blocks = 3000;
   std::uint32_t host_blocks = 8000;
   StorageOptions storage;
@@ -109,7 +112,7 @@ struct ReplayArguments {
   ReplayOptions options;                     ///< a value that was not given has the default that it has without other options
   Config config{replay_policies()};          ///< the options of the cache
   std::filesystem::path config_file;         ///< --config; empty: none
-  std::string groups;                        ///< --groups; empty: one group
+  std::string groups;                        ///< --groups; empty: those of the configuration
   std::set<std::string, std::less<>> given;  ///< the names of the given options that are not in `config`, without switches
 
   [[nodiscard]] bool has(std::string_view option) const { return given.contains(option); }

@@ -1,5 +1,6 @@
 #include "tools/replay/options/preflight.hpp"
 
+#include "tools/replay/options/groups.hpp"
 #include "tools/report_file.hpp"
 #include "transfer/host/memory_limits.hpp"
 
@@ -34,10 +35,11 @@ Bytes needed_memory(const ReplayOptions& options) {
   // A GPU's blocks are in the GPU's own memory. Each emulated rank has its share of every block, or a full copy if ranks are
   // replicated.
   const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
-  const double groups = static_cast<double>(std::max<std::size_t>(options.groups.size(), 1));
-  const double blocks = (copies * options.device_blocks + options.host_blocks) * groups;
-  const double per_block = static_cast<double>(count(options.block_bytes) + overhead_per_block);
-  double bytes = static_cast<double>(count(overhead)) + blocks * per_block;
+  double bytes = static_cast<double>(count(overhead));
+  for (const PoolOptions& pool : pools_of(options)) {
+    const double blocks = copies * pool.device_blocks + pool.host_blocks;
+    bytes += blocks * static_cast<double>(count(pool.block_bytes) + overhead_per_block);
+  }
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));
   // Computed in floating point, because the product could exceed 64 bits.
   constexpr double most = 9e18;
@@ -48,6 +50,9 @@ void check_feasible(const ReplayOptions& options, std::optional<Bytes> available
   check_report(options.report, kept_files(options));
   const Bytes needed = needed_memory(options);
   if (!available || needed <= *available) return;
+  if (!options.groups.empty()) {
+    throw UsageError{fmt::format("the tiers need {} of memory, and {} is available", to_string(needed), to_string(*available))};
+  }
   const std::uint64_t for_blocks = count(*available) - std::min(count(*available), count(overhead));
   throw UsageError{fmt::format(
       "the tiers need {} of memory, and {} is available: at most {} blocks of {} in all tiers of memory fit", to_string(needed),

@@ -29,7 +29,7 @@ double per_cent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-std::string pool(std::uint32_t blocks, Bytes block_bytes) {
+std::string pool(std::uint64_t blocks, Bytes block_bytes) {
   if (blocks == 0) return "none";
   return fmt::format("{} blocks ({})", grouped(blocks), to_string(block_bytes * blocks));
 }
@@ -85,6 +85,11 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
              result.interrupted ? " (interrupted)" : "");
   table.line("  device   {}, {}, {}, {} tokens each", device_names(options.devices),
              pool(options.device_blocks, options.block_bytes), to_string(options.block_bytes), options.block_tokens);
+  for (std::size_t n = 0; n < result.pools.size() && result.pools.size() > 1; ++n) {
+    const ReplayResult::Pool& each = result.pools[n];
+    table.line("  pool {:<3} {} on the device, {} in the host, {} each", n, pool(each.device.blocks, each.block_bytes),
+               pool(each.host.blocks, each.block_bytes), to_string(each.block_bytes));
+  }
   if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
   table.line("  policy   {}", to_string(options.policy));
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.inclusion));

@@ -1,0 +1,440 @@
+// Every field of the options of a cache has an option in the table, or a reason why it has none.
+#include "runtime/config/table.hpp"
+#include "terrace/config.hpp"
+#include "terrace/options.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using Texts = std::map<std::string, std::string>;
+
+template <class T>
+std::string text_of(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return std::to_string(static_cast<std::uint64_t>(value));
+  } else if constexpr (std::is_same_v<T, Duration>) {
+    return fmt::format("{}ns", value.count());
+  } else if constexpr (requires { value.has_value(); }) {
+    return value ? text_of(*value) : "none";
+  } else if constexpr (requires { value.value(); }) {
+    return std::to_string(value.value());
+  } else if constexpr (std::is_pointer_v<T>) {
+    return value == nullptr ? "null" : "set";
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    return fmt::format("{}", value);
+  } else {
+    return value;
+  }
+}
+
+/// The fields of options, by name, as text. Each function names all fields of one structure, so that it does not compile any more
+/// when the structure gets a further field: add it here, and its option to the table (runtime/config/table.cpp).
+class Fields {
+ public:
+  explicit Fields(const CacheSystemOptions& options) { add(options); }
+
+  [[nodiscard]] const Texts& texts() const { return texts_; }
+
+ private:
+  template <class T>
+  void put(const std::string& name, const T& value) {
+    texts_[name] = text_of(value);
+  }
+  static std::string element(const std::string& name, std::size_t n) { return n == 0 ? name : fmt::format("{}[{}]", name, n); }
+
+  void add(const CacheSystemOptions& options) {
+    const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
+                 storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
+                 daily_write_bytes, policy, request_blocks_max, pinned_blocks_max, retained_blocks_max, write_back_blocks_ahead,
+                 evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, lane_rates,
+                 fingerprint, log, poison] = options;
+    put("ranks.size", ranks.size());
+    for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
+    put("rank_payload", rank_payload);
+    put("groups.size", groups.size());
+    for (std::size_t n = 0; n < groups.size(); ++n) add(element("groups", n), groups[n]);
+    put("pools.size", pools.size());
+    for (std::size_t n = 0; n < pools.size(); ++n) add(element("pools", n), pools[n]);
+    put("engine_owns_slots", engine_owns_slots);
+    put("key_order", key_order);
+    put("host_warm_up", host_warm_up);
+    add("host_touch", host_touch);
+    put("memory_limits", memory_limits ? "set" : "null");
+    add("storage", storage);
+    put("storage_guard", storage_guard ? "set" : "none");
+    if (storage_guard) add("storage_guard", *storage_guard);
+    put("flush_interval", flush_interval);
+    put("caching", caching);
+    put("store_uncached", store_uncached);
+    put("inclusion", inclusion);
+    put("write_policy", write_policy);
+    put("selective_hits", selective_hits);
+    put("daily_write_bytes", daily_write_bytes);
+    using Made = std::unique_ptr<EvictionPolicy> (*)(std::uint32_t);
+    const Made* const made = policy.target<Made>();
+    put("policy", made == nullptr ? "other" : *made == adaptive_policy ? "adaptive" : *made == lru_policy ? "lru" : "other");
+    put("request_blocks_max", request_blocks_max);
+    put("pinned_blocks_max", pinned_blocks_max);
+    put("retained_blocks_max", retained_blocks_max);
+    put("write_back_blocks_ahead", write_back_blocks_ahead);
+    put("evictions_in_flight_max", evictions_in_flight_max);
+    add("device_watermarks", device_watermarks);
+    add("host_watermarks", host_watermarks);
+    put("loads", loads);
+    put("unit_prefill_seconds", unit_prefill_seconds);
+    const auto& [request, make_room, store] = lane_rates;  // by Urgency
+    put("lane_rates.request", request);
+    put("lane_rates.make_room", make_room);
+    put("lane_rates.store", store);
+    put("fingerprint", to_hex(BlockKey{fingerprint}));
+    add("log", log);
+    put("poison", poison);
+  }
+
+  void add(const std::string& name, const RankOptions& rank) {
+    const auto& [device, regions] = rank;
+    put(name + ".regions", regions.size());
+    static_assert(std::variant_size_v<DeviceOptions> == 4);
+    if (const auto* const emulated = std::get_if<EmulatedGpu>(&device)) {
+      put(name + ".device", "EmulatedGpu");
+      add(name + ".device", *emulated);
+    }
+    if (const auto* const cuda = std::get_if<CudaGpu>(&device)) {
+      const auto& [ordinal, calibration] = *cuda;
+      put(name + ".device", "CudaGpu");
+      put(name + ".device.ordinal", ordinal);
+      put(name + ".device.calibration", calibration.string());
+    }
+    if (std::holds_alternative<InstantGpu>(device)) {
+      static_assert(std::is_empty_v<InstantGpu>);
+      put(name + ".device.InstantGpu", "set");
+    }
+    if (const auto* const custom = std::get_if<CustomDevice>(&device)) {
+      const auto& [make] = *custom;
+      put(name + ".device.CustomDevice", make ? "set" : "null");
+    }
+  }
+  void add(const std::string& name, const EmulatedGpu& gpu) {
+    const auto& [link, faults] = gpu;
+    const auto& [directions, seed] = link;
+    put(name + ".link.seed", seed);
+    for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
+      const auto& [bytes_per_second, latency, jitter_max, stall_every, stall, fail_every] = link[direction];
+      const std::string way = direction == Direction::swap_in ? ".swap_in" : ".swap_out";
+      put(name + ".link.bytes_per_second" + way, bytes_per_second);
+      put(name + ".link.latency" + way, latency);
+      put(name + ".link.jitter_max" + way, jitter_max);
+      put(name + ".link.stall_every" + way, stall_every);
+      put(name + ".link.stall" + way, stall);
+      put(name + ".link.fail_every" + way, fail_every);
+    }
+    static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(directions)>> == 2);
+    const auto& [flip_every, late_every, late_by, ignore_fences, compute_lag] = faults;
+    put(name + ".faults.flip_every", flip_every);
+    put(name + ".faults.late_every", late_every);
+    put(name + ".faults.late_by", late_by);
+    put(name + ".faults.ignore_fences", ignore_fences);
+    put(name + ".faults.compute_lag", compute_lag);
+  }
+  void add(const std::string& name, const GroupConfig& group) {
+    const auto& [kind, block_tokens, span_tokens, optional, pool] = group;
+    put(name + ".kind", kind);
+    put(name + ".block_tokens", block_tokens);
+    put(name + ".span_tokens", span_tokens);
+    put(name + ".optional", optional);
+    put(name + ".pool", pool);
+  }
+  void add(const std::string& name, const PoolOptions& pool) {
+    const auto& [block_bytes, layers, device_blocks, device_blocks_max, host_blocks, staging_blocks, null_block, first_slot] =
+        pool;
+    put(name + ".block_bytes", block_bytes);
+    put(name + ".layers", layers);
+    put(name + ".device_blocks", device_blocks);
+    put(name + ".device_blocks_max", device_blocks_max);
+    put(name + ".host_blocks", host_blocks);
+    put(name + ".staging_blocks", staging_blocks);
+    put(name + ".null_block", null_block);
+    put(name + ".first_slot", first_slot);
+  }
+  void add(const std::string& name, const TouchOptions& touch) {
+    const auto& [threads, numa_node, huge_pages, cancel, count_huge] = touch;
+    put(name + ".threads", threads);
+    put(name + ".numa_node", numa_node);
+    put(name + ".huge_pages", huge_pages);
+    put(name + ".cancel", cancel);
+    put(name + ".count_huge", count_huge);
+  }
+  void add(const std::string& name, const StorageOptions& storage) {
+    static_assert(std::variant_size_v<StorageOptions> == 4 && std::is_empty_v<NoStorage>);
+    if (std::holds_alternative<NoStorage>(storage)) put(name, "none");
+    if (const auto* const memory = std::get_if<MemoryStorage>(&storage)) {
+      const auto& [capacity] = *memory;
+      put(name, "MemoryStorage");
+      put(name + ".capacity", capacity);
+    }
+    if (const auto* const file = std::get_if<FileStorage>(&storage)) {
+      const auto& [directories, capacity, floor, io, io_threads, bandwidth, stripe_bytes, accept_lost_directories, store] = *file;
+      put(name, "FileStorage");
+      std::string all;
+      for (const std::filesystem::path& directory : directories) all += directory.string() + " ";
+      put(name + ".directories", all);
+      put(name + ".capacity", capacity);
+      put(name + ".floor", floor);
+      put(name + ".io", io);
+      put(name + ".io_threads", io_threads);
+      put(name + ".bandwidth", bandwidth);
+      put(name + ".stripe_bytes", stripe_bytes);
+      put(name + ".accept_lost_directories", accept_lost_directories);
+      put(name + ".name", store);
+    }
+    if (const auto* const custom = std::get_if<CustomStorage>(&storage)) put(name + ".CustomStorage", custom->size());
+  }
+  void add(const std::string& name, const ResilienceOptions& guard) {
+    const auto& [read_retries, write_retries, back_off_first, back_off_max, waiting_max, breaker] = guard;
+    put(name + ".read_retries", read_retries);
+    put(name + ".write_retries", write_retries);
+    put(name + ".back_off_first", back_off_first);
+    put(name + ".back_off_max", back_off_max);
+    put(name + ".waiting_max", waiting_max);
+    const auto& [failures_max, window, probe_first, probe_max] = breaker;
+    put(name + ".breaker.failures_max", failures_max);
+    put(name + ".breaker.window", window);
+    put(name + ".breaker.probe_first", probe_first);
+    put(name + ".breaker.probe_max", probe_max);
+  }
+  void add(const std::string& name, const Watermarks& marks) {
+    const auto& [low, high] = marks;
+    put(name + ".low", low);
+    put(name + ".high", high);
+  }
+  void add(const std::string& name, const LogOptions& log) {
+    const auto& [sink, least, per_period, period, waiting_max] = log;
+    put(name + ".sink", sink);
+    put(name + ".least", least);
+    put(name + ".per_period", per_period);
+    put(name + ".period", period);
+    put(name + ".waiting_max", waiting_max);
+  }
+
+  Texts texts_;
+};
+
+/// One option of the table, the value that a text gives it, and the fields that have another value then.
+struct Row {
+  std::string name;
+  std::string value;
+  Texts changed;
+  /// The text around the line of the option, which stands at the @. If empty: only the header of its table.
+  std::string around{};
+  std::string line_before{};  ///< stands at the @ in place of the option; empty: nothing
+};
+
+constexpr const char* in_memory = "@\n[storage]\nwhere = \"memory:\"\ncapacity = \"1GiB\"";
+constexpr const char* in_files = "[storage]\nwhere = \"file:/s\"\ncapacity = \"1GiB\"\n@";
+constexpr const char* striped = "[storage]\nwhere = \"file:/s\"\ncapacity = \"1GiB\"\nstripe = [\"/t\"]\n@";
+constexpr const char* digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> all{
+      {"policy", "\"lru\"", {{"policy", "lru"}}},
+      {"inclusion", "\"inclusive\"", {{"inclusion", "2"}}},
+      {"write-policy", "\"write-back\"", {{"write_policy", "3"}}, in_memory},
+      {"selective-hits", "7", {{"selective_hits", "7"}}},
+      {"daily-writes", "\"1GiB\"", {{"daily_write_bytes", "1073741824"}}},
+      {"loads", "\"always\"", {{"loads", "1"}}},
+      {"unit-prefill", "\"2ms\"", {{"unit_prefill_seconds", "0.002"}}},
+      {"caching", "false", {{"caching", "false"}}},
+      {"store-uncached", "true", {{"store_uncached", "true"}}, std::string{"caching = false\n"} + in_memory},
+      {"request-blocks-max", "7", {{"request_blocks_max", "7"}}},
+      {"pinned-blocks-max", "7", {{"pinned_blocks_max", "7"}}},
+      {"retained-blocks-max", "7", {{"retained_blocks_max", "7"}}},
+      {"write-back-blocks-ahead", "7", {{"write_back_blocks_ahead", "7"}}},
+      {"evictions-in-flight-max", "7", {{"evictions_in_flight_max", "7"}}},
+      {"ranks", "2", {{"ranks.size", "2"}}},
+      {"rank-payload", "\"replicated\"", {{"rank_payload", "1"}}, "ranks = 2\n@"},
+      {"engine-owns-slots", "true", {{"engine_owns_slots", "true"}}},
+      {"key-order", "\"flat\"", {{"key_order", "1"}}, "engine-owns-slots = true\n@"},
+      {"fingerprint", fmt::format("\"{}\"", digits), {{"fingerprint", digits}}},
+      {"poison", "true", {{"poison", "true"}}},
+
+      {"rank.device", "\"cuda:1\"", {{"ranks.device", "CudaGpu"}, {"ranks.device.ordinal", "1"}}},
+      {"rank.calibration", "\"/c\"", {{"ranks.device.calibration", "/c"}}, "[[rank]]\ndevice = \"cuda\"\n@"},
+      {"rank.swap-in-bandwidth", "\"1KiB/s\"", {{"ranks.device.link.bytes_per_second.swap_in", "1024"}}},
+      {"rank.swap-out-bandwidth", "\"1KiB/s\"", {{"ranks.device.link.bytes_per_second.swap_out", "1024"}}},
+      {"rank.link-latency",
+       "\"7ns\"",
+       {{"ranks.device.link.latency.swap_in", "7ns"}, {"ranks.device.link.latency.swap_out", "7ns"}}},
+      {"rank.link-jitter",
+       "\"7ns\"",
+       {{"ranks.device.link.jitter_max.swap_in", "7ns"}, {"ranks.device.link.jitter_max.swap_out", "7ns"}}},
+      {"rank.link-seed", "7", {{"ranks.device.link.seed", "7"}}},
+
+      {"pool.block-bytes", "\"4KiB\"", {{"pools.block_bytes", "4096"}}},
+      {"pool.layers", "4", {{"pools.layers", "4"}}},
+      {"pool.device-blocks", "7", {{"pools.device_blocks", "7"}}},
+      {"pool.device-capacity", "\"1MiB\"", {{"pools.device_blocks", "16"}}},
+      {"pool.device-blocks-max", "4000", {{"pools.device_blocks_max", "4000"}}},
+      {"pool.host-blocks", "7", {{"pools.host_blocks", "7"}}},
+      {"pool.host-capacity", "\"1MiB\"", {{"pools.host_blocks", "16"}}},
+      {"pool.staging-blocks", "7", {{"pools.staging_blocks", "7"}}},
+      {"pool.null-block", "true", {{"pools.null_block", "true"}}},
+      {"pool.first-slot", "7", {{"pools.first_slot", "7"}}},
+
+      {"group.kind", "\"recurrent\"", {{"groups.kind", "3"}}, "[[pool]]\nnull-block = true\n[[group]]\n@"},
+      {"group.block-tokens", "7", {{"groups.block_tokens", "7"}}},
+      {"group.span-tokens",
+       "7",
+       {{"groups.span_tokens", "7"}},
+       "[[pool]]\nnull-block = true\n[[group]]\nkind = \"sliding-window\"\n@",
+       "span-tokens = 8"},
+      {"group.optional",
+       "true",
+       {{"groups[1].optional", "true"}},
+       "[[pool]]\nnull-block = true\n[[group]]\nblock-tokens = 2\n[[group]]\nblock-tokens = 2\n@"},
+      {"group.pool", "1", {{"groups[2].pool", "1"}}, "[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1\n[[group]]\n@"},
+
+      {"device.low-watermark", "0.25", {{"device_watermarks.low", "0.25"}}, "[device]\nhigh-watermark = 0.5\n@"},
+      {"device.high-watermark", "0.25", {{"device_watermarks.high", "0.25"}}},
+      {"host.low-watermark", "0.25", {{"host_watermarks.low", "0.25"}}, "[host]\nhigh-watermark = 0.5\n@"},
+      {"host.high-watermark", "0.25", {{"host_watermarks.high", "0.25"}}},
+      {"host.warm-up", "\"while-serving\"", {{"host_warm_up", "1"}}},
+      {"host.touch-threads", "7", {{"host_touch.threads", "7"}}},
+      {"host.numa-node", "7", {{"host_touch.numa_node", "7"}}},
+      {"host.huge-pages", "false", {{"host_touch.huge_pages", "0"}}},
+      {"transfers.make-room-bandwidth", "\"1KiB/s\"", {{"lane_rates.make_room", "1024"}}},
+      {"transfers.store-bandwidth", "\"1KiB/s\"", {{"lane_rates.store", "1024"}}},
+
+      {"storage.where",
+       "\"file:/s\"\ncapacity = \"1GiB\"",
+       {{"storage", "FileStorage"}, {"storage.directories", "/s "}, {"write_policy", "1"}}},
+      {"storage.capacity",
+       "\"2GiB\"",
+       {{"storage.capacity", "2147483648"}},
+       "[storage]\nwhere = \"file:/s\"\n@",
+       "capacity = \"1GiB\""},
+      {"storage.floor", "\"1KiB\"", {{"storage.floor", "1024"}}, in_files},
+      {"storage.name", "\"other\"", {{"storage.name", "other"}}, in_files},
+      {"storage.stripe", "[\"/t\"]", {{"storage.directories", "/s /t "}}, in_files},
+      {"storage.stripe-size", "\"64KiB\"", {{"storage.stripe_bytes", "65536"}}, striped},
+      {"storage.accept-lost", "true", {{"storage.accept_lost_directories", "true"}}, striped},
+      {"storage.bandwidth", "\"1KiB/s\"", {{"storage.bandwidth", "1024"}}, in_files},
+      {"storage.io", "\"threads\"", {{"storage.io", "2"}}, in_files},
+      {"storage.io-threads", "7", {{"storage.io_threads", "7"}}, in_files},
+      {"storage.flush-interval", "\"7ns\"", {{"flush_interval", "7ns"}}, in_files},
+      {"storage.guard", "false", {{"storage_guard", "none"}}, in_files},
+      {"storage.retries", "7", {{"storage_guard.read_retries", "7"}, {"storage_guard.write_retries", "7"}}, in_files},
+      {"storage.retry-delay", "\"7ns\"", {{"storage_guard.back_off_first", "7ns"}}, in_files},
+      {"storage.retry-delay-max", "\"1s\"", {{"storage_guard.back_off_max", "1000000000ns"}}, in_files},
+      {"storage.retries-waiting-max", "7", {{"storage_guard.waiting_max", "7"}}, in_files},
+      {"storage.breaker-failures", "7", {{"storage_guard.breaker.failures_max", "7"}}, in_files},
+      {"storage.breaker-window", "\"7ns\"", {{"storage_guard.breaker.window", "7ns"}}, in_files},
+      {"storage.breaker-probe", "\"7ns\"", {{"storage_guard.breaker.probe_first", "7ns"}}, in_files},
+      {"storage.breaker-probe-max", "\"1s\"", {{"storage_guard.breaker.probe_max", "1000000000ns"}}, in_files},
+
+      {"log.level", "\"error\"", {{"log.least", "2"}}},
+      {"log.per-period", "7", {{"log.per_period", "7"}}},
+      {"log.period", "\"7ns\"", {{"log.period", "7ns"}}},
+      {"log.waiting-max", "7", {{"log.waiting_max", "7"}}},
+  };
+  return all;
+}
+
+Texts fields_of(const Row& row, const std::string& line) {
+  const config::Option& option = config::option_named(row.name);
+  const bool repeated = option.scope() != config::Scope::whole;
+  std::string text = row.around;
+  if (text.empty() && !option.table.empty())
+    text = fmt::format("{0}{1}{2}\n", repeated ? "[[" : "[", option.table, repeated ? "]]" : "]");
+  if (row.around.empty()) text += '@';
+  text.replace(text.find('@'), 1, line);
+  return Fields{parse_config(text, row.name)}.texts();
+}
+
+TEST(ConfigFields, each_option_sets_its_fields_and_no_other) {
+  for (const Row& row : rows()) {
+    const Texts before = fields_of(row, row.line_before);
+    const Texts after = fields_of(row, fmt::format("{} = {}", config::option_named(row.name).key, row.value));
+    for (const auto& [field, value] : row.changed) {
+      const auto at = after.find(field);
+      ASSERT_NE(at, after.end()) << row.name << ": " << field;
+      EXPECT_EQ(at->second, value) << row.name << ": " << field;
+    }
+    std::size_t differing = 0;
+    for (const auto& [field, value] : after) {
+      const auto at = before.find(field);
+      if (at == before.end() || at->second == value)
+        continue;  // a field that is new belongs to another kind of device or storage
+      EXPECT_TRUE(row.changed.contains(field)) << row.name << " changes " << field << " to " << value;
+      ++differing;
+    }
+    EXPECT_GT(differing, 0U) << row.name << ": the value is the default";
+  }
+}
+
+TEST(ConfigFields, each_option_is_tested_here) {
+  std::set<std::string> tested;
+  for (const Row& row : rows()) EXPECT_TRUE(tested.insert(row.name).second) << row.name;
+  for (const config::Option& option : config::options()) EXPECT_TRUE(tested.contains(option.name())) << option.name();
+}
+
+/// The names of all fields, whatever devices and stores are chosen.
+std::set<std::string> all_fields() {
+  std::vector<CacheSystemOptions> kinds(4);
+  kinds[0].groups.emplace_back();
+  kinds[1].ranks[0].device = CudaGpu{};
+  kinds[1].storage = MemoryStorage{};
+  kinds[2].ranks[0].device = InstantGpu{};
+  kinds[2].storage = FileStorage{};
+  kinds[3].ranks[0].device = CustomDevice{};
+  kinds[3].storage = CustomStorage{};
+  std::set<std::string> all;
+  for (const CacheSystemOptions& options : kinds) {
+    const Fields fields{options};
+    for (const auto& [field, value] : fields.texts()) all.insert(field);
+  }
+  return all;
+}
+
+/// Several elements have the fields of the first one.
+std::string of_first(std::string field) {
+  const std::size_t begin = field.find('[');
+  return begin == std::string::npos ? field : field.erase(begin, field.find(']') - begin + 1);
+}
+
+TEST(ConfigFields, each_has_an_option_or_a_reason_why_it_has_none) {
+  std::set<std::string> with_option{"groups.size", "pools.size"};  // the numbers of tables in a file
+  for (const Row& row : rows()) {
+    for (const auto& [field, value] : row.changed) with_option.insert(of_first(field));
+  }
+  const auto reasons = config::fields_without_option();
+  std::set<std::string_view> used;
+  for (const std::string& field : all_fields()) {
+    const auto reason = std::ranges::find_if(
+        reasons, [&](const auto& each) { return field == each.field || field.starts_with(fmt::format("{}.", each.field)); });
+    EXPECT_NE(with_option.contains(field), reason != reasons.end()) << field;
+    if (reason != reasons.end()) used.insert(reason->field);
+  }
+  EXPECT_EQ(used.size(), reasons.size()) << "a reason is for a field that does not exist";
+}
+
+}  // namespace
+}  // namespace terrace
