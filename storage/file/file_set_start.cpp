@@ -240,8 +240,7 @@ void FileSet::read_superblock(const FileStoreConfig& config) {
                  config.fingerprint,
                  0,
                  layout_.directories,
-                 layout_.stripe_slots,
-                 config.id};
+                 layout_.stripe_slots};  // only a striped store has an id, which begin_parts() gives it
   const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, superblock_copy());
   if (found.error) fail(found.error, fmt::format("cannot read the superblock of {}", name));
   if (!found.superblock) {

@@ -47,6 +47,20 @@ TEST_F(FileStoreFlush, what_was_written_before_it_survives_a_power_failure) {
   for (const StoredBlock& block : prefix) EXPECT_TRUE(again.reads_back(block.key));
 }
 
+TEST_F(FileStoreFlush, of_a_store_in_one_directory_succeeds_whatever_id_a_striped_one_would_have) {
+  FileStoreConfig with_id = config;
+  with_id.id = 4713;
+  for (const char* const start : {"new", "again"}) {
+    SCOPED_TRACE(start);
+    SimulatedHarness h{io_, with_id};
+    h.write(prefix_of(1, 5));
+    h.store().flush(7);
+    EXPECT_FALSE(outcome(h.drain(), Kind::flushed, {}));
+    EXPECT_EQ(h.store().durability_lost(), "");
+    EXPECT_FALSE(h.store().close().has_error());
+  }
+}
+
 TEST_F(FileStoreFlush, without_one_a_power_failure_takes_what_it_likes_and_nothing_wrong_is_served) {
   open();
   h_->write(prefix_of(1, 20));
