@@ -45,7 +45,7 @@ asio::awaitable<std::size_t> serve(AsyncCache& cache, Device& device, RequestId 
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(chain.keys().size())};
 
   // Waits in a queue until other requests release enough slots, and then until the blocks that were found have been loaded.
   Grant grant = co_await cache.acquire(wanted, asio::use_awaitable);

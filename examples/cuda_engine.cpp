@@ -32,7 +32,7 @@ std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(chain.keys().size())};
   Lease lease = cache.acquire(wanted).value();
 
   // Work that is put on the stream after this starts when the hits have arrived. not_ready: their copies have not begun yet.

@@ -82,7 +82,7 @@ std::size_t serve(Cache& cache, Engine& engine, RequestId id, const std::vector<
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(chain.keys().size())};
   wanted.by_layer = true;
   Lease lease = cache.acquire(wanted).value();
   for (std::uint32_t layer = 0; layer < layers; ++layer) {

@@ -45,7 +45,7 @@ std::size_t serve(CacheSystem& system, RequestId id, const std::vector<TokenId>&
   wanted.id = id;
   wanted.keys = chain.keys();
   // The last block may be filled in part. It has no key, but it needs a slot.
-  wanted.blocks = static_cast<std::uint32_t>((prompt.size() + tokens_per_block - 1) / tokens_per_block);
+  wanted.units = HashUnits{static_cast<std::uint32_t>((prompt.size() + tokens_per_block - 1) / tokens_per_block)};
 
   // The request gets all that it needs, or an error that says why not. While it waits, blocks are copied up from the tiers below.
   Cache& cache = system.cache();

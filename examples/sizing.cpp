@@ -43,7 +43,7 @@ std::size_t serve(CacheSystem& system, const std::vector<GroupConfig>& groups, R
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(chain.keys().size())};
   Cache& cache = system.cache();
   Lease lease = cache.acquire(wanted).value();
   cache.wait(lease).value();

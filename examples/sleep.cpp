@@ -38,7 +38,7 @@ std::size_t serve(Cache& cache, Memory& kv, RequestId id, const std::vector<Toke
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(chain.keys().size())};
   Lease lease = cache.acquire(wanted).value();
   cache.wait(lease).value();
   const std::span<const SlotId> table = cache.block_table(lease).value();

@@ -17,8 +17,12 @@ Bytes to_size(const std::string& option, const std::string& word) {
   return as_usage([&] { return Bytes{config::read_size(option, word, {})}; });
 }
 
-Bytes to_positive_size(const std::string& option, const std::string& word) {
-  return as_usage([&] { return Bytes{config::read_size(option, word, {.min = 1})}; });
+BytesPerSecond to_bandwidth(const std::string& option, const std::string& word) {
+  return as_usage([&] { return BytesPerSecond{config::read_bandwidth(option, word, {})}; });
+}
+
+BytesPerSecond to_positive_bandwidth(const std::string& option, const std::string& word) {
+  return as_usage([&] { return BytesPerSecond{config::read_bandwidth(option, word, {.min = 1})}; });
 }
 
 double to_positive_number(const std::string& option, const std::string& word) {

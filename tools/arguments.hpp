@@ -30,7 +30,8 @@ namespace terrace::tools {
 [[nodiscard]] std::uint64_t to_whole_number(const std::string& option, const std::string& word, std::uint64_t min,
                                             std::uint64_t max);
 [[nodiscard]] Bytes to_size(const std::string& option, const std::string& word);
-[[nodiscard]] Bytes to_positive_size(const std::string& option, const std::string& word);
+[[nodiscard]] BytesPerSecond to_bandwidth(const std::string& option, const std::string& word);
+[[nodiscard]] BytesPerSecond to_positive_bandwidth(const std::string& option, const std::string& word);
 /// A finite number greater than 0.
 [[nodiscard]] double to_positive_number(const std::string& option, const std::string& word);
 /// A number from 0 to 1, or a percentage.

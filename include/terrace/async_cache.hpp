@@ -43,8 +43,9 @@ struct TERRACE_API Grant {
 
 /// Result of a commit.
 struct Commit {
-  /// Blocks of the request that are committed by now. Fewer than the keys if the commit stopped early; then call it again.
-  std::uint32_t blocks = 0;
+  /// Leading blocks of the request that are committed by now. Fewer than the keys if the commit stopped early; then call it
+  /// again.
+  HashUnits units{};
   std::vector<Duplicate> duplicates{};
 };
 
@@ -122,12 +123,12 @@ class TERRACE_API AsyncCache {
 
   /// void(ErrorCode, std::vector<SlotId>). Returns the whole new block table. The lease must not end before it completes.
   template <class Token>
-  auto extend(const Lease& lease, std::uint32_t blocks, Token&& token) {
+  auto extend(const Lease& lease, HashUnits units, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, std::vector<SlotId>)>(
-        [this](auto handler, RequestId id, std::uint32_t more) {
+        [this](auto handler, RequestId id, HashUnits more) {
           begin_extend(id, more, make_wait<std::vector<SlotId>>(std::move(handler)));
         },
-        token, lease.id(), blocks);
+        token, lease.id(), units);
   }
 
   /// void(ErrorCode), or void(ErrorCode, T). Calls `function(cache)` once, with a Cache&, and completes with what it returns: a
@@ -176,9 +177,9 @@ class TERRACE_API AsyncCache {
   /// the host tier stopped to grow early, or another resize has replaced this one; Cache::host_memory says how far it has come.
   /// For storage it completes when the store has accepted the size.
   template <class Token>
-  auto resize(Tier tier, std::uint32_t blocks, PoolId pool, Token&& token) {
+  auto resize(Tier tier, Blocks blocks, PoolId pool, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode)>(
-        [this](auto handler, Tier of, std::uint32_t wanted, PoolId in) {
+        [this](auto handler, Tier of, Blocks wanted, PoolId in) {
           begin_resize(of, wanted, in, make_wait<>(std::move(handler)));
         },
         token, tier, blocks, pool);
@@ -294,10 +295,10 @@ class TERRACE_API AsyncCache {
   void cancel_acquire(std::uint64_t number);
   void begin_layers(RequestId id, std::uint32_t wanted, std::unique_ptr<Wait<std::uint32_t>> wait);
   void begin_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
-  void begin_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
+  void begin_extend(RequestId id, HashUnits units, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   void begin_call(std::unique_ptr<Call> call);
   void begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait);
-  void begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
+  void begin_resize(Tier tier, Blocks blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
   void begin_wait(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
   void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
   void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);

@@ -228,7 +228,7 @@ class TERRACE_API BlockStore {
   /// and the next polls; a block that an operation uses goes after that operation. stat() shows the progress. A later resize()
   /// replaces an earlier one. Fails and changes nothing: invalid_argument (0, or a store of a fixed size), never_fits (too many
   /// to count), no_room (a store in memory that gets no more memory).
-  [[nodiscard]] virtual Result<void> resize(std::uint32_t /*blocks*/) { return Errc::invalid_argument; }
+  [[nodiscard]] virtual Result<void> resize(Blocks /*blocks*/) { return Errc::invalid_argument; }
 
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<StoreEvent>& out) = 0;

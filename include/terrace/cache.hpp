@@ -66,22 +66,22 @@ class TERRACE_API Cache {
   /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
   /// unknown_request, paused (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
-  /// Adds `blocks` blocks at the end of the request's block tables. If the most blocks of one request would be exceeded
-  /// (ManagerConfig::request_blocks_max), it adds fewer blocks, or none, and still succeeds. Takes free slots; if they are too
-  /// few, drops cached copies. It never waits.
-  /// Fails: unknown_request, not_ready, invalid_argument (0 blocks), never_fits (more than 2^32 - 1 blocks, or the request has
+  /// Adds blocks for `units` hash units at the end of the request's block tables. If the most of one request would be exceeded
+  /// (CacheSystemOptions::request_units_max), it adds fewer, or none, and still succeeds. Takes free slots; if they are too few,
+  /// drops cached copies. It never waits.
+  /// Fails: unknown_request, not_ready, invalid_argument (0 units), never_fits (more than 2^32 - 1 units, or the request has
   /// outgrown a pool: it would not fit even alone there, with all given up that advance() can give up), no_room.
-  [[nodiscard]] Result<void> extend(const Lease& lease, std::uint32_t blocks);
+  [[nodiscard]] Result<void> extend(const Lease& lease, HashUnits units);
   /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
   /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
   /// whose content was cached already; the span is valid until the next call. If a load is just bringing one of the blocks to
-  /// the device, it shares only those before it, and still succeeds; committed_blocks() says how many. After a clear() it shares
+  /// the device, it shares only those before it, and still succeeds; committed_units() says how many. After a clear() it shares
   /// nothing.
   /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, these are
   /// all blocks of the request. Fails: unknown_request, not_ready.
-  [[nodiscard]] Result<std::uint32_t> committed_blocks(const Lease& lease) const;
+  [[nodiscard]] Result<HashUnits> committed_units(const Lease& lease) const;
   /// The first `tokens` tokens of the sequence are computed. The request gives up the blocks to which no later token attends, and
   /// null blocks take their place. Compute that was launched up to `last_use` may still read them. Call it after commit(), so
   /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
@@ -213,7 +213,7 @@ class TERRACE_API Cache {
   /// that the smaller device tier cannot hold to its end runs until extend() fails with never_fits. New requests fail with
   /// never_fits by the new size. Fails: invalid_argument (no such pool or tier, no blocks, or too many), never_fits (more host
   /// slots than there are numbers for), and as BlockStore::resize.
-  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {});
+  [[nodiscard]] Result<void> resize(Tier tier, Blocks blocks, PoolId pool = {});
   /// Number of slots of a tier (device or host) that a resize still has to retire.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const;
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const;
@@ -263,7 +263,7 @@ class TERRACE_API Cache {
   void resume_transfers();
   /// Limits the link bandwidth of transfers that no request waits for, in both directions together (and on each rank). 0: they
   /// use what is left of the link. Fails: invalid_argument (for Urgency::request).
-  [[nodiscard]] Result<void> limit_transfers(Urgency urgency, Bytes per_second);
+  [[nodiscard]] Result<void> limit_transfers(Urgency urgency, BytesPerSecond limit);
   /// Transfers, reads and writes that have started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const;
 

@@ -30,8 +30,8 @@ enum class Urgency : unsigned char {
   store,      ///< its blocks go to storage; no request waits for it
 };
 inline constexpr std::size_t urgency_count = 3;
-/// Rate limits by urgency, in bytes per second; 0: no limit.
-using LaneRates = std::array<Bytes, urgency_count>;
+/// Rate limits by urgency; 0: no limit.
+using LaneRates = std::array<BytesPerSecond, urgency_count>;
 
 /// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
 /// arena; for swap_in, it is the other way round.
@@ -255,7 +255,7 @@ inline Result<void> Device::relocate(std::span<const RelocatedPool>) { return Er
 
 /// The behaviour of one direction of an emulated link. "Every n-th" counts commands from 1; 0 means never.
 struct LinkDirection {
-  Bytes bytes_per_second{};  ///< 0: no limit
+  BytesPerSecond bytes_per_second{};  ///< 0: no limit
   /// The delay of every command before its bytes move.
   Duration latency{};
   /// Each command takes longer by a random time up to this. The time is uniformly distributed, by the seed of the link.

@@ -65,7 +65,7 @@ struct MemoryBudget {
   Bytes device{};  ///< of one rank
   Bytes host{};    ///< of all ranks together, staging included
   /// Staging slots of each pool; 0 if there is no storage.
-  std::uint32_t staging_blocks = 0;
+  Blocks staging_blocks{};
   /// Block sizes must be a multiple of this: 4 KiB with file storage.
   Bytes block_unit{1};
 };

@@ -54,8 +54,8 @@ struct FileStorage {
   /// `automatic`: io_uring if the kernel allows it, otherwise threads.
   IoChoice io = IoChoice::automatic;
   unsigned io_threads = 4;  ///< only for I/O by threads
-  /// Bytes per second, to imitate a slower disk; 0: no limit. Only for I/O by threads.
-  Bytes bandwidth{};
+  /// To imitate a slower disk; 0: no limit. Only for I/O by threads.
+  BytesPerSecond bandwidth{};
   Bytes stripe_bytes = MiB * 4;
   bool accept_lost_directories = false;
   /// The name of the store's own directory inside each directory. If several processes or models keep stores there, each store
@@ -109,13 +109,13 @@ struct PoolOptions {
   /// its whole load.
   std::uint32_t layers = 1;
   /// Slots on the device, the null block included.
-  std::uint32_t device_blocks = 0;
+  Blocks device_blocks{};
   /// Memory is reserved for this many device blocks, so that Cache::resize can go up to it; 0: device_blocks. The host tier needs
   /// no such limit, because its memory grows and shrinks with its size.
-  std::uint32_t device_blocks_max = 0;
-  std::uint32_t host_blocks = 0;
+  Blocks device_blocks_max{};
+  Blocks host_blocks{};
   /// Staging slots, if there is storage; 0: chosen automatically.
-  std::uint32_t staging_blocks = 0;
+  Blocks staging_blocks{};
   /// The first slot is never handed out. It stands in block tables for blocks that a group does not need. A pool needs a null
   /// block if one of its groups is a window group, a state group, or optional.
   bool null_block = false;
@@ -175,17 +175,17 @@ struct TERRACE_API CacheSystemOptions {
   Bytes daily_write_bytes{};
   /// Makes the eviction policies: one for the device and one for the host, in each pool.
   PolicyFactory policy = adaptive_policy;
-  /// The most blocks of one request, in hash units, from the maximum length of the model. A request that asks for more gets this
+  /// The most hash units of one request, from the maximum length of the model. A request that asks for more gets this
   /// many. If 0, there is no such limit, and a request that asks for more than the pools hold is refused.
-  std::uint32_t request_blocks_max = 0;
+  HashUnits request_units_max{};
   /// The most blocks of each pool that all pins together can keep from eviction. 0: half of its device_blocks.
-  std::uint32_t pinned_blocks_max = 0;
-  /// The most blocks that all retentions together can name, in hash units. 0: device_blocks of the first pool.
-  std::uint32_t retained_blocks_max = 0;
+  Blocks pinned_blocks_max{};
+  /// The most hash units that all retentions together can name. 0: device_blocks of the first pool.
+  HashUnits retained_units_max{};
   /// The most blocks that a write-back job over the whole tree has under way at a time; at least 1.
-  std::uint32_t write_back_blocks_ahead = 256;
+  Blocks write_back_blocks_ahead = 256;
   /// The most blocks in each pool that are copied to the host at a time to free slots for requests; 0: no limit.
-  std::uint32_t evictions_in_flight_max = 0;
+  Blocks evictions_in_flight_max{};
   /// The watermarks of each pool: 0 <= low <= high < 1.
   Watermarks device_watermarks{};
   Watermarks host_watermarks{};

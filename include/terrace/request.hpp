@@ -85,29 +85,28 @@ struct TERRACE_API MatchResult {
   [[nodiscard]] std::uint32_t total() const { return found.sum(); }
 };
 
-/// The needs of a request. Blocks are counted from the start of the sequence. In a manager with several groups, "block"
-/// means a hash unit here and in the statistics (hash_unit() of its groups). In a manager with one group, a hash unit is one of
-/// its blocks.
+/// The needs of a request. Blocks are counted from the start of the sequence, in hash units (hash_unit() of the groups), and
+/// "block" means a hash unit here and in the statistics. With one group, a hash unit is one of its blocks.
 struct TERRACE_API AcquireRequest {
   RequestId id{};
   /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
   std::span<const BlockKey> keys{};
   /// All blocks that the request needs now: the blocks of `keys`, a last block that is not full, and lookahead. At least
-  /// keys.size(). A request gets at most ManagerConfig::request_blocks_max blocks, and keys beyond them are ignored. (A group
+  /// keys.size(). A request gets at most CacheSystemOptions::request_units_max, and keys beyond them are ignored. (A group
   /// with recurrent state keeps a slot after the last of `keys`, and one in each block behind them.)
-  std::uint32_t blocks = 0;
+  HashUnits units{};
   /// The most blocks to allocate now in addition to cached ones: the first chunk of a prompt that is computed in chunks. The
   /// caller gets the other blocks with extend().
-  std::uint32_t new_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  HashUnits new_units_max = std::numeric_limits<std::uint32_t>::max();
   /// Number of blocks after the cached ones that something else fills, for example the prefill of another instance. They belong
   /// to this request like the blocks that it computes, and are committed when their data has arrived. The cache neither finds nor
   /// loads them, so they have no Source.
-  std::uint32_t external_blocks = 0;
+  HashUnits external_units{};
   /// Number of encoder tokens, which groups with cross attention keep until the request ends.
   std::uint32_t encoder_tokens = 0;
   /// The most blocks that may come from the cache. A caller that needs logits sets it so that at least one token is left to
   /// compute.
-  std::uint32_t hit_blocks_max = std::numeric_limits<std::uint32_t>::max();
+  HashUnits hit_units_max = std::numeric_limits<std::uint32_t>::max();
   /// Uses one cached block less than was found. Speculative decoding computes this block again for the state of its draft model.
   bool drop_last_hit = false;
   /// The farthest source from which blocks are loaded. Blocks that only farther sources have are computed, and then cached as
@@ -144,13 +143,13 @@ enum class GroupState : std::uint8_t {
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// How many of the request's blocks that have keys were found in which source. blocks = found.sum() + external + miss.
+/// How many of the request's blocks that have keys were found in which source. units = found.sum() + external + miss.
 /// A block that another request was already loading counts under the source that it is loaded from. A block whose load failed is
 /// a miss. With several groups, a block counts under the farthest source from which any group needed it.
 struct RequestStats {
-  std::uint32_t blocks = 0;
+  std::uint32_t units = 0;
   PerSource<std::uint32_t> found{};
-  std::uint32_t external = 0;  ///< neither found nor computed: AcquireRequest::external_blocks
+  std::uint32_t external = 0;  ///< neither found nor computed: AcquireRequest::external_units
   std::uint32_t miss = 0;
   std::uint32_t joined = 0;  ///< out of `found`, without those on the device: another request was already loading them
   bool preempted = false;    ///< AcquireRequest::preempted
@@ -210,8 +209,8 @@ struct ClearOptions {
 /// The most blocks that a tenant can keep cached in each tier of a pool. Blocks beyond the quota are evicted first when slots are
 /// needed. The tenant of a block is AcquireRequest::tenant.
 struct TERRACE_API TenantQuota {
-  std::uint32_t device_blocks = std::numeric_limits<std::uint32_t>::max();
-  std::uint32_t host_blocks = std::numeric_limits<std::uint32_t>::max();
+  Blocks device_blocks = std::numeric_limits<std::uint32_t>::max();
+  Blocks host_blocks = std::numeric_limits<std::uint32_t>::max();
 
   friend bool operator==(const TenantQuota&, const TenantQuota&) = default;
 };

@@ -95,7 +95,7 @@ struct RequestTotals {
   std::uint64_t requests = 0;
   std::uint64_t asked = 0;  ///< in full blocks with keys
   SourceCounts found{};
-  std::uint64_t external = 0;  ///< something else filled them: AcquireRequest::external_blocks
+  std::uint64_t external = 0;  ///< something else filled them: AcquireRequest::external_units
   std::uint64_t miss = 0;
 };
 

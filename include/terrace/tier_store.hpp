@@ -43,17 +43,17 @@ struct TierStoreOptions {
   Bytes stripe_bytes = MiB * 4;
   bool accept_lost_directories = false;  ///< start without a directory, other than the first, that cannot be used
   IoChoice io = IoChoice::automatic;
-  unsigned io_threads = 4;  ///< only for I/O by threads
-  Bytes bandwidth{};        ///< bytes per second, to imitate a slower disk; 0: no limit. Only for I/O by threads
+  unsigned io_threads = 4;     ///< only for I/O by threads
+  BytesPerSecond bandwidth{};  ///< to imitate a slower disk; 0: no limit. Only for I/O by threads
   /// Retries, and what happens while the disk keeps failing. Nothing: each failure goes to the caller.
   std::optional<ResilienceOptions> resilience = ResilienceOptions{};
   /// The longest time that a stored block waits until it survives a power failure. 0: only submit_flush() and the end flush.
   Duration flush_interval = std::chrono::seconds{5};
 
-  std::uint32_t blocks_max = 65536;        ///< blocks of batches that have not ended; more are refused
-  std::uint32_t gets_under_way_max = 256;  ///< blocks that the disk reads at a time; others wait, and can be cancelled
-  std::uint32_t puts_under_way_max = 256;  ///< the same for writes
-  std::uint32_t events_max = 65536;        ///< events that wait for poll_events(); older ones are dropped and counted
+  Blocks blocks_max = 65536;         ///< blocks of batches that have not ended; more are refused
+  Blocks gets_under_way_max = 256;   ///< blocks that the disk reads at a time; others wait, and can be cancelled
+  Blocks puts_under_way_max = 256;   ///< the same for writes
+  std::uint32_t events_max = 65536;  ///< events that wait for poll_events(); older ones are dropped and counted
 
   LogOptions log{};
   /// A store of the embedder's own, instead of files in `directories`. Nobody else uses it until the end. Experimental.

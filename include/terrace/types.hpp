@@ -5,6 +5,7 @@
 
 #include <array>
 #include <compare>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace terrace {
 
@@ -61,6 +63,39 @@ using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;
 inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
+
+/// A count with a meaning of its own. Counts of two kinds cannot be mixed. A constant converts by itself if it fits, and a number
+/// that is known only at run time needs the name of the type: `options.device_blocks = 4096`, `options.device_blocks =
+/// Blocks{n}`.
+template <class Tag>
+class StrongCount {
+ public:
+  using rep = std::uint32_t;
+
+  constexpr StrongCount() = default;
+  constexpr explicit StrongCount(rep value) : value_{value} {}
+  /// Only for constants. A value that does not fit does not compile.
+  template <std::integral Constant>
+    requires(!std::same_as<Constant, bool>)
+  consteval StrongCount(Constant value) : value_{static_cast<rep>(value)} {  // NOLINT(google-explicit-constructor)
+    if (!std::in_range<rep>(value)) throw "the constant does not fit into 32 bits";
+  }
+
+  [[nodiscard]] constexpr rep value() const { return value_; }
+  friend constexpr auto operator<=>(StrongCount, StrongCount) = default;
+  constexpr StrongCount& operator+=(StrongCount other) { return *this = *this + other; }
+  constexpr StrongCount& operator-=(StrongCount other) { return *this = *this - other; }
+  [[nodiscard]] friend constexpr StrongCount operator+(StrongCount a, StrongCount b) { return StrongCount{a.value_ + b.value_}; }
+  [[nodiscard]] friend constexpr StrongCount operator-(StrongCount a, StrongCount b) { return StrongCount{a.value_ - b.value_}; }
+
+ private:
+  rep value_{};
+};
+
+/// A count of blocks of one pool.
+using Blocks = StrongCount<struct BlocksTag>;
+/// A count of hash units of a request (hash_unit()). Without groups, a hash unit is one block of the first pool.
+using HashUnits = StrongCount<struct HashUnitsTag>;
 
 /// A size in bytes, never a count of blocks.
 enum class Bytes : std::uint64_t {};
@@ -130,6 +165,8 @@ struct TERRACE_API BlockKey {
 enum class BytesPerSecond : std::uint64_t {};
 
 [[nodiscard]] constexpr std::uint64_t count(BytesPerSecond b) { return static_cast<std::uint64_t>(b); }
+/// `per_second(MiB * 50)` is 50 MiB/s.
+[[nodiscard]] constexpr BytesPerSecond per_second(Bytes size) { return BytesPerSecond{count(size)}; }
 
 /// Reads a size per second: `50MiB/s`, `1.5GiB/s`. The `/s` may be left out. Returns nothing if the text is no bandwidth.
 [[nodiscard]] TERRACE_API std::optional<BytesPerSecond> parse_bandwidth(std::string_view text);

@@ -60,10 +60,10 @@ struct AsyncCache::State final : LeaseHome {
   void cancel_acquire(std::uint64_t number);
   void begin_layers(RequestId id, LayersWait wait);
   void commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
-  void extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
+  void extend(RequestId id, HashUnits units, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
   void call(std::unique_ptr<Call> function);
   void begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait);
-  void begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
+  void begin_resize(Tier tier, Blocks blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
   void await_job(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
   void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
   void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);
@@ -139,9 +139,9 @@ void AsyncCache::begin_commit(RequestId id, std::span<const BlockKey> keys, Fenc
   });
 }
 
-void AsyncCache::begin_extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
+void AsyncCache::begin_extend(RequestId id, HashUnits units, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
   asio::dispatch(state_->strand,
-                 [s = state_.get(), id, blocks, w = std::move(wait)]() mutable { s->extend(id, blocks, std::move(w)); });
+                 [s = state_.get(), id, units, w = std::move(wait)]() mutable { s->extend(id, units, std::move(w)); });
 }
 
 void AsyncCache::begin_call(std::unique_ptr<Call> call) {
@@ -153,7 +153,7 @@ void AsyncCache::begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>
                  [s = state_.get(), options, w = std::move(wait)]() mutable { s->begin_clear(options, std::move(w)); });
 }
 
-void AsyncCache::begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait) {
+void AsyncCache::begin_resize(Tier tier, Blocks blocks, PoolId pool, std::unique_ptr<Wait<>> wait) {
   asio::dispatch(state_->strand, [s = state_.get(), tier, blocks, pool, w = std::move(wait)]() mutable {
     s->begin_resize(tier, blocks, pool, std::move(w));
   });
@@ -345,18 +345,18 @@ void AsyncCache::State::commit(RequestId id, std::span<const BlockKey> keys, Fen
   const auto duplicates = cache_.commit(lease->second, keys, written);
   Commit commit;
   if (duplicates) {
-    commit.blocks = cache_.committed_blocks(lease->second).value();
+    commit.units = *cache_.committed_units(lease->second);
     commit.duplicates.assign(duplicates->begin(), duplicates->end());
   }
   Wait<Commit>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(commit));
   wait_for_deadline();
 }
 
-void AsyncCache::State::extend(RequestId id, std::uint32_t blocks, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
+void AsyncCache::State::extend(RequestId id, HashUnits units, std::unique_ptr<Wait<std::vector<SlotId>>> wait) {
   using Table = std::vector<SlotId>;
   const auto lease = leases_.find(id);
   if (lease == leases_.end()) return Wait<Table>::complete(std::move(wait), Errc::unknown_request, {});
-  const Result<void> extended = cache_.extend(lease->second, blocks);
+  const Result<void> extended = cache_.extend(lease->second, units);
   Table table;
   if (extended) {
     const auto slots = cache_.block_table(lease->second).value();
@@ -390,7 +390,7 @@ void AsyncCache::State::begin_clear(const ClearOptions& options, std::unique_ptr
   turn();
 }
 
-void AsyncCache::State::begin_resize(Tier tier, std::uint32_t blocks, PoolId pool, std::unique_ptr<Wait<>> wait) {
+void AsyncCache::State::begin_resize(Tier tier, Blocks blocks, PoolId pool, std::unique_ptr<Wait<>> wait) {
   if (stop_begun_) return Wait<>::fail(std::move(wait), Errc::stopped);
   take_returned();
   const Result<void> resized = cache_.resize(tier, blocks, pool);
@@ -401,7 +401,7 @@ void AsyncCache::State::begin_resize(Tier tier, std::uint32_t blocks, PoolId poo
     if (tier == Tier::device) return ErrorCode{};
     const HostMemory memory = cache_.host_memory(pool);
     if (memory.coming > 0) return std::nullopt;
-    return memory.wanted == blocks && memory.warm() ? ErrorCode{} : ErrorCode{Errc::no_room};
+    return memory.wanted == blocks.value() && memory.warm() ? ErrorCode{} : ErrorCode{Errc::no_room};
   };
   change_waits_.push_back({end, std::move(wait)});
   turn();

@@ -79,10 +79,10 @@ Result<void> Cache::wait(const Lease& lease) {
   return end ? end->error : Errc::not_ready;
 }
 
-Result<void> Cache::extend(const Lease& lease, std::uint32_t blocks) {
+Result<void> Cache::extend(const Lease& lease, HashUnits units) {
   state_->note_time();
   state_->end_quarantines();
-  const Result<void> extended = state_->manager.requests().extend(lease.id(), blocks);
+  const Result<void> extended = state_->manager.requests().extend(lease.id(), units.value());
   state_->end_call();
   return extended;
 }
@@ -96,8 +96,10 @@ Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<c
   return committed;
 }
 
-Result<std::uint32_t> Cache::committed_blocks(const Lease& lease) const {
-  return state_->manager.requests().committed_blocks(lease.id());
+Result<HashUnits> Cache::committed_units(const Lease& lease) const {
+  const Result<std::uint32_t> committed = state_->manager.requests().committed_units(lease.id());
+  if (!committed) return committed.error();
+  return HashUnits{*committed};
 }
 
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
@@ -264,7 +266,7 @@ std::optional<std::uint64_t> Cache::tenant_blocks(TenantId tenant, Tier tier, Po
   return state_->manager.administration().tenant_blocks(tenant, tier, pool);
 }
 
-Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
+Result<void> Cache::resize(Tier tier, Blocks blocks, PoolId pool) {
   State& s = *state_;
   if (pool.value() >= s.executor.pools().size()) return Errc::invalid_argument;
   if (tier == Tier::storage) {
@@ -275,8 +277,8 @@ Result<void> Cache::resize(Tier tier, std::uint32_t blocks, PoolId pool) {
     return resized;
   }
   s.note_time();
-  const Result<void> resized =
-      tier == Tier::host ? s.host_chunks[pool.value()].resize(blocks) : s.manager.administration().resize(tier, blocks, pool);
+  const Result<void> resized = tier == Tier::host ? s.host_chunks[pool.value()].resize(blocks.value())
+                                                  : s.manager.administration().resize(tier, blocks.value(), pool);
   s.end_call();
   return resized;
 }
@@ -356,9 +358,9 @@ void Cache::resume_transfers() {
   state_->end_call();
 }
 
-Result<void> Cache::limit_transfers(Urgency urgency, Bytes per_second) {
+Result<void> Cache::limit_transfers(Urgency urgency, BytesPerSecond limit) {
   if (urgency == Urgency::request) return Errc::invalid_argument;
-  state_->parts.transfers.limit(urgency, per_second);
+  state_->parts.transfers.limit(urgency, limit);
   return {};
 }
 

@@ -139,14 +139,14 @@ class Assembler {
       const Option& most = *find_option("pool", "device-blocks-max");
       if (pool.sizes.device_blocks_max != 0 && pool.sizes.device_blocks_max < pool.sizes.device_blocks) {
         refuse("{}: {} is less than the {} device blocks of the pool", name_of(most, ConfigLevel::file, n),
-               pool.sizes.device_blocks_max, pool.sizes.device_blocks);
+               pool.sizes.device_blocks_max.value(), pool.sizes.device_blocks.value());
       }
       draft_.system.pools.push_back(pool.sizes);
     }
   }
 
   /// Replaces the number of blocks of `memory`, "device" or "host", if its capacity is given instead.
-  void choose_blocks(std::uint32_t& blocks, std::string_view memory, std::optional<Bytes> capacity, Bytes block_bytes,
+  void choose_blocks(Blocks& blocks, std::string_view memory, std::optional<Bytes> capacity, Bytes block_bytes,
                      std::size_t n) const {
     if (!capacity) return;
     const Option& in_blocks = *find_option("pool", fmt::format("{}-blocks", memory));
@@ -163,7 +163,7 @@ class Assembler {
     }
     const std::uint64_t most = in_blocks.limits.max;
     if (fitting > most) refuse("{}: {} are {} blocks, more than {}", name, exact(*capacity), fitting, most);
-    blocks = static_cast<std::uint32_t>(fitting);
+    blocks = Blocks{static_cast<std::uint32_t>(fitting)};
   }
 
   void check_payload() const {
@@ -274,7 +274,7 @@ class Assembler {
       if (name == "storage.accept-lost" && !file.accept_lost_directories) continue;
       refuse("{} is for storage with {}", name_of(name, level(name)), mention(option_named("storage.stripe"), level(name)));
     }
-    if (file.io == IoChoice::uring && file.bandwidth != Bytes{}) {
+    if (file.io == IoChoice::uring && file.bandwidth != BytesPerSecond{}) {
       const ConfigLevel at = level("storage.bandwidth");
       refuse("{} needs {} threads, or auto", name_of("storage.bandwidth", at), mention(option_named("storage.io"), at));
     }

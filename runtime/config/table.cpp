@@ -83,6 +83,18 @@ struct Field<Bytes> {
   static Bytes field(const Value& value) { return Bytes{std::get<std::uint64_t>(value)}; }
 };
 template <>
+struct Field<BytesPerSecond> {
+  static Value value(BytesPerSecond field) { return count(field); }
+  static BytesPerSecond field(const Value& value) { return BytesPerSecond{std::get<std::uint64_t>(value)}; }
+};
+template <class Tag>
+struct Field<StrongCount<Tag>> {
+  static Value value(StrongCount<Tag> field) { return std::uint64_t{field.value()}; }
+  static StrongCount<Tag> field(const Value& value) {
+    return StrongCount<Tag>{static_cast<std::uint32_t>(std::get<std::uint64_t>(value))};
+  }
+};
+template <>
 struct Field<Duration> {
   static Value value(Duration field) {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(field).count());
@@ -220,11 +232,11 @@ void add_general(std::vector<Option>& all) {
                     "If off, no request finds a hit, and no block stays cached after its request"));
   all.push_back(row("", "store-uncached", Type::yes_no, any, FIELD(system.store_uncached),
                     "With caching off: blocks still reach storage, for other instances that read them"));
-  all.push_back(row("", "request-blocks-max", Type::whole, any_count, FIELD(system.request_blocks_max),
+  all.push_back(row("", "request-units-max", Type::whole, any_count, FIELD(system.request_units_max),
                     "Most blocks of one request, in hash units; 0: what the pools hold"));
   all.push_back(row("", "pinned-blocks-max", Type::whole, any_blocks, FIELD(system.pinned_blocks_max),
                     "Most blocks of a pool that pins keep from eviction; 0: half of the device blocks"));
-  all.push_back(row("", "retained-blocks-max", Type::whole, any_blocks, FIELD(system.retained_blocks_max),
+  all.push_back(row("", "retained-units-max", Type::whole, any_blocks, FIELD(system.retained_units_max),
                     "Most blocks that retentions name, in hash units; 0: the device blocks of the first pool"));
   all.push_back(row("", "write-back-blocks-ahead", Type::whole, {1, blocks_max}, FIELD(system.write_back_blocks_ahead),
                     "Most blocks that a write-back job over everything has under way"));

@@ -63,7 +63,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   const std::uint32_t hits = planner_.look_up(keys, Tier::storage);
   if (hits == 0) return Errc::not_found;
   const std::uint64_t most =
-      state_.config.retained_blocks_max > 0 ? state_.config.retained_blocks_max : groups_.pools()[0]->sizes().device_blocks;
+      state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;
   if (retained_blocks_ + hits > most) return Errc::no_room;
   last_retention_ = RetentionId{last_retention_.value() + 1};
   for (std::size_t g = 0; g < groups_.size(); ++g) {

@@ -44,7 +44,7 @@ MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) con
 }
 
 Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
-  if (wanted.blocks == 0 || wanted.keys.size() > wanted.blocks) return Errc::invalid_argument;
+  if (wanted.units == 0 || wanted.keys.size() > wanted.units.value()) return Errc::invalid_argument;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (quarantined_.size() >= quarantined_max) {
@@ -52,18 +52,19 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
     return Errc::no_room;
   }
   // No request is longer than the model.
-  const std::uint32_t blocks_max = state_.config.request_blocks_max > 0 ? state_.config.request_blocks_max : wanted.blocks;
-  const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), blocks_max));
+  const std::uint32_t all = wanted.units.value();
+  const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
+  const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), units_max));
 
   const Index index = new_request();
   {
     Request& r = requests_[index];
     r.id = wanted.id;
-    r.blocks = std::min(wanted.blocks, blocks_max);
+    r.blocks = std::min(all, units_max);
     r.key_count = static_cast<std::uint32_t>(keys.size());
-    r.hit_blocks_max = state_.config.caching ? wanted.hit_blocks_max : 0;
-    r.new_blocks_max = wanted.new_blocks_max;
-    r.external_blocks = wanted.external_blocks;
+    r.hit_units_max = state_.config.caching ? wanted.hit_units_max.value() : 0;
+    r.new_units_max = wanted.new_units_max.value();
+    r.external_units = wanted.external_units.value();
     r.preempted = wanted.preempted;
     r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
@@ -230,7 +231,7 @@ Result<std::span<const Source>> Requests::hit_sources(RequestId id) const {
   return std::span<const Source>{r.found}.first(r.hits);
 }
 
-Result<std::uint32_t> Requests::committed_blocks(RequestId id) const {
+Result<std::uint32_t> Requests::committed_units(RequestId id) const {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   std::uint32_t committed = requests_[*index].blocks_now;
@@ -243,7 +244,7 @@ Result<std::uint32_t> Requests::committed_blocks(RequestId id) const {
 }
 
 std::uint32_t Requests::prompt_left(RequestId id) const {
-  const Result<std::uint32_t> committed = committed_blocks(id);
+  const Result<std::uint32_t> committed = committed_units(id);
   if (!committed) return 0;
   const std::uint32_t prompt = requests_[*find(id)].key_count;
   return prompt - std::min(prompt, *committed);
@@ -257,9 +258,9 @@ Result<RequestStats> Requests::request_stats(RequestId id) const {
 
 RequestStats Requests::stats_of(const Request& r) const {
   RequestStats stats;
-  stats.blocks = r.key_count;
+  stats.units = r.key_count;
   for (std::uint32_t i = 0; i < r.hits; ++i) ++stats.found[r.found[i]];
-  stats.external = std::min(r.external_blocks, r.key_count - r.hits);
+  stats.external = std::min(r.external_units, r.key_count - r.hits);
   stats.miss = r.key_count - r.hits - stats.external;
   stats.joined = r.joined;
   stats.preempted = r.preempted;

@@ -79,7 +79,7 @@ class Requests {
   [[nodiscard]] GroupState group_state(RequestId id, GroupId group) const;
   [[nodiscard]] Result<RequestStats> request_stats(RequestId id) const;
   [[nodiscard]] Result<std::span<const Source>> hit_sources(RequestId id) const;
-  [[nodiscard]] Result<std::uint32_t> committed_blocks(RequestId id) const;
+  [[nodiscard]] Result<std::uint32_t> committed_units(RequestId id) const;
 
   /// Number of blocks of the request's prompt (AcquireRequest::keys) that are not committed yet. 0 if the request is not ready.
   [[nodiscard]] std::uint32_t prompt_left(RequestId id) const;
@@ -136,9 +136,9 @@ class Requests {
     std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
     std::span<const BlockKey> keys;        ///< for planning again: the caller's keys during acquire(), then kept_keys
     std::vector<BlockKey> kept_keys;
-    std::uint32_t hit_blocks_max = 0;
-    std::uint32_t new_blocks_max = 0;
-    std::uint32_t external_blocks = 0;
+    std::uint32_t hit_units_max = 0;
+    std::uint32_t new_units_max = 0;
+    std::uint32_t external_units = 0;
     bool drop_last_hit = false;
     Tier lowest_tier = Tier::storage;  ///< of the tiers within AcquireRequest::farthest_source
     std::uint32_t joined = 0;

@@ -14,14 +14,14 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // After two failed loads the request takes only hits on the device, and computes the rest.
   const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
-  const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_blocks_max));
+  const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_units_max));
   std::uint32_t hits = planner_.look_up(usable, lowest);
   if (r.drop_last_hit && hits > 0) hits = planner_.look_up(usable.first(hits - 1), lowest);
   std::uint32_t turned_down = hits;
   if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits)
     hits = planner_.look_up(usable.first(worth), lowest);
   turned_down -= hits;
-  r.blocks_now = hits + std::min(r.blocks - hits, r.new_blocks_max);
+  r.blocks_now = hits + std::min(r.blocks - hits, r.new_units_max);
   if (r.state == State::unused && !planner_.could_ever_fit(r)) return Errc::never_fits;
 
   planner_.sum_needs(r, needs_);
@@ -263,7 +263,7 @@ void Requests::count_ready(const Request& r) {
   RequestTotals& totals = r.preempted ? state_.stats.preempted : state_.stats.requests;
   const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * groups_.unit_tokens(); };
   ++totals.requests;
-  add(totals.asked, stats.blocks);
+  add(totals.asked, stats.units);
   for (const Source source : all_sources) add(totals.found[source], stats.found[source]);
   add(totals.external, stats.external);
   add(totals.miss, stats.miss);

@@ -24,7 +24,7 @@ std::optional<TenantQuota> Quotas::quota(TenantId tenant) const {
 }
 
 std::uint64_t Quotas::excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const {
-  const std::uint64_t most = tier == Tier::device ? entry.quota.device_blocks : entry.quota.host_blocks;
+  const std::uint64_t most = (tier == Tier::device ? entry.quota.device_blocks : entry.quota.host_blocks).value();
   std::uint64_t has = tree_.resident(tier, entry.tenant);
   if (asker && asker->tenant == entry.tenant) has += asker->slots;
   return has > most ? has - most : 0;

@@ -88,7 +88,7 @@ class ContextSpread {
     return tokens / tokens_per_block() + (tokens % tokens_per_block() == 0 ? 0 : 1);
   }
   /// The most blocks that can be hits if at least one token must be computed.
-  [[nodiscard]] std::uint64_t hit_blocks_max(std::uint64_t tokens) const {
+  [[nodiscard]] std::uint64_t hit_units_max(std::uint64_t tokens) const {
     return tokens == 0 ? 0 : (tokens - 1) / tokens_per_block();
   }
   /// Number of tokens that `blocks` hit blocks save, on all ranks together.

@@ -165,15 +165,16 @@ GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical, c
     add(layer.values + (apart ? 0 : layer.scales));
     if (apart) add(layer.scales);
   }
-  const PoolPlan pools = plan_pools(sized, typical, budget.device, Bytes{count(budget.host) / copies}, budget.staging_blocks);
+  const PoolPlan pools =
+      plan_pools(sized, typical, budget.device, Bytes{count(budget.host) / copies}, budget.staging_blocks.value());
   plan.groups = pools.groups;
   for (std::size_t pool = 0; pool < pools.pools.size(); ++pool) {
     PoolOptions options;
     options.block_bytes = pools.block_bytes[pool] * copies;
     options.layers = pools.layers[pool];
-    options.device_blocks = pools.pools[pool].device_blocks;
-    options.host_blocks = pools.pools[pool].host_blocks;
-    options.staging_blocks = pools.pools[pool].staging_blocks;
+    options.device_blocks = Blocks{pools.pools[pool].device_blocks};
+    options.host_blocks = Blocks{pools.pools[pool].host_blocks};
+    options.staging_blocks = Blocks{pools.pools[pool].staging_blocks};
     options.null_block = pools.pools[pool].null_block;
     plan.pools.push_back(options);
   }

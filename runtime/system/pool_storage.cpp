@@ -18,7 +18,7 @@ IoOptions io_options(const FileStorage& file, std::size_t pools) {
   IoOptions options;
   options.choice = file.io;
   options.threads.threads = file.io_threads;
-  options.threads.bandwidth = Bytes{count(file.bandwidth) / pools};
+  options.threads.bandwidth = BytesPerSecond{count(file.bandwidth) / pools};
   return options;
 }
 

@@ -28,15 +28,17 @@ std::size_t pool_of(std::size_t group, const CacheSystemOptions& options) {
   return options.groups.empty() ? group : options.groups[group].pool.value();
 }
 
+std::uint32_t most_device_blocks(const PoolOptions& pool) { return std::max(pool.device_blocks, pool.device_blocks_max).value(); }
+
 void check_pool(std::size_t number, const PoolOptions& pool) {
   if (count(pool.block_bytes) == 0) refuse(fmt::format("pool {}: a block needs at least one byte", number));
   if (pool.layers == 0 || count(pool.block_bytes) % pool.layers != 0) {
     refuse(fmt::format("pool {}: a block of {} bytes cannot be divided into {} equal layers", number, count(pool.block_bytes),
                        pool.layers));
   }
-  if (std::uint64_t{pool.first_slot} + std::max(pool.device_blocks, pool.device_blocks_max) >= Copy::slots_max) {
+  if (std::uint64_t{pool.first_slot} + most_device_blocks(pool) >= Copy::slots_max) {
     refuse(fmt::format("pool {}: device slots up to number {}: the highest must be under {}", number,
-                       std::uint64_t{pool.first_slot} + std::max(pool.device_blocks, pool.device_blocks_max), Copy::slots_max));
+                       std::uint64_t{pool.first_slot} + most_device_blocks(pool), Copy::slots_max));
   }
 }
 
@@ -85,9 +87,7 @@ void check_stores(const CacheSystemOptions& options) {
 
 bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
 
-std::uint32_t device_slots(const PoolOptions& pool) {
-  return pool.first_slot + std::max(pool.device_blocks, pool.device_blocks_max);
-}
+std::uint32_t device_slots(const PoolOptions& pool) { return pool.first_slot + most_device_blocks(pool); }
 
 ManagerConfig manager_config(const CacheSystemOptions& options) {
   if (options.ranks.empty() || options.ranks.size() > RankedTransfers::ranks_max) {
@@ -108,15 +108,15 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
     check_pool(number, pool);
     PoolSizes sizes;
     if (options.engine_owns_slots) {
-      sizes.engine_blocks = pool.device_blocks;
+      sizes.engine_blocks = pool.device_blocks.value();
     } else {
-      sizes.device_blocks = pool.device_blocks;
-      sizes.device_blocks_max = std::max(pool.device_blocks, pool.device_blocks_max);
+      sizes.device_blocks = pool.device_blocks.value();
+      sizes.device_blocks_max = most_device_blocks(pool);
     }
     sizes.first_slot = pool.first_slot;
     sizes.null_block = pool.null_block;
-    sizes.host_blocks = pool.host_blocks;
-    sizes.staging_blocks = pool.staging_blocks;
+    sizes.host_blocks = pool.host_blocks.value();
+    sizes.staging_blocks = pool.staging_blocks.value();
     if (sizes.staging_blocks == 0 && config.storage) sizes.staging_blocks = default_staging_blocks;
     config.pools.push_back(sizes);
   }
@@ -125,17 +125,17 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.selective_hits = options.selective_hits;
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;
-  config.request_blocks_max = options.request_blocks_max;
-  config.pinned_blocks_max = options.pinned_blocks_max;
-  config.retained_blocks_max = options.retained_blocks_max;
+  config.request_units_max = options.request_units_max.value();
+  config.pinned_blocks_max = options.pinned_blocks_max.value();
+  config.retained_units_max = options.retained_units_max.value();
   config.policy = options.policy;
-  config.evictions_in_flight_max = options.evictions_in_flight_max;
+  config.evictions_in_flight_max = options.evictions_in_flight_max.value();
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;
   config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   config.daily_write_bytes = options.daily_write_bytes;
-  config.write_back_blocks_ahead = options.write_back_blocks_ahead;
+  config.write_back_blocks_ahead = options.write_back_blocks_ahead.value();
   config.flush_interval = options.flush_interval;
   validate(config);
   for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options);
@@ -165,7 +165,7 @@ std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>
   if (pools.size() == 1) return {capacity};
   const auto bytes_of = [](const PoolOptions& pool) {
     return static_cast<double>(count(pool.block_bytes)) *
-           static_cast<double>(std::uint64_t{pool.device_blocks} + pool.host_blocks);
+           static_cast<double>(std::uint64_t{pool.device_blocks.value()} + pool.host_blocks.value());
   };
   double all = 0;
   for (const PoolOptions& pool : pools) all += bytes_of(pool);

@@ -29,9 +29,9 @@ TierLimits limits_of(const TierStoreOptions& options) {
     return number;
   };
   if (options.flush_interval < Duration::zero()) throw std::invalid_argument{"tier store: flush_interval must not be negative"};
-  return {.blocks_max = positive(options.blocks_max, "blocks_max"),
-          .gets_under_way_max = positive(options.gets_under_way_max, "gets_under_way_max"),
-          .puts_under_way_max = positive(options.puts_under_way_max, "puts_under_way_max"),
+  return {.blocks_max = positive(options.blocks_max.value(), "blocks_max"),
+          .gets_under_way_max = positive(options.gets_under_way_max.value(), "gets_under_way_max"),
+          .puts_under_way_max = positive(options.puts_under_way_max.value(), "puts_under_way_max"),
           .events_max = positive(options.events_max, "events_max"),
           .flush_interval = options.flush_interval};
 }
@@ -48,7 +48,7 @@ FileStoreConfig store_config(const TierStoreOptions& options) {
   config.block_bytes = options.block_bytes;
   config.fingerprint = options.fingerprint;
   config.floor = options.floor;
-  config.writes_max = std::max(config.writes_max, options.puts_under_way_max);
+  config.writes_max = std::max(config.writes_max, options.puts_under_way_max.value());
   return config;
 }
 

@@ -56,11 +56,11 @@ struct ManagerConfig {
   bool store_uncached = false;
   /// The most blocks of one request, in hash units, from the maximum length of the model. A request that asks for more gets this
   /// many. If 0, there is no such limit, and a request that asks for more than the pools hold is refused.
-  std::uint32_t request_blocks_max = 0;
+  std::uint32_t request_units_max = 0;
   /// The most blocks of each pool that all pins together can keep from eviction. 0: half of device_blocks.
   std::uint32_t pinned_blocks_max = 0;
   /// The most blocks that all retentions together can name. 0: device_blocks of the first pool.
-  std::uint32_t retained_blocks_max = 0;
+  std::uint32_t retained_units_max = 0;
   /// Makes the eviction policies: one for the device and one for the host, in each pool.
   PolicyFactory policy = adaptive_policy;
   /// The most blocks in each pool that are copied to the host at a time to free slots for requests; 0: no limit. With 1, each

@@ -106,10 +106,10 @@ void FileStore::touch(std::span<const BlockKey> keys) {
   operations_.touch(keys);
 }
 
-Result<void> FileStore::resize(std::uint32_t blocks) {
+Result<void> FileStore::resize(Blocks blocks) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
-  const Result<void> resized = capacity_.resize(blocks);
+  const Result<void> resized = capacity_.resize(blocks.value());
   pump_capacity();
   wake_for_events();
   return resized;

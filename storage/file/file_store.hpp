@@ -71,7 +71,7 @@ class FileStore final : public BlockStore {
   void touch(std::span<const BlockKey> keys) override;
   void flush(std::uint64_t token) override;
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
-  [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
+  [[nodiscard]] Result<void> resize(Blocks blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.block_bytes()}; }

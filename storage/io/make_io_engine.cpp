@@ -6,7 +6,7 @@ namespace terrace {
 namespace {
 
 std::unique_ptr<IoEngine> make(const IoOptions& options, Waker& waker, UringCalls* calls) {
-  const bool paced = options.threads.bandwidth != Bytes{};
+  const bool paced = options.threads.bandwidth != BytesPerSecond{};
   if (options.choice == IoChoice::uring && paced)
     throw std::invalid_argument{"I/O with a bandwidth limit needs threads, not io_uring"};
   bool use_uring = options.choice == IoChoice::uring;

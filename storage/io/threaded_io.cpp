@@ -66,7 +66,8 @@ void ThreadedIo::wait() {
 }
 
 std::string ThreadedIo::describe() const {
-  const std::string pace = bandwidth_ == Bytes{} ? "" : fmt::format(", at {} a second", to_string(bandwidth_));
+  const std::string pace =
+      bandwidth_ == BytesPerSecond{} ? "" : fmt::format(", at {} a second", to_string(Bytes{count(bandwidth_)}));
   return fmt::format("{} threads{}", threads_.size(), pace);
 }
 
@@ -97,7 +98,7 @@ void ThreadedIo::run() {
 
 void ThreadedIo::perform(const Work& work, AlignedBuffer& scratch, Producer& producer) {
   const IoCompletion done = files_.perform(work.operation, *work.file, scratch);
-  if (bandwidth_ != Bytes{} && is_transfer(work.operation.kind)) pace(Bytes{done.bytes});
+  if (bandwidth_ != BytesPerSecond{} && is_transfer(work.operation.kind)) pace(Bytes{done.bytes});
   producer.push(done);
 }
 

@@ -31,7 +31,7 @@ class ThreadedIo final : public IoEngine {
     /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
     std::size_t in_flight_max = 4096;
     /// The limit for reads and writes together, in bytes per second; 0 is no limit. It imitates a slower disk in experiments.
-    Bytes bandwidth{};
+    BytesPerSecond bandwidth{};
   };
 
   /// `waker` and `calls` must outlive the engine. Throws std::system_error if a thread or a descriptor cannot be created.
@@ -80,7 +80,7 @@ class ThreadedIo final : public IoEngine {
   CompletionQueue<IoCompletion> completions_;
   std::vector<IoCompletion> collected_;  ///< completions that wait() has collected for the next poll()
   std::size_t in_flight_ = 0;
-  const Bytes bandwidth_;
+  const BytesPerSecond bandwidth_;
   std::mutex pacing_;
   std::chrono::steady_clock::time_point disk_free_at_;  ///< guarded by pacing_
   std::vector<std::jthread> threads_;

@@ -71,7 +71,8 @@ void MemoryStore::flush(std::uint64_t token) {
   wake();
 }
 
-Result<void> MemoryStore::resize(std::uint32_t blocks) {
+Result<void> MemoryStore::resize(Blocks wanted) {
+  const std::uint32_t blocks = wanted.value();
   if (blocks == 0) return Errc::invalid_argument;
   if (blocks == std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
   StoreIndex& index = operations_.index();

@@ -33,7 +33,7 @@ class MemoryStore final : public BlockStore {
   /// The `flushed` event means only that nothing is left to wait for. Nothing survives the process.
   void flush(std::uint64_t token) override;
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
-  [[nodiscard]] Result<void> resize(std::uint32_t blocks) override;
+  [[nodiscard]] Result<void> resize(Blocks blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flushes_.size(); }
   void set_waker(Waker* waker) override { waker_ = waker; }

@@ -13,7 +13,7 @@ namespace terrace {
 struct VerificationOptions {
   unsigned threads = 4;  ///< at least 1
   /// The limit for all threads together, in bytes per second; 0 is no limit.
-  Bytes bandwidth{};
+  BytesPerSecond bandwidth{};
   /// How long a block may stay `doubtful` while the store has an owner (StoreReader). After that it is `corrupt`.
   std::chrono::milliseconds patience{5000};
 };

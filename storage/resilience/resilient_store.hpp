@@ -54,7 +54,7 @@ class ResilientStore final : public BlockStore {
   /// durable.
   void flush(std::uint64_t token) override { store_.flush(token); }
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
-  [[nodiscard]] Result<void> resize(std::uint32_t blocks) override { return store_.resize(blocks); }
+  [[nodiscard]] Result<void> resize(Blocks blocks) override { return store_.resize(blocks); }
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override;
   [[nodiscard]] TimePoint next_deadline() const override;

@@ -161,7 +161,7 @@ void Driver::resize() {
   const auto blocks = static_cast<std::uint32_t>(random_.between(18, 75));
   ground_.say({Said::resize, number_as_key(blocks)});
   resizing_to_ = blocks;
-  TERRACE_CHECK(store_->resize(blocks).has_value());
+  TERRACE_CHECK(store_->resize(Blocks{blocks}).has_value());
   poll();
   ground_.say({Said::called});
   // An owner that resizes a store may or may not configure the new size for the next start.

@@ -376,7 +376,7 @@ void OffloadWorld::operate() {
       return;
     }
     case 5:
-      if (options_.operators) (void)cache_->resize(Tier::host, static_cast<std::uint32_t>(random_.between(1, 24)));
+      if (options_.operators) (void)cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random_.between(1, 24))});
       return;
     case 6:
       if (options_.operators && store_ != nullptr) {

@@ -28,7 +28,7 @@ namespace terrace::test {
   AcquireRequest wanted;
   wanted.id = RequestId{id};
   wanted.keys = keys;
-  wanted.blocks = static_cast<std::uint32_t>(keys.size()) + extra;
+  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size()) + extra};
   return wanted;
 }
 

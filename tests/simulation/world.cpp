@@ -222,7 +222,8 @@ void World::operate() {
         (void)cache_->remove_quota(tenant, pool);
         return;
       }
-      const TenantQuota quota{static_cast<std::uint32_t>(random_.below(12)), static_cast<std::uint32_t>(random_.below(12))};
+      const TenantQuota quota{Blocks{static_cast<std::uint32_t>(random_.below(12))},
+                              Blocks{static_cast<std::uint32_t>(random_.below(12))}};
       if (cache_->set_quota(tenant, quota, pool)) ++seen_->quotas;
       return;
     }
@@ -233,7 +234,7 @@ void World::operate() {
       const bool device = random_.chance(0.5);
       const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max);
       const Tier tier = device ? Tier::device : Tier::host;
-      const Result<void> resized = cache_->resize(tier, static_cast<std::uint32_t>(blocks), pool);
+      const Result<void> resized = cache_->resize(tier, Blocks{static_cast<std::uint32_t>(blocks)}, pool);
       note(resized ? blocks : 0);
       if (resized) ++seen_->resizes;
       else TERRACE_CHECK(resized.error() == Errc::no_room);
@@ -255,7 +256,7 @@ void World::operate() {
 void World::resize_storage(PoolId pool) {
   const auto blocks = static_cast<std::uint32_t>(random_.between(1, stored_blocks_max));
   const std::uint64_t now = stores_[pool.value()]->stat().capacity_blocks;
-  TERRACE_CHECK(cache_->resize(Tier::storage, blocks, pool).has_value());
+  TERRACE_CHECK(cache_->resize(Tier::storage, Blocks{blocks}, pool).has_value());
   ++(blocks < now ? seen_->storage_shrunk : seen_->storage_grown);
 }
 
@@ -270,15 +271,15 @@ void World::start_request() {
   request.id = client->id;
   request.keys = client->keys;
   request.tenant = tenant_of(client->names);
-  request.blocks = static_cast<std::uint32_t>(client->keys.size() + random_.below(2));
+  request.units = HashUnits{static_cast<std::uint32_t>(client->keys.size() + random_.below(2))};
   client->chunk = random_.chance(0.4) ? static_cast<std::uint32_t>(random_.between(1, 3)) : 100;
-  request.new_blocks_max = client->chunk;
+  request.new_units_max = HashUnits{client->chunk};
   request.encoder_tokens = client->encoder_tokens = static_cast<std::uint32_t>(random_.below(5));
-  if (client->id.value() % 8 == 0) request.external_blocks = 1;
+  if (client->id.value() % 8 == 0) request.external_units = 1;
   if (random_.chance(0.1)) request.drop_last_hit = true;
   if (random_.chance(0.1)) request.farthest_source = random_.chance(0.5) ? Source::host : Source::device;
   client->farthest_source = request.farthest_source;
-  if (random_.chance(0.3)) request.hit_blocks_max = static_cast<std::uint32_t>(client->keys.size() - 1);
+  if (random_.chance(0.3)) request.hit_units_max = HashUnits{static_cast<std::uint32_t>(client->keys.size() - 1)};
   request.by_layer = random_.chance(0.5);
   // (If a stream freezes, the copy under way outlives the deadline of its request.)
   const bool freezes = options_.faults.streams_freeze;
@@ -304,7 +305,7 @@ void World::start_request() {
     return;
   }
   client->lease = std::move(*lease);
-  client->held = request.blocks;
+  client->held = request.units.value();
   if (cache_->state(client->lease) == RequestState::ready) {
     client->state = Client::State::ready;
     check_serves(*client);
@@ -393,7 +394,7 @@ void World::act(std::size_t which) {
         if (client.held == client.filled) {
           const auto left = static_cast<std::uint32_t>(client.keys.size()) - client.filled;
           const std::uint32_t more = all ? 1 : std::min(client.chunk, left);
-          if (!cache_->extend(client.lease, more)) {
+          if (!cache_->extend(client.lease, HashUnits{more})) {
             // An engine would preempt some request; here it may be this one.
             if (random_.chance(0.2)) forget(which);
             return;
@@ -409,7 +410,7 @@ void World::act(std::size_t which) {
         return;
       }
       const RequestStats stats = cache_->request_stats(client.lease).value();
-      TERRACE_CHECK(stats.found.sum() + stats.external + stats.miss == stats.blocks);
+      TERRACE_CHECK(stats.found.sum() + stats.external + stats.miss == stats.units);
       PerSource<std::uint32_t> hits;
       for (const Source source : cache_->hit_sources(client.lease).value()) {
         TERRACE_CHECK(source <= client.farthest_source);

@@ -31,7 +31,7 @@ inline std::vector<StoreEvent> settle(StoreHarness& h) {
 }
 
 inline std::vector<StoreEvent> resize(StoreHarness& h, std::uint32_t blocks) {
-  EXPECT_TRUE(h.store().resize(blocks).has_value());
+  EXPECT_TRUE(h.store().resize(Blocks{blocks}).has_value());
   EXPECT_EQ(h.store().stat().wanted_blocks, blocks);
   return settle(h);
 }

@@ -163,7 +163,7 @@ TEST_F(EmulatedDeviceTest, fails_every_nth_command_after_half_of_its_first_block
 }
 
 TEST_F(EmulatedDeviceTest, moves_every_byte_over_a_link_with_a_rate) {
-  start({}, link_out({.bytes_per_second = MiB * 64, .latency = std::chrono::microseconds{50}}));
+  start({}, link_out({.bytes_per_second = per_second(MiB * 64), .latency = std::chrono::microseconds{50}}));
   write_device();
   for (std::uint32_t slot = 0; slot < slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
   ASSERT_EQ(await_done(slots).size(), slots);
@@ -200,7 +200,7 @@ TEST_F(EmulatedDeviceTest, stands_still_in_one_direction_only) {
 
 TEST_F(EmulatedDeviceTest, drops_what_is_queued_when_it_is_destroyed) {
   // One byte per second: the first command would take the link for an hour. The other direction has its own rate.
-  start({}, link_out({.bytes_per_second = Bytes{1}}));
+  start({}, link_out({.bytes_per_second = BytesPerSecond{1}}));
   write_device();
   device_->submit({1, swap_out, {}, {run(0, 0, 1)}});
   device_->submit({2, swap_out, {}, {run(1, 1, 1)}});

@@ -38,8 +38,8 @@ TEST(LinkStream, takes_no_time_and_never_fails_unless_told_to) {
 
 TEST(LinkStream, takes_its_latency_and_the_time_of_its_bytes) {
   LinkModel model;
-  model[swap_out] = {.bytes_per_second = MiB, .latency = microseconds{50}};
-  model[swap_in] = {.bytes_per_second = MiB * 2};
+  model[swap_out] = {.bytes_per_second = per_second(MiB), .latency = microseconds{50}};
+  model[swap_in] = {.bytes_per_second = per_second(MiB * 2)};
   EXPECT_EQ(LinkStream(model, swap_out).next(MiB * 3).held, std::chrono::seconds{3} + microseconds{50});
   EXPECT_EQ(LinkStream(model, swap_in).next(MiB * 3).held, milliseconds{1500});
   // Never shorter than the rate allows.

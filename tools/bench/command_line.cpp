@@ -47,6 +47,9 @@ class Bench {
   const Bench& size(const char* name, T& into, const char* text) const {
     return option(name, into, to_size, "SIZE", text);
   }
+  const Bench& bandwidth(const char* name, BytesPerSecond& into, const char* text) const {
+    return option(name, into, to_bandwidth, "SIZE/s", text);
+  }
   const Bench& rounds(std::uint32_t& into, WholeNumber<std::uint32_t> range = {}) const {
     return count("--rounds", into, "Measurements to take the medians of", range);
   }
@@ -106,8 +109,8 @@ void add_transfer_options(CLI::App& transfer, TransferBenchOptions& options) {
       .size("--piece-bytes", options.piece_bytes, "Size of the pieces that transfers are cut into")
       .count("--pieces-in-flight", options.pieces_in_flight, "Pieces under way in each direction")
       .count("--layers", options.layers, "Layers of a block for loads by layer; 1: loads by layer are not measured")
-      .size("--link", options.link_bytes_per_second,
-            "Speed of the emulated device's link per second and direction; 0B: the speed of memory")
+      .bandwidth("--link", options.link_bytes_per_second,
+                 "Speed of the emulated device's link in each direction; 0B: the speed of memory")
       .report(options.report);
   add_value(transfer, "--blocks", options.blocks, WholeNumber<std::uint32_t>{2}, "COUNT",
             "Blocks moved in each direction, instead of an area")

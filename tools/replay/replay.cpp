@@ -75,7 +75,8 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   system.groups = options.groups;
   system.pools = pools_of(options);
   PoolOptions& pool = system.pools.front();
-  pool.device_blocks_max = std::max(pool.device_blocks_max, pool.device_blocks + reserved_slots(options, full_blocks_max));
+  pool.device_blocks_max =
+      std::max(pool.device_blocks_max, pool.device_blocks + Blocks{reserved_slots(options, full_blocks_max)});
   system.storage = options.storage;
   if (system.storage_guard) system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
@@ -89,7 +90,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   if (options.reference) system.evictions_in_flight_max = 1;
   // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
   if (options.reference && options.has_storage()) {
-    pool.staging_blocks = std::max(1U, std::min(full_blocks_max, options.device_blocks));
+    pool.staging_blocks = Blocks{std::max(1U, std::min(full_blocks_max, options.device_blocks))};
   }
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;

@@ -112,7 +112,7 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
                                     std::string{verify_help} + "\n" + exit_statuses);
   add_value(*verify, "--threads", arguments.threads, WholeNumber<unsigned>{1, 256}, "COUNT", "Threads that read and check")
       ->default_str(fmt::format("{}", arguments.threads));
-  add_value(*verify, "--bandwidth", arguments.bandwidth, to_positive_size, "SIZE",
+  add_value(*verify, "--bandwidth", arguments.bandwidth, to_positive_bandwidth, "SIZE/s",
             "Most bytes read per second (default: no limit)");
 
   CLI::App* const remove = add_part(store, arguments, Part::remove, "remove",

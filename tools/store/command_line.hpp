@@ -26,7 +26,7 @@ struct StoreArguments {
   std::string wanted_namespace;        ///< list
   std::string key;                     ///< show
   unsigned threads = 4;                ///< verify
-  Bytes bandwidth{};                   ///< verify: bytes per second; 0 is no limit
+  BytesPerSecond bandwidth{};          ///< verify: 0 is no limit
   std::vector<std::string> keys;       ///< remove
   bool all = false;                    ///< remove
   bool yes = false;                    ///< remove

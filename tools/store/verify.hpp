@@ -9,7 +9,7 @@ namespace terrace::tools {
 
 struct VerifyOptions {
   unsigned threads = 4;
-  Bytes bandwidth{};  ///< in bytes per second; 0 is no limit
+  BytesPerSecond bandwidth{};  ///< 0 is no limit
   bool json = false;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
 
-Duration time_of(Bytes moved, Bytes bytes_per_second) {
+Duration time_of(Bytes moved, BytesPerSecond bytes_per_second) {
   if (count(bytes_per_second) == 0) return {};
   const double nanoseconds = std::ceil(1e9 * static_cast<double>(count(moved)) / static_cast<double>(count(bytes_per_second)));
   return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(nanoseconds)};

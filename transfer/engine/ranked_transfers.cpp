@@ -140,7 +140,7 @@ void RankedTransfers::cancel(TransferId id) {
   }
 }
 
-void RankedTransfers::limit(Urgency urgency, Bytes per_second) {
+void RankedTransfers::limit(Urgency urgency, BytesPerSecond per_second) {
   for (const Member& rank : ranks_) rank.port->limit(urgency, per_second);
 }
 

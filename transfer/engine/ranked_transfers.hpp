@@ -64,7 +64,7 @@ class RankedTransfers final : public TransferPort {
   void postpone(TransferId id, TimePoint deadline) override;
   void cancel(TransferId id) override;
   /// Each rank gets this limit for the bytes of its own share.
-  void limit(Urgency urgency, Bytes per_second) override;
+  void limit(Urgency urgency, BytesPerSecond per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override;

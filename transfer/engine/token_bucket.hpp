@@ -17,10 +17,10 @@ namespace terrace {
 class TokenBucket {
  public:
   /// A `per_second` of 0 means no limit.
-  TokenBucket(Bytes per_second, Bytes depth) : per_second_{per_second}, depth_{depth} {}
+  TokenBucket(BytesPerSecond per_second, Bytes depth) : per_second_{per_second}, depth_{depth} {}
 
   /// Changes the rate. Bytes that were taken before count at the former rate.
-  void set_rate(Bytes per_second) {
+  void set_rate(BytesPerSecond per_second) {
     if (!limited()) full_at_ = {};
     per_second_ = per_second;
   }
@@ -41,7 +41,7 @@ class TokenBucket {
     return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(std::ceil(nanoseconds))};
   }
 
-  Bytes per_second_;
+  BytesPerSecond per_second_;
   Bytes depth_;
   TimePoint full_at_{};
 };

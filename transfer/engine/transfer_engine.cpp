@@ -119,7 +119,7 @@ void TransferEngine::cancel_all() {
   scheduler_.cancel_all();
 }
 
-void TransferEngine::limit(Urgency urgency, Bytes per_second) {
+void TransferEngine::limit(Urgency urgency, BytesPerSecond per_second) {
   changed_ = true;
   scheduler_.limit(urgency, per_second);
 }
@@ -224,7 +224,7 @@ Result<void> ThreadedTransfers::await(TransferId id, std::uint32_t layers, Strea
   return engine_.await(id, layers, stream);
 }
 
-void ThreadedTransfers::limit(Urgency urgency, Bytes per_second) { command_in_.push(Limit{urgency, per_second}); }
+void ThreadedTransfers::limit(Urgency urgency, BytesPerSecond per_second) { command_in_.push(Limit{urgency, per_second}); }
 
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;

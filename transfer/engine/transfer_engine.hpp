@@ -42,7 +42,7 @@ class TransferEngine {
   void postpone(TransferId id, TimePoint deadline);
   void cancel(TransferId id);
   void cancel_all();
-  void limit(Urgency urgency, Bytes per_second);
+  void limit(Urgency urgency, BytesPerSecond per_second);
   /// Collects the pieces that have ended, handles deadlines, and starts the pieces that may start. Appends the events, and
   /// returns their number.
   std::size_t poll(std::vector<TransferEvent>& out);
@@ -81,7 +81,7 @@ class DirectTransfers final : public TransferPort {
   void raise(TransferId id, Urgency urgency) override { engine_.raise(id, urgency); }
   void postpone(TransferId id, TimePoint deadline) override { engine_.postpone(id, deadline); }
   void cancel(TransferId id) override { engine_.cancel(id); }
-  void limit(Urgency urgency, Bytes per_second) override { engine_.limit(urgency, per_second); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { engine_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
@@ -124,7 +124,7 @@ class ThreadedTransfers final : public TransferPort {
   void raise(TransferId id, Urgency urgency) override;
   void postpone(TransferId id, TimePoint deadline) override;
   void cancel(TransferId id) override;
-  void limit(Urgency urgency, Bytes per_second) override;
+  void limit(Urgency urgency, BytesPerSecond per_second) override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
@@ -151,7 +151,7 @@ class ThreadedTransfers final : public TransferPort {
   struct CancelAll {};
   struct Limit {
     Urgency urgency;
-    Bytes per_second;
+    BytesPerSecond per_second;
   };
   struct EndWhenIdle {};
   using Command = std::variant<Transfer, Raise, Postpone, Cancel, CancelAll, Limit, EndWhenIdle>;

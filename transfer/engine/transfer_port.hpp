@@ -29,7 +29,7 @@ class TransferPort {
   virtual void cancel(TransferId id) = 0;
   /// Limits the transfers of this urgency, in both directions together, to `per_second` bytes per second; 0: no limit. `urgency`
   /// must not be `request`, because requests wait for their transfers.
-  virtual void limit(Urgency urgency, Bytes per_second) = 0;
+  virtual void limit(Urgency urgency, BytesPerSecond per_second) = 0;
   /// Appends the events that have arrived, and returns their number.
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;
   /// Returns the time at which poll() must be called although nothing wakes the caller. Returns `never` if a thread of the engine

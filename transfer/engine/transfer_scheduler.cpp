@@ -59,7 +59,7 @@ std::array<TokenBucket, urgency_count> buckets(const TransferSchedulerConfig& co
 TransferScheduler::TransferScheduler(TransferSchedulerConfig config)
     : config_{checked(std::move(config))}, buckets_{buckets(config_, std::make_index_sequence<urgency_count>{})} {}
 
-void TransferScheduler::limit(Urgency urgency, Bytes per_second) {
+void TransferScheduler::limit(Urgency urgency, BytesPerSecond per_second) {
   TERRACE_CHECK(urgency != Urgency::request);
   buckets_[index(urgency)].set_rate(per_second);
 }

@@ -104,7 +104,7 @@ class TransferScheduler {
   void cancel_all();
   /// Sets the rate limit of an urgency, for both directions together; 0 is no limit. `urgency`
   /// must not be `request`; that stops the process.
-  void limit(Urgency urgency, Bytes per_second);
+  void limit(Urgency urgency, BytesPerSecond per_second);
   /// Reports every transfer as `finished` whose deadline is `now` or earlier. Its blocks that are under way are `unconfirmed`,
   /// those that have not started are `cancelled`, and its error is deadline_exceeded, unless a piece failed or the transfer was
   /// cancelled before.

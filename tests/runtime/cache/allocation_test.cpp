@@ -45,7 +45,7 @@ void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>&
   AcquireRequest wanted;
   wanted.id = request;
   wanted.keys = keys;
-  wanted.blocks = static_cast<std::uint32_t>(keys.size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
   TERRACE_CHECK(manager.requests().acquire(wanted).has_value());
   TERRACE_CHECK(manager.requests().extend(request, 1).has_value());
   TERRACE_CHECK(manager.requests().commit(request, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
@@ -146,7 +146,7 @@ class PromptTransfers final : public TransferPort {
   void raise(TransferId, Urgency) override {}
   void postpone(TransferId, TimePoint) override {}
   void cancel(TransferId) override {}
-  void limit(Urgency, Bytes) override {}
+  void limit(Urgency, BytesPerSecond) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t arrived = done_.size();
     for (TransferEvent& event : done_) out.push_back(std::move(event));
@@ -236,7 +236,7 @@ void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
   AcquireRequest wanted;
   wanted.id = RequestId{id};
   wanted.keys = keys;
-  wanted.blocks = static_cast<std::uint32_t>(keys.size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
   wanted.deadline = TimePoint{std::chrono::hours{2}};
   wanted.by_layer = id % 2 == 0;
   (void)cache.match(keys);

@@ -313,7 +313,7 @@ TEST_F(CacheLife, tokens_asked_are_counted_by_where_they_were_found_and_preempte
   const auto keys = keys_of({1, 2, 5});
   AcquireRequest again = request(3, keys, 1);
   again.preempted = true;
-  again.external_blocks = 1;
+  again.external_units = 1;
   leases[3] = cache->acquire(again).value();
   settle();
   EXPECT_TRUE(stats(3).preempted);

@@ -60,7 +60,7 @@ class CacheStreams : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{++last_};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.by_layer = true;
     return cache().acquire(wanted);
   }

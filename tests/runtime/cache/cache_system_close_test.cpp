@@ -32,7 +32,7 @@ class CacheSystemClose : public testing::Test {
   ~CacheSystemClose() override { std::filesystem::remove_all(directory); }
 
   /// `bandwidth`: of the disk; 0: no limit.
-  [[nodiscard]] CacheSystemOptions options(Bytes bandwidth = {}) const {
+  [[nodiscard]] CacheSystemOptions options(BytesPerSecond bandwidth = {}) const {
     CacheSystemOptions options;
     options.pools[0].block_bytes = KiB * 4;
     options.pools[0].device_blocks = 16;
@@ -59,7 +59,7 @@ class CacheSystemClose : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{1};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     return std::move(cache.acquire(wanted).value());
   }
   static void serve(Cache& cache, const std::vector<BlockKey>& keys) {
@@ -78,7 +78,7 @@ class CacheSystemClose : public testing::Test {
 };
 
 TEST_F(CacheSystemClose, returns_in_time_and_what_is_left_ends_behind_it) {
-  make(options(KiB * 32));  // an eighth of a second for each block
+  make(options(per_second(KiB * 32)));  // an eighth of a second for each block
   serve(system->cache(), keys);
   const CloseReport report = system->close(in(milliseconds{20}));
   EXPECT_FALSE(report.closed);

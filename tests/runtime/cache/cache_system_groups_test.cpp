@@ -69,7 +69,7 @@ class Engine {
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
     wanted.keys = keys;
-    wanted.blocks = tokens;
+    wanted.units = HashUnits{tokens};
     Cache& cache = system_.cache();
     Lease lease = cache.acquire(wanted).value();
     EXPECT_TRUE(cache.wait(lease).has_value());
@@ -293,14 +293,14 @@ TEST_F(CacheSystemGroups, use_the_device_of_their_embedder) {
 TEST_F(CacheSystemGroups, give_the_manager_every_option) {
   CacheSystemOptions options = three_groups();
   options.storage = MemoryStorage{MiB * 2};
-  options.request_blocks_max = 7;
+  options.request_units_max = 7;
   options.pinned_blocks_max = 5;
-  options.retained_blocks_max = 9;
+  options.retained_units_max = 9;
   options.write_back_blocks_ahead = 3;
   options.daily_write_bytes = MiB;
   CacheSystem system{options};
   const ManagerConfig& config = system.cache().manager().config();
-  EXPECT_EQ(std::tuple(config.request_blocks_max, config.pinned_blocks_max, config.retained_blocks_max,
+  EXPECT_EQ(std::tuple(config.request_units_max, config.pinned_blocks_max, config.retained_units_max,
                        config.write_back_blocks_ahead, config.daily_write_bytes),
             std::tuple(7U, 5U, 9U, 3U, MiB));
   EXPECT_EQ(system.cache().daily_writes().limit, MiB);

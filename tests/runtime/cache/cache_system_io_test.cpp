@@ -65,7 +65,7 @@ TEST_F(CacheSystemIo, has_the_host_tiers_memory_registered) {
 
 TEST_F(CacheSystemIo, has_no_pace_with_io_uring) {
   CacheSystemOptions paced = options(IoChoice::automatic);
-  std::get<FileStorage>(paced.storage).bandwidth = MiB;
+  std::get<FileStorage>(paced.storage).bandwidth = per_second(MiB);
   EXPECT_EQ(CacheSystem{paced}.io(), "4 threads, at 1MiB a second");
   std::get<FileStorage>(paced.storage).io = IoChoice::uring;
   EXPECT_THROW(CacheSystem{paced}, std::invalid_argument);

@@ -91,7 +91,7 @@ class CudaHostTier : public ::testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     return cache_->acquire(wanted).value();
   }
   /// Compares the hits, computes the other blocks, commits.
@@ -147,7 +147,7 @@ TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is
     const auto second = static_cast<std::uint32_t>(random() % 10);
     Lease one = begin(first);
     if (round % 5 == 0) {
-      const Result<void> resized = cache_->resize(Tier::host, static_cast<std::uint32_t>(random() % 40));
+      const Result<void> resized = cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random() % 40)});
       if (!resized) {
         ASSERT_EQ(resized.error(), Errc::no_room) << "only what the request that was just accepted was promised";
       }

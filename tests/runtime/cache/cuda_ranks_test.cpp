@@ -133,7 +133,7 @@ class CudaRanksCache : public ::testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     return cache_->acquire(wanted).value();
   }
   /// Compares the hits, computes the other blocks, commits.
@@ -172,7 +172,7 @@ class CudaRanksCache : public ::testing::Test {
       const auto second = static_cast<std::uint32_t>(random_() % 10);
       Lease one = begin(first);
       if (resizer && round % 5 == 0) {
-        const Result<void> resized = cache_->resize(Tier::host, static_cast<std::uint32_t>(random_() % 40));
+        const Result<void> resized = cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random_() % 40)});
         if (!resized) {
           ASSERT_EQ(resized.error(), Errc::no_room) << "only what the request that was just accepted was promised";
         }

@@ -199,7 +199,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.deadline = deadline;
     return std::move(cache.acquire(wanted).value());
   };
@@ -312,7 +312,7 @@ class IdleEngine : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     return std::move(stack.cache().acquire(wanted).value());
   }
   static void run(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -408,7 +408,7 @@ TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
   const auto keys = keys_of({1, 2});
   wanted.id = RequestId{3};
   wanted.keys = keys;
-  wanted.blocks = 2;
+  wanted.units = 2;
   wanted.deadline = clock.now() + milliseconds{20};
   const Lease lease = std::move(stack.cache().acquire(wanted).value());
   const RequestEvent told = sleep_until_told(stack.cache());

@@ -242,7 +242,7 @@ TEST_F(LoopStop, can_be_repeated_until_the_last_lease_is_back) {
   std::optional<Grant> held = acquire(1, filling);
   EXPECT_EQ(ended(async->stop(soon(), as_future())).leases, 1U);
   const Commit commit = ended(async->commit(held->lease, filling, Fence{}, as_future()));
-  EXPECT_EQ(commit.blocks, 4U) << "a live request is still served";
+  EXPECT_EQ(commit.units, HashUnits{4}) << "a live request is still served";
   auto again = async->stop(as_future());
   run_ready();
   EXPECT_FALSE(is_ready(again));

@@ -47,7 +47,7 @@ class LoopLife : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     return wanted;
   }
   [[nodiscard]] Grant acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -83,7 +83,7 @@ class LoopLife : public testing::Test {
   [[nodiscard]] Usage usage(Tier tier) {
     return perform([&](Cache& cache) { return cache.manager().usage(tier); });
   }
-  ErrorCode resize(Tier tier, std::uint32_t blocks) {
+  ErrorCode resize(Tier tier, Blocks blocks) {
     return failure([&](Cache& cache) { return cache.resize(tier, blocks); });
   }
   /// The error of the operation, if any.
@@ -184,7 +184,7 @@ TEST_F(LoopLife, calling_back_a_request_that_is_served_does_nothing) {
   const Grant grant = runtime->acquire(request(1, keys), asio::bind_cancellation_slot(signal.slot(), asio::use_future)).get();
   EXPECT_FALSE(signal.slot().has_handler());
   signal.emit(asio::cancellation_type::all);
-  EXPECT_EQ(runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get().blocks, 2U);
+  EXPECT_EQ(runtime->commit(grant.lease, keys, Fence{}, asio::use_future).get().units, HashUnits{2});
 }
 
 TEST_F(LoopLife, a_pin_ends_with_its_time) {
@@ -394,7 +394,8 @@ TEST_F(LoopJobs, keep_to_the_limits_that_are_set) {
   const WriteBackProgress ended = runtime->wait_write_back(next, asio::use_future).get();
   EXPECT_EQ(ended.of(WriteBackOutcome::over_budget), 46U);
   EXPECT_EQ(ended.of(WriteBackOutcome::stored), 2U);
-  EXPECT_EQ(failure([](Cache& cache) { return cache.limit_transfers(Urgency::request, MiB); }), Errc::invalid_argument);
+  EXPECT_EQ(failure([](Cache& cache) { return cache.limit_transfers(Urgency::request, per_second(MiB)); }),
+            Errc::invalid_argument);
 }
 
 TEST_F(LoopJobs, end_with_the_runtime) {

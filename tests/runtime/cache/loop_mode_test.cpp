@@ -40,7 +40,7 @@ AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
   AcquireRequest wanted;
   wanted.id = RequestId{id};
   wanted.keys = keys;
-  wanted.blocks = static_cast<std::uint32_t>(keys.size());
+  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
   return wanted;
 }
 
@@ -51,7 +51,7 @@ asio::awaitable<ErrorCode> serve(AsyncCache& runtime, std::uint64_t id, std::vec
   if (error) co_return error;
   stats = grant.stats;
   auto [commit_error, committed] = co_await runtime.commit(grant.lease, keys, Fence{}, as_tuple);
-  EXPECT_TRUE(commit_error || committed.blocks == keys.size());
+  EXPECT_TRUE(commit_error || committed.units.value() == keys.size());
   co_return commit_error;
 }
 

@@ -40,8 +40,8 @@ TEST(ModelPlan, sizes_the_blocks_of_known_models) {
   ASSERT_EQ(llama.pools.size(), 1U);
   EXPECT_EQ(llama.pools[0].block_bytes, MiB * 2);
   EXPECT_EQ(llama.pools[0].layers, 32U);
-  EXPECT_EQ(llama.pools[0].device_blocks, 20'480U);
-  EXPECT_EQ(llama.pools[0].host_blocks, 204'800U);
+  EXPECT_EQ(llama.pools[0].device_blocks, Blocks{20'480});
+  EXPECT_EQ(llama.pools[0].host_blocks, Blocks{204'800});
   EXPECT_EQ(llama.sequences, 80U);
   EXPECT_FALSE(llama.pools[0].null_block);
 
@@ -51,7 +51,7 @@ TEST(ModelPlan, sizes_the_blocks_of_known_models) {
   const GroupPlan mla = plan_groups({{latent}, 8}, typical, large);
   EXPECT_EQ(mla.pools[0].block_bytes, Bytes{61 * 576 * 2 * 16}) << "every rank holds the same latent";
   EXPECT_EQ(mla.rank_payload, RankPayload::replicated);
-  EXPECT_EQ(mla.pools[0].host_blocks, GiB * 400 / Bytes{61 * 576 * 2 * 16});
+  EXPECT_EQ(mla.pools[0].host_blocks.value(), GiB * 400 / Bytes{61 * 576 * 2 * 16});
 
   LayerShape window = heads(20, 4, 256);
   window.kind = GroupKind::sliding_window;
@@ -67,7 +67,7 @@ TEST(ModelPlan, divides_heads_among_ranks_and_repeats_them_if_there_are_too_few)
   const GroupPlan divided = plan_groups({{heads(32, 8, 128)}, 4}, typical, large);
   EXPECT_EQ(divided.pools[0].block_bytes, MiB * 2);
   EXPECT_EQ(divided.rank_payload, RankPayload::sharded);
-  EXPECT_EQ(divided.pools[0].device_blocks, 81'920U) << "each rank holds a quarter of every block";
+  EXPECT_EQ(divided.pools[0].device_blocks, Blocks{81'920}) << "each rank holds a quarter of every block";
   EXPECT_EQ(divided.host_used, GiB * 400);
   const GroupPlan repeated = plan_groups({{heads(32, 2, 128)}, 4}, typical, large);
   EXPECT_EQ(repeated.pools[0].block_bytes, MiB) << "four ranks with one of two heads each";
@@ -89,8 +89,8 @@ TEST(ModelPlan, keeps_scales_inside_the_block_or_in_a_group_of_their_own) {
   ASSERT_EQ(apart.groups.size(), 2U);
   EXPECT_EQ(apart.pools[0].block_bytes, MiB);
   EXPECT_EQ(apart.pools[apart.groups[1].pool.value()].block_bytes, Bytes{32 * 16 * 2 * 8 * 4 * 2});
-  const std::uint32_t more = apart.pools[1].device_blocks - apart.pools[0].device_blocks;
-  EXPECT_LE(more, 16U) << "a sequence needs as many of both; the smaller blocks fill what is left";
+  const Blocks more = apart.pools[1].device_blocks - apart.pools[0].device_blocks;
+  EXPECT_LE(more, Blocks{16}) << "a sequence needs as many of both; the smaller blocks fill what is left";
   shape.scales->values_per_scale = 48;
   EXPECT_EQ(refusal({{shape}}), "layers 0: 128 values cannot be divided into runs of 48 with one scale each");
 }
@@ -174,8 +174,8 @@ TEST(ModelPlan, fills_the_budget_and_never_exceeds_it) {
     const std::uint64_t copies = plan.rank_payload == RankPayload::replicated ? 1 : model.ranks;
     for (const PoolOptions& pool : plan.pools) {
       const Bytes each{count(pool.block_bytes) / copies};
-      device += each * pool.device_blocks;
-      host += pool.block_bytes * pool.host_blocks;
+      device += each * pool.device_blocks.value();
+      host += pool.block_bytes * pool.host_blocks.value();
       largest = std::max(largest, pool.block_bytes);
     }
     ASSERT_EQ(plan.groups.size(), model.layers.size());

@@ -98,8 +98,9 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     AcquireRequest request;
     request.id = RequestId{++next};
     request.keys = keys;
-    request.blocks = units;
-    request.new_blocks_max = typical.chunk_tokens / unit;
+    request.units = HashUnits{units};
+    const std::uint32_t chunk = typical.chunk_tokens / unit;
+    request.new_units_max = HashUnits{chunk};
     request.encoder_tokens = typical.encoder_tokens;
     if (!manager.requests().acquire(request)) {
       ++refused;
@@ -111,12 +112,12 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     running.push_back(request.id);
     const auto hits = static_cast<std::uint32_t>(manager.requests().hit_sources(request.id)->size());
     bool room = true;
-    for (std::uint32_t done = std::min(units, hits + request.new_blocks_max); room; done += request.new_blocks_max) {
+    for (std::uint32_t done = std::min(units, hits + chunk); room; done += chunk) {
       done = std::min(done, units);
       ASSERT_TRUE(manager.requests().commit(request.id, std::span{keys}.first(done), Fence{}).has_value());
       ASSERT_TRUE(manager.requests().advance(request.id, std::uint64_t{done} * unit, Fence{}).has_value());
       if (done == units) break;
-      room = manager.requests().extend(request.id, std::min(request.new_blocks_max, units - done)).has_value();
+      room = manager.requests().extend(request.id, std::min(chunk, units - done)).has_value();
     }
     if (step % 100 == 0) manager.check_invariants();
   }

@@ -63,7 +63,7 @@ class CacheOfRanks : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.deadline = deadline;
     Result<Lease> lease = cache_->acquire(wanted);
     if (!lease) return lease.error();
@@ -206,7 +206,7 @@ class FrozenTransfers final : public TransferPort {
   void raise(TransferId id, Urgency urgency) override { port_.raise(id, urgency); }
   void postpone(TransferId id, TimePoint deadline) override { port_.postpone(id, deadline); }
   void cancel(TransferId id) override { port_.cancel(id); }
-  void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { port_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return frozen ? 0 : port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] Fence reached() const override { return port_.reached(); }
@@ -306,7 +306,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
     AcquireRequest request;
     request.id = RequestId{id};
     request.keys = wanted;
-    request.blocks = static_cast<std::uint32_t>(wanted.size());
+    request.units = HashUnits{static_cast<std::uint32_t>(wanted.size())};
     Lease lease = stack.cache().acquire(request).value();
     stack.cache().drain();
     return lease;

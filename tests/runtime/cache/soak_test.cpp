@@ -80,7 +80,7 @@ class Soak : public testing::TestWithParam<Kind> {
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
     wanted.keys = prompts_[prompt];
-    wanted.blocks = static_cast<std::uint32_t>(wanted.keys.size() + random_.below(3));
+    wanted.units = HashUnits{static_cast<std::uint32_t>(wanted.keys.size() + random_.below(3))};
     Result<Lease> lease = cache_->acquire(wanted);
     refused_ += !lease;
     if (lease) clients_.push_back({std::move(*lease), prompt});

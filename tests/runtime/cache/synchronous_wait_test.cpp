@@ -33,7 +33,7 @@ class SynchronousWait : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.deadline = deadline;
     return std::move(cache.acquire(wanted).value());
   }

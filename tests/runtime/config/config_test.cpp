@@ -39,8 +39,8 @@ TEST(ConfigText, that_is_empty_gives_the_defaults_of_the_options) {
   const CacheSystemOptions expected;
   ASSERT_EQ(options.pools.size(), 1U);
   EXPECT_EQ(options.pools[0].block_bytes, expected.pools[0].block_bytes);
-  EXPECT_EQ(options.pools[0].device_blocks, 3000U);
-  EXPECT_EQ(options.pools[0].host_blocks, 8000U);
+  EXPECT_EQ(options.pools[0].device_blocks, Blocks{3000});
+  EXPECT_EQ(options.pools[0].host_blocks, Blocks{8000});
   EXPECT_EQ(options.ranks.size(), 1U);
   EXPECT_TRUE(std::holds_alternative<EmulatedGpu>(options.ranks[0].device));
   EXPECT_TRUE(std::holds_alternative<NoStorage>(options.storage));
@@ -113,8 +113,8 @@ level = "info"
   EXPECT_EQ(options.daily_write_bytes, TiB);
   EXPECT_EQ(options.loads, LoadPolicy::always);
   EXPECT_DOUBLE_EQ(options.unit_prefill_seconds, 0.002);
-  EXPECT_EQ(options.pools[0].device_blocks, 1536U);
-  EXPECT_EQ(options.pools[0].host_blocks, 7U);
+  EXPECT_EQ(options.pools[0].device_blocks, Blocks{1536});
+  EXPECT_EQ(options.pools[0].host_blocks, Blocks{7});
   EXPECT_EQ(options.pools[0].layers, 4U);
   EXPECT_TRUE(options.pools[0].null_block);
   EXPECT_EQ(options.device_watermarks.low, 0.1);
@@ -122,12 +122,12 @@ level = "info"
   EXPECT_EQ(options.host_warm_up, HostWarmUp::while_serving);
   EXPECT_EQ(options.host_touch.numa_node, 1U);
   EXPECT_EQ(options.host_touch.huge_pages, HugePages::no);
-  EXPECT_EQ(options.lane_rates[static_cast<std::size_t>(Urgency::store)], GiB * 2);
-  EXPECT_EQ(options.lane_rates[static_cast<std::size_t>(Urgency::request)], Bytes{});
+  EXPECT_EQ(options.lane_rates[static_cast<std::size_t>(Urgency::store)], per_second(GiB * 2));
+  EXPECT_EQ(options.lane_rates[static_cast<std::size_t>(Urgency::request)], BytesPerSecond{});
   EXPECT_EQ(files(options).directories, (std::vector<std::filesystem::path>{"/a", "/b", "/c"}));
   EXPECT_EQ(files(options).capacity, GiB);
   EXPECT_EQ(files(options).floor, KiB * 4);
-  EXPECT_EQ(files(options).bandwidth, MiB * 50);
+  EXPECT_EQ(files(options).bandwidth, per_second(MiB * 50));
   EXPECT_EQ(files(options).io, IoChoice::threads);
   EXPECT_EQ(options.flush_interval, 1500ms);
   EXPECT_EQ(options.storage_guard->read_retries, 2U);
@@ -153,8 +153,8 @@ span-tokens = 128
 pool = 1
 )");
   ASSERT_EQ(options.pools.size(), 2U);
-  EXPECT_EQ(options.pools[1].device_blocks, 20U);
-  EXPECT_EQ(options.pools[1].host_blocks, 8000U);
+  EXPECT_EQ(options.pools[1].device_blocks, Blocks{20});
+  EXPECT_EQ(options.pools[1].host_blocks, Blocks{8000});
   ASSERT_EQ(options.groups.size(), 2U);
   EXPECT_EQ(options.groups[0].kind, GroupKind::full);
   EXPECT_EQ(options.groups[1].kind, GroupKind::sliding_window);
@@ -337,7 +337,7 @@ TEST(ConfigPrecedence, is_flag_environment_file_default_in_any_order_of_calls) {
       highest = std::max(highest, static_cast<std::size_t>(level));
       EXPECT_EQ(config.value("pool.host-blocks"), std::to_string(highest + 1));
     }
-    EXPECT_EQ(config.options().pools[0].host_blocks, 3U);
+    EXPECT_EQ(config.options().pools[0].host_blocks, Blocks{3});
     EXPECT_EQ(config.origin("pool.host-blocks").where, "--host-blocks");
   } while (std::ranges::next_permutation(order).found);
 }
@@ -347,8 +347,8 @@ TEST(ConfigPrecedence, lets_a_capacity_of_a_higher_level_displace_blocks) {
   config.read_text("[[pool]]\ndevice-blocks = 5\nhost-capacity = \"1GiB\"", "t.toml");
   config.set("--device-capacity", "640KiB");
   config.set("--host-blocks", "0");
-  EXPECT_EQ(config.options().pools[0].device_blocks, 10U);
-  EXPECT_EQ(config.options().pools[0].host_blocks, 0U);
+  EXPECT_EQ(config.options().pools[0].device_blocks, Blocks{10});
+  EXPECT_EQ(config.options().pools[0].host_blocks, Blocks{0});
   EXPECT_EQ(config.value("pool.device-blocks"), "");
   EXPECT_EQ(config.value("pool.host-capacity"), "");
 }

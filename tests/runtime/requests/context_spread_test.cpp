@@ -74,7 +74,7 @@ TEST_P(ContextSpreadOf, counts_what_each_rank_keeps_and_each_table_needs) {
 TEST_P(ContextSpreadOf, hits_are_whole_blocks_on_every_rank_and_leave_a_token) {
   const ContextSpread spread{GetParam()};
   for (std::uint64_t length = 1; length < tokens; ++length) {
-    const std::uint64_t most = spread.hit_blocks_max(length);
+    const std::uint64_t most = spread.hit_units_max(length);
     ASSERT_LT(spread.hit_tokens(most), length);
     ASSERT_GE(spread.hit_tokens(most + 1), length);
     for (std::uint32_t rank = 0; rank < spread.ranks(); ++rank) {

@@ -37,7 +37,7 @@ class PlanWatch final : public TransferPort {
   void raise(TransferId id, Urgency urgency) override { port_.raise(id, urgency); }
   void postpone(TransferId id, TimePoint deadline) override { port_.postpone(id, deadline); }
   void cancel(TransferId id) override { port_.cancel(id); }
-  void limit(Urgency urgency, Bytes per_second) override { port_.limit(urgency, per_second); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { port_.limit(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t before = out.size();
     port_.poll(out);

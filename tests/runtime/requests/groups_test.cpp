@@ -67,7 +67,7 @@ TEST_F(Groups, have_a_table_each_of_blocks_of_their_own_size) {
   EXPECT_EQ(table(1, second).size(), 3U);  // the third block has one unit of three
   EXPECT_EQ(cache->block_table(leases.at(1), GroupId{2}).error(), Errc::invalid_argument);
   ASSERT_TRUE(commit(1, prompt(7)).has_value());
-  EXPECT_EQ(cache->manager().requests().committed_blocks(RequestId{1}).value(), 6U);  // the smallest of all groups
+  EXPECT_EQ(cache->manager().requests().committed_units(RequestId{1}).value(), 6U);  // the smallest of all groups
 }
 
 TEST_F(Groups, in_two_pools_refuse_the_number_of_a_third) {
@@ -159,9 +159,9 @@ TEST_F(Groups, that_are_all_optional_never_hold_up_a_commit) {
   draft.optional = true;
   make(model({draft}, {20}));
   ASSERT_TRUE(acquire(1, prompt(3), 1).has_value());
-  EXPECT_EQ(cache->committed_blocks(leases.at(1)).value(), 4U);
+  EXPECT_EQ(cache->committed_units(leases.at(1)).value(), HashUnits{4});
   ASSERT_TRUE(commit(1, prompt(3)).has_value());
-  EXPECT_EQ(cache->committed_blocks(leases.at(1)).value(), 4U);
+  EXPECT_EQ(cache->committed_units(leases.at(1)).value(), HashUnits{4});
 }
 
 TEST_F(Groups, that_are_optional_serve_what_they_have) {
@@ -191,7 +191,7 @@ TEST_F(Groups, give_up_what_fell_out_of_the_window_before_more_is_asked_for) {
   const auto keys = prompt(7);
   AcquireRequest wanted = request(1, keys);
   EXPECT_EQ(cache->acquire(wanted).error(), Errc::never_fits);
-  wanted.new_blocks_max = 4;
+  wanted.new_units_max = 4;
   leases[1] = cache->acquire(wanted).value();
   ASSERT_TRUE(ready(1));
   ASSERT_EQ(table(1, second).size(), 4U);
@@ -365,7 +365,7 @@ TEST_F(Groups, count_what_somebody_else_computes_apart) {
   run(1, prompt(2));
   const auto keys = prompt(6);
   AcquireRequest wanted = request(2, keys);
-  wanted.external_blocks = 3;
+  wanted.external_units = 3;
   leases[2] = cache->acquire(wanted).value();
   const RequestStats counts = stats(2);
   EXPECT_EQ(counts.found[Source::device], 2U);

@@ -136,7 +136,7 @@ TEST_F(GroupsTiers, whoever_counts_on_any_block_of_a_failed_load_plans_again) {
   ASSERT_EQ(cache->match(keys).found[Source::host], 2U);
   // One load brings the fourth and the fifth block. The other request waits for the fifth and the sixth.
   AcquireRequest shorter = request(3, keys);
-  shorter.hit_blocks_max = 5;
+  shorter.hit_units_max = 5;
   leases[3] = cache->acquire(shorter).value();
   ASSERT_TRUE(acquire(4, keys).has_value());
   ASSERT_FALSE(ready(4));
@@ -178,7 +178,7 @@ class GivenUp : public GroupsTiers {
 TEST_F(GivenUp, what_was_hit_is_not_overwritten_before_compute_has_read_it) {
   const auto keys = test::keys_of({1, 1, 1, 1, 1, 1, 1, 5, 5, 5});
   AcquireRequest wanted = request(3, keys);
-  wanted.new_blocks_max = 3;
+  wanted.new_units_max = 3;
   leases[3] = cache->acquire(wanted).value();  // two hits and three new blocks; the other two slots still have cached blocks
   settle();
   ASSERT_TRUE(ready(3));

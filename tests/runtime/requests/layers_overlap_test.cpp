@@ -63,7 +63,7 @@ class LayersOverlap : public testing::Test {
   void make(EmulatedFaults faults = {}) {
     EmulatedOptions options;
     options.link[Direction::swap_in].latency = std::chrono::milliseconds{3};
-    options.link[Direction::swap_in].bytes_per_second = GiB;
+    options.link[Direction::swap_in].bytes_per_second = per_second(GiB);
     options.faults = faults;
     device.emplace(std::array{PoolMemory{.slots = 8, .host = &arena, .layers = layers}}, options);
     TransferSchedulerConfig scheduler_config;
@@ -98,7 +98,7 @@ class LayersOverlap : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{++last_id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.by_layer = by_layer;
     lease = std::move(cache->acquire(wanted).value());
   }
@@ -201,7 +201,7 @@ class LayersLoop : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.by_layer = by_layer;
     wanted.deadline = deadline;
     return runtime->acquire(wanted, asio::use_future).get();
@@ -236,7 +236,7 @@ TEST_F(LayersLoop, a_request_is_granted_with_its_first_layers_and_awaits_the_oth
     }));
   }
   EXPECT_EQ(runtime->layers(grant.lease, Grant::all_layers, asio::use_future).get(), Grant::all_layers);
-  EXPECT_EQ(runtime->commit(grant.lease, prompt, Fence{}, asio::use_future).get().blocks, 4U);
+  EXPECT_EQ(runtime->commit(grant.lease, prompt, Fence{}, asio::use_future).get().units, HashUnits{4});
   const Fence last = stack->device().launch([](BlockAccess&) {});
   while (stack->device().reached() < last) std::this_thread::yield();
   EXPECT_EQ(wrong, 0U);

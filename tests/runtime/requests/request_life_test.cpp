@@ -56,7 +56,7 @@ TEST_F(RequestLife, leaves_a_block_to_compute_where_the_caller_needs_logits) {
   run(1, keys_of({1, 2, 3}));
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted = request(2, keys);
-  wanted.hit_blocks_max = 2;
+  wanted.hit_units_max = 2;
   leases[2] = std::move(cache->acquire(wanted).value());
   EXPECT_EQ(stats(2).found[Source::device], 2U);
   // A block that it computes again is a duplicate. The request keeps its own slot until it is released.
@@ -82,7 +82,7 @@ TEST_F(RequestLife, a_refused_acquire_changes_nothing) {
   EXPECT_EQ(cache->acquire(nonsense).error(), Errc::invalid_argument);
   const auto keys = keys_of({1, 2});
   nonsense = request(5, keys);
-  nonsense.blocks = 1;
+  nonsense.units = 1;
   EXPECT_EQ(cache->acquire(nonsense).error(), Errc::invalid_argument);
   const Ledger after = cache->manager().device_ledger();
   EXPECT_EQ(before.free, after.free);
@@ -197,7 +197,7 @@ TEST_F(RequestLife, can_skip_the_lookup_and_be_cached_all_the_same) {
   run(1, keys_of({1, 2}));
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted = request(2, keys);
-  wanted.hit_blocks_max = 0;
+  wanted.hit_units_max = 0;
   leases[2] = std::move(cache->acquire(wanted).value());
   EXPECT_EQ(stats(2).miss, 3U);
   EXPECT_EQ(commit(2, keys)->size(), 2U);
@@ -244,7 +244,7 @@ TEST_F(RequestLife, is_cached_no_sooner_than_it_is_committed) {
 
 TEST_F(RequestLife, is_no_longer_than_the_model) {
   ManagerConfig config = sizes(8);
-  config.request_blocks_max = 3;
+  config.request_units_max = 3;
   make(config);
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3, 4, 5}), 1).has_value());
   EXPECT_EQ(table(1).size(), 3U);
@@ -385,7 +385,7 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   AcquireRequest wanted;
   wanted.id = RequestId{1};
   wanted.keys = keys;
-  wanted.blocks = 3;
+  wanted.units = 3;
   for (CacheManager* const rank : {&first, &second}) {
     ASSERT_TRUE(rank->requests().acquire(wanted).has_value());
     EXPECT_EQ(rank->usage(Tier::device).blocks, 3U);
@@ -435,15 +435,15 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   AcquireRequest wanted;
   wanted.id = RequestId{1};
   wanted.keys = keys;
-  wanted.blocks = 3;
+  wanted.units = 3;
   ASSERT_TRUE(rank.requests().acquire(wanted).has_value());
   const Ledger before = rank.device_ledger();
   AcquireRequest more = wanted;
   more.id = RequestId{2};
   more.keys = std::span{keys}.first(2);
-  more.blocks = 2;
+  more.units = 2;
   EXPECT_EQ(rank.requests().acquire(more).error(), Errc::no_room);
-  more.blocks = 5;
+  more.units = 5;
   EXPECT_EQ(rank.requests().acquire(more).error(), Errc::never_fits);
   EXPECT_EQ(rank.requests().extend(wanted.id, 2).error(), Errc::never_fits);
   const Ledger after = rank.device_ledger();

@@ -84,7 +84,7 @@ TEST_F(CacheRetention, holds_nothing_back_from_who_needs_the_room) {
 
 TEST_F(CacheRetention, is_bounded_and_refused_where_it_means_nothing) {
   ManagerConfig config = lru(8);
-  config.retained_blocks_max = 4;
+  config.retained_units_max = 4;
   make(config);
   run(1, prefix(1, 4));
   run(2, prefix(2, 4));

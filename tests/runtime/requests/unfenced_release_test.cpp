@@ -204,7 +204,7 @@ class UnfencedOnThreads : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     return wanted;
   }
   static ComputeWork fills(std::vector<SlotId> slots, int value, std::shared_future<void> after = {}) {

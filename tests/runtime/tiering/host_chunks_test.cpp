@@ -20,7 +20,7 @@ using test::with_storage;
 
 class HostChunksTest : public test::CacheFixture {
  protected:
-  [[nodiscard]] Result<void> resize(std::uint32_t blocks) {
+  [[nodiscard]] Result<void> resize(Blocks blocks) {
     const Result<void> done = cache->resize(Tier::host, blocks);
     cache->manager().check_invariants();
     return done;
@@ -268,7 +268,7 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
   host_chunk_blocks = 64;
   make(sizes(2, 512));
   for (std::uint32_t blocks = 513; blocks <= 1024; ++blocks) {
-    ASSERT_TRUE(cache->resize(Tier::host, blocks).has_value());
+    ASSERT_TRUE(cache->resize(Tier::host, Blocks{blocks}).has_value());
     while (arena_worker->step()) {
     }
     poll();
@@ -320,7 +320,7 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   wanted.id = RequestId{1};
   const auto keys = keys_of({1, 2});
   wanted.keys = keys;
-  wanted.blocks = 2;
+  wanted.units = 2;
   Lease lease = cache.acquire(wanted).value();
   EXPECT_TRUE(cache.state(lease) == RequestState::ready);
   lease.reset();
@@ -353,7 +353,7 @@ TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_s
   options.pools[0].host_blocks = 4096;
   CacheSystem stack{options};
   for (const std::uint32_t blocks : {4095U, 4000U, 3001U, 2047U, 1001U, 820U}) {
-    ASSERT_TRUE(stack.cache().resize(Tier::host, blocks).has_value());
+    ASSERT_TRUE(stack.cache().resize(Tier::host, Blocks{blocks}).has_value());
     const auto most = Bytes{count(options.pools[0].block_bytes) * blocks / 100 * 102};
     // Chunks are unmapped on another thread, which then tells the control plane.
     for (int patience = 0; patience < 60'000 && stack.arena().mapped() > most; ++patience) {

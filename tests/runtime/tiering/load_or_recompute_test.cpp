@@ -120,7 +120,7 @@ TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
   for (std::uint32_t i = 1; i <= 20; ++i) {
     const std::vector<BlockKey> keys = prompt(i);
     AcquireRequest wanted = request(i, keys);
-    wanted.external_blocks = 4;
+    wanted.external_units = 4;
     leases[i] = std::move(cache->acquire(wanted).value());
     settle();
     ASSERT_TRUE(commit(i, keys).has_value());

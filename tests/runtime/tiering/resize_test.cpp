@@ -13,7 +13,7 @@ using test::with_storage;
 
 class Resize : public test::CacheFixture {
  protected:
-  [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks) {
+  [[nodiscard]] Result<void> resize(Tier tier, Blocks blocks) {
     const Result<void> done = cache->resize(tier, blocks);
     cache->manager().check_invariants();
     return done;
@@ -138,7 +138,7 @@ TEST_F(Resize, a_request_that_was_accepted_before_is_planned_again_by_what_it_ne
   ASSERT_EQ(found(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2, 3, 4, 5, 6});
   AcquireRequest wanted = request(3, keys);
-  wanted.new_blocks_max = 1;  // two blocks are loaded, one is computed, three come later
+  wanted.new_units_max = 1;  // two blocks are loaded, one is computed, three come later
   device->stuck(Direction::swap_in, true);
   leases[3] = std::move(cache->acquire(wanted).value());
   settle();
@@ -203,7 +203,7 @@ TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_
   ASSERT_TRUE(acquire(9, keys_of({21, 22, 23, 24, 25})).has_value());  // slots 0 to 4
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted = request(4, keys);
-  wanted.hit_blocks_max = 0;
+  wanted.hit_units_max = 0;
   leases[4] = std::move(cache->acquire(wanted).value());
   release(9);
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
@@ -328,7 +328,7 @@ TEST_F(Resize, storage_becomes_larger_and_smaller) {
   EXPECT_EQ(store->stat().capacity_blocks, 4U);
   for (const std::uint32_t prefix : {50U, 60U}) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 2U);
   for (const std::uint32_t prefix : {10U, 20U, 30U, 40U}) EXPECT_EQ(found(keys_of({prefix, prefix + 1})).total(), 0U);
-  ASSERT_TRUE(resize(Tier::storage, static_cast<std::uint32_t>(before) + 7).has_value());
+  ASSERT_TRUE(resize(Tier::storage, Blocks{static_cast<std::uint32_t>(before) + 7}).has_value());
   for (std::uint32_t id = 7; id <= 9; ++id) run(id, keys_of({id * 10, id * 10 + 1}));
   settle();
   EXPECT_EQ(store->stat().capacity_blocks, before + 7);

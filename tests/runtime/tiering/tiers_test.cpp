@@ -101,7 +101,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
   ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
-  wanted.hit_blocks_max = 0;  // it computes them itself
+  wanted.hit_units_max = 0;  // it computes them itself
   leases[3] = std::move(cache->acquire(wanted).value());
   settle();
   const auto own = table(3);
@@ -125,7 +125,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_ar
   ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
-  wanted.hit_blocks_max = 0;
+  wanted.hit_units_max = 0;
   leases[3] = std::move(cache->acquire(wanted).value());
   settle();
   const std::uint64_t in_host = resident(Tier::host);
@@ -313,11 +313,11 @@ TEST_F(Tiers, a_commit_stops_before_a_block_that_is_being_loaded_and_says_so) {
   ASSERT_TRUE(acquire(4, keys).has_value());
   ASSERT_FALSE(ready(4));
   ASSERT_TRUE(commit(3, keys).has_value());
-  EXPECT_EQ(cache->committed_blocks(leases.at(3)).value(), 0U);
-  EXPECT_EQ(cache->committed_blocks(leases.at(4)).error(), Errc::not_ready);
+  EXPECT_EQ(cache->committed_units(leases.at(3)).value(), HashUnits{0});
+  EXPECT_EQ(cache->committed_units(leases.at(4)).error(), Errc::not_ready);
   settle();
   ASSERT_TRUE(commit(3, keys).has_value());
-  EXPECT_EQ(cache->committed_blocks(leases.at(3)).value(), 2U);
+  EXPECT_EQ(cache->committed_units(leases.at(3)).value(), HashUnits{2});
 }
 
 TEST_F(Tiers, transfers_wait_for_the_compute_that_writes_their_source) {

@@ -45,7 +45,7 @@ class WarmRestart : public testing::Test {
       AcquireRequest request;
       request.id = RequestId{n + 1};
       request.keys = keys;
-      request.blocks = static_cast<std::uint32_t>(keys.size());
+      request.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
       Result<Lease> lease = cache.acquire(request);
       ASSERT_TRUE(lease.has_value());
       while (cache.state(*lease) != RequestState::ready) cache.poll();

@@ -55,7 +55,7 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   AcquireRequest wanted;
   wanted.id = RequestId{1};
   wanted.keys = keys;
-  wanted.blocks = 3;
+  wanted.units = 3;
   ASSERT_TRUE(manager.requests().acquire(wanted).has_value());
   ASSERT_TRUE(manager.requests().commit(wanted.id, keys, Fence{}).has_value());
   ASSERT_TRUE(manager.requests().release(wanted.id, Fence{}).has_value());
@@ -87,14 +87,14 @@ class RaiseWatch final : public TransferPort {
   }
   void postpone(TransferId id, TimePoint deadline) override { port_.postpone(id, deadline); }
   void cancel(TransferId id) override { port_.cancel(id); }
-  void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override { return port_.poll(out); }
   [[nodiscard]] TimePoint next_deadline() const override { return port_.next_deadline(); }
   [[nodiscard]] Fence reached() const override { return port_.reached(); }
   [[nodiscard]] Fence after_all_work() const override { return port_.after_all_work(); }
 
   std::vector<std::pair<TransferId, Urgency>> raised;
-  std::vector<std::pair<Urgency, Bytes>> limits;
+  std::vector<std::pair<Urgency, BytesPerSecond>> limits;
 
  private:
   TransferPort& port_;
@@ -115,9 +115,9 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   settle();
   EXPECT_TRUE(ready(2));
   // The limit applies to transfers that no request waits for.
-  ASSERT_TRUE(cache->limit_transfers(Urgency::store, MiB).has_value());
-  EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::store, MiB}}));
-  EXPECT_EQ(cache->limit_transfers(Urgency::request, MiB).error(), Errc::invalid_argument);
+  ASSERT_TRUE(cache->limit_transfers(Urgency::store, per_second(MiB)).has_value());
+  EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::store, per_second(MiB)}}));
+  EXPECT_EQ(cache->limit_transfers(Urgency::request, per_second(MiB)).error(), Errc::invalid_argument);
   release(2);
   settle();
   cache.reset();

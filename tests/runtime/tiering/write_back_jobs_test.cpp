@@ -99,7 +99,7 @@ TEST_F(WriteBackJobsTest, store_what_a_tenant_has_and_nothing_of_others) {
     AcquireRequest wanted = request(tenant, keys_of({static_cast<std::uint32_t>(tenant * 10)}), 0);
     const auto keys = keys_of({static_cast<std::uint32_t>(tenant * 10), 5});
     wanted.keys = keys;
-    wanted.blocks = 2;
+    wanted.units = 2;
     wanted.tenant = TenantId{tenant};
     leases[tenant] = cache->acquire(wanted).value();
     ASSERT_TRUE(commit(tenant, keys).has_value());

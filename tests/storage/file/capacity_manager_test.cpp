@@ -350,7 +350,7 @@ void run_world(std::uint64_t seed, Totals& totals) {
     } else if (dice < 91) {
       const auto blocks = static_cast<std::uint32_t>(random.between(1, 50));
       (blocks > store.stat().capacity_blocks ? totals.grown : totals.shrunk) += 1;
-      ASSERT_TRUE(store.resize(blocks).has_value());
+      ASSERT_TRUE(store.resize(Blocks{blocks}).has_value());
     } else if (dice < 94) {
       const Bytes room{block_size * random.below(60)};
       io.files().set_disk_bytes(random.chance(0.3) ? Bytes{~0ULL} : io.files().used_bytes() + room);

@@ -395,7 +395,7 @@ TEST_F(Stripes, property_whatever_happens_books_and_blocks_agree) {
           if (random.below(6) == 0) {
             io.files().break_directory("/store-1");
           } else if (random.below(3) == 0) {
-            (void)h->store().resize(static_cast<std::uint32_t>(4 + random.below(40)));
+            (void)h->store().resize(Blocks{static_cast<std::uint32_t>(4 + random.below(40))});
           }
           break;
       }

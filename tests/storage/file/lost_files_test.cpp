@@ -123,7 +123,7 @@ TEST_P(LostFiles, are_none_where_the_store_has_become_larger_and_smaller) {
   split.data_file_bytes_max = Bytes{4 * block_size};
   const auto h = open(split);
   for (const std::uint32_t blocks : {64U, 3U, 30U}) {
-    ASSERT_TRUE(h->store().resize(blocks));
+    ASSERT_TRUE(h->store().resize(Blocks{blocks}));
     EXPECT_FALSE(flush(*h)) << h->store().durability_lost();
     while (h->store().stat().capacity_blocks != blocks) {
       h->advance();

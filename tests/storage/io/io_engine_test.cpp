@@ -266,7 +266,7 @@ TEST(ThreadedIo, is_no_faster_than_its_bandwidth) {
   const TemporaryDirectory directory;
   EventFdWaker waker;
   // All of them would take a tenth of a second however fast the disk is. (A test can only check: not less.)
-  ThreadedIo slow{{.threads = 3, .bandwidth = Bytes{blocks * block_size * 10}}, waker};
+  ThreadedIo slow{{.threads = 3, .bandwidth = BytesPerSecond{blocks * block_size * 10}}, waker};
   const FileId file = slow.files().open(directory.path() / "paced", Create::if_missing, Direct::no).value().id;
   const AlignedBuffer block = content_of(key_of(1));
   std::vector<IoOperation> batch;

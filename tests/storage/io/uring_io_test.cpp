@@ -81,7 +81,7 @@ TEST_F(UringIoTest, is_what_a_kernel_that_has_it_gets) {
 TEST_F(UringIoTest, has_no_pace) {
   IoOptions options;
   options.threads.threads = 2;
-  options.threads.bandwidth = MiB;
+  options.threads.bandwidth = per_second(MiB);
   EXPECT_EQ(make_io_engine(options, waker_)->describe(), "2 threads, at 1MiB a second");
   options.choice = IoChoice::uring;
   EXPECT_THROW((void)make_io_engine(options, waker_), std::invalid_argument);

@@ -88,8 +88,8 @@ TEST_F(VerificationTest, stops_when_it_is_told_to) {
   const StoreReader reader{config_.directory};
   // At one block per second, it would take a minute without the order to stop.
   int calls = 0;
-  const Verification found =
-      verify_all(reader, {.threads = 2, .bandwidth = Bytes{block_size}}, [&](std::uint64_t, Bytes) { return ++calls < 3; });
+  const Verification found = verify_all(reader, {.threads = 2, .bandwidth = BytesPerSecond{block_size}},
+                                        [&](std::uint64_t, Bytes) { return ++calls < 3; });
   EXPECT_TRUE(found.stopped);
   EXPECT_LT(found.verified, 50U);
   EXPECT_TRUE(found.wrong.empty());
@@ -98,7 +98,7 @@ TEST_F(VerificationTest, stops_when_it_is_told_to) {
 TEST_F(VerificationTest, goes_no_faster_than_it_may) {
   fill_store(50);
   const StoreReader reader{config_.directory};
-  const Verification found = verify_all(reader, {.threads = 4, .bandwidth = Bytes{block_size * 500}}, to_the_end);
+  const Verification found = verify_all(reader, {.threads = 4, .bandwidth = BytesPerSecond{block_size * 500}}, to_the_end);
   EXPECT_EQ(found.verified, 50U);
   EXPECT_GE(found.seconds, 49.0 / 500);
 }

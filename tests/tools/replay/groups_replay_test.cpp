@@ -70,7 +70,7 @@ TEST(GroupsReplay, compares_each_layer_as_it_arrives) {
     options.layers = 4;
     // On a link without a limit all layers would arrive at once.
     EmulatedGpu device;
-    device.link[Direction::swap_in].bytes_per_second = GiB;
+    device.link[Direction::swap_in].bytes_per_second = per_second(GiB);
     options.system.ranks.front().device = device;
     const ReplayResult result = replay_well(options);
     EXPECT_GT(result.counts.found[Source::host], 0U);
@@ -83,11 +83,11 @@ TEST(GroupsReplay, gives_each_group_room_for_as_many_tokens) {
   const ReplayOptions options = small_tiers("full:64,window:64:256,full:256");
   const std::vector<PoolOptions> pools = pools_of(options);
   ASSERT_EQ(pools.size(), 2U);
-  EXPECT_EQ(pools[0].device_blocks, 301U) << "two groups, and a null block";
-  EXPECT_EQ(pools[0].host_blocks, 600U);
+  EXPECT_EQ(pools[0].device_blocks, Blocks{301}) << "two groups, and a null block";
+  EXPECT_EQ(pools[0].host_blocks, Blocks{600});
   EXPECT_TRUE(pools[0].null_block);
-  EXPECT_EQ(pools[1].device_blocks, 38U);
-  EXPECT_EQ(pools[1].host_blocks, 75U);
+  EXPECT_EQ(pools[1].device_blocks, Blocks{38});
+  EXPECT_EQ(pools[1].host_blocks, Blocks{75});
   EXPECT_EQ(pools[1].block_bytes, KiB * 4);
   EXPECT_FALSE(pools[1].null_block);
 }

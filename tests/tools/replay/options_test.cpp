@@ -185,7 +185,7 @@ TEST(Options, of_the_cache_come_from_the_configuration_and_flags_win) {
   EXPECT_EQ(options.device_blocks, 9U);
   EXPECT_EQ(options.policy, PolicyKind::arc);
   EXPECT_EQ(options.loads, Loads::measured);
-  EXPECT_EQ(options.system.pools.front().host_blocks, 11U);
+  EXPECT_EQ(options.system.pools.front().host_blocks, Blocks{11});
 }
 
 TEST(Options, with_several_pools_are_refused) {
@@ -333,7 +333,7 @@ TEST(Options, take_the_speeds_of_compute_and_disk) {
                                        "--storage-capacity", "1GiB", "--storage-bandwidth", "50MiB"});
   EXPECT_EQ(options.prefill_speed, 20000);
   EXPECT_EQ(options.loads, Loads::none);
-  EXPECT_EQ(std::get<FileStorage>(options.storage).bandwidth, MiB * 50);
+  EXPECT_EQ(std::get<FileStorage>(options.storage).bandwidth, per_second(MiB * 50));
 }
 
 TEST(Options, take_an_engines_limits_as_they_are_given) {

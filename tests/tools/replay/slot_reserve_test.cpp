@@ -23,7 +23,7 @@ class SlotReserveTest : public testing::Test {
     options.ranks[0].device = InstantGpu{};
     options.pools[0].block_bytes = Bytes{64};
     options.pools[0].device_blocks = 2;
-    options.pools[0].device_blocks_max = options.pools[0].device_blocks + reserved;
+    options.pools[0].device_blocks_max = options.pools[0].device_blocks + Blocks{reserved};
     options.pools[0].host_blocks = 2;
     options.inclusion = InclusionPolicy::exclusive;
     options.policy = lru_policy;
@@ -35,7 +35,7 @@ class SlotReserveTest : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{id};
     wanted.keys = keys;
-    wanted.blocks = static_cast<std::uint32_t>(keys.size());
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     reserve_.give();
     Lease lease = cache_.acquire(wanted).value();
     EXPECT_TRUE(cache_.wait(lease).has_value());

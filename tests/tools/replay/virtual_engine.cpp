@@ -135,8 +135,8 @@ Answer VirtualEngine::acquire(const Action& action) {
   wanted.id = RequestId{action.request};
   const std::size_t full = action.tokens.to / block_tokens;
   wanted.keys = std::span{flight.request->keys}.first(std::min(full, flight.request->keys.size()));
-  wanted.blocks = action.blocks;
-  wanted.hit_blocks_max = static_cast<std::uint32_t>((action.tokens.to - 1) / block_tokens);
+  wanted.units = HashUnits{action.blocks};
+  wanted.hit_units_max = HashUnits{static_cast<std::uint32_t>((action.tokens.to - 1) / block_tokens)};
   wanted.farthest_source = options_.farthest_source;
   flight.pending = true;
   flight.failed = false;
@@ -174,10 +174,10 @@ void VirtualEngine::granted(RequestNumber number, ErrorCode error) {
 }
 
 bool VirtualEngine::extend(Flight& flight, std::uint32_t blocks) {
-  if (!runtime_) return cache_->extend(flight.lease, blocks).has_value();
+  if (!runtime_) return cache_->extend(flight.lease, HashUnits{blocks}).has_value();
   ErrorCode how = Errc::paused;
   const auto handler = [&how](ErrorCode error, const std::vector<SlotId>&) { how = error; };
-  runtime_->extend(flight.lease, blocks, handler);
+  runtime_->extend(flight.lease, HashUnits{blocks}, handler);
   collect();
   return !how;
 }
@@ -210,7 +210,7 @@ void VirtualEngine::share(Flight& flight) {
   } else {
     TERRACE_CHECK(cache_->commit(flight.lease, keys, flight.computed).has_value());
   }
-  flight.committed = cache_->committed_blocks(flight.lease).value();
+  flight.committed = cache_->committed_units(flight.lease)->value();
 }
 
 void VirtualEngine::end_lease(Flight& flight) {

@@ -22,7 +22,7 @@ class Scripted final : public TransferPort {
   void raise(TransferId, Urgency) override {}
   void postpone(TransferId, TimePoint) override {}
   void cancel(TransferId) override {}
-  void limit(Urgency, Bytes) override {}
+  void limit(Urgency, BytesPerSecond) override {}
   std::size_t poll(std::vector<TransferEvent>& out) override {
     const std::size_t count = said.size();
     for (TransferEvent& event : said) out.push_back(std::move(event));

@@ -235,7 +235,7 @@ class FrozenPort final : public TransferPort {
   void raise(TransferId id, Urgency urgency) override { raised.emplace_back(id, urgency); }
   void postpone(TransferId id, TimePoint deadline) override { postponed.emplace_back(id, deadline); }
   void cancel(TransferId id) override { cancelled.push_back(id); }
-  void limit(Urgency urgency, Bytes per_second) override { limits.emplace_back(urgency, per_second); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { limits.emplace_back(urgency, per_second); }
   std::size_t poll(std::vector<TransferEvent>& out) override {
     out.insert(out.end(), events.begin(), events.end());
     const std::size_t count = events.size();
@@ -257,7 +257,7 @@ class FrozenPort final : public TransferPort {
   std::vector<std::pair<TransferId, Urgency>> raised;
   std::vector<std::pair<TransferId, TimePoint>> postponed;
   std::vector<TransferId> cancelled;
-  std::vector<std::pair<Urgency, Bytes>> limits;
+  std::vector<std::pair<Urgency, BytesPerSecond>> limits;
   std::vector<TransferEvent> events;
 };
 
@@ -371,8 +371,8 @@ TEST_F(FrozenRanksTest, hear_what_concerns_the_transfers_that_they_still_owe) {
   EXPECT_EQ(b_.raised.size(), 1U);
   EXPECT_EQ(a_.cancelled, std::vector{TransferId{2}});
   EXPECT_EQ(b_.cancelled, (std::vector{TransferId{1}, TransferId{2}}));
-  transfers_.limit(store, KiB);
-  EXPECT_EQ(a_.limits, (std::vector{std::pair{store, KiB}}));
+  transfers_.limit(store, per_second(KiB));
+  EXPECT_EQ(a_.limits, (std::vector{std::pair{store, per_second(KiB)}}));
   EXPECT_EQ(b_.limits, a_.limits);
 }
 

@@ -252,7 +252,7 @@ TEST_F(ThreadedTransfersTest, end_with_transfers_still_queued) {
 TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
   // The link is so slow that the piece is still under way at the end.
   EmulatedOptions slow;
-  slow.link[swap_out].bytes_per_second = block_bytes * 5;
+  slow.link[swap_out].bytes_per_second = per_second(block_bytes * 5);
   EmulatedDevice device{slots, arena_, slow};
   test::await_compute(device, device.launch(writes(5, 999)));
   {

@@ -14,14 +14,14 @@ using std::chrono::seconds;
 constexpr TimePoint start{std::chrono::hours{1}};
 
 TEST(TokenBucket, without_a_rate_lets_everything_go) {
-  TokenBucket bucket{Bytes{0}, Bytes{4}};
+  TokenBucket bucket{BytesPerSecond{0}, Bytes{4}};
   bucket.take(Bytes{4}, start);
   EXPECT_FALSE(bucket.limited());
   EXPECT_LE(bucket.allowed_at(Bytes{4}), start);
 }
 
 TEST(TokenBucket, follows_the_example_of_its_comment) {
-  TokenBucket bucket{Bytes{1}, Bytes{4}};
+  TokenBucket bucket{BytesPerSecond{1}, Bytes{4}};
   EXPECT_LE(bucket.allowed_at(Bytes{4}), start);
   bucket.take(Bytes{3}, start + seconds{10});
   EXPECT_EQ(bucket.allowed_at(Bytes{2}), start + seconds{11});
@@ -29,14 +29,14 @@ TEST(TokenBucket, follows_the_example_of_its_comment) {
 }
 
 TEST(TokenBucket, saves_no_more_than_its_depth) {
-  TokenBucket bucket{Bytes{1}, Bytes{4}};
+  TokenBucket bucket{BytesPerSecond{1}, Bytes{4}};
   const TimePoint much_later = start + seconds{1000};
   bucket.take(Bytes{4}, much_later);
   EXPECT_EQ(bucket.allowed_at(Bytes{1}), much_later + seconds{1});
 }
 
 TEST(TokenBucket, lets_its_rate_through_over_time) {
-  TokenBucket bucket{Bytes{1000}, Bytes{300}};
+  TokenBucket bucket{BytesPerSecond{1000}, Bytes{300}};
   TimePoint now = start;
   std::uint64_t gone = 0;
   while (gone < 30'000) {

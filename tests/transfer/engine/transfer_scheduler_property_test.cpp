@@ -96,8 +96,8 @@ class World {
     made.piece_bytes = Bytes{random.between(10, 500)};
     made.pieces_in_flight = static_cast<std::uint32_t>(random.between(1, 4));
     made.queued_blocks_max = 60;
-    if (random.chance(0.5)) made.rates[static_cast<std::size_t>(Urgency::store)] = Bytes{100'000};
-    if (random.chance(0.3)) made.rates[static_cast<std::size_t>(Urgency::make_room)] = Bytes{150'000};
+    if (random.chance(0.5)) made.rates[static_cast<std::size_t>(Urgency::store)] = BytesPerSecond{100'000};
+    if (random.chance(0.3)) made.rates[static_cast<std::size_t>(Urgency::make_room)] = BytesPerSecond{150'000};
     return made;
   }
 

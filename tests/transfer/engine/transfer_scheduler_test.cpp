@@ -188,7 +188,7 @@ class LimitedTransferSchedulerTest : public TransferSchedulerTest {
  protected:
   LimitedTransferSchedulerTest() {
     TransferSchedulerConfig limited = config();
-    limited.rates[static_cast<std::size_t>(store)] = Bytes{40};
+    limited.rates[static_cast<std::size_t>(store)] = BytesPerSecond{40};
     scheduler_ = TransferScheduler{limited};
   }
 };
@@ -207,8 +207,8 @@ TEST_F(LimitedTransferSchedulerTest, lets_one_piece_go_at_once_and_then_keeps_th
 }
 
 TEST_F(LimitedTransferSchedulerTest, lets_what_is_less_urgent_go_where_the_more_urgent_has_used_its_rate_up) {
-  scheduler_.limit(make_room, Bytes{40});
-  scheduler_.limit(store, Bytes{0});
+  scheduler_.limit(make_room, BytesPerSecond{40});
+  scheduler_.limit(store, BytesPerSecond{0});
   submit(1, make_room, 8);
   submit(2, store, 8);
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 2, 2}));
@@ -220,14 +220,14 @@ TEST_F(LimitedTransferSchedulerTest, takes_another_rate_at_once) {
   submit(1, store, 16);
   finish(*next());
   EXPECT_FALSE(next());
-  scheduler_.limit(store, Bytes{0});
+  scheduler_.limit(store, BytesPerSecond{0});
   finish(*next());
-  scheduler_.limit(store, Bytes{40});
+  scheduler_.limit(store, BytesPerSecond{40});
   finish(*next());
   EXPECT_FALSE(next());
   EXPECT_TRUE(next(swap_out, start + seconds{1}));
   TransferSchedulerConfig of_requests = config();
-  of_requests.rates[static_cast<std::size_t>(request)] = Bytes{1};
+  of_requests.rates[static_cast<std::size_t>(request)] = BytesPerSecond{1};
   EXPECT_THROW(TransferScheduler{of_requests}, std::invalid_argument);
 }
 

@@ -44,7 +44,7 @@ class TerraceSubject final : public IndexSubject {
     AcquireRequest wanted;
     wanted.id = RequestId{++last_id_};
     wanted.keys = keys;
-    wanted.blocks = blocks;
+    wanted.units = HashUnits{blocks};
     const Result<Acquired> acquired = manager_.requests().acquire(wanted);
     TERRACE_CHECK(acquired.has_value() && *acquired == Acquired::ready);
     return wanted.id;

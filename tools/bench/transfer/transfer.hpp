@@ -22,7 +22,7 @@ struct TransferBenchOptions {
   /// measured.
   std::uint32_t layers = 32;
   /// The speed of the emulated device's link, per second and direction; 0: the speed of memory.
-  Bytes link_bytes_per_second{};
+  BytesPerSecond link_bytes_per_second{};
   std::filesystem::path report;  ///< empty: no report
 };
 

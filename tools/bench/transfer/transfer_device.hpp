@@ -28,9 +28,9 @@ struct TransferDevice {
 };
 
 struct TransferDeviceOptions {
-  std::optional<int> cuda;        ///< the number of a CUDA device; empty: the emulated device
-  std::uint32_t layers = 1;       ///< layers of a block
-  Bytes link_bytes_per_second{};  ///< speed of the emulated device's link in each direction; 0: the speed of memory
+  std::optional<int> cuda;                 ///< the number of a CUDA device; empty: the emulated device
+  std::uint32_t layers = 1;                ///< layers of a block
+  BytesPerSecond link_bytes_per_second{};  ///< speed of the emulated device's link in each direction; 0: the speed of memory
 };
 
 /// The arena must outlive both. Throws what the constructor of the device throws.

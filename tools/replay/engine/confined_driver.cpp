@@ -166,7 +166,8 @@ Answer ConfinedDriver::carry_out(const Action& action) {
     case Action::Kind::compute: add_to_batch(action); break;
     case Action::Kind::extend: {
       const Flight& extended = flight(action.request);
-      const Result<void> done = timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, action.blocks); });
+      const Result<void> done =
+          timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, HashUnits{action.blocks}); });
       // A request that has outgrown the pool is handled like one that finds no room.
       if (!done && done.error() != Errc::no_room && done.error() != Errc::never_fits) {
         session_.fail(fmt::format("request {}: extend failed: {}", action.request, done.error().message()));
@@ -197,7 +198,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
   Flight& flight = this->flight(action.request);
   AcquireRequest wanted = session_.acquire_request(flight.request, action.tokens.to);
   wanted.preempted = flight.preempted;
-  TERRACE_CHECK(wanted.blocks == action.blocks);
+  TERRACE_CHECK(wanted.units.value() == action.blocks);
   CallLatencies& latencies = session_.latencies();
   if (!flight.matched) {
     (void)timed(latencies.match, [&] { return cache_.match(wanted.keys); });
@@ -223,7 +224,8 @@ Answer ConfinedDriver::acquire(const Action& action) {
     return {Answer::Outcome::never_fits};
   }
   if (lease.error() != Errc::no_room) {
-    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", action.request, wanted.blocks, lease.error().message()));
+    session_.fail(
+        fmt::format("request {} ({} blocks) was refused: {}", action.request, wanted.units.value(), lease.error().message()));
   }
   return {Answer::Outcome::no_room};
 }
@@ -326,7 +328,7 @@ void ConfinedDriver::share(Flight& flight) {
   // A commit stops before a block that is being loaded. The next commit continues from there.
   const std::uint32_t prompt_blocks = flight.request.prompt_blocks;
   const std::uint32_t before = std::max(flight.committed, prompt_blocks);
-  flight.committed = cache_.manager().requests().committed_blocks(flight.lease.id()).value();
+  flight.committed = cache_.manager().requests().committed_units(flight.lease.id()).value();
   session_.engine().output_blocks += std::max(flight.committed, before) - before;
 }
 

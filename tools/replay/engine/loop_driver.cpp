@@ -160,14 +160,15 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   }
   if (!error) {
     life.grant.lease.used_until(no_longer_used);  // holds until something is launched
-    life.computed = std::uint64_t{life.grant.stats.blocks - life.grant.stats.miss} * session_.options().block_tokens;
+    life.computed = std::uint64_t{life.grant.stats.units - life.grant.stats.miss} * session_.options().block_tokens;
     life.has_new_hits = true;
     co_return true;
   }
   if (error == Errc::never_fits) {
     session_.reject();
   } else if (error != Errc::stopped || !stopping()) {
-    session_.fail(fmt::format("request {} ({} blocks) was refused: {}", life.request.number, wanted.blocks, error.message()));
+    session_.fail(
+        fmt::format("request {} ({} blocks) was refused: {}", life.request.number, wanted.units.value(), error.message()));
   }
   co_return false;
 }
@@ -178,7 +179,7 @@ asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64
   const auto there = static_cast<std::uint32_t>(life.grant.table.size());
   if (blocks <= there) co_return Extended::yes;
   const TimePoint begin = now();
-  auto [error, table] = co_await cache_.extend(life.grant.lease, blocks - there, as_result);
+  auto [error, table] = co_await cache_.extend(life.grant.lease, HashUnits{blocks - there}, as_result);
   session_.latencies().extend.add(now() - begin);
   // A request that has outgrown the pool is handled like one that finds no room.
   if (error && error != Errc::no_room && error != Errc::never_fits) {
@@ -225,7 +226,7 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
   // A commit stops before a block that is being loaded. The next commit continues from there.
   const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
-  life.committed = std::max(life.committed, committed.blocks);
+  life.committed = std::max(life.committed, committed.units.value());
   counts.output_blocks += std::max(life.committed, before) - before;
   if (to == life.end() && session_.options().release == Release::launch) end_lease(life);
   co_await wait_for_compute(computing);

@@ -123,9 +123,10 @@ AcquireRequest Session::acquire_request(const Prepared& request, std::uint64_t t
   AcquireRequest wanted;
   wanted.id = RequestId{request.number};
   wanted.keys = to_share(request, tokens);
-  wanted.blocks = blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens);
+  wanted.units =
+      HashUnits{blocks_to_acquire(tokens, tokens_computed(request.prompt_tokens, request.output_tokens), options_.block_tokens)};
   // At least one token must be computed, because the next token follows from it.
-  if (!options_.reference) wanted.hit_blocks_max = static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens);
+  if (!options_.reference) wanted.hit_units_max = HashUnits{static_cast<std::uint32_t>((tokens - 1) / options_.block_tokens)};
   wanted.by_layer = options_.layers > 1;
   wanted.tenant = TenantId{keys_.root().prefix64()};
   if (options_.loads == Loads::host) wanted.farthest_source = Source::host;

@@ -15,7 +15,7 @@ constexpr RequestId reserve_id{std::numeric_limits<RequestId::rep>::max()};
 }  // namespace
 
 SlotReserve::SlotReserve(Cache& cache, std::uint32_t slots) : cache_{cache}, slots_{slots} {
-  const Result<void> resized = cache_.resize(Tier::device, cache_.manager().config().pool({}).device_blocks + slots_);
+  const Result<void> resized = cache_.resize(Tier::device, Blocks{cache_.manager().config().pool({}).device_blocks + slots_});
   TERRACE_CHECK(resized.has_value());
   take();
 }
@@ -25,7 +25,7 @@ void SlotReserve::give() { cache_.release(std::move(lease_), no_longer_used); }
 void SlotReserve::take() {
   AcquireRequest wanted;
   wanted.id = reserve_id;
-  wanted.blocks = slots_;
+  wanted.units = HashUnits{slots_};
   Result<Lease> lease = cache_.acquire(wanted);
   TERRACE_CHECK(lease.has_value());
   lease_ = std::move(*lease);

@@ -225,11 +225,13 @@ std::vector<PoolOptions> pools_of(const ReplayOptions& options) {
     if (group.pool.value() == pools.size()) pools.push_back(usual);
     PoolOptions& pool = pools[group.pool.value()];
     const std::uint32_t units = group.block_tokens / options.block_tokens;
-    const auto blocks_for = [&](std::uint32_t unit_count) { return unit_count / units + (unit_count % units == 0 ? 0 : 1); };
+    const auto blocks_for = [&](std::uint32_t unit_count) {
+      return Blocks{unit_count / units + (unit_count % units == 0 ? 0 : 1)};
+    };
     pool.block_bytes = options.block_bytes * units;
     if (may_have_gaps(group) && !pool.null_block) {
       pool.null_block = true;
-      ++pool.device_blocks;
+      pool.device_blocks += 1;
     }
     pool.device_blocks += blocks_for(options.device_blocks);
     pool.host_blocks += blocks_for(options.host_blocks);

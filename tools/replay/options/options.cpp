@@ -89,8 +89,8 @@ void choose_system(ReplayOptions& options, const Config& config) {
   options.rank_payload = system.rank_payload;
   options.block_bytes = system.pools.front().block_bytes;
   options.layers = system.pools.front().layers;
-  options.device_blocks = system.pools.front().device_blocks;
-  options.host_blocks = system.pools.front().host_blocks;
+  options.device_blocks = system.pools.front().device_blocks.value();
+  options.host_blocks = system.pools.front().host_blocks.value();
   options.storage = system.storage;
   options.storage_guard = system.storage_guard.value_or(ResilienceOptions{});
   options.inclusion = system.inclusion;
@@ -109,7 +109,7 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   // If the computation takes no time, loading is never faster. So hits are loaded unless the options say how long something
   // takes.
   const auto* const file = std::get_if<FileStorage>(&options.storage);
-  const bool slow_disk = file != nullptr && file->bandwidth != Bytes{};
+  const bool slow_disk = file != nullptr && file->bandwidth != BytesPerSecond{};
   const bool configured = arguments.config.has("loads");
   const bool measured = configured ? options.system.loads == LoadPolicy::measured : options.prefill_speed > 0 || slow_disk;
   if (measured && !options.reference && !arguments.has("--loads")) options.loads = Loads::measured;
