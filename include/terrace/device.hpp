@@ -52,7 +52,7 @@ struct LayerRange {
   friend bool operator==(const LayerRange&, const LayerRange&) = default;
 };
 
-class HostArena;
+class HostSlots;  // terrace/host_memory.hpp
 
 /// The bytes of every host slot that belong to one device. If ranks share an arena, each rank has a part
 /// of its own (RankPayload::sharded), or all have the same part (replicated).
@@ -61,8 +61,8 @@ struct HostShare {
   Bytes bytes{};  ///< 0: all bytes from the offset on
 };
 
-/// Returns the size of the share. Throws std::invalid_argument if the share is empty or not within a slot of the arena.
-[[nodiscard]] TERRACE_API Bytes checked_size(const HostShare& share, const HostArena& host);
+/// Returns the size of the share. Throws std::invalid_argument if the share is empty or not within a host slot.
+[[nodiscard]] TERRACE_API Bytes checked_size(const HostShare& share, const HostSlots& host);
 
 /// The blocks of one size on a device.
 struct DevicePool {
@@ -97,6 +97,19 @@ struct DeviceRegion {
   std::uint32_t layer = 0;  ///< the layer to which the bytes belong; used by commands that name layers
 
   friend bool operator==(const DeviceRegion&, const DeviceRegion&) = default;
+};
+
+/// The memory of one pool on both sides, between which a device copies blocks.
+struct PoolMemory {
+  std::uint32_t slots = 0;
+  /// Must outlive the device, which may observe it. Several pools may have the same.
+  HostSlots* host = nullptr;
+  /// The part of every host slot that belongs to the device: one block. It is the whole slot, unless ranks share the host slots.
+  HostShare share{};
+  /// The number of layers in a block that the device allocates; they lie side by side. Regions name their layer.
+  std::uint32_t layers = 1;
+  /// Memory of the engine, which must outlive the device or its relocate(). Empty: the device allocates packed, zeroed blocks.
+  std::vector<DeviceRegion> regions{};
 };
 
 /// The new place of the blocks of one pool.
@@ -134,7 +147,7 @@ struct CopyCommand {
 };
 
 /// Checks by TERRACE_CHECK that all slots and layers of the command exist, because only Terrace's own runtime chooses them.
-TERRACE_API void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host);
+TERRACE_API void check_slots(const CopyCommand& command, const DevicePool& pool, const HostSlots& host);
 
 /// Reports the end of a command. Nothing touches the command's slots any more.
 struct CopyDone {

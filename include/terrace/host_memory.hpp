@@ -165,4 +165,63 @@ class TERRACE_API SharedRegion {
   std::unique_ptr<State> state_;
 };
 
+/// Slots [first, first + count).
+struct SlotSpan {
+  SlotId first{};
+  std::uint32_t count = 0;
+
+  [[nodiscard]] std::uint32_t end() const { return first.value() + count; }
+  friend bool operator==(const SlotSpan&, const SlotSpan&) = default;
+};
+
+/// A chunk of the memory of host slots. Each chunk is mapped separately.
+struct HostChunk {
+  SlotSpan slots{};
+  std::span<std::byte> bytes{};
+};
+
+/// An observer of the chunks of host slots: for example a device, which registers each chunk for its copies, or an I/O engine,
+/// which keeps a table of buffers. HostSlots::observe() adds an observer. It must stay alive until HostSlots::unobserve().
+///
+/// Threads: one of the host memory's own, or the thread that calls observe() or unobserve(); one call at a time. A call may take
+/// long, because no step of the cache waits for it. No member may call the HostSlots.
+class TERRACE_API HostChunkObserver {
+ public:
+  virtual ~HostChunkObserver() = default;
+  /// Is called when every page of the chunk is present, and before a new chunk's slots are handed out. If it fails, the host
+  /// memory does without the chunk and reports why.
+  [[nodiscard]] virtual Result<void> chunk_added(const HostChunk& chunk) = 0;
+  /// Returns the reason of chunk_added()'s last failure as text. It is called right after the failure, on the same thread. Empty:
+  /// the error code says everything.
+  [[nodiscard]] virtual std::string refusal() const { return {}; }
+  /// Is called before a chunk that was added is unmapped. No transfer uses its slots any more.
+  virtual void chunk_removing(const HostChunk& chunk) = 0;
+};
+
+/// The slots of host memory, of one block each, as a device sees them. Their memory consists of chunks that come and go while the
+/// slots of others are in use. A chunk never moves, and no slot lies in two chunks. Slot numbers may have gaps.
+///
+/// Ownership: CacheSystem owns them, and they outlive its devices. Observers must outlive their registration. Threads:
+/// block_bytes() from any; block(), contiguous_from() and holds() from any, for slots that a copy command names; slots(),
+/// observe() and unobserve() from the thread that makes or destroys the device.
+class TERRACE_API HostSlots {
+ public:
+  virtual ~HostSlots() = default;
+  /// Returns the size of a slot. Devices of several ranks may share a slot (HostShare).
+  [[nodiscard]] virtual Bytes block_bytes() const = 0;
+  /// Returns the number of slots that can be used now. It changes as chunks come and go.
+  [[nodiscard]] virtual std::uint32_t slots() const = 0;
+  /// Returns the bytes of a slot, which must exist.
+  [[nodiscard]] virtual std::span<std::byte> block(SlotId slot) const = 0;
+  /// Returns how many slots, from this one on and including it, lie in one contiguous range of memory.
+  [[nodiscard]] virtual std::uint32_t contiguous_from(SlotId slot) const = 0;
+  /// Returns true if all these slots exist.
+  [[nodiscard]] virtual bool holds(SlotSpan slots) const = 0;
+  /// Adds an observer, which is told of all later changes. First it is told of all chunks that can be used now. If it refuses
+  /// one, observe() fails with its error and does not add it. observe() and unobserve() wait while observers are told of a chunk.
+  [[nodiscard]] virtual Result<void> observe(HostChunkObserver& observer) = 0;
+  /// Removes an observer. It is told that all chunks go, and of nothing afterwards. Does nothing if it is not an observer.
+  virtual void unobserve(HostChunkObserver& observer) = 0;
+};
+
 }  // namespace terrace

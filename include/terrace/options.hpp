@@ -34,8 +34,6 @@
 
 namespace terrace {
 
-struct PoolMemory;
-
 struct NoStorage {};
 /// Ordinary memory in place of a disk, for tests and demonstrations.
 struct MemoryStorage {
@@ -84,8 +82,8 @@ struct CudaGpu {
 /// that one thread calls, without an event loop.
 struct InstantGpu {};
 /// A device of the embedder (experimental). CacheSystem calls `make` once, with its pools: their slots, layers, share of the
-/// host slots and regions, and the host arenas between which and its own memory it copies. The device must have exactly these
-/// pools. It is destroyed before the arenas, so whoever shares it must let go of it before the CacheSystem ends.
+/// host slots and regions, and the host slots between which and its own memory it copies. The device must have exactly these
+/// pools. It is destroyed before the host slots, so whoever shares it must let go of it before the CacheSystem ends.
 struct CustomDevice {
   std::function<std::shared_ptr<Device>(std::span<const PoolMemory> pools)> make;
 };

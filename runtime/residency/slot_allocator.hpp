@@ -2,8 +2,8 @@
 
 #include "base/free_slots.hpp"
 #include "base/large_memory.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
-#include "transfer/host/arena_chunks.hpp"
 
 #include <array>
 #include <bit>

@@ -11,6 +11,7 @@
 #include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <fmt/format.h>
 
@@ -45,18 +46,12 @@ void check_devices(const CacheSystemOptions& options) {
 }
 
 std::unique_ptr<Device> open_cuda(const CudaGpu& gpu, const std::vector<PoolMemory>& memory,
-                                  const std::vector<std::unique_ptr<HostArena>>& arenas, const std::shared_ptr<HostPins>& pins) {
+                                  const std::shared_ptr<HostPins>& pins) {
   CudaOptions options;
   options.ordinal = gpu.ordinal;
   options.pins = pins;
   if (!gpu.calibration.empty()) options.methods = CudaDevice::calibrated(gpu.ordinal, gpu.calibration);
-  std::vector<CudaPool> pools;
-  for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
-    const PoolMemory& its = memory[pool];
-    pools.push_back(
-        {.slots = its.slots, .host = arenas[pool].get(), .share = its.share, .regions = its.regions, .layers = its.layers});
-  }
-  return CudaDevice::open(pools, options);
+  return CudaDevice::open(memory, options);
 }
 
 void check_custom(const Device* device, const std::vector<PoolMemory>& memory, std::size_t rank) {
@@ -80,10 +75,9 @@ void check_custom(const Device* device, const std::vector<PoolMemory>& memory, s
 }
 
 std::shared_ptr<Device> open_device(std::size_t rank, const CacheSystemOptions& options, const std::vector<PoolMemory>& memory,
-                                    const std::vector<std::unique_ptr<HostArena>>& arenas,
                                     const std::shared_ptr<HostPins>& pins) {
   const DeviceOptions& wanted = options.ranks[rank].device;
-  if (const auto* cuda = std::get_if<CudaGpu>(&wanted)) return open_cuda(*cuda, memory, arenas, pins);
+  if (const auto* cuda = std::get_if<CudaGpu>(&wanted)) return open_cuda(*cuda, memory, pins);
   if (const auto* custom = std::get_if<CustomDevice>(&wanted)) {
     std::shared_ptr<Device> device = custom->make(memory);
     check_custom(device.get(), memory, rank);
@@ -172,7 +166,7 @@ struct CacheSystem::Parts {
                           .layers = options.pools[pool].layers,
                           .regions = regions_of(rank, pool, options)});
       }
-      owned_devices.push_back(open_device(rank, options, memory, arenas, pins));
+      owned_devices.push_back(open_device(rank, options, memory, pins));
       pointers.push_back(owned_devices.back().get());
       if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);
       if (std::holds_alternative<InstantGpu>(options.ranks[rank].device)) {

@@ -54,7 +54,7 @@ bool is_missing(const std::filesystem::path& path) {
 }  // namespace
 
 /// Registers the chunks of the arena with the I/O engine, as they are added and removed, until it is destroyed.
-class PoolStorage::IoMemory final : public ArenaChunks {
+class PoolStorage::IoMemory final : public HostChunkObserver {
  public:
   IoMemory(HostArena& arena, IoEngine& engine) : arena_{arena}, engine_{engine} {
     TERRACE_CHECK(arena_.observe(*this).has_value());
@@ -63,11 +63,11 @@ class PoolStorage::IoMemory final : public ArenaChunks {
   IoMemory(const IoMemory&) = delete;
   IoMemory& operator=(const IoMemory&) = delete;
 
-  Result<void> chunk_added(const ArenaChunk& chunk) override {
+  Result<void> chunk_added(const HostChunk& chunk) override {
     engine_.register_memory(chunk.bytes);
     return {};
   }
-  void chunk_removing(const ArenaChunk& chunk) override { engine_.forget_memory(chunk.bytes); }
+  void chunk_removing(const HostChunk& chunk) override { engine_.forget_memory(chunk.bytes); }
 
  private:
   HostArena& arena_;

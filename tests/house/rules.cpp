@@ -19,7 +19,8 @@ struct Folder {
 
 constexpr std::array<std::string_view, 7> products{"include", "base", "radix", "transfer", "storage", "runtime", "tools"};
 
-/// The folders, and what each may include besides itself. The list has no cycle: each folder uses only the folders that it names.
+/// The folders and single files, and what each may include besides itself. The list has no cycle: each folder uses only the
+/// folders that it names.
 const std::vector<Folder>& house() {
   static const std::vector<Folder> folders{
       {"include/terrace", {}},
@@ -37,8 +38,7 @@ const std::vector<Folder>& house() {
         "transfer/device"}},
       {"runtime/measure", {"base", "runtime/types", "transfer/device"}},
       {"runtime/offload", {"base", "runtime/cache", "runtime/types"}},
-      {"runtime/residency",
-       {"base", "radix/eviction", "radix/groups", "radix/tree", "runtime/measure", "runtime/types", "transfer/host"}},
+      {"runtime/residency", {"base", "radix/eviction", "radix/groups", "radix/tree", "runtime/measure", "runtime/types"}},
       {"runtime/system",
        {"base", "radix/groups", "radix/tree", "runtime/cache", "runtime/types", "storage/file", "storage/format", "storage/io",
         "storage/memory", "storage/resilience", "transfer/cuda", "transfer/device", "transfer/emulated", "transfer/engine",
@@ -56,7 +56,7 @@ const std::vector<Folder>& house() {
       {"storage/offline", {"base", "storage/file", "storage/format", "storage/io"}},
       {"storage/resilience", {"base", "storage/index"}},
       {"transfer/cuda", {"base", "transfer/cuda/copy", "transfer/cuda/driver", "transfer/device", "transfer/host"}},
-      {"transfer/cuda/copy", {"base", "transfer/cuda/driver", "transfer/device", "transfer/host"}},
+      {"transfer/cuda/copy", {"base", "transfer/cuda/driver", "transfer/device"}},
       {"transfer/cuda/driver", {"base"}},
       {"transfer/device", {"base", "transfer/host"}},
       {"transfer/emulated", {"base", "transfer/device", "transfer/host"}},
@@ -64,7 +64,10 @@ const std::vector<Folder>& house() {
       {"transfer/host", {"base"}},
       {"tools", {"base", "radix", "transfer", "storage", "runtime", "tools/policies"}},
       {"tools/policies", {"base", "radix/eviction"}},
-      {"examples", {"base", "radix", "transfer", "storage", "runtime"}},
+      {"examples", {}},
+      // These two show what the public headers do not offer.
+      {"examples/cuda_stream.cpp", {"transfer/cuda"}},
+      {"examples/eviction_policy.cpp", {"base", "radix"}},
       {"tests", {"base", "radix", "transfer", "storage", "runtime", "tools"}},
   };
   return folders;
@@ -77,7 +80,7 @@ const std::vector<Folder>& public_vocabulary() {
       {"base", {"types", "result", "clock", "waker", "log", "host_memory"}},
       {"radix", {"types", "result", "keys", "groups", "policies", "statistics"}},
       {"storage", {"types", "result", "clock", "waker", "log", "block_store"}},
-      {"transfer", {"types", "result", "clock", "waker", "log", "device", "host_memory"}},
+      {"transfer", {"types", "result", "clock", "waker", "log", "device", "emulated_stream", "host_memory"}},
   };
   return folders;
 }

@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-SimulatedDevice::SimulatedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block)
+SimulatedDevice::SimulatedDevice(std::uint32_t slots, HostSlots& host, std::uint32_t steps_per_block)
     : SimulatedDevice{std::array{PoolMemory{slots, &host}}, steps_per_block} {}
 
 SimulatedDevice::SimulatedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block)

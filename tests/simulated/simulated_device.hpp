@@ -28,7 +28,7 @@ class SimulatedDevice final : public Device {
   /// `steps_per_block`: number of steps in which a command copies a block, or its part of the block; at least 1. The arenas
   /// outlive the device. Throws as SlotMemory does, and std::invalid_argument if steps_per_block is 0.
   explicit SimulatedDevice(std::span<const PoolMemory> pools, std::uint32_t steps_per_block = 2);
-  SimulatedDevice(std::uint32_t slots, const HostArena& host, std::uint32_t steps_per_block = 2);
+  SimulatedDevice(std::uint32_t slots, HostSlots& host, std::uint32_t steps_per_block = 2);
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
   void set_waker(Waker& waker) override { waker_ = &waker; }

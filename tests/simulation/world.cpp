@@ -27,11 +27,11 @@ TenantId tenant_of(std::span<const std::uint32_t> names) { return TenantId{names
 }  // namespace
 
 /// Sometimes refuses a chunk. Checks that no chunk is added twice, removed without having been added, or removed while in use.
-class World::ChunkWatch final : public ArenaChunks {
+class World::ChunkWatch final : public HostChunkObserver {
  public:
   ChunkWatch(World& world, PoolId pool) : world_{world}, pool_{pool} {}
 
-  [[nodiscard]] Result<void> chunk_added(const ArenaChunk& chunk) override {
+  [[nodiscard]] Result<void> chunk_added(const HostChunk& chunk) override {
     TERRACE_CHECK(!chunk.bytes.empty());
     TERRACE_CHECK(std::ranges::all_of(chunks_, [&](const SlotSpan& other) {
       return other.end() <= chunk.slots.first.value() || chunk.slots.end() <= other.first.value();
@@ -44,7 +44,7 @@ class World::ChunkWatch final : public ArenaChunks {
     if (world_.cache_) ++world_.seen_->chunks_added;
     return {};
   }
-  void chunk_removing(const ArenaChunk& chunk) override {
+  void chunk_removing(const HostChunk& chunk) override {
     TERRACE_CHECK(std::erase(chunks_, chunk.slots) == 1);
     if (!world_.cache_) return;
     TERRACE_CHECK(world_.cache_->manager().administration().first_in_use(chunk.slots, pool_) == chunk.slots.end());

@@ -49,13 +49,13 @@ TEST(PrivateRegion, has_aligned_rows_of_zeros) {
   EXPECT_THROW(PrivateRegion(1U << 16, GiB), std::runtime_error);
 }
 
-struct Observer final : ArenaChunks {
-  Result<void> chunk_added(const ArenaChunk& chunk) override {
+struct Observer final : HostChunkObserver {
+  Result<void> chunk_added(const HostChunk& chunk) override {
     added.push_back(chunk);
     return {};
   }
-  void chunk_removing(const ArenaChunk&) override { ++removed; }
-  std::vector<ArenaChunk> added;
+  void chunk_removing(const HostChunk&) override { ++removed; }
+  std::vector<HostChunk> added;
   int removed = 0;
 };
 

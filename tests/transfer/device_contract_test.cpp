@@ -13,7 +13,7 @@ class Emulated : public Threaded {
  public:
   static constexpr HostLayout host = layout;
 
-  Emulated(const HostArena& arena, Failing failing) {
+  Emulated(HostArena& arena, Failing failing) {
     EmulatedOptions options;
     if (failing == Failing::second_command) {
       for (LinkDirection& each : options.link.directions) each.fail_every = 2;
@@ -29,7 +29,7 @@ class Simulated {
   static std::optional<std::string> unavailable() { return std::nullopt; }
   static constexpr HostLayout host = whole_slots;
 
-  Simulated(const HostArena& arena, Failing failing)
+  Simulated(HostArena& arena, Failing failing)
       : device_{std::array{PoolMemory{.slots = slots, .host = &arena, .layers = layers}}}, failing_{failing} {
     device_.set_waker(waker_);
   }

@@ -1,7 +1,7 @@
 // Streams and memory of an engine: the contract, for the emulated device.
 #include "tests/transfer/stream_contract.hpp"
+#include "terrace/emulated_stream.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "transfer/emulated/emulated_stream.hpp"
 
 namespace terrace::contract {
 namespace {

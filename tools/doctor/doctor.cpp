@@ -62,7 +62,7 @@ std::string huge_pages() {
 
 CudaFacts facts_of(int ordinal) {
   HostArena arena{1, KiB * 64};
-  const CudaPool pool{.slots = 1, .host = &arena, .regions = {}};
+  const PoolMemory pool{.slots = 1, .host = &arena};
   CudaOptions options;
   options.ordinal = ordinal;
   return CudaDevice::open(std::span{&pool, 1}, options)->facts();

@@ -11,7 +11,7 @@
 
 namespace terrace {
 
-std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const CudaPool> pools, CudaOptions options) {
+std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const PoolMemory> pools, CudaOptions options) {
   return std::make_unique<DriverDevice>(cuda_driver(), pools, std::move(options));
 }
 

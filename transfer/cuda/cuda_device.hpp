@@ -5,7 +5,6 @@
 #include "terrace/types.hpp"
 #include "transfer/cuda/copy/copy_method_table.hpp"
 #include "transfer/device/device_geometry.hpp"
-#include "transfer/host/host_arena.hpp"
 
 #include <filesystem>
 #include <memory>
@@ -18,18 +17,6 @@ namespace terrace {
 
 /// The host memory that is pinned for the devices that share an arena (transfer/cuda/host_pins.hpp).
 class HostPins;
-
-/// The memory of one pool on both sides.
-struct CudaPool {
-  std::uint32_t slots = 0;
-  HostArena* host = nullptr;  ///< must outlive the device, which observes it; several pools may have the same arena
-  /// The part of every host slot that belongs to the device: one block. It is the whole slot, unless ranks share the arena.
-  HostShare share = {};
-  /// Memory of the engine, which must outlive the device. Empty: the device allocates packed, zeroed blocks.
-  std::vector<DeviceRegion> regions;
-  /// The number of layers in a block that the device allocates; they lie side by side. Regions of the engine name their layer.
-  std::uint32_t layers = 1;
-};
 
 struct CudaOptions {
   int ordinal = 0;  ///< the number of the device in this machine
@@ -94,7 +81,7 @@ class CudaDevice : public Device {
   /// Opens a device. Throws CudaUnavailable (driver.hpp) if there is no device; std::runtime_error in a build without CUDA;
   /// std::invalid_argument if the pools are not valid, if regions are not memory of the device, or if only_method is not
   /// available; CudaError if memory cannot be allocated or pinned.
-  [[nodiscard]] static std::unique_ptr<CudaDevice> open(std::span<const CudaPool> pools, CudaOptions options = {});
+  [[nodiscard]] static std::unique_ptr<CudaDevice> open(std::span<const PoolMemory> pools, CudaOptions options = {});
 
   /// Makes pins to share among the devices of several ranks over one arena. Returns null in a build without CUDA.
   [[nodiscard]] static std::shared_ptr<HostPins> shared_pins();

@@ -35,7 +35,7 @@ DriverDevice::Stream::Stream(DriverDevice& device, CompletionQueue<CopyDone>& do
       copier{device.driver_, device.kernels_ ? &*device.kernels_ : nullptr, device.pools_.host(), device.options_.kernel_blocks},
       done{done_queue} {}
 
-DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const CudaPool> pools, CudaOptions options)
+DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const PoolMemory> pools, CudaOptions options)
     : driver_{driver},
       options_{std::move(options)},
       device_{cuda_device_at(driver, options_.ordinal)},
@@ -102,7 +102,7 @@ void DriverDevice::stop() noexcept {
 
 void DriverDevice::submit(CopyCommand command) {
   const PinnedPools::Pool& pool = pools_.of(command.pool);
-  check_slots(command, info_.pool(command.pool), *pool.host.arena);
+  check_slots(command, info_.pool(command.pool), *pool.host.slots);
   // The stream would wait for ever for a point that was never given out.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];

@@ -37,7 +37,7 @@ namespace terrace {
 class DriverDevice final : public CudaDevice {
  public:
   /// The driver must outlive the device. Throws as CudaDevice::open() does.
-  DriverDevice(const CudaDriver& driver, std::span<const CudaPool> pools, CudaOptions options);
+  DriverDevice(const CudaDriver& driver, std::span<const PoolMemory> pools, CudaOptions options);
   ~DriverDevice() override;
   DriverDevice(const DriverDevice&) = delete;
   DriverDevice& operator=(const DriverDevice&) = delete;

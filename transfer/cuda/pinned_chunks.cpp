@@ -18,14 +18,14 @@ std::span<std::byte> whole_pages(std::span<std::byte> bytes) {
 
 }  // namespace
 
-PinnedChunks::PinnedChunks(const HostPins::User& user, HostPins& pins, HostArena& arena, HostMap& map, FailureLog& failures)
-    : user_{user}, pins_{pins}, arena_{arena}, map_{map}, failures_{failures} {
-  if (!arena.observe(*this)) throw CudaError{failed_, refusal_};
+PinnedChunks::PinnedChunks(const HostPins::User& user, HostPins& pins, HostSlots& host, HostMap& map, FailureLog& failures)
+    : user_{user}, pins_{pins}, host_{host}, map_{map}, failures_{failures} {
+  if (!host.observe(*this)) throw CudaError{failed_, refusal_};
 }
 
-PinnedChunks::~PinnedChunks() { arena_.unobserve(*this); }
+PinnedChunks::~PinnedChunks() { host_.unobserve(*this); }
 
-Result<void> PinnedChunks::chunk_added(const ArenaChunk& chunk) {
+Result<void> PinnedChunks::chunk_added(const HostChunk& chunk) {
   const std::span<std::byte> memory = whole_pages(chunk.bytes);
   CUdeviceptr address = 0;
   const CudaOutcome outcome = pins_.pin(user_, memory, address);
@@ -44,7 +44,7 @@ Result<void> PinnedChunks::chunk_added(const ArenaChunk& chunk) {
   return Errc::io_failed;
 }
 
-void PinnedChunks::chunk_removing(const ArenaChunk& chunk) {
+void PinnedChunks::chunk_removing(const HostChunk& chunk) {
   map_.remove(chunk.bytes);
   const CudaOutcome outcome = pins_.unpin(user_, chunk.bytes.data());
   if (outcome.failed()) failures_.note(outcome);

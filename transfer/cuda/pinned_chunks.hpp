@@ -1,11 +1,10 @@
 #pragma once
 
+#include "terrace/host_memory.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
-#include "transfer/host/arena_chunks.hpp"
-#include "transfer/host/host_arena.hpp"
 
 #include <string>
 
@@ -18,28 +17,26 @@ namespace terrace {
 /// without it, as do the other devices that observe the arena, and no copy uses memory that is not pinned. If the registration of
 /// a chunk cannot be removed, the chunk goes all the same, and the failure is noted.
 ///
-/// Threads: the members of ArenaChunks as described there, where the device's context need not be current; construction and
+/// Threads: the members of HostChunkObserver as described there, where the device's context need not be current; construction and
 /// destruction on the control plane's thread.
-class PinnedChunks final : public ArenaChunks {
+class PinnedChunks final : public HostChunkObserver {
  public:
   /// Pins the chunks that the arena has, and observes the arena. All arguments must outlive this object. Throws CudaError.
-  PinnedChunks(const HostPins::User& user, HostPins& pins, HostArena& arena, HostMap& map, FailureLog& failures);
+  PinnedChunks(const HostPins::User& user, HostPins& pins, HostSlots& host, HostMap& map, FailureLog& failures);
   /// Unpins all chunks. No transfer of the device may be under way.
   ~PinnedChunks() override;
   PinnedChunks(const PinnedChunks&) = delete;
   PinnedChunks& operator=(const PinnedChunks&) = delete;
 
-  [[nodiscard]] HostArena& arena() const { return arena_; }
-
   /// Pins the chunk. Fails: io_failed.
-  [[nodiscard]] Result<void> chunk_added(const ArenaChunk& chunk) override;
-  void chunk_removing(const ArenaChunk& chunk) override;
+  [[nodiscard]] Result<void> chunk_added(const HostChunk& chunk) override;
+  void chunk_removing(const HostChunk& chunk) override;
   [[nodiscard]] std::string refusal() const override { return refusal_; }
 
  private:
   const HostPins::User user_;
   HostPins& pins_;
-  HostArena& arena_;
+  HostSlots& host_;
   HostMap& map_;
   FailureLog& failures_;
   // The arena makes one call at a time, so these members need no lock.

@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-Bytes pool_bytes(const CudaPool& pool) {
+Bytes pool_bytes(const PoolMemory& pool) {
   const Bytes block_bytes = checked_size(pool.share, *pool.host);
   if (pool.slots == 0) throw std::invalid_argument{"CUDA device: a pool must have at least one slot"};
   if (count(block_bytes) > std::numeric_limits<std::uint64_t>::max() / pool.slots) {
@@ -43,13 +43,13 @@ void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeom
 
 }  // namespace
 
-PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
+PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const PoolMemory> pools, CUstream stream,
                          FailureLog& failures) {
   const CudaDriver& driver = device.driver;
   if (pools.empty()) throw std::invalid_argument{"CUDA device: it must have at least one pool of slots"};
-  std::set<HostArena*> arenas;
+  std::set<HostSlots*> hosts;
   std::vector<DeviceGeometry> geometries;
-  for (const CudaPool& pool : pools) {
+  for (const PoolMemory& pool : pools) {
     const Bytes size = pool_bytes(pool);
     const Bytes block_bytes = checked_size(pool.share, *pool.host);
     if (pool.regions.empty()) {
@@ -62,15 +62,15 @@ PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span
       geometries.emplace_back(pool.slots, pool.regions, block_bytes);
       check_on_device(driver, device.device, geometries.back());
     }
-    arenas.insert(pool.host);
+    hosts.insert(pool.host);
   }
   check_disjoint(geometries);
   for (std::size_t i = 0; i < pools.size(); ++i) {
     const HostShares host{pools[i].host, count(pools[i].share.offset)};
     pools_.push_back({std::move(geometries[i]), host, pools[i].regions.empty()});
   }
-  for (HostArena* const arena : arenas) {
-    pinned_.push_back(std::make_unique<PinnedChunks>(device, pins, *arena, host_, failures));
+  for (HostSlots* const host : hosts) {
+    pinned_.push_back(std::make_unique<PinnedChunks>(device, pins, *host, host_, failures));
   }
 }
 

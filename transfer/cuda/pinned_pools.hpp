@@ -28,7 +28,7 @@ class PinnedPools {
 
   /// The device's context must be current. `pins` must outlive this object. Memory that is allocated here is zeroed on `stream`,
   /// and the constructor waits for this, because the memory may hold data of another process. Throws as CudaDevice::open() does.
-  PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const CudaPool> pools, CUstream stream,
+  PinnedPools(const HostPins::User& device, HostPins& pins, std::span<const PoolMemory> pools, CUstream stream,
               FailureLog& failures);
 
   /// The same as CudaDevice::relocate(). The device's context must be current, and no thread may read the pools meanwhile.

@@ -10,7 +10,7 @@ constexpr const char* not_built = "this build has no CUDA device: it was configu
 
 }  // namespace
 
-std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const CudaPool>, CudaOptions) { throw std::runtime_error{not_built}; }
+std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const PoolMemory>, CudaOptions) { throw std::runtime_error{not_built}; }
 
 std::shared_ptr<HostPins> CudaDevice::shared_pins() { return nullptr; }
 

@@ -1,7 +1,7 @@
 #include "terrace/device.hpp"
 
 #include "base/check.hpp"
-#include "transfer/host/host_arena.hpp"
+#include "terrace/host_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace terrace {
 
-Bytes checked_size(const HostShare& share, const HostArena& host) {
+Bytes checked_size(const HostShare& share, const HostSlots& host) {
   const std::uint64_t slot = count(host.block_bytes());
   const std::uint64_t offset = count(share.offset);
   const std::uint64_t bytes = count(share.bytes) == 0 && offset < slot ? slot - offset : count(share.bytes);
@@ -20,7 +20,7 @@ Bytes checked_size(const HostShare& share, const HostArena& host) {
   return Bytes{bytes};
 }
 
-void check_slots(const CopyCommand& command, const DevicePool& pool, const HostArena& host) {
+void check_slots(const CopyCommand& command, const DevicePool& pool, const HostSlots& host) {
   TERRACE_CHECK(!command.runs.empty());
   if (command.layers) {
     TERRACE_CHECK(command.layers->count > 0);

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "terrace/device.hpp"
+#include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
 #include "transfer/device/device_geometry.hpp"
 #include "transfer/device/transfer.hpp"
-#include "transfer/host/host_arena.hpp"
 #include "transfer/host/mapping.hpp"
 
 #include <cstddef>
@@ -16,17 +16,6 @@
 
 namespace terrace {
 
-/// The parameters of one pool of a device in ordinary memory.
-struct PoolMemory {
-  std::uint32_t slots = 0;
-  const HostArena* host = nullptr;  ///< must outlive the device
-  HostShare share = {};
-  /// The layers of a block that this memory allocates; they lie side by side. Regions of the engine name their layer.
-  std::uint32_t layers = 1;
-  /// Ordinary memory of the caller's, which must outlive the device. Empty: packed, zeroed blocks are allocated.
-  std::vector<DeviceRegion> regions = {};
-};
-
 /// The device slots of one pool, in ordinary memory, and the copies between them and a host arena. All devices without hardware
 /// use it. The blocks lie side by side in memory of its own, or in regions of the caller's: then a copy gathers or scatters the
 /// parts of each block, as a CUDA device does.
@@ -34,9 +23,9 @@ struct PoolMemory {
 /// Threads: any. There is no lock: the caller orders the commands so that no two threads touch one slot.
 class SlotMemory {
  public:
-  /// The arena must outlive this object. Throws std::invalid_argument if there are no slots, if the share is not within a host
-  /// slot, if it cannot be divided into the layers, or if the regions are refused (DeviceGeometry); std::system_error if there is
-  /// not enough memory.
+  /// The host slots must outlive this object. Throws std::invalid_argument if there are no slots, if the share is not within a
+  /// host slot, if it cannot be divided into the layers, or if the regions are refused (DeviceGeometry); std::system_error if
+  /// there is not enough memory.
   explicit SlotMemory(const PoolMemory& pool);
 
   [[nodiscard]] DevicePool pool() const { return {geometry_.slots(), geometry_.block_bytes(), geometry_.layers()}; }
@@ -70,7 +59,7 @@ class SlotMemory {
   void move_to(DeviceGeometry geometry) { geometry_ = std::move(geometry); }
 
  private:
-  const HostArena* host_;
+  const HostSlots* host_;
   std::size_t host_begin_;
   Mapping device_;  ///< empty: the memory is the caller's
   DeviceGeometry geometry_;

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/thread.hpp"
+#include "terrace/emulated_stream.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -27,7 +28,7 @@ bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && num
 
 }  // namespace
 
-EmulatedDevice::EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options)
+EmulatedDevice::EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOptions options)
     : EmulatedDevice{std::array{PoolMemory{slots, &host}}, std::move(options)} {}
 
 EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options)

@@ -9,8 +9,8 @@
 #include "transfer/device/open_copies.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/device/waker_relay.hpp"
-#include "transfer/emulated/emulated_stream.hpp"
 #include "transfer/emulated/link_model.hpp"
+#include "transfer/emulated/stream_event.hpp"
 #include "transfer/host/work_queue.hpp"
 
 #include <array>
@@ -69,7 +69,7 @@ class EmulatedDevice final : public Device {
   /// The arenas must outlive the device. Throws std::invalid_argument as SlotMemories and LinkStream do, and std::system_error if
   /// there is not enough memory or no thread can be started.
   explicit EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options = {});
-  EmulatedDevice(std::uint32_t slots, const HostArena& host, EmulatedOptions options = {});
+  EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOptions options = {});
   ~EmulatedDevice() override;
   EmulatedDevice(const EmulatedDevice&) = delete;
   EmulatedDevice& operator=(const EmulatedDevice&) = delete;

@@ -146,7 +146,7 @@ SlotSpan HostArena::slots_of(std::uint32_t chunk) const {
   return {SlotId{chunk * slots_per_chunk_}, absent ? 0 : p.size};
 }
 
-ArenaChunk HostArena::chunk_at(std::uint32_t chunk) const {
+HostChunk HostArena::chunk_at(std::uint32_t chunk) const {
   const Place& p = place(chunk);
   return {{SlotId{chunk * slots_per_chunk_}, p.size}, p.mapping.bytes()};
 }
@@ -311,7 +311,7 @@ void HostArena::unmake(std::uint32_t chunk) {
   Place& p = place(chunk);
   {
     const std::lock_guard lock{observing_};
-    for (ArenaChunks* const observer : observers_) observer->chunk_removing(chunk_at(chunk));
+    for (HostChunkObserver* const observer : observers_) observer->chunk_removing(chunk_at(chunk));
     p.shown = false;
   }
   p.mapping = {};
@@ -344,7 +344,7 @@ std::vector<std::uint32_t> HostArena::shown_chunks() const {
   return shown;
 }
 
-Result<void> HostArena::observe(ArenaChunks& observer) {
+Result<void> HostArena::observe(HostChunkObserver& observer) {
   const std::lock_guard lock{observing_};
   const std::vector<std::uint32_t> shown = shown_chunks();
   for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -357,7 +357,7 @@ Result<void> HostArena::observe(ArenaChunks& observer) {
   return {};
 }
 
-void HostArena::unobserve(ArenaChunks& observer) {
+void HostArena::unobserve(HostChunkObserver& observer) {
   const std::lock_guard lock{observing_};
   if (std::erase(observers_, &observer) == 0) return;
   for (const std::uint32_t chunk : shown_chunks()) observer.chunk_removing(chunk_at(chunk));

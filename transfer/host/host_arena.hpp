@@ -4,7 +4,6 @@
 #include "base/waker.hpp"
 #include "terrace/host_memory.hpp"
 #include "terrace/types.hpp"
-#include "transfer/host/arena_chunks.hpp"
 #include "transfer/host/arena_worker.hpp"
 #include "transfer/host/first_touch.hpp"
 #include "transfer/host/mapping.hpp"
@@ -83,7 +82,7 @@ struct ArenaEvent {
 /// Ownership: observers must outlive their registration. Threads: grow(), cancel(), give_back(), poll(), observe(), unobserve()
 /// and what they change (state, counts) belong to one thread, the control plane's. block(), contiguous_from() and holds() may be
 /// called from any thread, for slots of a chunk that was warm when the caller learned of the slot.
-class HostArena {
+class HostArena final : public HostSlots {
  public:
   /// Makes an arena whose slots are all warm. It may have 0 slots. Throws std::system_error if there is not enough memory (with
   /// purpose and size in its text), and std::invalid_argument if block_bytes is 0 or larger than a chunk.
@@ -93,17 +92,16 @@ class HostArena {
   /// have another size than blocks.
   explicit HostArena(HostArenaOptions options);
   /// Cancels the chunks that are being made. Observers are told of the end of every chunk before it is unmapped.
-  ~HostArena();
+  ~HostArena() override;
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
 
-  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
+  [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
   [[nodiscard]] std::uint32_t slots_per_chunk() const { return slots_per_chunk_; }
-  [[nodiscard]] std::span<std::byte> block(SlotId slot) const;
-  /// Returns how many slots, from this one on and including it, lie in one contiguous range of memory.
-  [[nodiscard]] std::uint32_t contiguous_from(SlotId slot) const;
+  [[nodiscard]] std::span<std::byte> block(SlotId slot) const override;
+  [[nodiscard]] std::uint32_t contiguous_from(SlotId slot) const override;
   /// Returns true if all these slots are in warm chunks.
-  [[nodiscard]] bool holds(SlotSpan slots) const;
+  [[nodiscard]] bool holds(SlotSpan slots) const override;
 
   // ---- coming and going
 
@@ -118,12 +116,9 @@ class HostArena {
   void give_back(std::uint32_t chunk);
   /// Appends the events since the last call. Costs one comparison if no order is under way.
   void poll(std::vector<ArenaEvent>& events);
-  /// Adds an observer, which is told of all later changes. First it is told of all chunks that are warm now. If it refuses one,
-  /// observe() fails with its error and does not add it. observe() and unobserve() wait while the worker shows a chunk to
-  /// observers.
-  [[nodiscard]] Result<void> observe(ArenaChunks& observer);
-  /// Removes an observer. It is told that all chunks go, and of nothing afterwards. Does nothing if it is not an observer.
-  void unobserve(ArenaChunks& observer);
+  /// Observers are called on the worker's thread, or in these two calls.
+  [[nodiscard]] Result<void> observe(HostChunkObserver& observer) override;
+  void unobserve(HostChunkObserver& observer) override;
 
   // ---- what there is
 
@@ -133,7 +128,7 @@ class HostArena {
   /// Returns the slots of a chunk, or no slots if it is absent.
   [[nodiscard]] SlotSpan slots_of(std::uint32_t chunk) const;
   /// Returns the number of slots in warm chunks.
-  [[nodiscard]] std::uint32_t slots() const { return warm_slots_; }
+  [[nodiscard]] std::uint32_t slots() const override { return warm_slots_; }
   /// Returns the number of slots in chunks that are reserved or being touched.
   [[nodiscard]] std::uint32_t slots_coming() const { return coming_slots_; }
   [[nodiscard]] bool is_warm() const { return coming_slots_ == 0; }
@@ -161,7 +156,7 @@ class HostArena {
 
   [[nodiscard]] Place& place(std::uint32_t chunk) const;
   [[nodiscard]] Place* place_of(SlotId slot) const;
-  [[nodiscard]] ArenaChunk chunk_at(std::uint32_t chunk) const;
+  [[nodiscard]] HostChunk chunk_at(std::uint32_t chunk) const;
   [[nodiscard]] std::uint32_t new_chunk(std::uint32_t slots);
   /// Gives the chunk its memory: new addresses, or its rows.
   void map(std::uint32_t chunk, const std::string& what);
@@ -188,7 +183,7 @@ class HostArena {
   std::vector<std::uint32_t> absent_;  ///< absent chunks below chunks_end_, in any order
 
   std::mutex observing_;
-  std::vector<ArenaChunks*> observers_;  ///< protected by observing_, as are the calls to them
+  std::vector<HostChunkObserver*> observers_;  ///< protected by observing_, as are the calls to them
 
   /// Segments never move, because other threads read them.
   std::array<std::atomic<Segment*>, segments_max> segments_{};

@@ -1,8 +1,8 @@
 // Cache::signal and Cache::await: an engine with memory and streams of its own, without a GPU.
 #include "runtime/manager/cache_manager.hpp"
+#include "terrace/emulated_stream.hpp"
 #include "terrace/system.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/emulated/emulated_stream.hpp"
 
 #include "terrace/cache.hpp"
 #include "terrace/keys.hpp"

@@ -53,7 +53,7 @@ class CudaHostTier : public ::testing::Test {
       const PrimaryContext context{cuda_.driver(), 0};
       memory_.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
     }
-    const CudaPool pool{.slots = device_blocks, .host = arena_.get(), .regions = memory_->regions()};
+    const PoolMemory pool{.slots = device_blocks, .host = arena_.get(), .regions = memory_->regions()};
     CudaOptions options;
     options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);

@@ -67,7 +67,7 @@ class CudaRanksCache : public ::testing::Test {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       const HostShare its = payload == RankPayload::sharded ? HostShare{share * rank, share} : HostShare{};
       if (const Ordinal ordinal = ordinals[rank]) {
-        CudaPool pool{.slots = device_blocks, .host = arena_.get(), .share = its, .regions = {}};
+        PoolMemory pool{.slots = device_blocks, .host = arena_.get(), .share = its};
         if (rank % 2 == 0) {
           const PrimaryContext context{cuda_.driver(), *ordinal};
           memories_[rank] = {*ordinal, std::make_unique<test::EngineMemory>(cuda_.driver(), device_blocks, 4096, 32, 512)};

@@ -1,6 +1,6 @@
 // The threads of the library have names, and leave signals to the program (docs/design/threads.md).
+#include "terrace/emulated_stream.hpp"
 #include "terrace/system.hpp"
-#include "transfer/emulated/emulated_stream.hpp"
 
 #include <gtest/gtest.h>
 

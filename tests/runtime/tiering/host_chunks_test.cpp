@@ -208,13 +208,13 @@ TEST_F(HostChunksTest, what_is_warm_stays_until_what_takes_its_place_is_warm_and
 TEST_F(HostChunksTest, growth_that_an_observer_refuses_calls_off_the_rest) {
   host_chunk_blocks = 4;
   make(sizes(2, 4));
-  class : public ArenaChunks {
+  class : public HostChunkObserver {
    public:
-    [[nodiscard]] Result<void> chunk_added(const ArenaChunk&) override {
+    [[nodiscard]] Result<void> chunk_added(const HostChunk&) override {
       if (++added_ == 2) return Errc::io_failed;
       return {};
     }
-    void chunk_removing(const ArenaChunk&) override {}
+    void chunk_removing(const HostChunk&) override {}
 
    private:
     int added_ = 0;

@@ -1,5 +1,6 @@
 #include "transfer/cuda/copy/copy_pieces.hpp"
 #include "tests/transfer/support.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 

@@ -43,8 +43,8 @@ class CudaChunks : public CudaOnFake {
     if (!cuda_) make_machine();
     CudaOptions options;
     options.only_method = only_method;
-    device_ = std::make_unique<DriverDevice>(cuda_->driver(),
-                                             std::array{CudaPool{.slots = slots, .host = coming_.get(), .regions = {}}}, options);
+    device_ =
+        std::make_unique<DriverDevice>(cuda_->driver(), std::array{PoolMemory{.slots = slots, .host = coming_.get()}}, options);
     device_->set_waker(waker_);
   }
   /// Lets the worker finish its work, on a thread without a driver context.
@@ -188,7 +188,7 @@ TEST_F(CudaChunks, whose_registration_cannot_be_taken_back_go_all_the_same_and_i
 TEST_F(CudaChunks, that_another_device_has_pinned_are_refused_unless_they_share_their_pins) {
   make_arena(4, 4);
   open_over_arena();
-  const CudaPool pool{.slots = 1, .host = coming_.get(), .regions = {}};
+  const PoolMemory pool{.slots = 1, .host = coming_.get()};
   try {
     DriverDevice{cuda_->driver(), std::array{pool}, {}};
     FAIL();
@@ -221,7 +221,7 @@ TEST_F(CudaChunks, come_and_go_while_others_are_copied_from_and_to) {
     CudaOptions options;
     options.only_method = method;
     {
-      DriverDevice device{cuda_->driver(), std::array{CudaPool{.slots = slots, .host = &arena, .regions = {}}}, options};
+      DriverDevice device{cuda_->driver(), std::array{PoolMemory{.slots = slots, .host = &arena}}, options};
       device.set_waker(waker_);
       for (std::uint32_t slot = 0; slot < 8; ++slot) fill(arena.block(SlotId{slot}), slot);
       const auto await = [&](std::size_t wanted) {

@@ -142,7 +142,7 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
   HostArena arena{2, large, large};
   CudaOptions options;
   options.only_method = CopyMethod::kernel;
-  DriverDevice device{cuda_->driver(), std::array{CudaPool{.slots = 1, .host = &arena, .regions = {}}}, options};
+  DriverDevice device{cuda_->driver(), std::array{PoolMemory{.slots = 1, .host = &arena}}, options};
   EventFdWaker waker;
   device.set_waker(waker);
   fill(arena.block(SlotId{0}), 7);
@@ -158,9 +158,8 @@ TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
 TEST_F(CudaOnFake, pools_have_their_own_blocks_and_may_share_an_arena) {
   make_machine();
   HostArena other{4, Bytes{640}, Bytes{1280}};
-  const std::array pools{CudaPool{.slots = 4, .host = &arena_, .regions = {}},
-                         CudaPool{.slots = 6, .host = &other, .regions = {}},
-                         CudaPool{.slots = 2, .host = &arena_, .regions = {}}};
+  const std::array pools{PoolMemory{.slots = 4, .host = &arena_}, PoolMemory{.slots = 6, .host = &other},
+                         PoolMemory{.slots = 2, .host = &arena_}};
   DriverDevice device{cuda_->driver(), pools, {}};
   device.set_waker(waker_);
   ASSERT_EQ(device.info().pools.size(), 3U);
@@ -190,7 +189,7 @@ TEST_F(CudaOnFake, layers_move_by_their_regions_wherever_those_lie) {
   constexpr std::uint32_t blocks = 4;
   HostArena arena{blocks, Bytes{4 * part}, Bytes{8 * part}};
   const DeviceMemory memory = allocate_device(cuda_->driver(), Bytes{4 * part * blocks}, "four arrays");
-  CudaPool pool{.slots = blocks, .host = &arena, .regions = {}};
+  PoolMemory pool{.slots = blocks, .host = &arena};
   for (std::uint32_t i = 0; i < 4; ++i) pool.regions.push_back({memory.get() + i * part * blocks, part, part, i % 2});
   DriverDevice device{cuda_->driver(), std::array{pool}, {}};
   device.set_waker(waker_);

@@ -4,6 +4,7 @@
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -40,7 +41,7 @@ class CudaOnFake : public testing::Test {
     for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
   }
   void open(std::optional<CopyMethod> only_method = {}) {
-    CudaPool pool{.slots = slots, .host = &arena_, .regions = {}};
+    PoolMemory pool{.slots = slots, .host = &arena_};
     if (memory_) pool.regions = memory_->regions();
     CudaOptions options;
     options.only_method = only_method;

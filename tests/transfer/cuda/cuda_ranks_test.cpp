@@ -5,6 +5,7 @@
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/cuda/driver_device.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -55,7 +56,7 @@ class CudaRanks : public testing::Test {
     options.ordinal = ordinals.at(rank);
     options.only_method = method;
     options.pins = pins_;
-    const CudaPool pool{.slots = slots, .host = arena_.get(), .share = {share * rank, share}, .regions = {}};
+    const PoolMemory pool{.slots = slots, .host = arena_.get(), .share = {share * rank, share}};
     devices_.at(rank) = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
     devices_.at(rank)->set_waker(waker_);
   }
@@ -294,7 +295,7 @@ TEST_F(CudaRanks, a_registration_that_no_context_takes_back_is_said) {
 TEST_F(CudaRanks, a_share_that_is_not_in_the_slots_is_refused) {
   CudaOptions options;
   const auto refusal = [&](HostShare wanted, std::vector<DeviceRegion> regions = {}) -> std::string {
-    const CudaPool pool{.slots = slots, .host = arena_.get(), .share = wanted, .regions = std::move(regions)};
+    const PoolMemory pool{.slots = slots, .host = arena_.get(), .share = wanted, .regions = std::move(regions)};
     try {
       DriverDevice{cuda_.driver(), std::array{pool}, options};
       return "";
@@ -314,7 +315,7 @@ TEST_F(CudaRanks, a_share_that_is_not_in_the_slots_is_refused) {
 TEST_F(CudaRanks, memory_of_another_gpu_is_refused) {
   const PrimaryContext context{cuda_.driver(), 1};
   const EngineMemory memory{cuda_.driver(), slots, 4096, 32, 32};
-  const CudaPool pool{.slots = slots, .host = arena_.get(), .share = {{}, share}, .regions = memory.regions()};
+  const PoolMemory pool{.slots = slots, .host = arena_.get(), .share = {{}, share}, .regions = memory.regions()};
   EXPECT_THROW((DriverDevice{cuda_.driver(), std::array{pool}, {}}), std::invalid_argument);
 }
 

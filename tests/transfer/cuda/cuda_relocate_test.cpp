@@ -140,8 +140,8 @@ TEST_F(CudaRelocation, pools_may_change_places_with_each_other) {
   make_machine();
   EngineMemory first{cuda_->driver(), 4, part_bytes[0], part_bytes[1], part_bytes[2]};
   EngineMemory second{cuda_->driver(), 4, part_bytes[0], part_bytes[1], part_bytes[2]};
-  const std::array pools{CudaPool{.slots = 4, .host = &arena_, .regions = first.regions()},
-                         CudaPool{.slots = 4, .host = &arena_, .regions = second.regions()}};
+  const std::array pools{PoolMemory{.slots = 4, .host = &arena_, .regions = first.regions()},
+                         PoolMemory{.slots = 4, .host = &arena_, .regions = second.regions()}};
   device_ = std::make_unique<DriverDevice>(cuda_->driver(), pools, CudaOptions{});
   device_->set_waker(waker_);
   const auto overlapping = moved(second.regions());

@@ -17,7 +17,7 @@ using enum Direction;
 class CudaSetup : public CudaOnFake {
  protected:
   /// Why opening a device is refused; empty if it is not.
-  std::string refusal(std::span<const CudaPool> pools, const CudaOptions& options = {}) {
+  std::string refusal(std::span<const PoolMemory> pools, const CudaOptions& options = {}) {
     try {
       const DriverDevice device{cuda_->driver(), pools, options};
       return "";
@@ -27,7 +27,7 @@ class CudaSetup : public CudaOnFake {
       return error.what();
     }
   }
-  CudaPool pool(std::vector<DeviceRegion> regions = {}) {
+  PoolMemory pool(std::vector<DeviceRegion> regions = {}) {
     return {.slots = slots, .host = &arena_, .regions = std::move(regions)};
   }
 };
@@ -81,10 +81,10 @@ TEST_F(CudaSetup, pins_each_chunk_of_an_arena_by_itself) {
 TEST_F(CudaSetup, refuses_pools_that_make_no_sense) {
   make_machine();
   EXPECT_TRUE(says(refusal({}), "at least one pool"));
-  CudaPool empty = pool();
+  PoolMemory empty = pool();
   empty.slots = 0;
   EXPECT_TRUE(says(refusal(std::array{empty}), "at least one slot"));
-  CudaPool endless = pool();
+  PoolMemory endless = pool();
   endless.slots = ~0U;
   EXPECT_TRUE(says(refusal(std::array{endless}), "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY")) << refusal(std::array{endless});
 }

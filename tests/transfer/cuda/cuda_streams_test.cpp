@@ -17,7 +17,7 @@ class CudaEngine {
     memory_.clear();
   }
   void open(const EnginePool& pool) {
-    const CudaPool cuda_pool{.slots = engine_slots, .host = &pool.arena, .share = pool.share, .regions = pool.regions};
+    const PoolMemory cuda_pool{.slots = engine_slots, .host = &pool.arena, .share = pool.share, .regions = pool.regions};
     CudaOptions options;
     options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{cuda_pool}, options);

@@ -6,6 +6,7 @@
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver_device.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
 
@@ -82,7 +83,7 @@ class CudaContract : public contract::Threaded {
 
   CudaContract(HostArena& arena, contract::Failing failing)
       : partly_failing_{machine_.driver()}, context_{machine_.driver(), cuda_device_at(machine_.driver(), 0)} {
-    CudaPool pool{.slots = contract::slots, .host = &arena, .share = host.share(), .regions = {}, .layers = contract::layers};
+    PoolMemory pool{.slots = contract::slots, .host = &arena, .share = host.share(), .layers = contract::layers};
     if (layout == Layout::regions) {
       memory_.emplace(machine_.driver(), contract::slots, 400, 3, 600);
       pool.regions = memory_->regions();

@@ -2,6 +2,7 @@
 #include "tests/transfer/cuda/cuda_support.hpp"
 #include "tests/transfer/device_contract.hpp"
 #include "transfer/cuda/copy/calibration.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -55,7 +56,7 @@ class Gpu : public testing::Test {
     context_.reset();
   }
   void open(Layout layout, std::optional<CopyMethod> method) {
-    CudaPool pool{.slots = slots, .host = &arena_, .regions = {}};
+    PoolMemory pool{.slots = slots, .host = &arena_};
     if (layout == Layout::regions) pool.regions = memory_->regions();
     CudaOptions options;
     options.only_method = method;
@@ -257,7 +258,7 @@ TEST_F(Gpu, ranks_move_their_shares_of_one_arena_and_follow_its_chunks) {
       options.pins = CudaDevice::shared_pins();
       for (std::uint32_t rank = 0; rank < ranks; ++rank) {
         options.ordinal = same ? 0 : static_cast<int>(rank);
-        const CudaPool pool{.slots = slots, .host = &arena, .share = {block_bytes * rank, block_bytes}, .regions = {}};
+        const PoolMemory pool{.slots = slots, .host = &arena, .share = {block_bytes * rank, block_bytes}};
         devices[rank] = std::make_unique<DriverDevice>(*driver_, std::array{pool}, options);
         devices[rank]->set_waker(waker_);
       }

@@ -1,11 +1,11 @@
 // Streams of an engine that wait for transfers (TransferPort::await).
 #include "base/random.hpp"
+#include "terrace/emulated_stream.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "transfer/emulated/emulated_stream.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
 

@@ -211,7 +211,7 @@ TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
     Random random{seed};
     ManualClock clock;
     NullWaker waker;
-    const HostArena arena{slots, block_bytes, block_bytes * 7};
+    HostArena arena{slots, block_bytes, block_bytes * 7};
     SimulatedDevice device{slots, arena, 3};
     TransferSchedulerConfig config;
     config.piece_bytes = block_bytes * 2;

@@ -26,9 +26,9 @@ constexpr Bytes block_bytes{4096};
 constexpr std::uint32_t chunk_slots = 4;
 
 /// Records what it was told, as "+first,count" and "-first,count".
-class Recorder final : public ArenaChunks {
+class Recorder final : public HostChunkObserver {
  public:
-  [[nodiscard]] Result<void> chunk_added(const ArenaChunk& chunk) override {
+  [[nodiscard]] Result<void> chunk_added(const HostChunk& chunk) override {
     EXPECT_EQ(chunk.bytes.size(), chunk.slots.count * count(block_bytes));
     // All pages exist by now, and are zero.
     EXPECT_TRUE(std::ranges::all_of(chunk.bytes, [](std::byte b) { return b == std::byte{0}; }));
@@ -36,7 +36,7 @@ class Recorder final : public ArenaChunks {
     tell('+', chunk.slots);
     return {};
   }
-  void chunk_removing(const ArenaChunk& chunk) override {
+  void chunk_removing(const HostChunk& chunk) override {
     EXPECT_NE(chunk.bytes[0], std::byte{0xFF});  // still mapped
     tell('-', chunk.slots);
   }

@@ -18,7 +18,7 @@ namespace {
 /// Copies with memcpy on the calling thread.
 class MemoryCopies final : public PlainCopies {
  public:
-  MemoryCopies(std::uint32_t slots, const HostArena& host) : memory_{PoolMemory{slots, &host}} {}
+  MemoryCopies(std::uint32_t slots, HostArena& host) : memory_{PoolMemory{slots, &host}} {}
 
   void copy(Direction direction, std::span<const SlotRun> runs) override { memory_.copy(direction, runs); }
 
@@ -33,7 +33,7 @@ std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostAren
   options.only_method = only_method;
   const std::filesystem::path file = calibration_file();
   if (!only_method && !file.empty()) options.methods = CudaDevice::calibrated(ordinal, file);
-  const CudaPool pool{.slots = slots, .host = &host, .regions = {}, .layers = layers};
+  const PoolMemory pool{.slots = slots, .host = &host, .layers = layers};
   return CudaDevice::open(std::span{&pool, 1}, options);
 }
 
@@ -41,7 +41,7 @@ std::unique_ptr<CudaDevice> open_cuda(int ordinal, std::uint32_t slots, HostAren
 /// pinned again.
 class CudaCopies final : public PlainCopies {
  public:
-  CudaCopies(int ordinal, std::uint32_t slots, const HostArena& host)
+  CudaCopies(int ordinal, std::uint32_t slots, HostArena& host)
       : host_{host.slots(), host.block_bytes()}, device_{open_cuda(ordinal, slots, host_, 1, CopyMethod::plain)} {
     device_->set_waker(waker_);
   }

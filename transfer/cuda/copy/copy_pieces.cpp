@@ -44,7 +44,7 @@ void plan_span(std::uint64_t device_slot, std::byte* host, std::uint64_t host_st
 
 void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostShares& host,
                  std::vector<CopyPiece>& out) {
-  const HostArena& arena = *host.arena;
+  const HostSlots& arena = *host.slots;
   const std::uint64_t stride = count(arena.block_bytes());
   const bool swap_out = command.direction == Direction::swap_out;
   for (const SlotRun& run : command.runs) {

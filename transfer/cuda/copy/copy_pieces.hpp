@@ -1,8 +1,8 @@
 #pragma once
 
 #include "terrace/device.hpp"
+#include "terrace/host_memory.hpp"
 #include "transfer/device/device_geometry.hpp"
-#include "transfer/host/host_arena.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct CopyPiece {
 
 /// A device's share of every slot of an arena. The share is as large as a block of the device.
 struct HostShares {
-  const HostArena* arena = nullptr;
+  const HostSlots* slots = nullptr;
   std::uint64_t offset = 0;  ///< where the share begins in a slot, in bytes
 };
 
