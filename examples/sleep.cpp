@@ -71,8 +71,8 @@ void sleep_and_wake(CacheSystem& system, Memory& kv) {
   cache.drain();
   kv = Memory{};  // asleep: the memory is free for others
   kv = Memory(slots * block_bytes);
-  const std::array moved{RelocatedPool{PoolId{0}, regions(kv)}};
-  system.device().relocate(moved).value();
+  const std::array awake{RankRegions{.rank = 0, .regions = {regions(kv)}}};
+  system.relocate(awake).value();
   cache.resume().value();
 }
 

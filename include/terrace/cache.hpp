@@ -63,8 +63,8 @@ class TERRACE_API Cache {
   [[nodiscard]] RequestState state(const Lease& lease) const;
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
   /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
-  /// next poll(). Fails with the error of the request (RequestEvent), not_ready (poll() has reported that error already),
-  /// unknown_request, paused (transfers are paused).
+  /// next poll(). Fails with the error of the request (RequestEvent), whether poll() has reported it or not, unknown_request,
+  /// paused (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
   /// Adds blocks for `units` hash units at the end of the request's block tables. If the most of one request would be exceeded
   /// (CacheSystemOptions::request_units_max), it adds fewer, or none, and still succeeds. Takes free slots; if they are too few,
@@ -115,9 +115,9 @@ class TERRACE_API Cache {
   ///     Result<void> ordered = cache.await(lease, layer + 1, stream);
   ///     while (!ordered && ordered.error() == Errc::not_ready) …sleep until wake_fd() is readable, poll(), and try again…
   ///
-  /// Fails: not_ready (the request waits for slots or for storage, or some of its copies are not on the device yet), load_failed
-  /// (a block did not arrive; the event of the request says why), unknown_request, and as Device::await(): io_failed,
-  /// invalid_argument (also if there is no such rank).
+  /// Fails: not_ready (the request waits for slots or for storage, or some of its copies are not on the device yet), the error of
+  /// a request that has failed (RequestEvent), the error of a copy that has failed (the next poll() says what that means for the
+  /// request), unknown_request, and as Device::await(): io_failed, invalid_argument (also if there is no such rank).
   [[nodiscard]] Result<void> await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 

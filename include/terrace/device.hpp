@@ -258,6 +258,9 @@ class TERRACE_API Device {
   /// the old addresses), io_failed. Throws std::invalid_argument, with a sentence, if the regions are not as described or if the
   /// device has allocated the memory of the pool itself. Nothing has changed then.
   [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools);
+  /// Says whether relocate() would accept these pools now, and changes nothing. Fails and throws as that does. A device that is
+  /// written without this call accepts all.
+  [[nodiscard]] virtual Result<void> check_relocation(std::span<const RelocatedPool> pools);
 };
 
 // A device that is written without these calls has no streams of others and no memory of others.
@@ -265,6 +268,7 @@ inline Result<Fence> Device::signal(StreamRef) { return Errc::invalid_argument; 
 inline Result<void> Device::await(StreamRef, std::span<const std::uint64_t>) { return Errc::not_ready; }
 inline Result<void> Device::await(StreamRef, Fence) { return Errc::not_ready; }
 inline Result<void> Device::relocate(std::span<const RelocatedPool>) { return Errc::invalid_argument; }
+inline Result<void> Device::check_relocation(std::span<const RelocatedPool>) { return {}; }
 
 /// The behaviour of one direction of an emulated link. "Every n-th" counts commands from 1; 0 means never.
 struct LinkDirection {

@@ -168,6 +168,29 @@ class TERRACE_API OffloadCache {
   /// Fails: not_found.
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
 
+  // ---- streams of the engine
+
+  /// Marks all work that is on the stream of this rank's engine now, and returns the point at which it is done, for
+  /// OffloadOrder::after. With several ranks, mark a stream of each rank in turn; the point is the same on all. Fails as
+  /// Cache::signal().
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
+  /// Makes the stream wait, on the device, for a job. For a load: until the leading `layers` layers of all its blocks have
+  /// arrived in their slots (all_layers: the whole blocks). For a store: until the copies out of its slots have ended, for any
+  /// `layers`, so that work that is put on the stream afterwards may overwrite them. The results of the blocks come as always,
+  /// and only they say that a copy did not fail under way; the stream goes on all the same. To other orders, the slots belong to
+  /// the job until then.
+  ///
+  ///     Result<void> ordered = offload.await(job, OffloadCache::all_layers, stream);
+  ///     while (!ordered && ordered.error() == Errc::not_ready) …sleep until wake_fd() is readable, poll(), and try again…
+  ///
+  /// Fails: not_ready (some copies of the job are not on the device yet, because blocks wait for storage, for host slots, for
+  /// another job, or for the launched work of OffloadOrder::after; or a store is unconfirmed. Try again after the next poll()),
+  /// not_found (no such job is alive), invalid_argument (the job is one of memory, which no stream waits for; 0 layers),
+  /// load_failed (a load has missed a block), the error of the first block of a load, or of the first copy, that has failed, and
+  /// as Device::await(): io_failed, invalid_argument (also if there is no such rank).
+  [[nodiscard]] Result<void> await(OffloadJobId job, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
+  static constexpr std::uint32_t all_layers = Cache::all_layers;
+
   // ---- progress
 
   /// Collects ended work, starts new work, and returns the events since the last call. The result is valid until the next call.

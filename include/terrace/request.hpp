@@ -132,7 +132,7 @@ enum class Acquired : bool { pending, ready };
 enum class RequestState : std::uint8_t {
   unknown,  ///< the lease has ended, or belongs to another cache
   waiting,  ///< for slots or loads; an event will report the end
-  failed,   ///< the request must be released; an event has said why, or the next poll will
+  failed,   ///< the request must be released; Cache::wait() says why, and so did an event, or the next poll will
   ready,
 };
 

@@ -5,11 +5,13 @@
 #include "terrace/device.hpp"
 #include "terrace/export.hpp"
 #include "terrace/options.hpp"
+#include "terrace/result.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,13 @@ class HostArena;
 struct CloseReport {
   WorkLeft left{};      ///< when the cache had been drained, or the time was over
   bool closed = false;  ///< everything has ended and was freed
+};
+
+/// The new memory of the engine on one rank: CacheSystem::relocate().
+struct RankRegions {
+  std::uint32_t rank = 0;
+  /// The same as RankOptions::regions. Blocks of a pool without regions here stay where they are.
+  std::vector<std::vector<DeviceRegion>> regions{};
 };
 
 /// Everything that a cache needs: the devices, a host arena and a store for each pool, a transfer engine for each device (with
@@ -55,6 +64,21 @@ class TERRACE_API CacheSystem {
   [[nodiscard]] Device& device();
   /// By rank.
   [[nodiscard]] RankDevices& devices();
+  /// Moves the blocks of these ranks to other addresses, for an engine that has released its GPU memory to sleep, and has other
+  /// memory when it wakes. The regions keep their layout, as Device::relocate() says. Nothing is copied, and nothing that is
+  /// cached on the device may be left: the engine makes the cache forget before it gives its memory up, by Cache::reset(), which
+  /// keeps what is in storage, and resumes after this call. For an OffloadCache, whose device slots hold nothing of the cache,
+  /// only all jobs must have ended.
+  ///
+  /// All ranks are asked first whether they accept, and then moved one after the other. If one refuses all the same, those before
+  /// it move back. A rank that cannot even do that stays at its new addresses. After a failure, call it again with all
+  /// ranks before the cache resumes.
+  ///
+  /// Threads: that of the cache; for an AsyncCache, call it by perform(). Fails, and the log then has a sentence: in_use (there
+  /// are leases, quarantined slots, write-back jobs, jobs of an OffloadCache, or work under way; blocks are cached on the device;
+  /// launched work is not done), invalid_argument (no such rank, or a rank twice; regions that do not fit, or that are not of
+  /// this device; the device has allocated the memory of the pool itself), io_failed.
+  [[nodiscard]] Result<void> relocate(std::span<const RankRegions> ranks);
   /// By rank. Empty if there is only one rank.
   [[nodiscard]] std::vector<RankHealth> rank_health() const;
   /// Number of faults that the EmulatedGpu options have planted so far, on all ranks.

@@ -24,12 +24,7 @@ Result<void> Cache::await(const Lease& lease, std::uint32_t layers, StreamRef st
   Requests& requests = state_->manager.requests();
   const Result<std::span<const TransferId>> transfers = requests.transfers_for(lease.id(), layers);
   if (!transfers) return transfers.error();
-  for (const TransferId transfer : *transfers) {
-    const Result<void> ordered = state_->parts.transfers.await(transfer, layers, stream, rank);
-    // The port has not got it yet, because transfers are paused.
-    if (!ordered && ordered.error() == Errc::unknown_request) return Errc::not_ready;
-    if (!ordered) return ordered;
-  }
+  if (const Result<void> ordered = state_->await(*transfers, layers, stream, rank); !ordered) return ordered;
   requests.expect_layers(lease.id(), layers);
   return {};
 }
@@ -76,7 +71,7 @@ Result<void> Cache::wait(const Lease& lease) {
   if (end) s.note_end(*end);
   s.end_call();
   if (state(lease) == RequestState::ready) return {};
-  return end ? end->error : Errc::not_ready;
+  return s.manager.requests().error(lease.id());
 }
 
 Result<void> Cache::extend(const Lease& lease, HashUnits units) {

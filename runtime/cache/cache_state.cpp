@@ -108,6 +108,15 @@ void Cache::State::note_end(const RequestEvent& event) {
   }
 }
 
+Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
+                                 std::uint32_t rank) {
+  for (const TransferId transfer : transfers) {
+    const Result<void> ordered = parts.transfers.await(transfer, layers, stream, rank);
+    if (!ordered) return ordered.error() == Errc::unknown_request ? Result<void>{Errc::not_ready} : ordered;
+  }
+  return {};
+}
+
 void Cache::State::note_time() {
   if (manager.measures_loads()) manager.note_time(parts.clock.now());
 }

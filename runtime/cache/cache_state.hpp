@@ -9,8 +9,10 @@
 #include "terrace/cache.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -28,6 +30,10 @@ struct Cache::State final : LeaseHome {
   void collect_while(const std::function<bool()>& condition, TimePoint until = never);
   void end_quarantines();
   void note_end(const RequestEvent& event);
+  /// Makes the stream wait for the leading layers of these transfers. Fails as TransferPort::await(), but with not_ready for a
+  /// transfer that the port has not got yet, because transfers are paused.
+  [[nodiscard]] Result<void> await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
+                                   std::uint32_t rank);
   /// Called before every operation that may free slots, because a waiting request may then start a load.
   void note_time();
   void note_ready(RequestId id, TimePoint now);

@@ -44,7 +44,7 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
     ++state_.offload_totals.refused;
     return checked;
   }
-  jobs_.emplace(order.id, order.pool);
+  jobs_.emplace(order.id, Job{order.pool, direction, !order.memory.empty()});
   const std::uint64_t stamp = ++state_.last_stamp;
   TieredPool& pool = groups_.at(order.pool);
   if (direction == Direction::swap_in) pool.load_named(order, stamp);
@@ -56,9 +56,21 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
 Result<void> OffloadJobs::cancel(OffloadJobId job) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return Errc::not_found;
-  groups_.at(found->second).cancel_named(job);
+  groups_.at(found->second.pool).cancel_named(job);
   requests_.settle();
   return {};
+}
+
+Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, std::uint32_t layers) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return Errc::not_found;
+  const Job& job = found->second;
+  if (job.in_memory || layers == 0) return Errc::invalid_argument;
+  awaited_.clear();
+  const Result<void> known = groups_.at(job.pool).named_copies().transfers_for(id, job.direction, layers, awaited_);
+  // not_found would say that there is no such job.
+  if (!known) return known.error() == Errc::not_found ? make_error_code(Errc::load_failed) : known.error();
+  return std::span<const TransferId>{awaited_};
 }
 
 Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {

@@ -30,6 +30,9 @@ class OffloadJobs {
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
   [[nodiscard]] Result<void> cancel(OffloadJobId job);
+  /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as that, except for the
+  /// errors of the device.
+  [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool);
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
   void stop_accepting() { stopped_ = true; }
@@ -38,12 +41,18 @@ class OffloadJobs {
   void take_events(std::vector<OffloadEvent>& events);
   [[nodiscard]] bool has_events() const;
   [[nodiscard]] bool alive(OffloadJobId job) const { return jobs_.contains(job); }
+  [[nodiscard]] bool idle() const { return jobs_.empty(); }
   [[nodiscard]] bool has_pins() const { return !pins_.empty(); }
   [[nodiscard]] std::uint32_t unconfirmed() const;
   [[nodiscard]] std::uint32_t blocks_in_flight() const;
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
 
  private:
+  struct Job {
+    PoolId pool;
+    Direction direction = Direction::swap_in;
+    bool in_memory = false;  ///< its order names memory, and no slots
+  };
   struct Pin {
     PoolId pool;
     std::vector<Prefix> prefixes;
@@ -57,10 +66,11 @@ class OffloadJobs {
   ModelGroups& groups_;
   Requests& requests_;
   OffloadLimits limits_;
-  std::map<OffloadJobId, PoolId> jobs_;  ///< live ones
+  std::map<OffloadJobId, Job> jobs_;  ///< live ones
   std::map<OffloadJobId, Pin> pins_;
   std::uint64_t pinned_ = 0;  ///< blocks
   bool stopped_ = false;
+  std::vector<TransferId> awaited_;    ///< result of the last transfers_for()
   mutable std::vector<Prefix> found_;  ///< scratch
 };
 

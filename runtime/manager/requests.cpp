@@ -218,6 +218,11 @@ RequestState Requests::state(RequestId id) const {
   return RequestState::unknown;
 }
 
+ErrorCode Requests::error(RequestId id) const {
+  const Result<Index> index = find(id);
+  return index ? requests_[*index].error : index.error();
+}
+
 GroupState Requests::group_state(RequestId id, GroupId group) const {
   const Result<Index> index = find_with_table(id);
   if (!index || group.value() >= groups_.size()) return GroupState::unknown;

@@ -68,8 +68,11 @@ class Requests {
   static constexpr std::size_t quarantined_max = 1024;
 
   [[nodiscard]] RequestState state(RequestId id) const;
+  /// Why the request has failed, as its event says. No error: it has not failed.
+  [[nodiscard]] ErrorCode error(RequestId id) const;
   /// The transfers that still bring the leading `layers` layers of the request's hits; none if they have arrived. Valid until the
-  /// next call. Fails: unknown_request, not_ready (the request waits for slots, or for storage), load_failed.
+  /// next call. Fails: unknown_request, not_ready (the request waits for slots, or for storage), the error of a request that has
+  /// failed.
   [[nodiscard]] Result<std::span<const TransferId>> transfers_for(RequestId id, std::uint32_t layers);
   /// Compute waits on the device for these layers, so the request counts as if an event had reported them: it has its block
   /// tables, and keeps its slots until its lease ends.
@@ -148,6 +151,7 @@ class Requests {
     std::uint64_t stamp = 0;
     Epoch epoch;
     TimePoint deadline = never;
+    ErrorCode error;        ///< in state failed: why
     bool announce = false;  ///< acquire() returned `pending`: the caller waits for an event
     bool by_layer = false;
     std::uint32_t layers = 0;  ///< leading layers that events have reported or compute waits for; if not 0, its tables are made

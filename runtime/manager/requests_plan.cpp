@@ -274,7 +274,7 @@ Result<std::span<const TransferId>> Requests::transfers_for(RequestId id, std::u
   if (!index) return index.error();
   const Request& r = requests_[*index];
   awaited_.clear();
-  if (r.state == State::failed) return Errc::load_failed;
+  if (r.state == State::failed) return r.error;
   if (r.state == State::ready) return std::span<const TransferId>{};
   if (r.state != State::loading) return Errc::not_ready;
   for (const LoadRef load : r.loads) {
@@ -351,6 +351,7 @@ void Requests::fail(Index index, ErrorCode error) {
   std::erase(to_replan_, index);
   withdraw_layers(r);
   r.state = State::failed;
+  r.error = error;
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 

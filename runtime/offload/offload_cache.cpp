@@ -60,6 +60,14 @@ Result<void> OffloadCache::cancel(OffloadJobId job) {
   return cancelled;
 }
 
+Result<Fence> OffloadCache::signal(StreamRef stream, std::uint32_t rank) { return cache_.signal(stream, rank); }
+
+Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  const Result<std::span<const TransferId>> transfers = cache_.state_->manager.offload().transfers_for(job, layers);
+  if (!transfers) return transfers.error();
+  return cache_.state_->await(*transfers, layers, stream, rank);
+}
+
 Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {
   return cache_.state_->manager.offload().pin(job, keys, pool);
 }

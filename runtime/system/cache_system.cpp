@@ -1,7 +1,9 @@
 #include "terrace/system.hpp"
 
 #include "runtime/cache/cache_parts.hpp"
+#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system_watch.hpp"
+#include "runtime/system/engine_memory.hpp"
 #include "runtime/system/pool_storage.hpp"
 #include "runtime/system/system_config.hpp"
 #include "storage/io/end_within.hpp"
@@ -120,7 +122,8 @@ Bytes storage_capacity(const StorageOptions& storage) {
 
 /// Members are constructed in this order and destroyed in reverse.
 struct CacheSystem::Parts {
-  explicit Parts(const CacheSystemOptions& options) : config{manager_config(options)}, log{options.log, clock} {
+  explicit Parts(const CacheSystemOptions& options)
+      : config{manager_config(options)}, engine_memory{options}, log{options.log, clock} {
     check_devices(options);
     for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
       const Bytes block_bytes = options.pools[pool].block_bytes;
@@ -164,7 +167,7 @@ struct CacheSystem::Parts {
                           .host = arenas[pool].get(),
                           .share = share_of(rank, pool, options),
                           .layers = options.pools[pool].layers,
-                          .regions = regions_of(rank, pool, options)});
+                          .regions = engine_memory.regions(rank, pool)});
       }
       owned_devices.push_back(open_device(rank, options, memory, pins));
       pointers.push_back(owned_devices.back().get());
@@ -210,7 +213,23 @@ struct CacheSystem::Parts {
     });
   }
 
+  /// True if something may still touch the engine's memory, or is cached there.
+  [[nodiscard]] bool uses_engine_memory() const {
+    const CacheManager& manager = cache->manager();
+    if (cache->has_pending_work() || manager.requests().live_requests() > 0 || manager.requests().quarantined_requests() > 0 ||
+        !manager.offload().idle()) {
+      return true;
+    }
+    if (!std::ranges::all_of(cache->write_backs(), [](const WriteBackProgress& job) { return job.ended(); })) return true;
+    for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
+      const Ledger slots = manager.device_ledger(PoolId{static_cast<std::uint16_t>(pool)});
+      if (slots.held + slots.filling + slots.ready + slots.quarantined > 0) return true;
+    }
+    return false;
+  }
+
   ManagerConfig config;
+  EngineMemory engine_memory;
   SteadyClock clock;
   Log log;
   CacheSystemWatch watch{log};
@@ -245,6 +264,15 @@ CloseReport CacheSystem::close(TimePoint until) {
 Cache& CacheSystem::cache() { return *parts_->cache; }
 Device& CacheSystem::device() { return parts_->devices->at(0); }
 RankDevices& CacheSystem::devices() { return *parts_->devices; }
+
+Result<void> CacheSystem::relocate(std::span<const RankRegions> ranks) {
+  if (parts_->uses_engine_memory()) {
+    parts_->log.write(LogLevel::error, "relocation",
+                      [] { return "refused: requests, jobs or transfers are under way, or blocks are cached on the device"; });
+    return Errc::in_use;
+  }
+  return parts_->engine_memory.relocate(ranks, *parts_->devices, parts_->log);
+}
 
 std::vector<RankHealth> CacheSystem::rank_health() const {
   std::vector<RankHealth> all;

@@ -24,10 +24,6 @@ bool same(const std::vector<DeviceRegion>& a, const std::vector<DeviceRegion>& b
   });
 }
 
-std::size_t pool_of(std::size_t group, const CacheSystemOptions& options) {
-  return options.groups.empty() ? group : options.groups[group].pool.value();
-}
-
 std::uint32_t most_device_blocks(const PoolOptions& pool) { return std::max(pool.device_blocks, pool.device_blocks_max).value(); }
 
 void check_pool(std::size_t number, const PoolOptions& pool) {
@@ -39,22 +35,6 @@ void check_pool(std::size_t number, const PoolOptions& pool) {
   if (std::uint64_t{pool.first_slot} + most_device_blocks(pool) >= Copy::slots_max) {
     refuse(fmt::format("pool {}: device slots up to number {}: the highest must be under {}", number,
                        std::uint64_t{pool.first_slot} + most_device_blocks(pool), Copy::slots_max));
-  }
-}
-
-void check_regions(std::size_t rank, const CacheSystemOptions& options) {
-  const auto& regions = options.ranks[rank].regions;
-  const std::size_t groups = options.groups.empty() ? 1 : options.groups.size();
-  if (regions.size() > groups) {
-    refuse(fmt::format("rank {} has regions for {} groups, but there are {}", rank, regions.size(), groups));
-  }
-  for (std::size_t group = 0; group < regions.size(); ++group) {
-    if (regions[group].empty()) continue;
-    const std::vector<DeviceRegion> first = regions_of(rank, pool_of(group, options), options);
-    if (!same(regions[group], first)) {
-      refuse(fmt::format("rank {}: group {} shares pool {} with another group, so it must have the same regions or none", rank,
-                         group, pool_of(group, options)));
-    }
   }
 }
 
@@ -84,6 +64,26 @@ void check_stores(const CacheSystemOptions& options) {
 }
 
 }  // namespace
+
+void check_regions(std::size_t rank, const GroupRegions& regions, std::span<const std::size_t> pools) {
+  if (regions.size() > pools.size()) {
+    refuse(fmt::format("rank {} has regions for {} groups, but there are {}", rank, regions.size(), pools.size()));
+  }
+  for (std::size_t group = 0; group < regions.size(); ++group) {
+    if (regions[group].empty()) continue;
+    if (!same(regions[group], regions_of(pools[group], regions, pools))) {
+      refuse(fmt::format("rank {}: group {} shares pool {} with another group, so it must have the same regions or none", rank,
+                         group, pools[group]));
+    }
+  }
+}
+
+std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options) {
+  std::vector<std::size_t> pools;
+  for (const GroupConfig& group : options.groups) pools.push_back(group.pool.value());
+  if (pools.empty()) pools.push_back(0);
+  return pools;
+}
 
 bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
 
@@ -138,7 +138,8 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.write_back_blocks_ahead = options.write_back_blocks_ahead.value();
   config.flush_interval = options.flush_interval;
   validate(config);
-  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options);
+  const std::vector<std::size_t> pools = pools_of_groups(options);
+  for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options.ranks[rank].regions, pools);
   check_stores(options);
   return config;
 }
@@ -153,10 +154,9 @@ HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions&
   return {each * rank, each};
 }
 
-std::vector<DeviceRegion> regions_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
-  const auto& regions = options.ranks[rank].regions;
+std::vector<DeviceRegion> regions_of(std::size_t pool, const GroupRegions& regions, std::span<const std::size_t> pools) {
   for (std::size_t group = 0; group < regions.size(); ++group) {
-    if (!regions[group].empty() && pool_of(group, options) == pool) return regions[group];
+    if (!regions[group].empty() && pools[group] == pool) return regions[group];
   }
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,16 @@ namespace terrace {
 [[nodiscard]] bool has_storage(const CacheSystemOptions& options);
 /// The rank's part of the pool's host slots. Throws std::invalid_argument if a block cannot be divided among the ranks.
 [[nodiscard]] HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options);
-/// The memory of the engine for the pool on this rank; empty: there is none. manager_config() has checked it.
-[[nodiscard]] std::vector<DeviceRegion> regions_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options);
+/// RankOptions::regions.
+using GroupRegions = std::vector<std::vector<DeviceRegion>>;
+/// The pool of each entry of GroupRegions.
+[[nodiscard]] std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options);
+/// Throws std::invalid_argument, with a sentence that names the rank, if there are more regions than groups, or different ones
+/// for a pool. manager_config() does it for the options.
+void check_regions(std::size_t rank, const GroupRegions& regions, std::span<const std::size_t> pools);
+/// The regions that are for the pool; empty: there are none.
+[[nodiscard]] std::vector<DeviceRegion> regions_of(std::size_t pool, const GroupRegions& regions,
+                                                   std::span<const std::size_t> pools);
 /// Slots for which the device has memory: those of other caches below first_slot, and as many as the pool may grow to.
 [[nodiscard]] std::uint32_t device_slots(const PoolOptions& pool);
 /// Divides the capacity of storage among the pools as FileStorage::capacity says. The parts add up to at most `capacity`. Throws

@@ -80,7 +80,8 @@ void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_l
   set_deadline(id);
   if (deadlines.copies > load.deadlines.copies) {
     load.deadlines.copies = deadlines.copies;
-    for (const Crossing& transfer : load.transfers) actions_.postponements.push_back({transfer.id, deadlines.copies});
+    for (const LayersBrought::Entry& transfer : load.transfers.all())
+      actions_.postponements.push_back({transfer.id, deadlines.copies});
   }
 }
 
@@ -93,33 +94,26 @@ void Loads::set_deadline(LoadId id) {
 void Loads::leave(LoadId id, std::uint32_t waiter) {
   Load& load = loads_[id];
   if (load.unfinished == 0 || std::erase(load.waiters, waiter) == 0 || !load.waiters.empty()) return;
-  for (const Crossing& transfer : load.transfers) actions_.cancels.push_back(transfer.id);
+  for (const LayersBrought::Entry& transfer : load.transfers.all()) actions_.cancels.push_back(transfer.id);
   if (load.unread > 0) abandon_reads(id);
 }
 
 std::uint32_t Loads::layers(LoadId id) const {
   const Load& load = loads_[id];
-  if (load.unsubmitted > 0 || load.lost) return 0;
-  std::uint32_t layers = all_layers;
-  for (const Crossing& transfer : load.transfers) layers = std::min(layers, transfer.layers);
-  return layers;
+  return load.unsubmitted > 0 || load.lost ? 0 : load.transfers.least();
 }
 
 bool Loads::transfers_for(LoadId id, std::uint32_t layers, std::vector<TransferId>& out) const {
   const Load& load = loads_[id];
   if (load.unsubmitted > 0 || load.lost) return false;
-  for (const Crossing& transfer : load.transfers) {
-    if (transfer.layers < layers) out.push_back(transfer.id);
-  }
+  load.transfers.append_open(layers, out);
   return true;
 }
 
 void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   Load& load = loads_[id];
   const std::uint32_t before = this->layers(id);
-  const auto crossing = std::ranges::find(load.transfers, transfer, &Crossing::id);
-  TERRACE_CHECK(crossing != load.transfers.end() && crossing->layers <= layers);
-  crossing->layers = layers;
+  load.transfers.set(transfer, layers);
   if (load.by_layer && this->layers(id) > before) events_.push_back({Event::Kind::layers, id, {}, {}});
 }
 
@@ -192,7 +186,7 @@ void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
     coalesce(pairs_, transfer.runs);
     crossing_ += static_cast<std::uint32_t>(refs.size());
     transfer.id = transfers_.add(last_transfer, std::move(refs));
-    loads_[id].transfers.push_back({transfer.id});
+    loads_[id].transfers.add(transfer.id);
     actions_.transfers.push_back(std::move(transfer));
   }
 }

@@ -71,7 +71,7 @@ class Loads {
     TimePoint now{};
   };
   /// The value of layers() when all blocks have arrived.
-  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+  static constexpr std::uint32_t all_layers = LayersBrought::all_layers;
 
   Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats);
 
@@ -136,15 +136,11 @@ class Loads {
     std::uint32_t end = 0;            ///< one past the index of its last part
     std::optional<BlockRef> missing;  ///< the first block that did not arrive
   };
-  struct Crossing {
-    TransferId id;
-    std::uint32_t layers = 0;  ///< leading layers that have arrived
-  };
   struct Load {
     std::vector<PinnedPrefix> prefixes;
     std::vector<Part> parts;
     std::vector<std::uint32_t> waiters;
-    std::vector<Crossing> transfers;
+    LayersBrought transfers;
     Deadlines deadlines;
     std::uint32_t unfinished = 0;   ///< parts that have not ended; 0: the load has ended
     std::uint32_t unread = 0;       ///< parts that storage still has to read

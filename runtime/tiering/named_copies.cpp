@@ -278,7 +278,7 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
     transfer.runs = actions_.spare_runs.take();
     coalesce(pairs_, transfer.runs);
     transfer.id = transfers_.add(last_transfer, std::move(refs));
-    job.transfers.push_back({transfer.id});
+    job.transfers.add(transfer.id);
     actions_.transfers.push_back(std::move(transfer));
   }
 }
@@ -352,18 +352,33 @@ void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
 // ---- layers ------------------------------------------------------------------------------------------------------------------
 
 std::uint32_t NamedCopies::layers(const Job& job) const {
-  if (job.unsubmitted > 0 || job.failed > 0) return 0;
-  std::uint32_t layers = all_layers;
-  for (const Crossing& transfer : job.transfers) layers = std::min(layers, transfer.layers);
-  return layers;
+  return job.unsubmitted > 0 || job.failed > 0 ? 0 : job.transfers.least();
+}
+
+Result<void> NamedCopies::transfers_for(OffloadJobId id, Direction direction, std::uint32_t layers,
+                                        std::vector<TransferId>& out) const {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) {
+    const auto is_end = [id](const OffloadEvent& each) { return each.job == id && each.kind == OffloadEvent::Kind::ended; };
+    const auto end = std::ranges::find_if(events_, is_end);
+    TERRACE_CHECK(end != events_.end());
+    return direction == Direction::swap_out || !end->error ? Result<void>{} : end->error;
+  }
+  const Job& job = *jobs_.find(found->second);
+  const bool in = direction == Direction::swap_in;
+  if (in && job.error) return job.error;
+  if (job.unsubmitted > 0) return Errc::not_ready;
+  for (const LayersBrought::Entry& each : job.transfers.all()) {
+    if (unconfirmed_.contains(each.id)) return in ? Errc::deadline_exceeded : Errc::not_ready;
+    if (in ? each.layers < layers : transfers_.find(each.id) != nullptr) out.push_back(each.id);
+  }
+  return {};
 }
 
 void NamedCopies::set_layers(JobIndex index, TransferId transfer, std::uint32_t layers) {
   Job& job = jobs_.at(index);
   const std::uint32_t before = this->layers(job);
-  const auto crossing = std::ranges::find(job.transfers, transfer, &Crossing::id);
-  TERRACE_CHECK(crossing != job.transfers.end() && crossing->layers <= layers);
-  crossing->layers = layers;
+  job.transfers.set(transfer, layers);
   const std::uint32_t after = this->layers(job);
   if (!job.by_layer || after <= before || after == all_layers) return;
   OffloadEvent event;
@@ -467,7 +482,7 @@ bool NamedCopies::cancel(OffloadJobId id) {
   const JobIndex index = found->second;
   Job& job = jobs_.at(index);
   job.cancelled = true;
-  for (const Crossing& transfer : job.transfers) {
+  for (const LayersBrought::Entry& transfer : job.transfers.all()) {
     if (transfers_.find(transfer.id) != nullptr) actions_.cancels.push_back(transfer.id);
   }
   end_waiting(index, Errc::cancelled);

@@ -47,6 +47,12 @@ class NamedCopies {
   /// Blocks that have not begun to cross end now; others as soon as the device has given them up. Returns false if there is no
   /// such job.
   bool cancel(OffloadJobId id);
+  /// Appends the transfers for which a stream must wait before it reads the leading `layers` layers of a load's slots, or writes
+  /// the slots of a store. The job has this direction, and its `ended` event was not taken yet. Fails: not_ready (blocks have not
+  /// begun to cross the link; of a store also if copies out of its slots are unconfirmed), the error of the first block of a load
+  /// that failed.
+  [[nodiscard]] Result<void> transfers_for(OffloadJobId id, Direction direction, std::uint32_t layers,
+                                           std::vector<TransferId>& out) const;
 
   void on_read(const StoredReads::Result& result);
   /// Returns false if the event is not about a transfer of this object.
@@ -74,7 +80,7 @@ class NamedCopies {
   void check_invariants() const;
 
  private:
-  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+  static constexpr std::uint32_t all_layers = LayersBrought::all_layers;
   static constexpr std::uint16_t being_written = 0xFFFF;
   enum class State : std::uint8_t { joined, reading, landed, crossing, unconfirmed, ended };
   struct Part {
@@ -85,10 +91,6 @@ class NamedCopies {
     StoredReads::ReadId read = 0;  ///< in state reading
     Source source = Source::host;
     State state = State::ended;
-  };
-  struct Crossing {
-    TransferId id;
-    std::uint32_t layers = 0;
   };
   struct Job {
     OffloadJobId id;
@@ -103,7 +105,7 @@ class NamedCopies {
     ErrorCode error;  ///< of the first part that failed
     std::vector<Prefix> pins;
     std::vector<Part> parts;
-    std::vector<Crossing> transfers;
+    LayersBrought transfers;
     std::uint32_t unfinished = 0;
     std::uint32_t unsubmitted = 0;  ///< parts that have not begun to cross
     std::uint32_t failed = 0;

@@ -1,11 +1,15 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "base/slab.hpp"
 #include "terrace/types.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace terrace {
 
@@ -42,6 +46,42 @@ class TransferTable {
     T thing;
   };
   Slab<Crossing> transfers_;
+};
+
+/// The transfers of a load, and how many leading layers of its blocks each has brought. Threads: one.
+class LayersBrought {
+ public:
+  /// Stands for whole blocks.
+  static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
+  struct Entry {
+    TransferId id;
+    std::uint32_t layers = 0;
+  };
+
+  void add(TransferId id) { entries_.push_back({id}); }
+  /// The transfer, which must have been added, has brought this many layers, and never fewer than before.
+  void set(TransferId id, std::uint32_t layers) {
+    const auto found = std::ranges::find(entries_, id, &Entry::id);
+    TERRACE_CHECK(found != entries_.end() && found->layers <= layers);
+    found->layers = layers;
+  }
+  /// How many leading layers all of the transfers have brought.
+  [[nodiscard]] std::uint32_t least() const {
+    std::uint32_t layers = all_layers;
+    for (const Entry& each : entries_) layers = std::min(layers, each.layers);
+    return layers;
+  }
+  /// Appends the transfers that have not brought these leading layers yet.
+  void append_open(std::uint32_t layers, std::vector<TransferId>& out) const {
+    for (const Entry& each : entries_) {
+      if (each.layers < layers) out.push_back(each.id);
+    }
+  }
+  [[nodiscard]] std::span<const Entry> all() const { return entries_; }
+  void clear() { entries_.clear(); }
+
+ private:
+  std::vector<Entry> entries_;
 };
 
 }  // namespace terrace

@@ -47,13 +47,17 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
     total.joined += seen.joined;
     total.refused += seen.refused;
     total.storage_errors += seen.storage_errors;
+    total.awaited_loads += seen.awaited_loads;
+    total.awaited_stores += seen.awaited_stores;
+    total.not_ready += seen.not_ready;
   }
   std::printf(
       "loaded %lu (storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, layers %lu, "
-      "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu\n",
+      "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu, awaited %lu + %lu, not ready "
+      "%lu\n",
       total.loaded, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full, total.orphans,
       total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared, total.joined,
-      total.refused, total.storage_errors);
+      total.refused, total.storage_errors, total.awaited_loads, total.awaited_stores, total.not_ready);
   if (count < 100) return;
   // Worlds in which nothing happens would prove nothing.
   EXPECT_GT(total.loaded, count * 10);
@@ -73,6 +77,9 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
   EXPECT_GT(total.joined, 0U);
   EXPECT_GT(total.refused, count / 4);
   EXPECT_GT(total.storage_errors, 0U);
+  EXPECT_GT(total.awaited_loads, count / 4);
+  EXPECT_GT(total.awaited_stores, count / 4);
+  EXPECT_GT(total.not_ready, count / 4);
 }
 
 TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {

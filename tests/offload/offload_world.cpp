@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 namespace terrace::test {
 
@@ -223,6 +224,7 @@ void OffloadWorld::order(bool load) {
     order.after = device_->launch([](BlockAccess&) {});
   }
   job.ended.resize(blocks);
+  job.seen = std::make_shared<std::vector<Live::Seen>>(blocks);
   const bool duplicate = live_.contains(order.id);
   const Result<void> accepted = load ? offload_->load(order) : offload_->store(order);
   note(static_cast<std::uint64_t>(accepted.has_value()));
@@ -269,6 +271,7 @@ void OffloadWorld::poll() {
         TERRACE_CHECK(std::ranges::all_of(job.ended, [](bool ended) { return ended; }));
         TERRACE_CHECK(event.moved + event.failed == job.ended.size());
         TERRACE_CHECK(static_cast<bool>(event.error) == (event.failed > 0));
+        TERRACE_CHECK(event.failed > 0 || !job.must_fail);
         pins_.erase(event.job);
         live_.erase(found);
         break;
@@ -289,6 +292,8 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
     const std::span<const std::byte> now = job.memory.empty() ? device_->peek({}, job.slots[i]) : job.memory[i];
     TERRACE_CHECK(std::memcmp(now.data(), bytes.data(), bytes.size()) == 0);
     ++seen_.loaded;
+    (*job.seen)[i].right_result = true;
+    TERRACE_CHECK(!(*job.seen)[i].wrong);
     if (event.source == Source::storage) ++seen_.from_storage;
   }
   if (!event.error && !job.load) {
@@ -298,6 +303,7 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
   if (event.error) {
     ++seen_.failed;
     job.failed = true;
+    if (!job.error) job.error = event.error;
     if (event.error == Errc::deadline_exceeded) ++seen_.late;
     else if (event.error == Errc::cancelled) ++seen_.cancelled;
     else if (event.error == Errc::not_found) ++seen_.missed;
@@ -337,12 +343,82 @@ void OffloadWorld::step() {
     if (random_.chance(0.2)) arena_worker_->step();
   } else if (dice < 90) {
     clock_.advance(std::chrono::milliseconds{random_.below(20)});
+  } else if (dice < 92) {
+    await();
   } else if (dice < 96) {
     operate();
   } else if (dice < 98) {
     if (!winding_down_) plant_fault();
   } else if (dice == 98 && options_.crashes && !winding_down_ && random_.chance(0.15)) {
     crash();
+  }
+}
+
+/// The stream of the engine, which is the timeline of compute, waits for a job, and is given work that relies on that.
+void OffloadWorld::await() {
+  constexpr StreamRef stream{};
+  if (live_.empty() || random_.chance(0.05)) {
+    TERRACE_CHECK(offload_->await(OffloadJobId{next_id_}, 1, stream).error() == Errc::not_found);
+    return;
+  }
+  auto found = live_.begin();
+  std::advance(found, random_.below(live_.size()));
+  Live& job = found->second;
+  const auto layers = static_cast<std::uint32_t>(random_.between(1, options_.layers));
+  const Result<void> ordered = offload_->await(found->first, layers, stream);
+  note(ordered ? 1 : static_cast<std::uint64_t>(ordered.error().value()));
+  if (!job.memory.empty()) {
+    TERRACE_CHECK(ordered.error() == Errc::invalid_argument);
+    return;
+  }
+  if (job.load && job.failed) {
+    TERRACE_CHECK(ordered.error() == (job.error == Errc::not_found ? make_error_code(Errc::load_failed) : job.error));
+    return;
+  }
+  if (ordered) {
+    if (job.load) look_behind(job, layers);
+    else overwrite_behind(job);
+  } else if (ordered.error() == Errc::not_ready) {
+    ++seen_.not_ready;
+  } else {
+    TERRACE_CHECK(ordered.error() != Errc::not_found && ordered.error() != Errc::invalid_argument);
+    job.must_fail = true;
+  }
+}
+
+/// A step reads the leading layers. If they are wrong, the block must not have arrived.
+void OffloadWorld::look_behind(Live& job, std::uint32_t layers) {
+  ++seen_.awaited_loads;
+  for (std::size_t i = 0; i < job.slots.size(); ++i) {
+    if (job.ended[i]) continue;  // the slot is the engine's again
+    device_->launch([this, life = life_, device = device_.get(), i, seen = job.seen, slot = job.slots[i],
+                     bytes = content(job.names[job.first + i]), layers](BlockAccess& access) {
+      if (!*life || device != device_.get()) return;
+      std::vector<std::byte> scratch(block_bytes);
+      const auto now = access.read(slot, scratch);
+      Live::Seen& its = (*seen)[i];
+      its.wrong |= std::memcmp(now.data(), bytes.data(), std::size_t{block_bytes} / options_.layers * layers) != 0;
+      TERRACE_CHECK(!its.wrong || !its.right_result);
+    });
+  }
+}
+
+/// A step overwrites the slots. What was stored is compared when it is loaded.
+void OffloadWorld::overwrite_behind(const Live& job) {
+  ++seen_.awaited_stores;
+  for (std::size_t i = 0; i < job.slots.size(); ++i) {
+    if (job.ended[i]) continue;  // the slot is the engine's again, and may have another use
+    const std::uint32_t slot = job.slots[i].value();
+    ++computing_[slot];
+    device_->launch([this, life = life_, device = device_.get(), slot](BlockAccess& access) {
+      if (!*life || device != device_.get()) return;
+      std::vector<std::byte> scratch(block_bytes);
+      const auto target = access.write_target(SlotId{slot}, scratch);
+      std::ranges::fill(target, std::byte{0xAB});
+      access.written(SlotId{slot}, scratch);
+      std::ranges::fill(expected_[slot], std::byte{0xAB});
+      --computing_[slot];
+    });
   }
 }
 

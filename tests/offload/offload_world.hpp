@@ -76,6 +76,9 @@ class OffloadWorld {
     std::uint64_t joined = 0;
     std::uint64_t refused = 0;
     std::uint64_t storage_errors = 0;
+    std::uint64_t awaited_loads = 0;
+    std::uint64_t awaited_stores = 0;
+    std::uint64_t not_ready = 0;  ///< answers of await()
   };
   [[nodiscard]] const Seen& seen() const { return seen_; }
 
@@ -93,6 +96,14 @@ class OffloadWorld {
     std::vector<bool> ended;
     std::uint32_t layers = 0;
     bool failed = false;
+    ErrorCode error;         ///< of the first block that failed
+    bool must_fail = false;  ///< await() has said that a block or a copy has failed
+    /// By block: what work on the stream has seen behind await(), and whether the result was without an error.
+    struct Seen {
+      bool wrong = false;
+      bool right_result = false;
+    };
+    std::shared_ptr<std::vector<Seen>> seen;
   };
 
   void make();
@@ -111,6 +122,9 @@ class OffloadWorld {
   void disk_step();
   void crash();
   void compare_hits();
+  void await();
+  void look_behind(Live& job, std::uint32_t layers);
+  void overwrite_behind(const Live& job);
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
 
   OffloadWorldOptions options_;

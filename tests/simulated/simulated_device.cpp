@@ -76,10 +76,16 @@ Result<void> SimulatedDevice::await(StreamRef stream, Fence point) {
 }
 
 Result<void> SimulatedDevice::relocate(std::span<const RelocatedPool> pools) {
+  if (const Result<void> accepted = check_relocation(pools); !accepted) return accepted;
+  memories_.relocate(pools);
+  return {};
+}
+
+Result<void> SimulatedDevice::check_relocation(std::span<const RelocatedPool> pools) {
   bool in_use = !launched_.empty() || !done_.empty();
   for (const Stream& each : streams_) in_use = in_use || !each.commands.empty() || !each.held_back.empty();
   if (in_use) return Errc::in_use;
-  memories_.relocate(pools);
+  (void)memories_.check_relocation(pools);
   return {};
 }
 

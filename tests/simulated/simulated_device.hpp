@@ -42,6 +42,7 @@ class SimulatedDevice final : public Device {
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
   [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
+  [[nodiscard]] Result<void> check_relocation(std::span<const RelocatedPool> pools) override;
   /// Launches work as on a stream of the caller that no fence marks yet. It runs after all work that was launched before it.
   void launch_unseen(ComputeWork work);
 

@@ -131,6 +131,14 @@ Result<void> DriverDevice::relocate(std::span<const RelocatedPool> pools) {
   return {};
 }
 
+Result<void> DriverDevice::check_relocation(std::span<const RelocatedPool> pools) {
+  if (!copies_.empty() || !points_.work_done()) return Errc::in_use;
+  const CurrentContext current{driver_, context_.get()};
+  if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
+  (void)pools_.check_relocation(driver_, device_, pools);
+  return {};
+}
+
 Result<void> DriverDevice::check_not_captured(CUstream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   if (note(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing")) return Errc::io_failed;

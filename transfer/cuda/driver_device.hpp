@@ -55,6 +55,7 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
   [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
+  [[nodiscard]] Result<void> check_relocation(std::span<const RelocatedPool> pools) override;
   [[nodiscard]] CudaFacts facts() const override;
 
  private:

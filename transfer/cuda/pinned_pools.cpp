@@ -74,12 +74,18 @@ PinnedPools::PinnedPools(const HostPins::User& device, HostPins& pins, std::span
   }
 }
 
-void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools) {
+std::vector<DeviceGeometry> PinnedPools::check_relocation(const CudaDriver& driver, CUdevice device,
+                                                          std::span<const RelocatedPool> pools) const {
   std::vector<PlacedPool> placed;
   placed.reserve(pools_.size());
   for (const Pool& pool : pools_) placed.push_back({pool.geometry, pool.owned});
   std::vector<DeviceGeometry> geometries = relocated(placed, pools);
   for (const RelocatedPool& moved : pools) check_on_device(driver, device, geometries[moved.pool.value()]);
+  return geometries;
+}
+
+void PinnedPools::relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools) {
+  std::vector<DeviceGeometry> geometries = check_relocation(driver, device, pools);
   for (std::size_t i = 0; i < pools_.size(); ++i) pools_[i].geometry = std::move(geometries[i]);
 }
 

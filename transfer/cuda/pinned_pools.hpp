@@ -33,6 +33,9 @@ class PinnedPools {
 
   /// The same as CudaDevice::relocate(). The device's context must be current, and no thread may read the pools meanwhile.
   void relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools);
+  /// Returns the places after relocate(), and changes nothing. Throws as that does.
+  [[nodiscard]] std::vector<DeviceGeometry> check_relocation(const CudaDriver& driver, CUdevice device,
+                                                             std::span<const RelocatedPool> pools) const;
 
   [[nodiscard]] const Pool& of(PoolId pool) const { return pools_.at(pool.value()); }
   [[nodiscard]] std::span<const Pool> all() const { return pools_; }

@@ -145,11 +145,15 @@ SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
   check_disjoint(geometries);
 }
 
-void SlotMemories::relocate(std::span<const RelocatedPool> pools) {
+std::vector<DeviceGeometry> SlotMemories::check_relocation(std::span<const RelocatedPool> pools) const {
   std::vector<PlacedPool> placed;
   placed.reserve(memories_.size());
   for (const SlotMemory& memory : memories_) placed.push_back({memory.geometry(), memory.owned()});
-  std::vector<DeviceGeometry> geometries = relocated(placed, pools);
+  return relocated(placed, pools);
+}
+
+void SlotMemories::relocate(std::span<const RelocatedPool> pools) {
+  std::vector<DeviceGeometry> geometries = check_relocation(pools);
   for (std::size_t i = 0; i < memories_.size(); ++i) memories_[i].move_to(std::move(geometries[i]));
 }
 

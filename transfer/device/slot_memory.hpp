@@ -78,6 +78,8 @@ class SlotMemories {
   /// Moves blocks to other addresses, as Device::relocate() does. Throws std::invalid_argument; then nothing has changed. Nothing
   /// may use the memories meanwhile.
   void relocate(std::span<const RelocatedPool> pools);
+  /// Returns the places after relocate(), and changes nothing. Throws as that does.
+  [[nodiscard]] std::vector<DeviceGeometry> check_relocation(std::span<const RelocatedPool> pools) const;
 
  private:
   std::vector<SlotMemory> memories_;

@@ -117,8 +117,14 @@ Result<void> EmulatedDevice::await(StreamRef stream, Fence point) {
 
 Result<void> EmulatedDevice::relocate(std::span<const RelocatedPool> pools) {
   // The device's threads look at a pool only for a command or for work. There is none now, so they will see only the new regions.
-  if (!copies_.empty() || !points_.work_done()) return Errc::in_use;
+  if (const Result<void> accepted = check_relocation(pools); !accepted) return accepted;
   memories_.relocate(pools);
+  return {};
+}
+
+Result<void> EmulatedDevice::check_relocation(std::span<const RelocatedPool> pools) {
+  if (!copies_.empty() || !points_.work_done()) return Errc::in_use;
+  (void)memories_.check_relocation(pools);
   return {};
 }
 

@@ -87,6 +87,7 @@ class EmulatedDevice final : public Device {
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
   [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
+  [[nodiscard]] Result<void> check_relocation(std::span<const RelocatedPool> pools) override;
 
   [[nodiscard]] PlantedFaults planted() const;
   [[nodiscard]] LinkCounts link_counts(Direction direction) const;

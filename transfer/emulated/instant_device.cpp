@@ -46,8 +46,14 @@ Result<void> InstantDevice::await(StreamRef, Fence point) {
 }
 
 Result<void> InstantDevice::relocate(std::span<const RelocatedPool> pools) {
-  if (!done_.empty()) return Errc::in_use;
+  if (const Result<void> accepted = check_relocation(pools); !accepted) return accepted;
   memories_.relocate(pools);
+  return {};
+}
+
+Result<void> InstantDevice::check_relocation(std::span<const RelocatedPool> pools) {
+  if (!done_.empty()) return Errc::in_use;
+  (void)memories_.check_relocation(pools);
   return {};
 }
 

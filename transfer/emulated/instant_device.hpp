@@ -32,6 +32,7 @@ class InstantDevice final : public Device {
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
   [[nodiscard]] Result<void> relocate(std::span<const RelocatedPool> pools) override;
+  [[nodiscard]] Result<void> check_relocation(std::span<const RelocatedPool> pools) override;
 
  private:
   SlotMemories memories_;

@@ -112,9 +112,27 @@ TEST_F(SynchronousWait, fails_as_its_request_does_and_keeps_what_others_are_told
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].id, RequestId{5});
   EXPECT_EQ(events[0].error, Errc::deadline_exceeded);
-  EXPECT_EQ(cache.wait(first).error(), Errc::not_ready);
+  EXPECT_EQ(cache.wait(first).error(), Errc::deadline_exceeded) << "although poll() has reported it";
+  EXPECT_EQ(cache.wait(second).error(), Errc::deadline_exceeded);
+  EXPECT_EQ(cache.await(first, 1, StreamRef{}).error(), Errc::deadline_exceeded);
   cache.release(std::move(first), no_longer_used);
   cache.release(std::move(second), no_longer_used);
+}
+
+TEST_F(SynchronousWait, says_that_the_cache_was_cleared) {
+  EmulatedGpu gpu;
+  gpu.link[Direction::swap_in].stall_every = 1;
+  gpu.link[Direction::swap_in].stall = milliseconds{50};
+  CacheSystem stack{options(gpu)};
+  Cache& cache = stack.cache();
+  fill(cache);
+  const Lease lease = acquire(cache, 5, one);
+  ASSERT_EQ(cache.state(lease), RequestState::waiting);
+  cache.clear({});
+  EXPECT_EQ(cache.await(lease, 1, StreamRef{}).error(), Errc::cleared);
+  EXPECT_EQ(cache.wait(lease).error(), Errc::cleared);
+  EXPECT_TRUE(cache.poll().empty()) << "its caller has been told";
+  EXPECT_EQ(cache.wait(lease).error(), Errc::cleared);
 }
 
 }  // namespace

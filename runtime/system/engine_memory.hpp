@@ -1,0 +1,46 @@
+#pragma once
+
+#include "base/log.hpp"
+#include "runtime/system/system_config.hpp"
+#include "terrace/device.hpp"
+#include "terrace/options.hpp"
+#include "terrace/result.hpp"
+#include "terrace/system.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Where the memory of the engine is on each rank now. It moves with relocate().
+///
+/// Threads: that of the cache.
+class EngineMemory {
+ public:
+  /// manager_config() has checked the options.
+  explicit EngineMemory(const CacheSystemOptions& options);
+
+  /// The regions of the pool on the rank; empty: the device has allocated its memory itself.
+  [[nodiscard]] const std::vector<DeviceRegion>& regions(std::size_t rank, std::size_t pool) const {
+    return places_.at(rank).at(pool);
+  }
+  /// The same as CacheSystem::relocate(), of a cache that does not use the memory.
+  [[nodiscard]] Result<void> relocate(std::span<const RankRegions> ranks, const RankDevices& devices, Log& log);
+
+ private:
+  /// What one rank is told.
+  struct Move {
+    std::uint32_t rank = 0;
+    std::vector<RelocatedPool> to;
+    std::vector<RelocatedPool> back;  ///< to where these pools are now
+  };
+
+  [[nodiscard]] std::vector<Move> moves(std::span<const RankRegions> ranks) const;
+
+  std::vector<std::size_t> pools_of_groups_;
+  std::vector<std::vector<std::vector<DeviceRegion>>> places_;  ///< by rank and PoolId
+};
+
+}  // namespace terrace
