@@ -81,7 +81,9 @@ void check_regions(std::size_t rank, const GroupRegions& regions, std::span<cons
 std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options) {
   std::vector<std::size_t> pools;
   for (const GroupConfig& group : options.groups) pools.push_back(group.pool.value());
-  if (pools.empty()) pools.push_back(0);
+  if (options.groups.empty()) {
+    for (std::size_t pool = 0; pool < options.pools.size(); ++pool) pools.push_back(pool);
+  }
   return pools;
 }
 
