@@ -92,8 +92,8 @@ struct TERRACE_API AcquireRequest {
   /// Keys of the full blocks that are known, from the first block on. They must stay valid only during the call.
   std::span<const BlockKey> keys{};
   /// All blocks that the request needs now: the blocks of `keys`, a last block that is not full, and lookahead. At least
-  /// keys.size(). A request gets at most CacheSystemOptions::request_units_max, and keys beyond them are ignored. (A group
-  /// with recurrent state keeps a slot after the last of `keys`, and one in each block behind them.)
+  /// keys.size(); 0 stands for keys.size(). A request gets at most CacheSystemOptions::request_units_max, and keys beyond them
+  /// are ignored. (A group with recurrent state keeps a slot after the last of `keys`, and one in each block behind them.)
   HashUnits units{};
   /// The most blocks to allocate now in addition to cached ones: the first chunk of a prompt that is computed in chunks. The
   /// caller gets the other blocks with extend().

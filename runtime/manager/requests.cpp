@@ -6,6 +6,7 @@
 #include "terrace/request.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <type_traits>
 
 namespace terrace {
@@ -44,7 +45,9 @@ MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) con
 }
 
 Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
-  if (wanted.units == 0 || wanted.keys.size() > wanted.units.value()) return Errc::invalid_argument;
+  const std::size_t needed = wanted.units == 0 ? wanted.keys.size() : wanted.units.value();
+  if (needed == 0 || wanted.keys.size() > needed) return Errc::invalid_argument;
+  if (needed > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (quarantined_.size() >= quarantined_max) {
@@ -52,7 +55,7 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
     return Errc::no_room;
   }
   // No request is longer than the model.
-  const std::uint32_t all = wanted.units.value();
+  const auto all = static_cast<std::uint32_t>(needed);
   const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
   const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), units_max));
 

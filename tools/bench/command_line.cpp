@@ -19,6 +19,7 @@ namespace {
 /// The default of an option in the help.
 std::string shown(std::uint64_t number) { return fmt::format("{}", number); }
 std::string shown(Bytes size) { return to_string(size); }
+std::string shown(BytesPerSecond bandwidth) { return to_string(bandwidth); }
 std::string shown(IoChoice io) { return std::string{to_string(io)}; }
 template <class T>
 std::string shown(const std::vector<T>& values) {
@@ -110,7 +111,7 @@ void add_transfer_options(CLI::App& transfer, TransferBenchOptions& options) {
       .count("--pieces-in-flight", options.pieces_in_flight, "Pieces under way in each direction")
       .count("--layers", options.layers, "Layers of a block for loads by layer; 1: loads by layer are not measured")
       .bandwidth("--link", options.link_bytes_per_second,
-                 "Speed of the emulated device's link in each direction; 0B: the speed of memory")
+                 "Speed of the emulated device's link in each direction; 0B/s: the speed of memory")
       .report(options.report);
   add_value(transfer, "--blocks", options.blocks, WholeNumber<std::uint32_t>{2}, "COUNT",
             "Blocks moved in each direction, instead of an area")

@@ -91,6 +91,16 @@ TEST_F(RequestLife, a_refused_acquire_changes_nothing) {
   cache->manager().check_invariants();
 }
 
+TEST_F(RequestLife, needs_the_blocks_of_its_keys_if_it_does_not_say_how_many) {
+  make(sizes(4));
+  const auto keys = keys_of({1, 2, 3});
+  AcquireRequest wanted = request(1, keys);
+  wanted.units = 0;
+  Lease lease = cache->acquire(wanted).value();
+  EXPECT_EQ(cache->block_table(lease)->size(), 3U);
+  cache->release(std::move(lease), no_longer_used);
+}
+
 TEST_F(RequestLife, frees_partial_and_lookahead_blocks_with_the_request) {
   make(sizes(8));
   ASSERT_TRUE(acquire(1, keys_of({1, 2}), 3).has_value());
