@@ -1,67 +1,45 @@
-// A small engine on an NVIDIA GPU, with the CUDA runtime: KV memory and a stream of its own. The stream waits for the blocks that
-// Terrace copies, and the host does not. docs/embedding.md explains it. The copies and fills stand for the engine's kernels.
+// A small engine on an NVIDIA GPU, with the CUDA runtime: KV memory and a stream of its own. docs/embedding.md explains it. The
+// copies and fills stand for the engine's kernels.
 
 #include <terrace/keys.hpp>
 #include <terrace/system.hpp>
 
 #include <cuda_runtime_api.h>
-#include <poll.h>
 
 #include <cstdint>
 #include <cstdio>
-#include <span>
 #include <stdexcept>
 #include <vector>
-
-namespace {
 
 using namespace terrace;
 
 constexpr std::uint32_t layers = 4, blocks = 16, tokens_per_block = 16;
-constexpr std::size_t part = 16 << 10;        // the KV of one layer in one block, in bytes
-constexpr std::size_t pitch = blocks * part;  // from a layer of a block to its next layer
+/// The KV of one layer in one block, and the distance from a layer of a block to its next layer, in bytes.
+constexpr std::size_t part = 16 << 10, pitch = blocks * part;
 
-void check(cudaError_t error) {
+static void check(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error{cudaGetErrorString(error)};
 }
 
 /// Returns the number of blocks that were found, after it has compared them.
-std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id, const std::vector<TokenId>& prompt) {
+static std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id, const std::vector<TokenId>& prompt) {
   KeyChain chain{root_key({}), tokens_per_block};
   chain.append(prompt);
-  AcquireRequest wanted;
-  wanted.id = id;
-  wanted.keys = chain.keys();
-  wanted.units = HashUnits{static_cast<std::uint32_t>(chain.keys().size())};
-  Lease lease = cache.acquire(wanted).value();
+  Lease lease = cache.acquire({.id = id, .keys = chain.keys()}).value();
+  cache.wait(lease).value();  // until the hits are on the device; an engine serves other requests, and poll() tells it
 
-  // Work that is put on the stream after this starts when the hits have arrived. not_ready: their copies have not begun yet.
-  Result<void> ordered = cache.await(lease, Cache::all_layers, stream);
-  while (!ordered && ordered.error() == Errc::not_ready) {
-    pollfd descriptor{cache.wake_fd(), POLLIN, 0};
-    ::poll(&descriptor, 1, 1);  // an engine serves other requests here
-    (void)cache.poll();
-    ordered = cache.await(lease, Cache::all_layers, stream);
-  }
-  ordered.value();
-
-  const std::span<const SlotId> table = cache.block_table(lease).value();
+  const auto table = cache.block_table(lease).value();
   const std::size_t hits = cache.hit_sources(lease)->size();
   std::vector<unsigned char> seen(hits * layers * part);
   for (std::size_t i = 0; i < table.size(); ++i) {
     std::byte* const block = kv + table[i].value() * part;
-    const int value = static_cast<int>(prompt[0] + i) & 0xFF;
-    if (i < hits) {
-      check(cudaMemcpy2DAsync(&seen[i * layers * part], part, block, pitch, part, layers, cudaMemcpyDeviceToHost, stream));
-    } else {
-      check(cudaMemset2DAsync(block, pitch, value, part, layers, stream));
-    }
+    check(i < hits ? cudaMemcpy2DAsync(&seen[i * layers * part], part, block, pitch, part, layers, cudaMemcpyDeviceToHost, stream)
+                   : cudaMemset2DAsync(block, pitch, static_cast<int>(prompt[0] + i), part, layers, stream));
   }
 
   // Everything that this step does is on the stream now. Copies of its blocks wait for this point.
   const Fence done = cache.signal(stream).value();
   lease.used_until(done);
-  cache.wait(lease).value();  // a load that failed on its way shows here, before anything is shared
   (void)cache.commit(lease, chain.keys(), done).value();
   check(cudaStreamSynchronize(stream));  // only to look at the bytes
   for (std::size_t n = 0; n < seen.size(); ++n) {
@@ -69,8 +47,6 @@ std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id
   }
   return hits;
 }
-
-}  // namespace
 
 int main() {
   if (const auto why = cuda_unavailable()) {
