@@ -230,6 +230,7 @@ class FileSet {
   void check_compatible(const FileStoreConfig& config) const;
   /// Whether the catalog has a valid record, within the part that this configuration covers.
   [[nodiscard]] bool has_records(Bytes catalog_bytes);
+  void check_file_limit(const FileStoreConfig& config) const;
   void take_room(const FileStoreConfig& config);
   void take_room_in(std::uint32_t directory, const FileStoreConfig& config);
   void take_catalog_room(const FileStoreConfig& config);

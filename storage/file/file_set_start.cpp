@@ -340,7 +340,18 @@ Bytes FileSet::size_of(FileId file, const std::filesystem::path& name) {
   return *size;
 }
 
+void FileSet::check_file_limit(const FileStoreConfig& config) const {
+  const Bytes most = files_.file_bytes_max();
+  const Bytes needed = std::max(layout_.catalog_bytes(), layout_.data_file_bytes(0));
+  if (needed <= most) return;
+  fail(errno_code(EFBIG),
+       fmt::format("the file store in {} cannot take its capacity of {}: it needs a file of {}, and this process "
+                   "may only write files of up to {}: raise the limit (ulimit -f), or lower the capacity",
+                   directory_.string(), to_string(config.capacity), to_string(needed), to_string(most)));
+}
+
 void FileSet::take_room(const FileStoreConfig& config) {
+  check_file_limit(config);
   data_.resize(layout_.data_files());
   data_bytes_before_.resize(layout_.data_files(), 0);
   catalog_bytes_before_ = size_of(catalog_, path("catalog"));

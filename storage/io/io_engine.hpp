@@ -28,10 +28,11 @@ struct OpenedFile {
   Made made = Made::existed;
 };
 
-/// The file operations that a store needs when it starts and stops. All calls except prepare(), direct() and sparse() may block,
-/// so a store does not make them while it serves; it submits an IoOperation instead. Threads: the engine owner's. Errors carry an
-/// errno. A path whose last component is a symbolic link is not opened. A file or directory is *private* if it belongs to this
-/// user, its mode gives nothing to others (mode & 077 is 0), and, if it is a file, it is a regular file with one link.
+/// The file operations that a store needs when it starts and stops. All calls except prepare(), file_bytes_max(), direct() and
+/// sparse() may block, so a store does not make them while it serves; it submits an IoOperation instead. Threads: the engine
+/// owner's. Errors carry an errno. A path whose last component is a symbolic link is not opened. A file or directory is *private*
+/// if it belongs to this user, its mode gives nothing to others (mode & 077 is 0), and, if it is a file, it is a regular file
+/// with one link.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -67,6 +68,8 @@ class FileSystem {
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;
   /// The number of bytes that this user may still write to the file system of `path`.
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
+  /// The largest size of a file to which this process may write. Beyond it writes, allocate and resize() fail with EFBIG.
+  [[nodiscard]] virtual Bytes file_bytes_max() const = 0;
   /// Whether the file bypasses the page cache at present.
   [[nodiscard]] virtual Direct direct(FileId file) const = 0;
   /// Whether resize(), or an operation of kind `allocate`, could not allocate space for this file because the file system does

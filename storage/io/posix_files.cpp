@@ -3,12 +3,14 @@
 #include "base/check.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace terrace {
@@ -197,6 +199,13 @@ Result<Bytes> PosixFiles::free_space(const std::filesystem::path& path) {
   struct statvfs found {};
   if (::statvfs(path.c_str(), &found) != 0) return errno_code(errno);
   return Bytes{static_cast<std::uint64_t>(found.f_bavail) * found.f_frsize};
+}
+
+/// (The kernel also sends SIGXFSZ, to the thread that makes the call. The engines' threads block it.)
+Bytes PosixFiles::file_bytes_max() const {
+  struct rlimit limit {};
+  const bool known = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return Bytes{known ? std::uint64_t{limit.rlim_cur} : std::numeric_limits<std::uint64_t>::max()};
 }
 
 bool PosixFiles::sparse(FileId id) const { return file(id).sparse; }

@@ -42,6 +42,7 @@ class PosixFiles : public FileSystem {
   [[nodiscard]] Result<Bytes> allocated(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
+  [[nodiscard]] Bytes file_bytes_max() const override;
   [[nodiscard]] Direct direct(FileId file) const override;
   [[nodiscard]] bool sparse(FileId file) const override;
 

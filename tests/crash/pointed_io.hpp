@@ -52,6 +52,7 @@ class PointedIo final : public IoEngine {
       return io_.engine_.files().prepare(path, direct);
     }
     bool sparse(FileId file) const override { return io_.engine_.files().sparse(file); }
+    Bytes file_bytes_max() const override { return io_.engine_.files().file_bytes_max(); }
     Direct direct(FileId file) const override { return io_.engine_.files().direct(file); }
 
    private:

@@ -524,7 +524,8 @@ void OffloadWorld::crash() {
     }
     poll();
     const WriteBackProgress end = *cache_->write_back(*job);
-    if (end.state == WriteBackState::done && !end.flush_error) {
+    TERRACE_CHECK(!end.flush_error);
+    if (end.state == WriteBackState::done) {
       const std::set<Name> names = offered_;
       for (const Name& name : names) {
         if (name.front() != generation_) continue;

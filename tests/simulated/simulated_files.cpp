@@ -101,6 +101,7 @@ bool SimulatedFiles::take_room(File& f, std::uint64_t offset, std::uint64_t leng
 }
 
 int SimulatedFiles::allocate(File& f, std::uint64_t offset, std::uint64_t length) {
+  if (offset + length > file_bytes_max_) return EFBIG;
   if (preallocates_) return take_room(f, offset, length) ? 0 : ENOSPC;
   make_longer(f, offset + length);
   return 0;
@@ -389,6 +390,10 @@ IoCompletion SimulatedFiles::perform(const IoOperation& operation, const IoFault
     case IoOperation::Kind::write: {
       if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
       const std::uint64_t length = std::min<std::uint64_t>(operation.from.size(), fault.bytes_max.value_or(~0ULL));
+      if (operation.offset + length > file_bytes_max_) {
+        completion.error = EFBIG;
+        return completion;
+      }
       if (!take_room(f, operation.offset, length)) {
         completion.error = ENOSPC;
         return completion;

@@ -65,6 +65,7 @@ class SimulatedFiles final : public FileSystem {
   [[nodiscard]] Result<Bytes> allocated(FileId file) override;
   [[nodiscard]] Result<void> resize(FileId file, Bytes size) override;
   [[nodiscard]] Result<Bytes> free_space(const std::filesystem::path& path) override;
+  [[nodiscard]] Bytes file_bytes_max() const override { return Bytes{file_bytes_max_}; }
   [[nodiscard]] Direct direct(FileId) const override { return Direct::yes; }
   [[nodiscard]] bool sparse(FileId) const override { return !preallocates_; }
 
@@ -84,6 +85,8 @@ class SimulatedFiles final : public FileSystem {
 
   /// Sets the disk space for all files together.
   void set_disk_bytes(Bytes bytes) { disk_bytes_ = count(bytes); }
+  /// Sets the largest size of a file to which the process may write.
+  void set_file_bytes_max(Bytes bytes) { file_bytes_max_ = count(bytes); }
   /// Disk space that the files take: their sizes without the holes.
   [[nodiscard]] Bytes used_bytes() const { return Bytes{used()}; }
   /// If false, it acts as a file system that cannot allocate space in advance: files grow by holes until they are written.
@@ -152,6 +155,7 @@ class SimulatedFiles final : public FileSystem {
   bool preallocates_ = true;
   bool reads_fail_ = false;
   std::function<void()> tell_;
+  std::uint64_t file_bytes_max_ = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t disk_bytes_ = std::numeric_limits<std::uint64_t>::max();
 };
 

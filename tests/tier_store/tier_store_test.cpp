@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -464,6 +465,67 @@ TEST(TierStore, refuses_a_capacity_that_the_disk_does_not_have) {
   options.floor = Bytes{std::uint64_t{1} << 60};
   EXPECT_THROW(TierStore{options}, std::system_error);
   EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "nothing is left behind";
+}
+
+/// A limit on the size of the files that this process writes.
+class FileLimit {
+ public:
+  explicit FileLimit(Bytes bytes) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    struct rlimit now = before_;
+    now.rlim_cur = count(bytes);
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  }
+  ~FileLimit() { EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  struct rlimit before_ {};
+};
+
+TEST_P(TierStoreIo, is_refused_by_a_limit_of_file_sizes_in_one_sentence_and_no_signal_ends_the_process) {
+  if (GetParam() == IoChoice::uring && UringIo::unavailable()) GTEST_SKIP() << *UringIo::unavailable();
+  const TemporaryDirectory directory;
+  TierStoreOptions options = options_in(directory);
+  options.io = GetParam();
+  options.resilience.reset();
+  const auto refused = [&options] {
+    const FileLimit limit{MiB * 1};
+    try {
+      const TierStore store{options};
+    } catch (const std::system_error& error) {
+      EXPECT_EQ(error.code(), std::errc::file_too_large);
+      EXPECT_NE(std::string{error.what()}.find("may only write files of up to 1MiB: raise the limit (ulimit -f)"),
+                std::string::npos)
+          << error.what();
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused());
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path())) << "nothing is left behind";
+  {
+    // A limit that comes while the store serves costs the blocks behind it, and nothing else.
+    TierStore store{options};
+    const PrivateRegion memory{200, block, MemoryCheck::no};
+    const HostRegionId region = store.register_region(memory.rows()).value();
+    const auto keys = keys_of(store, 0, 200);
+    fill(memory.rows(), keys);
+    {
+      const FileLimit limit{MiB * 1};
+      const BatchResult result = put(store, region, keys);
+      EXPECT_EQ(result.succeeded, 128U);
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        EXPECT_EQ(store.contains(keys[i]), !result.errors[i]);
+        EXPECT_TRUE(!result.errors[i] || result.errors[i] == Errc::io_failed) << result.errors[i].message();
+      }
+    }
+    EXPECT_EQ(put(store, region, keys).succeeded, 200U) << "the limit is gone";
+  }
+  EXPECT_TRUE(refused()) << "a store that is there already";
+  const TierStore again{options};
+  EXPECT_EQ(again.stat().blocks, 200U);
 }
 
 struct Sink final : LogSink {

@@ -258,7 +258,7 @@ TEST_F(RequestLife, is_no_longer_than_the_model) {
   make(config);
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3, 4, 5}), 1).has_value());
   EXPECT_EQ(table(1).size(), 3U);
-  EXPECT_EQ(stats(1).blocks, 3U) << "what is beyond is not looked at";
+  EXPECT_EQ(stats(1).units, 3U) << "what is beyond is not looked at";
   ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
   release(1);
   // Lookahead ends at the length of the model: it gets the slots up to there, and then no more.
