@@ -155,6 +155,10 @@ class TERRACE_API Cache {
   /// The same, but ends at `until` at the latest. Returns what is left.
   WorkLeft drain_until(TimePoint until);
   [[nodiscard]] WorkLeft work_left() const;
+  /// True if something may still read or write blocks on the device, or is cached there: requests (leases that have ended without
+  /// used_until() included), write-back jobs, jobs of an OffloadCache, work under way. While it is true, the engine must not give
+  /// up the memory of the device (CacheSystem::relocate). It does not know of compute.
+  [[nodiscard]] bool uses_device_memory() const;
   /// Resumes transfers and cancels all write-back jobs, so that drain() waits only for work that has started.
   void prepare_drain();
 

@@ -174,6 +174,19 @@ WorkLeft Cache::work_left() const {
           executor.writes_under_way(), has_pending_work()};
 }
 
+bool Cache::uses_device_memory() const {
+  const CacheManager& manager = state_->manager;
+  const Requests& requests = manager.requests();
+  if (has_pending_work() || requests.live_requests() > 0 || requests.quarantined_requests() > 0) return true;
+  if (!manager.offload().idle()) return true;
+  if (!std::ranges::all_of(write_backs(), &WriteBackProgress::ended)) return true;
+  for (std::size_t pool = 0; pool < manager.pool_count(); ++pool) {
+    const Ledger slots = manager.device_ledger(PoolId{static_cast<std::uint16_t>(pool)});
+    if (slots.held + slots.filling + slots.ready + slots.quarantined > 0) return true;
+  }
+  return false;
+}
+
 void Cache::prepare_drain() {
   resume_transfers();
   for (const WriteBackProgress& job : write_backs()) {

@@ -1,7 +1,6 @@
 #include "terrace/system.hpp"
 
 #include "runtime/cache/cache_parts.hpp"
-#include "runtime/manager/cache_manager.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/engine_memory.hpp"
 #include "runtime/system/pool_storage.hpp"
@@ -213,21 +212,6 @@ struct CacheSystem::Parts {
     });
   }
 
-  /// True if something may still touch the engine's memory, or is cached there.
-  [[nodiscard]] bool uses_engine_memory() const {
-    const CacheManager& manager = cache->manager();
-    if (cache->has_pending_work() || manager.requests().live_requests() > 0 || manager.requests().quarantined_requests() > 0 ||
-        !manager.offload().idle()) {
-      return true;
-    }
-    if (!std::ranges::all_of(cache->write_backs(), [](const WriteBackProgress& job) { return job.ended(); })) return true;
-    for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
-      const Ledger slots = manager.device_ledger(PoolId{static_cast<std::uint16_t>(pool)});
-      if (slots.held + slots.filling + slots.ready + slots.quarantined > 0) return true;
-    }
-    return false;
-  }
-
   ManagerConfig config;
   EngineMemory engine_memory;
   SteadyClock clock;
@@ -266,7 +250,7 @@ Device& CacheSystem::device() { return parts_->devices->at(0); }
 RankDevices& CacheSystem::devices() { return *parts_->devices; }
 
 Result<void> CacheSystem::relocate(std::span<const RankRegions> ranks) {
-  if (parts_->uses_engine_memory()) {
+  if (parts_->cache->uses_device_memory()) {
     parts_->log.write(LogLevel::error, "relocation",
                       [] { return "refused: requests, jobs or transfers are under way, or blocks are cached on the device"; });
     return Errc::in_use;

@@ -14,7 +14,7 @@
 
 namespace terrace {
 
-/// Where the memory of the engine is on each rank now. It moves with relocate().
+/// The places of the engine's memory on each rank now. They change with relocate().
 ///
 /// Threads: that of the cache.
 class EngineMemory {
@@ -30,11 +30,11 @@ class EngineMemory {
   [[nodiscard]] Result<void> relocate(std::span<const RankRegions> ranks, const RankDevices& devices, Log& log);
 
  private:
-  /// What one rank is told.
+  /// The order to one rank.
   struct Move {
     std::uint32_t rank = 0;
     std::vector<RelocatedPool> to;
-    std::vector<RelocatedPool> back;  ///< to where these pools are now
+    std::vector<RelocatedPool> back;  ///< the places of these pools now
   };
 
   [[nodiscard]] std::vector<Move> moves(std::span<const RankRegions> ranks) const;

@@ -315,12 +315,15 @@ TEST(TierStore, refuses_options_that_cannot_be_with_one_sentence) {
   TierStoreOptions options = good;
   options.directories.clear();
   EXPECT_EQ(refused(options), "tier store: at least one directory is needed");
-  for (const auto member : {&TierStoreOptions::blocks_max, &TierStoreOptions::gets_under_way_max,
-                            &TierStoreOptions::puts_under_way_max, &TierStoreOptions::events_max}) {
+  for (const auto member :
+       {&TierStoreOptions::blocks_max, &TierStoreOptions::gets_under_way_max, &TierStoreOptions::puts_under_way_max}) {
     options = good;
     options.*member = 0;
     EXPECT_NE(refused(options).find("must be at least 1"), std::string::npos);
   }
+  options = good;
+  options.events_max = 0;
+  EXPECT_NE(refused(options).find("must be at least 1"), std::string::npos);
   for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4097}, ~std::uint64_t{0}}) {
     options = good;
     options.block_bytes = Bytes{bytes};
