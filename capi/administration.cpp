@@ -1,0 +1,204 @@
+#include "capi/keys.hpp"
+#include "capi/offload.hpp"
+#include "capi/status.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+using namespace terrace::capi;
+
+namespace terrace::capi {
+namespace {
+
+static_assert(static_cast<int>(WriteBackOrder::Scope::prefix) == TERRACE_SCOPE_PREFIX);
+static_assert(static_cast<int>(WriteBackOrder::Scope::all) == TERRACE_SCOPE_ALL);
+static_assert(static_cast<int>(WriteBackOutcome::cancelled) == TERRACE_OUTCOME_CANCELLED);
+static_assert(static_cast<int>(WriteBackState::deadline_exceeded) == TERRACE_JOB_DEADLINE_EXCEEDED);
+static_assert(static_cast<int>(KvEvent::Kind::cleared) == TERRACE_CACHE_CLEARED);
+
+terrace_cache_event to_c(const KvEvent& event) {
+  terrace_cache_event to{};
+  to.key = capi::to_c(event.key);
+  if (event.parent) to.parent = capi::to_c(*event.parent);
+  to.tenant = event.tenant.value();
+  to.kind = static_cast<uint32_t>(event.kind);
+  to.source = static_cast<uint32_t>(event.source) + 1;  // the numbers of terrace_offload_look_up()
+  to.depth = event.depth;
+  to.group = event.group.value();
+  return to;
+}
+
+}  // namespace
+}  // namespace terrace::capi
+
+terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&]() -> terrace_status {
+    cache->cache().clear({.wait = false, .storage = storage != 0});
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    if (tier != TERRACE_TIER_HOST && tier != TERRACE_TIER_STORAGE) {
+      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": tier is " + std::to_string(tier) +
+                                                ", must be TERRACE_TIER_HOST or TERRACE_TIER_STORAGE");
+    }
+    return finish(function,
+                  cache->cache().resize(static_cast<terrace::Tier>(tier), terrace::Blocks{blocks}, terrace::PoolId{pool}));
+  });
+}
+
+terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    const terrace::OffloadTotals jobs = cache->offload->totals();
+    const terrace::ManagerStats stats = cache->cache().stats();
+    const terrace::MovedTotals moved = cache->cache().moved();
+    const terrace::Usage host = cache->cache().usage(terrace::Tier::host);
+    terrace_offload_statistics value{};
+    value.jobs = jobs.jobs;
+    value.refused = jobs.refused;
+    value.loaded_host = jobs.loaded_host;
+    value.loaded_storage = jobs.loaded_storage;
+    value.load_misses = jobs.load_misses;
+    value.load_failures = jobs.load_failures;
+    value.stored = jobs.stored;
+    value.already_there = jobs.already_there;
+    value.store_full = jobs.store_full;
+    value.store_failures = jobs.store_failures;
+    value.joined = jobs.joined;
+    value.late = jobs.late;
+    value.unconfirmed = jobs.unconfirmed;
+    value.blocks_in_flight = cache->offload->blocks_in_flight();
+    value.host_blocks = host.blocks;
+    value.host_free = host.free;
+    value.evicted_host = stats.evicted_host;
+    value.dropped_lost = stats.dropped_lost;
+    value.swapped_out_bytes = count(moved.swap_out.bytes);
+    value.swapped_in_bytes = count(moved.swap_in.bytes);
+    value.storage_read_bytes = count(moved.storage_reads.bytes);
+    value.storage_written_bytes = count(moved.storage_writes.bytes);
+    value.durable_blocks = cache->cache().durability().durable_blocks;
+    return write_struct(function, "out", value, out, sizeof value);
+  });
+}
+
+terrace_status terrace_offload_record_events(terrace_offload* cache) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&]() -> terrace_status {
+    cache->cache().record_events();
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(events);
+  TERRACE_NEEDS(count);
+  return guarded(__func__, [&]() -> terrace_status {
+    *events = nullptr;
+    *count = 0;
+    cache->cache_events.clear();
+    cache->changes.clear();
+    cache->cache().take_events(cache->changes);
+    for (const terrace::KvEvent& event : cache->changes) cache->cache_events.push_back(to_c(event));
+    *events = cache->cache_events.data();
+    *count = cache->cache_events.size();
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(job);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace_write_back given{};
+    if (const terrace_status wrong = read_struct(function, "order", order, given, sizeof given)) return wrong;
+    if (given.scope < TERRACE_SCOPE_PREFIX || given.scope > TERRACE_SCOPE_ALL) {
+      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->scope is " + std::to_string(given.scope) +
+                                                ", must be a TERRACE_SCOPE_ number");
+    }
+    if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "order->keys");
+    if (given.unused_for < 0) return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->unused_for is negative");
+    terrace::WriteBackOrder to;
+    to.scope = static_cast<terrace::WriteBackOrder::Scope>(given.scope);
+    to.keys = keys_of(given.keys, given.count);
+    to.tenant = terrace::TenantId{given.tenant};
+    to.unused_for = std::chrono::nanoseconds{given.unused_for};
+    to.deadline = deadline_of(given.deadline);
+    to.durable = given.not_durable == 0;
+    to.budget = terrace::Bytes{given.budget};
+    const terrace::Result<terrace::WriteBackId> id = cache->cache().start_write_back(to);
+    if (!id) return fail(function, id.error());
+    *job = id->value();
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->cache().pause_write_back(terrace::WriteBackId{job}));
+  });
+}
+
+terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->cache().resume_write_back(terrace::WriteBackId{job}));
+  });
+}
+
+terrace_status terrace_write_back_cancel(terrace_offload* cache, uint64_t job) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->cache().cancel_write_back(terrace::WriteBackId{job}));
+  });
+}
+
+terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t job, terrace_write_back_progress* out) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    const std::optional<terrace::WriteBackProgress> now = cache->cache().write_back(terrace::WriteBackId{job});
+    if (!now) return fail(function, terrace::Errc::not_found);
+    using Outcome = terrace::WriteBackOutcome;
+    terrace_write_back_progress value{};
+    value.state = static_cast<uint32_t>(now->state);
+    value.flush_error = status_of(now->flush_error);
+    value.stored = now->of(Outcome::stored);
+    value.already_there = now->of(Outcome::already_there);
+    value.dropped_full = now->of(Outcome::dropped_full);
+    value.dropped_gone = now->of(Outcome::dropped_gone);
+    value.over_budget = now->of(Outcome::over_budget);
+    value.failed = now->of(Outcome::failed);
+    value.cancelled = now->of(Outcome::cancelled);
+    value.under_way = now->under_way;
+    value.written_bytes = count(now->written);
+    value.durable_bytes = count(now->durable);
+    return write_struct(function, "out", value, out, sizeof value);
+  });
+}
+
+terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job, const terrace_write_back_result** results,
+                                          size_t* count) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(results);
+  TERRACE_NEEDS(count);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    *results = nullptr;
+    *count = 0;
+    const auto taken = cache->cache().take_write_back_results(terrace::WriteBackId{job});
+    if (!taken) return fail(function, taken.error());
+    cache->write_backs.clear();
+    for (const terrace::WriteBackResult& each : *taken) {
+      cache->write_backs.push_back({to_c(each.key), static_cast<uint32_t>(each.outcome), status_of(each.error)});
+    }
+    *results = cache->write_backs.data();
+    *count = cache->write_backs.size();
+    return TERRACE_OK;
+  });
+}

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "terrace.h"
+#include "terrace/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace terrace::capi {
+
+// A key of C and a BlockKey are the same bytes, so that arrays of keys are not copied.
+static_assert(sizeof(terrace_key) == sizeof(BlockKey) && alignof(terrace_key) == alignof(BlockKey));
+
+[[nodiscard]] inline std::span<const BlockKey> keys_of(const terrace_key* keys, std::size_t count) {
+  return {reinterpret_cast<const BlockKey*>(keys), count};
+}
+[[nodiscard]] inline const BlockKey& key_of(const terrace_key& key) { return reinterpret_cast<const BlockKey&>(key); }
+[[nodiscard]] inline terrace_key to_c(const BlockKey& key) { return reinterpret_cast<const terrace_key&>(key); }
+
+/// Words of a bitmap with one bit for each key.
+[[nodiscard]] inline std::span<std::uint64_t> words_of(std::uint64_t* bitmap, std::size_t keys) {
+  constexpr std::size_t word = 64;
+  return {bitmap, (keys + word - 1) / word};
+}
+
+}  // namespace terrace::capi

@@ -1,0 +1,272 @@
+#include "capi/offload.hpp"
+
+#include "capi/keys.hpp"
+#include "capi/status.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+using namespace terrace::capi;
+
+namespace terrace::capi {
+namespace {
+
+static_assert(sizeof(SlotId) == sizeof(uint32_t) && alignof(SlotId) == alignof(uint32_t));
+static_assert(static_cast<int>(OffloadHit::storage) == TERRACE_STORAGE &&
+              static_cast<int>(Source::storage) + 1 == TERRACE_STORAGE);
+static_assert(static_cast<int>(OffloadEvent::Kind::ended) == TERRACE_OFFLOAD_ENDED);
+
+/// Sources have the numbers of the states of a key: the device has 0 in C++, and is no source here.
+uint32_t source_of(Source source) { return static_cast<uint32_t>(source) + 1; }
+
+void put_regions(const terrace_open_options& given, CacheSystemOptions& options) {
+  const std::size_t lists = options.groups.empty() ? options.pools.size() : options.groups.size();
+  for (const terrace_device_region& region : std::span{given.regions, given.region_count}) {
+    if (region.rank >= options.ranks.size() || region.group >= lists) {
+      throw std::invalid_argument{"regions: there are " + std::to_string(options.ranks.size()) + " ranks and " +
+                                  std::to_string(lists) + " groups, and a region names rank " + std::to_string(region.rank) +
+                                  " and group " + std::to_string(region.group)};
+    }
+    RankOptions& rank = options.ranks[region.rank];
+    rank.regions.resize(lists);
+    rank.regions[region.group].push_back({region.base, region.stride, region.bytes, region.layer});
+  }
+}
+
+terrace_offload_event to_c(const OffloadEvent& event) {
+  terrace_offload_event to{};
+  to.job = event.job.value();
+  to.kind = static_cast<uint32_t>(event.kind);
+  to.block = event.block;
+  to.status = status_of(event.error);
+  to.source = source_of(event.source);
+  to.layers = event.layers;
+  to.moved = event.moved;
+  to.failed = event.failed;
+  return to;
+}
+
+/// Makes an order of C++ of one of C. The spans stay those of the caller.
+terrace_status read_order(std::string_view function, terrace_offload& cache, const terrace_order* order, OffloadOrder& to) {
+  terrace_order given{};
+  if (const terrace_status wrong = read_struct(function, "order", order, given, sizeof given)) return wrong;
+  if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "order->keys");
+  if ((given.slots == nullptr) == (given.memory == nullptr)) {
+    return fail(TERRACE_INVALID_ARGUMENT,
+                std::string{function} + ": exactly one of order->slots and order->memory must be given");
+  }
+  if (given.first > given.count) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->first is " + std::to_string(given.first) +
+                                              ", beyond the " + std::to_string(given.count) + " keys");
+  }
+  if (given.urgency > TERRACE_URGENCY_STORE) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->urgency is " + std::to_string(given.urgency) +
+                                              ", must be a TERRACE_URGENCY_ number");
+  }
+  if (given.pool >= cache.block_bytes.size()) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(given.pool));
+  }
+  const std::size_t moved = given.count - given.first;
+  to.id = OffloadJobId{given.id};
+  to.keys = keys_of(given.keys, given.count);
+  to.first = given.first;
+  to.pool = PoolId{given.pool};
+  to.tenant = TenantId{given.tenant};
+  to.urgency = static_cast<Urgency>(given.urgency);
+  to.deadline = deadline_of(given.deadline);
+  to.after = Fence{given.after};
+  to.by_layer = given.by_layer != 0;
+  if (given.slots != nullptr) {
+    to.slots = {reinterpret_cast<const SlotId*>(given.slots), moved};
+    return TERRACE_OK;
+  }
+  cache.memory.clear();
+  for (void* const each : std::span{given.memory, moved}) {
+    if (each == nullptr) return null_pointer(function, "an element of order->memory");
+    cache.memory.emplace_back(static_cast<std::byte*>(each), terrace_offload_block_bytes(&cache, given.pool));
+  }
+  to.memory = cache.memory;
+  return TERRACE_OK;
+}
+
+/// Appends the events of one poll.
+void collect(terrace_offload& cache, std::vector<terrace_offload_event>& to) {
+  for (const OffloadEvent& event : cache.offload->poll()) to.push_back(to_c(event));
+}
+
+}  // namespace
+}  // namespace terrace::capi
+
+terrace_status terrace_offload_open(const terrace_open_options* options, terrace_offload** out) {
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (out == nullptr) return null_pointer(function, "out");
+    *out = nullptr;
+    terrace_open_options given{};
+    if (const terrace_status wrong = read_struct(function, "options", options, given, open_options_size)) return wrong;
+    terrace::CacheSystemOptions all = read_config(given).options();
+    all.engine_owns_slots = true;
+    put_regions(given, all);
+    auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
+    all.log.sink = sink.get();
+    *out = new terrace_offload{all, std::move(sink)};
+    return TERRACE_OK;
+  });
+}
+
+int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout) {
+  if (cache == nullptr) return 1;
+  cache->offload.reset();
+  const bool closed = cache->system.close(time_from_now(timeout)).closed;
+  delete cache;
+  return closed ? 1 : 0;
+}
+
+uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool) {
+  return cache == nullptr || pool >= cache->block_bytes.size() ? 0 : cache->block_bytes[pool];
+}
+
+terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
+                                       uint8_t* states) {
+  TERRACE_NEEDS(cache);
+  if (count == 0) return TERRACE_OK;
+  TERRACE_NEEDS(keys);
+  TERRACE_NEEDS(states);
+  return guarded(__func__, [&, function = __func__] {
+    static_assert(sizeof(terrace::OffloadHit) == sizeof *states);
+    const std::span<terrace::OffloadHit> hits{reinterpret_cast<terrace::OffloadHit*>(states), count};
+    return finish(function, cache->offload->look_up(keys_of(keys, count), hits, terrace::PoolId{pool}));
+  });
+}
+
+terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
+                                       size_t* leading) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(leading);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (pool >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
+    *leading = cache->offload->leading(keys_of(keys, count), terrace::PoolId{pool});
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
+                                        uint64_t* bitmap) {
+  TERRACE_NEEDS(cache);
+  if (count == 0) return TERRACE_OK;
+  TERRACE_NEEDS(keys);
+  TERRACE_NEEDS(bitmap);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->offload->bitmap(keys_of(keys, count), words_of(bitmap, count), terrace::PoolId{pool}));
+  });
+}
+
+terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace::OffloadOrder given;
+    if (const terrace_status wrong = read_order(function, *cache, order, given)) return wrong;
+    return finish(function, cache->offload->load(given));
+  });
+}
+
+terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace::OffloadOrder given;
+    if (const terrace_status wrong = read_order(function, *cache, order, given)) return wrong;
+    return finish(function, cache->offload->store(given));
+  });
+}
+
+terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__,
+                 [&, function = __func__] { return finish(function, cache->offload->cancel(terrace::OffloadJobId{job})); });
+}
+
+terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
+                                   uint32_t* pinned) {
+  TERRACE_NEEDS(cache);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    const terrace::Result<std::uint32_t> blocks =
+        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool});
+    if (pinned != nullptr) *pinned = blocks ? *blocks : 0;
+    return finish(function, blocks);
+  });
+}
+
+terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__,
+                 [&, function = __func__] { return finish(function, cache->offload->unpin(terrace::OffloadJobId{job})); });
+}
+
+terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(events);
+  TERRACE_NEEDS(count);
+  return guarded(__func__, [&]() -> terrace_status {
+    *events = nullptr;
+    *count = 0;
+    cache->job_events.clear();
+    cache->job_events.swap(cache->drained);
+    collect(*cache, cache->job_events);
+    *events = cache->job_events.data();
+    *count = cache->job_events.size();
+    return TERRACE_OK;
+  });
+}
+
+int terrace_offload_fd(const terrace_offload* cache) { return cache == nullptr ? -1 : cache->offload->wake_fd(); }
+
+int64_t terrace_offload_next_poll(const terrace_offload* cache) {
+  if (cache == nullptr) return TERRACE_NEVER;
+  return cache->drained.empty() ? until(cache->offload->next_deadline()) : 0;
+}
+
+terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout) {
+  TERRACE_NEEDS(cache);
+  return wait_for(__func__, terrace_offload_fd(cache), terrace_offload_next_poll(cache), timeout);
+}
+
+void terrace_offload_stop(terrace_offload* cache) {
+  if (cache != nullptr) cache->offload->stop_accepting();
+}
+
+terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    const terrace::TimePoint end = time_from_now(timeout);
+    collect(*cache, cache->drained);
+    while (cache->offload->blocks_in_flight() > 0) {
+      const int64_t left = until(end);
+      if (left == 0) return fail(function, terrace::Errc::deadline_exceeded);
+      const int64_t next = until(cache->offload->next_deadline());
+      if (const terrace_status failed = wait_for(function, cache->offload->wake_fd(), next, left)) return failed;
+      collect(*cache, cache->drained);
+    }
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(point);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    const terrace::Result<terrace::Fence> marked = cache->offload->signal(terrace::StreamRef{stream}, rank);
+    if (!marked) return fail(function, marked.error());
+    *point = marked->value();
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream, uint32_t rank) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->offload->await(terrace::OffloadJobId{job}, layers, terrace::StreamRef{stream}, rank));
+  });
+}

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "capi/open.hpp"
+#include "terrace.h"
+#include "terrace/offload_cache.hpp"
+#include "terrace/options.hpp"
+#include "terrace/system.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+/// A cache and what its calls have returned.
+struct terrace_offload {
+  terrace_offload(const terrace::CacheSystemOptions& options, std::unique_ptr<terrace::capi::FunctionSink> log)
+      : sink{std::move(log)}, system{options} {
+    offload.emplace(system.cache());
+    for (const terrace::PoolOptions& pool : options.pools) block_bytes.push_back(terrace::count(pool.block_bytes));
+  }
+
+  [[nodiscard]] terrace::Cache& cache() const { return offload->cache(); }
+
+  std::unique_ptr<terrace::capi::FunctionSink> sink;
+  terrace::CacheSystem system;
+  /// Const calls look up, which needs scratch memory. There is none only at the end.
+  mutable std::optional<terrace::OffloadCache> offload;
+
+  std::vector<uint64_t> block_bytes;           ///< by pool
+  std::vector<std::span<std::byte>> memory;    ///< scratch
+  std::vector<terrace_offload_event> drained;  ///< events that a drain has collected, for the next poll
+  std::vector<terrace_offload_event> job_events;
+  std::vector<terrace::KvEvent> changes;
+  std::vector<terrace_cache_event> cache_events;
+  std::vector<terrace_write_back_result> write_backs;
+};

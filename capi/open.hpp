@@ -1,0 +1,31 @@
+#pragma once
+
+#include "terrace.h"
+#include "terrace/config.hpp"
+#include "terrace/log.hpp"
+
+#include <string_view>
+
+namespace terrace::capi {
+
+/// Hands the messages of a log to a function of C.
+class FunctionSink final : public LogSink {
+ public:
+  FunctionSink(terrace_log_function function, void* context) : function_{function}, context_{context} {}
+
+  void write(LogLevel level, std::string_view sentence) override {
+    function_(context_, static_cast<int32_t>(level), sentence.data(), sentence.size());
+  }
+
+ private:
+  terrace_log_function function_;
+  void* context_;
+};
+
+/// Reads the configuration text of the options. Throws ConfigError.
+[[nodiscard]] Config read_config(const terrace_open_options& options);
+
+/// The size of terrace_open_options in version 0.1.
+inline constexpr std::size_t open_options_size = sizeof(terrace_open_options);
+
+}  // namespace terrace::capi

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "terrace.h"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+/// The parts that all functions of the C interface share: status numbers, the sentence of the last failure, structures that grow.
+namespace terrace::capi {
+
+/// The number of an error: of our own category as it is, of the system's negative.
+[[nodiscard]] terrace_status status_of(const ErrorCode& error) noexcept;
+
+/// Keeps the sentence for terrace_last_error(), and returns the status. If there is no memory for the sentence, it is cut.
+terrace_status fail(terrace_status status, std::string_view sentence) noexcept;
+/// The same for a call that gave an error code: "FUNCTION: meaning of the code".
+terrace_status fail(std::string_view function, const ErrorCode& error) noexcept;
+/// The same for the exception that is being handled.
+terrace_status fail_with_exception(std::string_view function) noexcept;
+
+/// Calls `call`, which returns a terrace_status, and turns every exception into one.
+template <class Call>
+terrace_status guarded(std::string_view function, const Call& call) noexcept {
+  try {
+    return call();
+  } catch (...) {
+    return fail_with_exception(function);
+  }
+}
+
+/// Returns the status of a Result, and keeps its sentence.
+template <class T>
+terrace_status finish(std::string_view function, const Result<T>& result) noexcept {
+  return result ? TERRACE_OK : fail(function, result.error());
+}
+
+/// Fails if a pointer that must be given is null.
+inline terrace_status null_pointer(std::string_view function, std::string_view name) {
+  return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": " + std::string{name} + " is null");
+}
+#define TERRACE_NEEDS(pointer) \
+  if ((pointer) == nullptr) return terrace::capi::null_pointer(__func__, #pointer)
+
+/// Reads a structure of the caller, which may come from an earlier or a later header. The missing fields of a smaller one are 0.
+/// In a larger one, the fields that this library does not know must be 0. `first` is the size of the structure in version 0.1.
+template <class T>
+terrace_status read_struct(std::string_view function, std::string_view name, const T* in, T& out, std::size_t first) noexcept {
+  if (in == nullptr) return null_pointer(function, name);
+  const std::size_t size = in->struct_size;
+  if (size < first) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": struct_size of " + std::string{name} + " is " +
+                                              std::to_string(size) + "; set it to the sizeof of the structure, at least " +
+                                              std::to_string(first));
+  }
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(in);
+  if (size > sizeof(T) && std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char byte) { return byte != 0; })) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": " + std::string{name} +
+                                              " sets a field that this version of the library does not have (" +
+                                              terrace_version() + ")");
+  }
+  out = T{};
+  std::memcpy(&out, in, std::min(size, sizeof(T)));
+  return TERRACE_OK;
+}
+
+/// Writes a structure for the caller: the fields that both sides know, and 0 for those that only the caller knows.
+template <class T>
+terrace_status write_struct(std::string_view function, std::string_view name, const T& value, T* out,
+                            std::size_t first) noexcept {
+  if (out == nullptr) return null_pointer(function, name);
+  const std::size_t size = out->struct_size;
+  if (size < first) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": struct_size of " + std::string{name} + " is " +
+                                              std::to_string(size) + "; set it to the sizeof of the structure, at least " +
+                                              std::to_string(first));
+  }
+  std::memset(out, 0, size);
+  std::memcpy(out, &value, std::min(size, sizeof(T)));
+  out->struct_size = size;
+  return TERRACE_OK;
+}
+
+/// The point in time that a caller means by nanoseconds from now. Negative times have passed.
+[[nodiscard]] TimePoint time_from_now(int64_t nanoseconds) noexcept;
+/// The same for a deadline of a structure, in which 0 stands for none.
+[[nodiscard]] TimePoint deadline_of(int64_t nanoseconds) noexcept;
+/// Nanoseconds from now on, at least 0; TERRACE_NEVER.
+[[nodiscard]] int64_t until(TimePoint when) noexcept;
+/// Waits until the descriptor is readable, or one of the two times has come.
+[[nodiscard]] terrace_status wait_for(std::string_view function, int descriptor, int64_t next_poll, int64_t timeout) noexcept;
+
+}  // namespace terrace::capi

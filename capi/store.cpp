@@ -1,0 +1,370 @@
+#include "capi/keys.hpp"
+#include "capi/open.hpp"
+#include "capi/status.hpp"
+#include "terrace.h"
+#include "terrace/options.hpp"
+#include "terrace/tier_store.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+using namespace terrace::capi;
+
+namespace terrace::capi {
+namespace {
+
+/// The tables and options of a configuration that say something about a store alone.
+bool is_of_a_store(const ConfigOption& option) {
+  constexpr std::array<std::string_view, 2> others{"pool.block-bytes", "fingerprint"};
+  const std::string name = option.table.empty() ? option.key : option.table + "." + option.key;
+  return option.table == "storage" || option.table == "log" || std::ranges::find(others, name) != others.end();
+}
+
+TierStoreOptions store_options(const Config& config) {
+  for (const ConfigOption& option : config.table()) {
+    const std::string name = option.table.empty() ? option.key : option.table + "." + option.key;
+    if (!is_of_a_store(option) && config.has(name)) {
+      throw ConfigError{config.spelling(name) + " says nothing about a store; leave it out"};
+    }
+  }
+  const CacheSystemOptions all = config.options();
+  const auto* const files = std::get_if<FileStorage>(&all.storage);
+  if (files == nullptr) throw ConfigError{"a store needs [storage] where = \"file:DIR\""};
+  if (!config.has("pool.block-bytes")) throw ConfigError{"a store needs [[pool]] block-bytes = SIZE"};
+  TierStoreOptions options;
+  options.directories = files->directories;
+  options.name = files->name;
+  options.capacity = files->capacity;
+  options.block_bytes = all.pools.front().block_bytes;
+  options.fingerprint = all.fingerprint;
+  options.floor = files->floor;
+  options.stripe_bytes = files->stripe_bytes;
+  options.accept_lost_directories = files->accept_lost_directories;
+  options.io = files->io;
+  options.io_threads = files->io_threads;
+  options.bandwidth = files->bandwidth;
+  options.resilience = all.storage_guard;
+  options.flush_interval = all.flush_interval;
+  options.log = all.log;
+  return options;
+}
+
+}  // namespace
+}  // namespace terrace::capi
+
+struct terrace_store {
+  terrace_store(terrace::TierStoreOptions options, std::unique_ptr<FunctionSink> log)
+      : sink{std::move(log)}, store{[&] {
+          options.log.sink = sink.get();
+          return options;
+        }()} {}
+
+  std::unique_ptr<FunctionSink> sink;
+  terrace::TierStore store;
+  std::string io;
+  std::string reason;
+
+  // The results of the last calls. If there was no memory to return them, the next call does.
+  std::size_t results_returned = 0;
+  std::size_t events_returned = 0;
+  std::vector<terrace::BatchResult> results;
+  std::vector<terrace_batch_result> results_c;
+  std::vector<terrace_status> statuses;
+  std::vector<terrace::TierEvent> events;
+  std::vector<terrace_store_event> events_c;
+};
+
+terrace_status terrace_store_open(const terrace_open_options* options, terrace_store** out) {
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (out == nullptr) return null_pointer(function, "out");
+    *out = nullptr;
+    terrace_open_options given{};
+    if (const terrace_status wrong = read_struct(function, "options", options, given, open_options_size)) return wrong;
+    if (given.region_count > 0) {
+      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": a store has no device, so regions must be null");
+    }
+    auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
+    *out = new terrace_store{store_options(read_config(given)), std::move(sink)};
+    return TERRACE_OK;
+  });
+}
+
+void terrace_store_destroy(terrace_store* store) { delete store; }
+
+terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (report != nullptr && report->struct_size < sizeof *report) {
+      terrace_close_report probe{};  // the check comes before anything is done
+      return read_struct(function, "report", report, probe, sizeof *report);
+    }
+    const terrace::TierCloseReport closed = store->store.close(time_from_now(timeout));
+    if (report == nullptr) return TERRACE_OK;
+    const terrace_close_report value{sizeof value, closed.closed ? 1 : 0, closed.batches_left, status_of(closed.error), 0};
+    return write_struct(function, "report", value, report, sizeof value);
+  });
+}
+
+uint64_t terrace_store_block_bytes(const terrace_store* store) {
+  return store == nullptr ? 0 : count(store->store.block_bytes());
+}
+
+terrace_status terrace_store_register(terrace_store* store, void* address, uint32_t rows, uint64_t stride, uint32_t* region) {
+  TERRACE_NEEDS(store);
+  TERRACE_NEEDS(region);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    const terrace::HostRows memory{static_cast<std::byte*>(address), rows, store->store.block_bytes(), terrace::Bytes{stride}};
+    const terrace::Result<terrace::HostRegionId> id = store->store.register_region(memory);
+    if (!id) return fail(function, id.error());
+    *region = id->value();
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_store_unregister(terrace_store* store, uint32_t region) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, store->store.unregister_region(terrace::HostRegionId{region}));
+  });
+}
+
+terrace_status terrace_store_contains(const terrace_store* store, const terrace_key* keys, size_t count, uint64_t* bitmap) {
+  TERRACE_NEEDS(store);
+  if (count == 0) return TERRACE_OK;
+  TERRACE_NEEDS(keys);
+  TERRACE_NEEDS(bitmap);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, store->store.look_up(keys_of(keys, count), words_of(bitmap, count)));
+  });
+}
+
+terrace_status terrace_store_leading(const terrace_store* store, const terrace_key* keys, size_t count, size_t* leading) {
+  TERRACE_NEEDS(store);
+  TERRACE_NEEDS(leading);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&]() -> terrace_status {
+    *leading = store->store.leading(keys_of(keys, count));
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_store_touch(terrace_store* store, const terrace_key* keys, size_t count) {
+  TERRACE_NEEDS(store);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&]() -> terrace_status {
+    store->store.touch(keys_of(keys, count));
+    return TERRACE_OK;
+  });
+}
+
+namespace {
+
+terrace_status check_batch(std::string_view function, const terrace_batch* batch, terrace_batch& given) {
+  if (const terrace_status wrong = read_struct(function, "batch", batch, given, sizeof given)) return wrong;
+  if (given.count == 0) return TERRACE_OK;
+  if (given.keys == nullptr) return null_pointer(function, "batch->keys");
+  return given.rows == nullptr ? null_pointer(function, "batch->rows") : TERRACE_OK;
+}
+
+}  // namespace
+
+terrace_status terrace_store_put(terrace_store* store, const terrace_batch* batch) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace_batch given{};
+    if (const terrace_status wrong = check_batch(function, batch, given)) return wrong;
+    terrace::TierPut put;
+    put.id = terrace::BatchId{given.id};
+    put.keys = keys_of(given.keys, given.count);
+    put.region = terrace::HostRegionId{given.region};
+    put.rows = {given.rows, given.count};
+    if (given.parents != nullptr) put.parents = keys_of(given.parents, given.count);
+    put.deadline = deadline_of(given.deadline);
+    return finish(function, store->store.submit_put(put));
+  });
+}
+
+terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batch) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace_batch given{};
+    if (const terrace_status wrong = check_batch(function, batch, given)) return wrong;
+    if (given.parents != nullptr) {
+      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": a get has no parents; set batch->parents to null");
+    }
+    terrace::TierGet get;
+    get.id = terrace::BatchId{given.id};
+    get.keys = keys_of(given.keys, given.count);
+    get.region = terrace::HostRegionId{given.region};
+    get.rows = {given.rows, given.count};
+    get.deadline = deadline_of(given.deadline);
+    return finish(function, store->store.submit_get(get));
+  });
+}
+
+terrace_status terrace_store_flush(terrace_store* store, uint64_t id) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__,
+                 [&, function = __func__] { return finish(function, store->store.submit_flush(terrace::BatchId{id})); });
+}
+
+terrace_status terrace_store_cancel(terrace_store* store, uint64_t id) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__] { return finish(function, store->store.cancel(terrace::BatchId{id})); });
+}
+
+terrace_status terrace_store_poll(terrace_store* store, const terrace_batch_result** results, size_t* count) {
+  TERRACE_NEEDS(store);
+  TERRACE_NEEDS(results);
+  TERRACE_NEEDS(count);
+  return guarded(__func__, [&]() -> terrace_status {
+    *results = nullptr;
+    *count = 0;
+    store->results.erase(store->results.begin(), store->results.begin() + static_cast<std::ptrdiff_t>(store->results_returned));
+    store->results_returned = 0;
+    store->results_c.clear();
+    store->statuses.clear();
+    store->store.poll(store->results);
+    for (const terrace::BatchResult& result : store->results) {
+      for (const terrace::ErrorCode& error : result.errors) store->statuses.push_back(status_of(error));
+    }
+    const terrace_status* at = store->statuses.data();
+    for (const terrace::BatchResult& result : store->results) {
+      terrace_batch_result& to = store->results_c.emplace_back();
+      to.id = result.id.value();
+      to.bytes = terrace::count(result.bytes);
+      to.duration = static_cast<uint64_t>(std::chrono::nanoseconds{result.duration}.count());
+      to.statuses = at;
+      to.count = static_cast<uint32_t>(result.errors.size());
+      to.succeeded = result.succeeded;
+      to.kind = static_cast<uint32_t>(result.kind);
+      to.memory_in_use = result.memory_in_use ? 1 : 0;
+      at += result.errors.size();
+    }
+    store->results_returned = store->results.size();
+    *results = store->results_c.data();
+    *count = store->results_c.size();
+    return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_store_events(terrace_store* store, const terrace_store_event** events, size_t* count) {
+  TERRACE_NEEDS(store);
+  TERRACE_NEEDS(events);
+  TERRACE_NEEDS(count);
+  return guarded(__func__, [&]() -> terrace_status {
+    *events = nullptr;
+    *count = 0;
+    store->events.erase(store->events.begin(), store->events.begin() + static_cast<std::ptrdiff_t>(store->events_returned));
+    store->events_returned = 0;
+    store->events_c.clear();
+    store->store.poll_events(store->events);
+    for (const terrace::TierEvent& event : store->events) {
+      store->events_c.push_back({to_c(event.key), event.batch.value(), static_cast<uint32_t>(event.kind), 0});
+    }
+    store->events_returned = store->events.size();
+    *events = store->events_c.data();
+    *count = store->events_c.size();
+    return TERRACE_OK;
+  });
+}
+
+int terrace_store_fd(const terrace_store* store) { return store == nullptr ? -1 : store->store.wake_fd(); }
+
+int64_t terrace_store_next_poll(const terrace_store* store) {
+  return store == nullptr ? TERRACE_NEVER : until(store->store.next_deadline());
+}
+
+terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout) {
+  TERRACE_NEEDS(store);
+  return wait_for(__func__, terrace_store_fd(store), terrace_store_next_poll(store), timeout);
+}
+
+terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count) {
+  TERRACE_NEEDS(store);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&, function = __func__] { return finish(function, store->store.remove(keys_of(keys, count))); });
+}
+
+terrace_status terrace_store_clear(terrace_store* store) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__] { return finish(function, store->store.clear()); });
+}
+
+void terrace_store_stop(terrace_store* store) {
+  if (store != nullptr) store->store.stop_accepting();
+}
+
+terrace_status terrace_store_drain(terrace_store* store, int64_t timeout) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__] {
+    return store->store.drain(time_from_now(timeout)) ? terrace_status{TERRACE_OK}
+                                                      : fail(function, terrace::Errc::deadline_exceeded);
+  });
+}
+
+terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__] {
+    const terrace::TierStatistics now = store->store.statistics();
+    const terrace::StoreStat stat = store->store.stat();
+    terrace_store_statistics value{};
+    value.gets = now.gets;
+    value.hits = now.hits;
+    value.misses = now.misses;
+    value.corrupt = now.corrupt;
+    value.get_failures = now.get_failures;
+    value.gets_cancelled = now.gets_cancelled;
+    value.gets_late = now.gets_late;
+    value.puts = now.puts;
+    value.stored = now.stored;
+    value.put_failures = now.put_failures;
+    value.puts_cancelled = now.puts_cancelled;
+    value.puts_late = now.puts_late;
+    value.read_bytes = count(now.read);
+    value.written_bytes = count(now.written);
+    value.unaligned_blocks = now.unaligned;
+    value.refused = now.refused;
+    value.without_parent = now.without_parent;
+    value.flushes = now.flushes;
+    value.flush_failures = now.flush_failures;
+    value.not_flushed = now.not_flushed;
+    value.events_dropped = now.events_dropped;
+    value.batches = now.batches;
+    value.waiting = now.waiting;
+    value.under_way = now.under_way;
+    value.capacity_blocks = stat.capacity_blocks;
+    value.blocks = stat.blocks;
+    value.evicted = stat.evicted;
+    return write_struct(function, "out", value, out, sizeof value);
+  });
+}
+
+terrace_status terrace_store_health(terrace_store* store, int32_t* health, const char** reason) {
+  TERRACE_NEEDS(store);
+  TERRACE_NEEDS(health);
+  TERRACE_NEEDS(reason);
+  return guarded(__func__, [&]() -> terrace_status {
+    terrace::StoreHealth now = store->store.health();
+    store->reason = now.state == terrace::StoreState::well ? std::string{} : std::move(now.reason);
+    *health = static_cast<int32_t>(now.state);
+    *reason = store->reason.c_str();
+    return TERRACE_OK;
+  });
+}
+
+const char* terrace_store_io(terrace_store* store) {
+  if (store == nullptr) return "";
+  const terrace_status made = guarded(__func__, [&]() -> terrace_status {
+    store->io = store->store.io();
+    return TERRACE_OK;
+  });
+  return made == TERRACE_OK ? store->io.c_str() : "";
+}

@@ -1,0 +1,492 @@
+/// \file
+/// The C interface of Terrace: a store of blocks on disk (terrace_store), and a cache in host memory and on disk below an engine
+/// that owns the blocks of its devices (terrace_offload). C99. Other languages bind to it; C++ has <terrace/...>, which this
+/// interface is made of, and where each call is described in full.
+///
+/// *Errors.* A call that can fail returns a terrace_status. 0 is success; a positive number is one of the codes below; a negative
+/// number is an errno of the system with its sign changed, as in -ENOSPC. After a failure, terrace_last_error() is a sentence
+/// that says what was wrong, where, and what would be right; nothing has changed then. No call throws, and no argument stops the
+/// process, as long as pointers point to what the call says, and handles are alive.
+///
+/// *Structures.* A structure that begins with `struct_size` must have it set to its sizeof; TERRACE_INIT does that and makes all
+/// other fields 0, which is their default. A later library accepts the smaller structures of an earlier header, and the fields
+/// that those lack have their default. Arrays that the library returns never change their layout. docs/versioning.md says what
+/// else versions promise.
+///
+/// *Ownership.* A handle belongs to the caller, until it is given to its destroy function. Pointers to arrays that a call returns
+/// stay valid until the next call with the same handle and the same function. Texts and arrays that the caller passes must stay
+/// valid only during the call, except memory of blocks, which belongs to its job until the job's result has come.
+///
+/// *Threads.* One thread at a time for each handle, which may be another from call to call. Functions without a handle: any.
+/// terrace_last_error() is of the calling thread. After fork() the child must not use a handle of its parent.
+///
+/// *Units.* Durations are in nanoseconds, sizes in bytes. A time-out or deadline counts from the call; TERRACE_NEVER is none.
+
+#ifndef TERRACE_H
+#define TERRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TERRACE_C_API __attribute__((visibility("default")))
+#else
+#define TERRACE_C_API
+#endif
+
+/// `terrace_batch batch = TERRACE_INIT(terrace_batch);` (C)
+#define TERRACE_INIT(type) \
+  { .struct_size = sizeof(type) }
+
+#define TERRACE_NEVER INT64_MAX
+
+// ---- versions and errors
+
+/// The version of this header. The library has the same or a later one with the same major number.
+#define TERRACE_C_VERSION_MAJOR 0
+#define TERRACE_C_VERSION_MINOR 1
+/// The version of the C interface that the library has: major * 65536 + minor.
+TERRACE_C_API uint32_t terrace_c_version(void);
+/// The version of the library: "0.1.0".
+TERRACE_C_API const char* terrace_version(void);
+
+typedef int32_t terrace_status;
+enum {
+  TERRACE_OK = 0,
+  TERRACE_INVALID_ARGUMENT = 1,
+  TERRACE_NO_ROOM = 2,
+  TERRACE_NEVER_FITS = 3,
+  TERRACE_UNKNOWN_REQUEST = 4,
+  TERRACE_DUPLICATE_REQUEST = 5,
+  TERRACE_NOT_READY = 6,
+  TERRACE_NOT_FOUND = 7,
+  TERRACE_CORRUPT = 8,
+  TERRACE_PARENT_MISSING = 9,
+  TERRACE_FULL = 10,
+  TERRACE_IO_FAILED = 11,
+  TERRACE_LOAD_FAILED = 12,
+  TERRACE_REFUSED = 13,
+  TERRACE_CANCELLED = 14,
+  TERRACE_DEADLINE_EXCEEDED = 15,
+  TERRACE_INCOMPATIBLE = 16,
+  TERRACE_IN_USE = 17,
+  TERRACE_PAUSED = 18,
+  TERRACE_CLEARED = 19,
+  TERRACE_STOPPED = 20,
+  TERRACE_UNAVAILABLE = 1000,  ///< the machine lacks something that was asked for, for example a GPU
+  TERRACE_NO_MEMORY = 1001,
+  TERRACE_INTERNAL = 1002  ///< a fault of the library; please report it with terrace_last_error()
+};
+/// The meaning of a status in a few words, for any number. Static storage, or of the calling thread until its next call of this.
+TERRACE_C_API const char* terrace_status_text(terrace_status status);
+/// The sentence about the last call on this thread that failed; "" if none did. Valid until the next failure on this thread.
+TERRACE_C_API const char* terrace_last_error(void);
+
+// ---- keys
+
+/// The name of a block. Compare keys, and do not interpret them.
+typedef struct terrace_key {
+  uint8_t bytes[32];
+} terrace_key;
+
+/// Names of blocks, of any bytes. They lie side by side in `bytes`: name i has lengths[i] bytes, or each has `length` bytes if
+/// `lengths` is null.
+typedef struct terrace_names {
+  const void* bytes;
+  const uint32_t* lengths;
+  uint32_t length;
+  uint32_t count;
+} terrace_names;
+
+/// Makes the key of each name in the namespace. The namespace says what the names mean: model, weights, layout, rank. Two
+/// namespaces, or two names in one, never have the same key. `out` has room for names->count keys.
+TERRACE_C_API terrace_status terrace_keys_of_names(const void* key_namespace, size_t namespace_bytes, const terrace_names* names,
+                                                   terrace_key* out);
+/// Makes the keys of a prefix: each key also stands for all names before it. `parent` is the key of the block before the first
+/// one; null: there is none. For a terrace_offload whose key-order is prefix.
+TERRACE_C_API terrace_status terrace_keys_of_prefix(const void* key_namespace, size_t namespace_bytes, const terrace_key* parent,
+                                                    const terrace_names* names, terrace_key* out);
+
+/// Makes the keys of the full blocks of a prompt, of `block_tokens` tokens each: count / block_tokens keys. Otherwise as
+/// terrace_keys_of_prefix().
+TERRACE_C_API terrace_status terrace_keys_of_tokens(const void* key_namespace, size_t namespace_bytes, const terrace_key* parent,
+                                                    const uint32_t* tokens, size_t count, uint32_t block_tokens,
+                                                    terrace_key* out);
+
+// ---- opening
+
+enum { TERRACE_LOG_INFO = 0, TERRACE_LOG_WARNING = 1, TERRACE_LOG_ERROR = 2 };
+/// Takes a message of the log: a sentence without a line end. It is called on a thread of the library, never on two at once. It
+/// may block, and must not call the library.
+typedef void (*terrace_log_function)(void* context, int32_t level, const char* sentence, size_t bytes);
+
+/// One part of every block of a pool in the engine's memory: the part of block b begins at base + b * stride.
+typedef struct terrace_device_region {
+  uint32_t rank;
+  uint32_t group;  ///< by number of the group; by number of the pool if the configuration has no groups
+  uint64_t base;   ///< an address of the device; for emulated devices, of this process
+  uint64_t stride;
+  uint64_t bytes;
+  uint32_t layer;
+  uint32_t reserved;
+} terrace_device_region;
+
+typedef struct terrace_open_options {
+  size_t struct_size;
+  /// The configuration: TOML, as docs/configuration.md describes it.
+  const char* config;
+  /// Stands for `config` in error sentences. Null: "configuration".
+  const char* config_name;
+  /// Null: nothing is logged. The option log.level says what is.
+  terrace_log_function log;
+  void* log_context;
+  /// For terrace_offload_open() only: the engine's memory. None: the device allocates the blocks.
+  const terrace_device_region* regions;
+  size_t region_count;
+} terrace_open_options;
+
+// ---- a store of blocks on disk
+
+/// A flat store of blocks that somebody else names, on disk, for an engine that manages device and host memory itself. It finds
+/// its blocks again after a restart, and verifies each that it reads. It is a terrace::TierStore (<terrace/tier_store.hpp>).
+typedef struct terrace_store terrace_store;
+
+/// Opens or makes a store. Blocks until its index is in memory. The configuration has the table [storage] with
+/// where = "file:DIR" and capacity, [[pool]] with block-bytes, and what else of [storage], [log] and `fingerprint` is wanted; any
+/// other option is refused.
+TERRACE_C_API terrace_status terrace_store_open(const terrace_open_options* options, terrace_store** out);
+/// Waits until nothing is under way, makes everything durable, and frees the store. Does not wait after terrace_store_close().
+/// Null is ignored.
+TERRACE_C_API void terrace_store_destroy(terrace_store* store);
+
+typedef struct terrace_close_report {
+  size_t struct_size;
+  int32_t closed;         ///< 1: all memory is free, and what was stored is durable unless `error` says otherwise
+  uint32_t batches_left;  ///< that had not ended when the time was over
+  terrace_status error;   ///< of the last flush
+  uint32_t reserved;
+} terrace_close_report;
+/// Ends all work, and makes everything durable, within the time. If a disk does not answer until then, a thread of its own goes
+/// on, and memory of registered regions must stay valid for the rest of the process. `report` may be null.
+TERRACE_C_API terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report);
+
+TERRACE_C_API uint64_t terrace_store_block_bytes(const terrace_store* store);
+
+/// Registers memory in rows of one block each, at `stride` bytes from one another (0: side by side). Rows whose address and
+/// stride are multiples of 4096 are read and written directly; others are copied once more.
+TERRACE_C_API terrace_status terrace_store_register(terrace_store* store, void* address, uint32_t rows, uint64_t stride,
+                                                    uint32_t* region);
+/// Fails with TERRACE_IN_USE while a batch uses the region.
+TERRACE_C_API terrace_status terrace_store_unregister(terrace_store* store, uint32_t region);
+
+/// Sets bit i % 64 of word i / 64 if a get would find keys[i], and clears all other bits of the (count + 63) / 64 words. Answers
+/// from memory.
+TERRACE_C_API terrace_status terrace_store_contains(const terrace_store* store, const terrace_key* keys, size_t count,
+                                                    uint64_t* bitmap);
+/// How many of the first keys are there without a gap.
+TERRACE_C_API terrace_status terrace_store_leading(const terrace_store* store, const terrace_key* keys, size_t count,
+                                                   size_t* leading);
+/// The blocks were used elsewhere. Keys that are not there are ignored.
+TERRACE_C_API terrace_status terrace_store_touch(terrace_store* store, const terrace_key* keys, size_t count);
+
+typedef struct terrace_batch {
+  size_t struct_size;
+  uint64_t id;  ///< chosen by the caller; no other batch that has not ended has it
+  const terrace_key* keys;
+  const uint32_t* rows;  ///< by key: the row of the region
+  size_t count;
+  /// Only for a put: null, or by key the block before it; all zero: none. A block is evicted before its parent.
+  const terrace_key* parents;
+  uint32_t region;
+  uint32_t reserved;
+  int64_t deadline;  ///< 0 or TERRACE_NEVER: none
+} terrace_batch;
+/// Stores blocks, or reads them into rows. Does not wait; terrace_store_poll() returns the result. Fails with
+/// TERRACE_REFUSED if too much is under way; try again when batches have ended.
+TERRACE_C_API terrace_status terrace_store_put(terrace_store* store, const terrace_batch* batch);
+TERRACE_C_API terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batch);
+/// Makes everything durable of which the results have been polled. It ends in one result.
+TERRACE_C_API terrace_status terrace_store_flush(terrace_store* store, uint64_t id);
+/// Ends the blocks of the batch that the disk has not begun with TERRACE_CANCELLED.
+TERRACE_C_API terrace_status terrace_store_cancel(terrace_store* store, uint64_t id);
+
+enum { TERRACE_BATCH_PUT = 0, TERRACE_BATCH_GET = 1, TERRACE_BATCH_FLUSH = 2 };
+typedef struct terrace_batch_result {
+  uint64_t id;
+  uint64_t bytes;     ///< of the blocks that succeeded
+  uint64_t duration;  ///< since the batch was submitted
+  /// By key; one for a flush. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an error of a get the
+  /// content of its row means nothing.
+  const terrace_status* statuses;
+  uint32_t count;  ///< of `statuses`
+  uint32_t succeeded;
+  uint32_t kind;           ///< TERRACE_BATCH_...
+  uint32_t memory_in_use;  ///< 1: after its deadline; leave the rows alone until the event TERRACE_STORE_MEMORY_FREE
+} terrace_batch_result;
+/// Returns the results of batches that have ended.
+TERRACE_C_API terrace_status terrace_store_poll(terrace_store* store, const terrace_batch_result** results, size_t* count);
+
+enum { TERRACE_STORE_STORED = 0, TERRACE_STORE_EVICTED = 1, TERRACE_STORE_REMOVED = 2, TERRACE_STORE_MEMORY_FREE = 3 };
+typedef struct terrace_store_event {
+  terrace_key key;
+  uint64_t batch;  ///< only of TERRACE_STORE_MEMORY_FREE
+  uint32_t kind;   ///< TERRACE_STORE_...
+  uint32_t reserved;
+} terrace_store_event;
+/// Returns what has become readable or was given up since the last call. terrace_store_poll() is what makes events.
+TERRACE_C_API terrace_status terrace_store_events(terrace_store* store, const terrace_store_event** events, size_t* count);
+/// A descriptor that is readable when terrace_store_poll() has something. It belongs to the store.
+TERRACE_C_API int terrace_store_fd(const terrace_store* store);
+/// The time until terrace_store_poll() must be called even if the descriptor is not readable.
+TERRACE_C_API int64_t terrace_store_next_poll(const terrace_store* store);
+/// Waits until the descriptor is readable, or terrace_store_next_poll() or the time-out has come.
+TERRACE_C_API terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout);
+
+/// Gives up blocks, and those below them.
+TERRACE_C_API terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count);
+TERRACE_C_API terrace_status terrace_store_clear(terrace_store* store);
+/// Refuses all later batches.
+TERRACE_C_API void terrace_store_stop(terrace_store* store);
+/// Waits until no batch is under way. Fails with TERRACE_DEADLINE_EXCEEDED.
+TERRACE_C_API terrace_status terrace_store_drain(terrace_store* store, int64_t timeout);
+
+/// Counts since the store was opened, and what is under way now.
+typedef struct terrace_store_statistics {
+  size_t struct_size;
+  uint64_t gets;  ///< blocks; the next six add up to it, when nothing is under way
+  uint64_t hits;
+  uint64_t misses;
+  uint64_t corrupt;
+  uint64_t get_failures;
+  uint64_t gets_cancelled;
+  uint64_t gets_late;
+  uint64_t puts;  ///< blocks; the next four add up to it, when nothing is under way
+  uint64_t stored;
+  uint64_t put_failures;
+  uint64_t puts_cancelled;
+  uint64_t puts_late;
+  uint64_t read_bytes;
+  uint64_t written_bytes;
+  uint64_t unaligned_blocks;  ///< copied once more
+  uint64_t refused;           ///< batches
+  uint64_t without_parent;    ///< puts
+  uint64_t flushes;
+  uint64_t flush_failures;
+  uint64_t not_flushed;  ///< stored blocks that a power failure may cost
+  uint64_t events_dropped;
+  uint64_t batches;  ///< that have not ended
+  uint64_t waiting;  ///< blocks that the disk has not begun
+  uint64_t under_way;
+  uint64_t capacity_blocks;
+  uint64_t blocks;  ///< that are readable
+  uint64_t evicted;
+} terrace_store_statistics;
+TERRACE_C_API terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out);
+
+enum { TERRACE_HEALTH_WELL = 0, TERRACE_HEALTH_DEGRADED = 1, TERRACE_HEALTH_DOWN = 2 };
+/// How well the disk works. `reason` is a sentence, or "" while it works; it stays valid until the next call.
+TERRACE_C_API terrace_status terrace_store_health(terrace_store* store, int32_t* health, const char** reason);
+/// A text for people that says how I/O is done. Valid as long as the store.
+TERRACE_C_API const char* terrace_store_io(terrace_store* store);
+
+// ---- a cache below an engine that owns the blocks of its devices
+
+/// Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself. The engine asks
+/// what is there, and orders jobs. It is a terrace::CacheSystem with a terrace::OffloadCache (<terrace/offload_cache.hpp>).
+typedef struct terrace_offload terrace_offload;
+
+/// Makes the devices, host memory, storage and the cache that the configuration describes. engine-owns-slots is always on.
+TERRACE_C_API terrace_status terrace_offload_open(const terrace_open_options* options, terrace_offload** out);
+/// Ends all work within the time, as CacheSystem::close, and frees the cache. Returns 1 if everything has ended, 0 if a thread of
+/// its own goes on: then memory that jobs name and the engine's regions must stay valid for the rest of the process. Null is
+/// ignored.
+TERRACE_C_API int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout);
+
+/// The size of a block of the pool; 0 if there is no such pool.
+TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool);
+
+enum { TERRACE_MISS = 0, TERRACE_PENDING = 1, TERRACE_HOST = 2, TERRACE_STORAGE = 3 };
+/// Sets states[i] to where keys[i] is. Has no side effect; so have the next two.
+TERRACE_C_API terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
+                                                     size_t count, uint8_t* states);
+TERRACE_C_API terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
+                                                     size_t count, size_t* leading);
+TERRACE_C_API terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
+                                                      size_t count, uint64_t* bitmap);
+
+enum { TERRACE_URGENCY_REQUEST = 0, TERRACE_URGENCY_MAKE_ROOM = 1, TERRACE_URGENCY_STORE = 2 };
+typedef struct terrace_order {
+  size_t struct_size;
+  uint64_t id;  ///< chosen by the caller; no other job that lives has it
+  const terrace_key* keys;
+  size_t count;           ///< of keys
+  const uint32_t* slots;  ///< device slots, one for each moved block; or null
+  void* const* memory;    ///< host memory of one block for each moved block; or null. Of slots and memory exactly one is given
+  uint32_t first;         ///< with key-order prefix, the blocks from this index on are moved
+  uint16_t pool;
+  uint16_t reserved;
+  uint64_t tenant;
+  uint64_t after;     ///< a point of terrace_offload_signal() that the device must have reached before; 0: none
+  int64_t deadline;   ///< 0 or TERRACE_NEVER: none
+  uint32_t urgency;   ///< TERRACE_URGENCY_...
+  uint32_t by_layer;  ///< 1: report leading layers of a load
+} terrace_order;
+TERRACE_C_API terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order);
+TERRACE_C_API terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order);
+TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job);
+/// Keeps the host copies of the keys until unpin, or the end of the job of this id. `pinned` may be null.
+TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
+                                                 size_t count, uint32_t* pinned);
+TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job);
+
+enum { TERRACE_OFFLOAD_BLOCK = 0, TERRACE_OFFLOAD_LAYERS = 1, TERRACE_OFFLOAD_ENDED = 2 };
+typedef struct terrace_offload_event {
+  uint64_t job;
+  uint32_t kind;          ///< TERRACE_OFFLOAD_...
+  uint32_t block;         ///< for a block: the index of its key
+  terrace_status status;  ///< of the block; at the end: the first error
+  uint32_t source;        ///< of a loaded block: TERRACE_HOST or TERRACE_STORAGE; a later library may have more
+  uint32_t layers;        ///< leading layers that have arrived
+  uint32_t moved;         ///< at the end: blocks without an error
+  uint32_t failed;        ///< at the end: blocks with one
+  uint32_t reserved;
+} terrace_offload_event;
+/// Collects ended work, starts new work, and returns the events since the last call.
+TERRACE_C_API terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count);
+TERRACE_C_API int terrace_offload_fd(const terrace_offload* cache);
+TERRACE_C_API int64_t terrace_offload_next_poll(const terrace_offload* cache);
+TERRACE_C_API terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout);
+/// No order is accepted from now on.
+TERRACE_C_API void terrace_offload_stop(terrace_offload* cache);
+/// Polls until no job is under way. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with the next poll.
+TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
+
+/// Marks all work that is on the stream (a cudaStream_t; for emulated devices null) now, for terrace_order::after.
+TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
+/// Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied (UINT32_MAX: whole
+/// blocks).
+TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream,
+                                                   uint32_t rank);
+
+// ---- the cache as a whole
+
+/// Forgets everything that is cached; with `storage` 1 also what is stored.
+TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage);
+enum { TERRACE_TIER_DEVICE = 0, TERRACE_TIER_HOST = 1, TERRACE_TIER_STORAGE = 2 };
+TERRACE_C_API terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
+
+typedef struct terrace_offload_statistics {
+  size_t struct_size;
+  uint64_t jobs;
+  uint64_t refused;
+  uint64_t loaded_host;  ///< blocks; so are the next ones
+  uint64_t loaded_storage;
+  uint64_t load_misses;
+  uint64_t load_failures;
+  uint64_t stored;
+  uint64_t already_there;
+  uint64_t store_full;
+  uint64_t store_failures;
+  uint64_t joined;
+  uint64_t late;
+  uint64_t unconfirmed;
+  uint64_t blocks_in_flight;
+  uint64_t host_blocks;   ///< slots of the first pool's host tier
+  uint64_t host_free;     ///< of these, without a block
+  uint64_t evicted_host;  ///< copies dropped, in all pools; so are the next ones
+  uint64_t dropped_lost;  ///< of the dropped copies: no other tier had the block
+  uint64_t swapped_out_bytes;
+  uint64_t swapped_in_bytes;
+  uint64_t storage_read_bytes;
+  uint64_t storage_written_bytes;
+  uint64_t durable_blocks;  ///< that would survive a power failure now
+} terrace_offload_statistics;
+TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
+
+enum { TERRACE_CACHE_STORED = 0, TERRACE_CACHE_REMOVED = 1, TERRACE_CACHE_CLEARED = 2 };
+/// A change of what is cached, for routers and other observers.
+typedef struct terrace_cache_event {
+  terrace_key key;
+  terrace_key parent;  ///< all zero: none
+  uint64_t tenant;
+  uint32_t kind;    ///< TERRACE_CACHE_...
+  uint32_t source;  ///< TERRACE_HOST or TERRACE_STORAGE; a later library may have more
+  uint32_t depth;   ///< index in its prefix
+  uint32_t group;
+} terrace_cache_event;
+/// Records changes from now on. Take them regularly, because every event is kept.
+TERRACE_C_API terrace_status terrace_offload_record_events(terrace_offload* cache);
+TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count);
+
+// ---- write-back jobs
+
+enum { TERRACE_SCOPE_PREFIX = 1, TERRACE_SCOPE_TENANT = 2, TERRACE_SCOPE_AGE = 3, TERRACE_SCOPE_ALL = 4 };
+typedef struct terrace_write_back {
+  size_t struct_size;
+  uint32_t scope;           ///< TERRACE_SCOPE_...
+  uint32_t not_durable;     ///< 1: the job does not flush storage before it ends
+  const terrace_key* keys;  ///< for TERRACE_SCOPE_PREFIX
+  size_t count;
+  uint64_t tenant;     ///< for TERRACE_SCOPE_TENANT
+  int64_t unused_for;  ///< for TERRACE_SCOPE_AGE
+  int64_t deadline;    ///< 0 or TERRACE_NEVER: none
+  uint64_t budget;     ///< most bytes to write; 0: no limit
+} terrace_write_back;
+/// Starts a job that writes cached blocks to storage now.
+TERRACE_C_API terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job);
+TERRACE_C_API terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job);
+TERRACE_C_API terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job);
+TERRACE_C_API terrace_status terrace_write_back_cancel(terrace_offload* cache, uint64_t job);
+
+enum {
+  TERRACE_JOB_RUNNING = 0,
+  TERRACE_JOB_PAUSED = 1,
+  TERRACE_JOB_DONE = 2,
+  TERRACE_JOB_CANCELLED = 3,
+  TERRACE_JOB_DEADLINE_EXCEEDED = 4
+};
+typedef struct terrace_write_back_progress {
+  size_t struct_size;
+  uint32_t state;              ///< TERRACE_JOB_...
+  terrace_status flush_error;  ///< of the last flush
+  uint64_t stored;             ///< blocks; so are the next seven
+  uint64_t already_there;
+  uint64_t dropped_full;
+  uint64_t dropped_gone;
+  uint64_t over_budget;
+  uint64_t failed;
+  uint64_t cancelled;
+  uint64_t under_way;
+  uint64_t written_bytes;
+  uint64_t durable_bytes;
+} terrace_write_back_progress;
+TERRACE_C_API terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t job,
+                                                     terrace_write_back_progress* out);
+
+enum {
+  TERRACE_OUTCOME_STORED = 0,
+  TERRACE_OUTCOME_ALREADY_THERE = 1,
+  TERRACE_OUTCOME_DROPPED_FULL = 2,
+  TERRACE_OUTCOME_DROPPED_GONE = 3,
+  TERRACE_OUTCOME_OVER_BUDGET = 4,
+  TERRACE_OUTCOME_FAILED = 5,
+  TERRACE_OUTCOME_CANCELLED = 6
+};
+typedef struct terrace_write_back_result {
+  terrace_key key;
+  uint32_t outcome;       ///< TERRACE_OUTCOME_...
+  terrace_status status;  ///< of a block that failed
+} terrace_write_back_result;
+/// Returns the results of the job's blocks since the last call.
+TERRACE_C_API terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job,
+                                                        const terrace_write_back_result** results, size_t* count);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+
+#endif  // TERRACE_H

@@ -1,0 +1,310 @@
+// Calls with arguments at random: wrong numbers of everything that is a number. Pointers point to what the calls say, because no
+// call can see more than a null pointer. Whatever happens, the process lives, a block that is read has the bytes that were stored
+// under its key, and a failure has a sentence.
+
+#include "terrace.h"
+#include "tests/capi/store_fixture.hpp"
+#include "tests/seed.hpp"
+#include "tests/tools/temporary_directory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr std::uint32_t blocks = 16;
+constexpr std::size_t block_bytes = 4096;
+
+class Arguments {
+ public:
+  explicit Arguments(std::uint64_t seed) : random_{seed}, keys_(blocks), memory_(blocks * block_bytes) {
+    for (std::uint32_t i = 0; i < blocks; ++i) keys_[i].bytes[0] = static_cast<std::uint8_t>(i + 1);
+  }
+
+  std::uint64_t below(std::uint64_t n) { return random_() % n; }
+  bool one_in(std::uint64_t n) { return below(n) == 0; }
+  /// A number that is mostly below n, and sometimes anything.
+  template <class T>
+  T number(std::uint64_t n) {
+    return one_in(12) ? static_cast<T>(random_()) : static_cast<T>(below(n));
+  }
+  std::size_t block() { return below(blocks); }
+  terrace_key* keys() { return keys_.data(); }
+  std::byte* row(std::size_t n) { return memory_.data() + n * block_bytes; }
+  std::byte* memory() { return memory_.data(); }
+
+  void fill(std::size_t row_number, std::size_t key) { std::memset(row(row_number), static_cast<int>(key + 1), block_bytes); }
+  bool has(std::size_t row_number, std::size_t key) {
+    std::array<std::byte, block_bytes> expected{};
+    expected.fill(static_cast<std::byte>(key + 1));
+    return std::memcmp(row(row_number), expected.data(), block_bytes) == 0;
+  }
+  static void judge(terrace_status status) {
+    EXPECT_LE(status, TERRACE_INTERNAL);
+    EXPECT_NE(status, TERRACE_INTERNAL) << terrace_last_error();
+    if (status != TERRACE_OK) {
+      EXPECT_STRNE(terrace_last_error(), "");
+    }
+  }
+
+ private:
+  std::mt19937_64 random_;
+  std::vector<terrace_key> keys_;
+  std::vector<std::byte> memory_;
+};
+
+/// The batch under way: key i is in row i, so that contents can be told.
+struct Batch {
+  std::uint64_t id = 0;
+  std::vector<std::size_t> keys;
+  bool is_get = false;
+};
+
+void store_calls(std::uint64_t seed, const std::string& directory) {
+  Arguments any{seed};
+  terrace_open_options options = made<terrace_open_options>();
+  const std::string config =
+      "[storage]\nwhere = \"file:" + directory + "\"\ncapacity = \"1MiB\"\n[[pool]]\nblock-bytes = \"4KiB\"\n";
+  options.config = config.c_str();
+  terrace_store* store = nullptr;
+  ASSERT_EQ(terrace_store_open(&options, &store), TERRACE_OK) << terrace_last_error();
+  std::uint32_t region = 0;
+  ASSERT_EQ(terrace_store_register(store, any.memory(), blocks, 0, &region), TERRACE_OK);
+  Batch batch;  // one at a time, so that its rows are known to be free
+  for (int step = 0; step < 400; ++step) {
+    switch (any.below(10)) {
+      case 0:
+      case 1:
+      case 2: {
+        if (!batch.keys.empty()) break;
+        batch.is_get = any.one_in(2);
+        std::vector<terrace_key> keys;
+        std::vector<std::uint32_t> rows;
+        const std::size_t count = any.below(5);
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::size_t key = any.block();
+          batch.keys.push_back(key);
+          keys.push_back(any.keys()[key]);
+          rows.push_back(any.one_in(20) ? any.number<std::uint32_t>(blocks * 2) : static_cast<std::uint32_t>(key));
+          if (!batch.is_get) any.fill(key, key);
+        }
+        terrace_batch given = made<terrace_batch>();
+        given.id = batch.id = any.number<std::uint64_t>(6);
+        given.keys = keys.data();
+        given.rows = rows.data();
+        given.count = count;
+        given.region = any.one_in(10) ? any.number<std::uint32_t>(4) : region;
+        given.deadline = any.one_in(10) ? any.number<std::int64_t>(1000) : 0;
+        if (any.one_in(6)) given.struct_size = any.number<std::size_t>(sizeof given);
+        if (given.struct_size > sizeof given) given.struct_size = sizeof given;  // more would be beyond the caller's memory
+        bool elsewhere = false;
+        for (std::size_t i = 0; i < count; ++i) elsewhere = elsewhere || rows[i] != batch.keys[i];
+        const terrace_status status = (batch.is_get ? terrace_store_get : terrace_store_put)(store, &given);
+        Arguments::judge(status);
+        if (status != TERRACE_OK) batch.keys.clear();
+        if (status == TERRACE_OK && elsewhere) {  // a wrong row that exists: the bytes are not those of the key any more
+          ASSERT_EQ(terrace_store_drain(store, TERRACE_NEVER), TERRACE_OK);
+          Arguments::judge(terrace_store_clear(store));
+          batch.keys.clear();
+        }
+        break;
+      }
+      case 3:
+      case 4: {
+        const terrace_batch_result* results = nullptr;
+        std::size_t count = 0;
+        Arguments::judge(terrace_store_wait(store, 100'000));
+        Arguments::judge(terrace_store_poll(store, &results, &count));
+        for (std::size_t n = 0; n < count; ++n) {
+          if (results[n].id != batch.id || batch.keys.size() != results[n].count) continue;
+          for (std::size_t i = 0; batch.is_get && i < batch.keys.size(); ++i) {
+            const bool right = results[n].statuses[i] != TERRACE_OK || any.has(batch.keys[i], batch.keys[i]);
+            EXPECT_TRUE(right) << "seed " << seed;
+          }
+          if (results[n].memory_in_use == 0) batch.keys.clear();
+        }
+        break;
+      }
+      case 5: {
+        std::array<std::uint64_t, 1> word{~std::uint64_t{0}};
+        std::size_t leading = 0;
+        const std::size_t count = any.below(blocks + 1);
+        Arguments::judge(terrace_store_contains(store, any.keys(), count, word.data()));
+        Arguments::judge(terrace_store_leading(store, any.keys(), count, &leading));
+        EXPECT_LE(leading, count);
+        break;
+      }
+      case 6: Arguments::judge(terrace_store_cancel(store, any.number<std::uint64_t>(6))); break;
+      case 7: Arguments::judge(terrace_store_remove(store, any.keys() + any.block(), 1)); break;
+      case 8: Arguments::judge(terrace_store_flush(store, 1000 + any.number<std::uint64_t>(4))); break;
+      default: {
+        std::uint32_t other = 0;
+        Arguments::judge(terrace_store_register(store, any.one_in(2) ? nullptr : any.memory(), any.number<std::uint32_t>(4),
+                                                any.number<std::uint64_t>(block_bytes * 2), &other));
+        const std::uint32_t wrong = any.number<std::uint32_t>(100);
+        if (wrong != region) Arguments::judge(terrace_store_unregister(store, wrong));
+        const terrace_store_event* events = nullptr;
+        std::size_t count = 0;
+        Arguments::judge(terrace_store_events(store, &events, &count));
+        break;
+      }
+    }
+  }
+  terrace_store_destroy(store);
+}
+
+TEST(CapiArguments, a_store_survives_any_numbers) {
+  const std::uint64_t first = terrace::test::seed_from_env_or(1);
+  for (std::uint64_t seed = first; seed < first + 10; ++seed) {
+    const terrace::test::TemporaryDirectory directory;
+    store_calls(seed, directory.path().string());
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "TERRACE_SEED=" << seed;
+  }
+}
+
+void offload_calls(std::uint64_t seed) {
+  Arguments any{seed};
+  std::vector<std::byte> kv(blocks * block_bytes);
+  const terrace_device_region region{0, 0, reinterpret_cast<std::uintptr_t>(kv.data()), block_bytes, block_bytes, 0, 0};
+  terrace_open_options options = made<terrace_open_options>();
+  options.config = "key-order = \"flat\"\n[storage]\nwhere = \"memory:\"\ncapacity = \"256KiB\"\n"
+                   "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 16\nhost-blocks = 8\n";
+  options.regions = &region;
+  options.region_count = 1;
+  terrace_offload* cache = nullptr;
+  ASSERT_EQ(terrace_offload_open(&options, &cache), TERRACE_OK) << terrace_last_error();
+  std::vector<std::size_t> loading;  // by index in the job, the key
+  std::uint64_t loading_job = 0;
+  for (int step = 0; step < 400; ++step) {
+    switch (any.below(9)) {
+      case 0:
+      case 1:
+      case 2: {
+        if (!loading.empty()) break;
+        const bool is_load = any.one_in(2);
+        std::vector<terrace_key> keys;
+        std::vector<std::uint32_t> slots;
+        std::vector<void*> memory;
+        const std::size_t count = any.below(5);
+        for (std::size_t i = 0; i < count; ++i) {
+          loading.push_back(any.block());
+          keys.push_back(any.keys()[loading.back()]);
+          slots.push_back(static_cast<std::uint32_t>(loading.back()));
+          memory.push_back(any.row(loading.back()));
+          if (!is_load) std::memset(kv.data() + loading.back() * block_bytes, static_cast<int>(loading.back() + 1), block_bytes);
+          if (!is_load) any.fill(loading.back(), loading.back());
+        }
+        terrace_order order = made<terrace_order>();
+        order.id = loading_job = any.number<std::uint64_t>(6);
+        order.keys = keys.data();
+        order.count = count;
+        order.slots = slots.data();
+        if (any.one_in(3)) {
+          order.slots = nullptr;
+          order.memory = memory.data();
+        }
+        order.first = any.one_in(10) ? any.number<std::uint32_t>(6) : 0;
+        order.pool = any.one_in(15) ? any.number<std::uint16_t>(3) : std::uint16_t{0};
+        order.urgency = any.one_in(15) ? any.number<std::uint32_t>(5) : 0;
+        order.after = any.one_in(15) ? any.number<std::uint64_t>(3) : 0;
+        order.deadline = any.one_in(10) ? any.number<std::int64_t>(100'000) : 0;
+        order.by_layer = any.number<std::uint32_t>(2);
+        const terrace_status status = (is_load ? terrace_offload_load : terrace_offload_store)(cache, &order);
+        Arguments::judge(status);
+        if (status == TERRACE_OK && order.after > 0 && order.deadline == 0)
+          Arguments::judge(terrace_offload_cancel(cache, order.id));
+        if (status != TERRACE_OK || !is_load || order.slots == nullptr || order.first > 0) {
+          if (status == TERRACE_OK) {
+            const terrace_status drained = terrace_offload_drain(cache, 5'000'000'000);
+            EXPECT_EQ(drained, TERRACE_OK) << "seed " << seed;
+          }
+          loading.clear();
+        }
+        break;
+      }
+      case 3:
+      case 4: {
+        const terrace_offload_event* events = nullptr;
+        std::size_t count = 0;
+        Arguments::judge(terrace_offload_wait(cache, 100'000));
+        Arguments::judge(terrace_offload_poll(cache, &events, &count));
+        for (std::size_t n = 0; n < count; ++n) {
+          if (events[n].job != loading_job) continue;
+          if (events[n].kind == TERRACE_OFFLOAD_ENDED) loading.clear();
+          if (events[n].kind != TERRACE_OFFLOAD_BLOCK || events[n].status != TERRACE_OK || events[n].block >= loading.size())
+            continue;
+          const std::size_t key = loading[events[n].block];
+          for (std::size_t i = 0; i < block_bytes; ++i)
+            ASSERT_EQ(kv[key * block_bytes + i], static_cast<std::byte>(key + 1)) << seed;
+        }
+        break;
+      }
+      case 5: {
+        std::array<std::uint8_t, blocks> states{};
+        std::array<std::uint64_t, 1> word{};
+        std::size_t leading = 0;
+        const auto pool = any.number<std::uint16_t>(2);
+        Arguments::judge(terrace_offload_look_up(cache, pool, any.keys(), blocks, states.data()));
+        Arguments::judge(terrace_offload_leading(cache, pool, any.keys(), blocks, &leading));
+        Arguments::judge(terrace_offload_contains(cache, pool, any.keys(), blocks, word.data()));
+        break;
+      }
+      case 6: {
+        std::uint32_t pinned = 0;
+        const auto job = any.number<std::uint64_t>(6);
+        Arguments::judge(terrace_offload_pin(cache, job, any.number<std::uint16_t>(2), any.keys(), blocks, &pinned));
+        Arguments::judge(terrace_offload_unpin(cache, any.number<std::uint64_t>(6)));
+        break;
+      }
+      case 7: {
+        terrace_write_back order = made<terrace_write_back>();
+        order.scope = any.number<std::uint32_t>(6);
+        order.keys = any.keys();
+        order.count = any.below(blocks);
+        order.unused_for = any.number<std::int64_t>(1000);
+        order.budget = any.number<std::uint64_t>(100'000);
+        std::uint64_t job = 0;
+        Arguments::judge(terrace_write_back_start(cache, &order, &job));
+        Arguments::judge(terrace_write_back_pause(cache, any.number<std::uint64_t>(4)));
+        Arguments::judge(terrace_write_back_resume(cache, any.number<std::uint64_t>(4)));
+        Arguments::judge(terrace_write_back_cancel(cache, any.number<std::uint64_t>(4)));
+        terrace_write_back_progress progress = made<terrace_write_back_progress>();
+        Arguments::judge(terrace_write_back_read(cache, job, &progress));
+        const terrace_write_back_result* results = nullptr;
+        std::size_t count = 0;
+        Arguments::judge(terrace_write_back_results(cache, any.number<std::uint64_t>(4), &results, &count));
+        break;
+      }
+      default: {
+        std::uint64_t point = 0;
+        Arguments::judge(terrace_offload_signal(cache, nullptr, any.number<std::uint32_t>(3), &point));
+        Arguments::judge(terrace_offload_await(cache, any.number<std::uint64_t>(6), any.number<std::uint32_t>(3), nullptr,
+                                               any.number<std::uint32_t>(3)));
+        const std::uint32_t size = any.one_in(4) ? any.number<std::uint32_t>(10) : 8;
+        if (size <= 1000)
+          Arguments::judge(terrace_offload_resize(cache, any.number<std::uint32_t>(4), size, any.number<std::uint16_t>(2)));
+        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_offload_clear(cache, any.number<std::int32_t>(2)));
+        break;
+      }
+    }
+  }
+  EXPECT_EQ(terrace_offload_drain(cache, 5'000'000'000), TERRACE_OK) << "seed " << seed;
+  EXPECT_EQ(terrace_offload_destroy(cache, 5'000'000'000), 1) << "seed " << seed;
+}
+
+TEST(CapiArguments, a_cache_survives_any_numbers) {
+  const std::uint64_t first = terrace::test::seed_from_env_or(1);
+  for (std::uint64_t seed = first; seed < first + 10; ++seed) {
+    offload_calls(seed);
+    if (HasFatalFailure() || HasNonfatalFailure()) FAIL() << "TERRACE_SEED=" << seed;
+  }
+}
+
+}  // namespace
