@@ -16,6 +16,7 @@
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "tools/report_file.hpp"
+#include "transfer/host/host_arena.hpp"
 
 #include <fmt/format.h>
 

@@ -212,8 +212,8 @@ std::vector<PoolOptions> pools_of(const ReplayOptions& options) {
   usual.block_bytes = options.block_bytes;
   usual.layers = options.layers;
   if (options.groups.empty()) {
-    usual.device_blocks = options.device_blocks;
-    usual.host_blocks = options.host_blocks;
+    usual.device_blocks = Blocks{options.device_blocks};
+    usual.host_blocks = Blocks{options.host_blocks};
     return {usual};
   }
   usual.device_blocks = 0;
@@ -252,7 +252,7 @@ std::uint32_t device_units(const ReplayOptions& options) {
       units_per_block = std::min(units_per_block, group.block_tokens / options.block_tokens);
     }
     if (sharing == 0) continue;
-    const std::uint32_t blocks = pools[pool].device_blocks - (pools[pool].null_block ? 1 : 0);
+    const std::uint32_t blocks = pools[pool].device_blocks.value() - (pools[pool].null_block ? 1 : 0);
     units = std::min(units, std::uint64_t{blocks / sharing} * units_per_block);
   }
   return static_cast<std::uint32_t>(units);

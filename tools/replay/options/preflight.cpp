@@ -37,7 +37,7 @@ Bytes needed_memory(const ReplayOptions& options) {
   const double copies = options.emulated_ranks() / (options.rank_payload == RankPayload::replicated ? 1.0 : options.ranks());
   double bytes = static_cast<double>(count(overhead));
   for (const PoolOptions& pool : pools_of(options)) {
-    const double blocks = copies * pool.device_blocks + pool.host_blocks;
+    const double blocks = copies * pool.device_blocks.value() + pool.host_blocks.value();
     bytes += blocks * static_cast<double>(count(pool.block_bytes) + overhead_per_block);
   }
   if (const auto* memory = std::get_if<MemoryStorage>(&options.storage)) bytes += static_cast<double>(count(memory->capacity));
