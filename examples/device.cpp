@@ -91,7 +91,6 @@ std::size_t serve(CacheSystem& system, RequestId id, TokenId token, std::uint32_
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = blocks;
   Lease lease = system.cache().acquire(wanted).value();
   system.cache().wait(lease).value();
   const std::span<const SlotId> table = system.cache().block_table(lease).value();

@@ -47,7 +47,6 @@ void serve(Cache& cache, Engine& engine, RequestId id, const std::vector<TokenId
   AcquireRequest wanted;
   wanted.id = id;
   wanted.keys = chain.keys();
-  wanted.blocks = static_cast<std::uint32_t>(chain.keys().size());
   Lease lease = cache.acquire(wanted).value();
 
   // Work that is put on the stream after this starts when the hits have arrived. not_ready: their copies have not begun yet.
