@@ -65,16 +65,10 @@ class CudaRelocationOfRanks : public testing::Test {
   }
   CustomDevice device(int ordinal) {
     return {[this, ordinal](std::span<const PoolMemory> pools) {
-      std::vector<CudaPool> memory;
-      for (const PoolMemory& pool : pools) {
-        // A CUDA device pins the arena that it observes.
-        memory.push_back(
-            {.slots = pool.slots, .host = const_cast<HostArena*>(pool.host), .share = pool.share, .regions = pool.regions});
-      }
       CudaOptions options;
       options.ordinal = ordinal;
       options.pins = pins_;
-      return std::make_shared<DriverDevice>(cuda_.driver(), memory, options);
+      return std::make_shared<DriverDevice>(cuda_.driver(), pools, options);
     }};
   }
   Memory allocate() {
@@ -101,7 +95,7 @@ class CudaRelocationOfRanks : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
     wanted.keys = keys;
-    wanted.blocks = tokens;
+    wanted.units = tokens;
     Lease lease = cache.acquire(wanted).value();
     EXPECT_TRUE(cache.wait(lease).has_value());
     const auto found = cache.hit_sources(lease).value();

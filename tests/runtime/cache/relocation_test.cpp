@@ -115,7 +115,7 @@ class Relocation : public testing::Test {
     AcquireRequest wanted;
     wanted.id = RequestId{++requests_};
     wanted.keys = keys_;
-    wanted.blocks = tokens;
+    wanted.units = tokens;
     return cache().acquire(wanted).value();
   }
   /// Serves a sequence. Computes on the host, and compares all hits on all ranks. Returns how many came from storage.

@@ -64,7 +64,7 @@ class Fields {
   void add(const CacheSystemOptions& options) {
     const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
                  storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
-                 daily_write_bytes, policy, request_blocks_max, pinned_blocks_max, retained_blocks_max, write_back_blocks_ahead,
+                 daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
                  evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, lane_rates,
                  fingerprint, log, poison] = options;
     put("ranks.size", ranks.size());
@@ -92,9 +92,9 @@ class Fields {
     using Made = std::unique_ptr<EvictionPolicy> (*)(std::uint32_t);
     const Made* const made = policy.target<Made>();
     put("policy", made == nullptr ? "other" : *made == adaptive_policy ? "adaptive" : *made == lru_policy ? "lru" : "other");
-    put("request_blocks_max", request_blocks_max);
+    put("request_units_max", request_units_max);
     put("pinned_blocks_max", pinned_blocks_max);
-    put("retained_blocks_max", retained_blocks_max);
+    put("retained_units_max", retained_units_max);
     put("write_back_blocks_ahead", write_back_blocks_ahead);
     put("evictions_in_flight_max", evictions_in_flight_max);
     add("device_watermarks", device_watermarks);
@@ -264,9 +264,9 @@ const std::vector<Row>& rows() {
       {"unit-prefill", "\"2ms\"", {{"unit_prefill_seconds", "0.002"}}},
       {"caching", "false", {{"caching", "false"}}},
       {"store-uncached", "true", {{"store_uncached", "true"}}, std::string{"caching = false\n"} + in_memory},
-      {"request-blocks-max", "7", {{"request_blocks_max", "7"}}},
+      {"request-units-max", "7", {{"request_units_max", "7"}}},
       {"pinned-blocks-max", "7", {{"pinned_blocks_max", "7"}}},
-      {"retained-blocks-max", "7", {{"retained_blocks_max", "7"}}},
+      {"retained-units-max", "7", {{"retained_units_max", "7"}}},
       {"write-back-blocks-ahead", "7", {{"write_back_blocks_ahead", "7"}}},
       {"evictions-in-flight-max", "7", {{"evictions_in_flight_max", "7"}}},
       {"ranks", "2", {{"ranks.size", "2"}}},
