@@ -37,7 +37,7 @@ std::string text_of(const T& value) {
     return value ? text_of(*value) : "none";
   } else if constexpr (requires { value.value(); }) {
     return std::to_string(value.value());
-  } else if constexpr (std::is_pointer_v<T>) {
+  } else if constexpr (std::is_pointer_v<T> && !std::is_convertible_v<T, std::string>) {
     return value == nullptr ? "null" : "set";
   } else if constexpr (std::is_arithmetic_v<T>) {
     return fmt::format("{}", value);
