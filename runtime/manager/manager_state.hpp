@@ -1,9 +1,9 @@
 #pragma once
 
 #include "runtime/manager/model_groups.hpp"
-#include "runtime/types/write_budget.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
+#include "runtime/types/write_budget.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/request.hpp"
 #include "terrace/statistics.hpp"

@@ -141,7 +141,7 @@ TEST(ConfiguredGroups, give_way_to_the_flag) {
   const std::vector<PoolOptions> pools = pools_of(options);
   ASSERT_EQ(pools.size(), 2U);
   EXPECT_EQ(pools[0].block_bytes, KiB) << "from the first pool of the file";
-  EXPECT_EQ(pools[0].device_blocks, 300U);
+  EXPECT_EQ(pools[0].device_blocks.value(), 300U);
   EXPECT_FALSE(pools[0].null_block);
 }
 
