@@ -68,6 +68,14 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   if (given.pool >= cache.block_bytes.size()) {
     return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(given.pool));
   }
+  // A job lives until its last event has been polled, also if a drain has collected it.
+  if (std::ranges::find(cache.drained, given.id, &terrace_offload_event::job) != cache.drained.end()) {
+    return fail(function, Errc::duplicate_request);
+  }
+  if (given.after > *std::ranges::min_element(cache.points)) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->after is " + std::to_string(given.after) +
+                                              ", which terrace_offload_signal() has not returned for each rank");
+  }
   const std::size_t moved = given.count - given.first;
   to.id = OffloadJobId{given.id};
   to.keys = keys_of(given.keys, given.count);
@@ -105,8 +113,9 @@ terrace_status terrace_offload_open(const terrace_open_options* options, terrace
     *out = nullptr;
     terrace_open_options given{};
     if (const terrace_status wrong = read_struct(function, "options", options, given, open_options_size)) return wrong;
-    terrace::CacheSystemOptions all = read_config(given).options();
-    all.engine_owns_slots = true;
+    terrace::Config config = read_config(given);
+    config.set("--engine-owns-slots", "on");
+    terrace::CacheSystemOptions all = config.options();
     put_regions(given, all);
     auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
     all.log.sink = sink.get();
@@ -259,7 +268,7 @@ terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::Result<terrace::Fence> marked = cache->offload->signal(terrace::StreamRef{stream}, rank);
     if (!marked) return fail(function, marked.error());
-    *point = marked->value();
+    *point = cache->points[rank] = marked->value();
     return TERRACE_OK;
   });
 }

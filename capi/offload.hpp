@@ -18,6 +18,7 @@ struct terrace_offload {
       : sink{std::move(log)}, system{options} {
     offload.emplace(system.cache());
     for (const terrace::PoolOptions& pool : options.pools) block_bytes.push_back(terrace::count(pool.block_bytes));
+    points.resize(options.ranks.size());
   }
 
   [[nodiscard]] terrace::Cache& cache() const { return offload->cache(); }
@@ -27,6 +28,7 @@ struct terrace_offload {
   /// Const calls look up, which needs scratch memory. There is none only at the end.
   mutable std::optional<terrace::OffloadCache> offload;
 
+  std::vector<uint64_t> points;                ///< by rank: the last point of terrace_offload_signal()
   std::vector<uint64_t> block_bytes;           ///< by pool
   std::vector<std::span<std::byte>> memory;    ///< scratch
   std::vector<terrace_offload_event> drained;  ///< events that a drain has collected, for the next poll

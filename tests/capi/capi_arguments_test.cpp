@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -205,12 +206,13 @@ void offload_calls(std::uint64_t seed) {
         order.id = loading_job = any.number<std::uint64_t>(6);
         order.keys = keys.data();
         order.count = count;
-        order.slots = slots.data();
-        if (any.one_in(3)) {
-          order.slots = nullptr;
-          order.memory = memory.data();
-        }
         order.first = any.one_in(10) ? any.number<std::uint32_t>(6) : 0;
+        const std::size_t begin = std::min<std::size_t>(order.first, count);
+        if (any.one_in(3)) {
+          order.memory = memory.data() + begin;
+        } else {
+          order.slots = slots.data() + begin;
+        }
         order.pool = any.one_in(15) ? any.number<std::uint16_t>(3) : std::uint16_t{0};
         order.urgency = any.one_in(15) ? any.number<std::uint32_t>(5) : 0;
         order.after = any.one_in(15) ? any.number<std::uint64_t>(3) : 0;

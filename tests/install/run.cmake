@@ -42,7 +42,7 @@ function(step_install)
   endif()
 
   # The headers are those of the source tree, and nothing else is there.
-  file(GLOB_RECURSE headers RELATIVE ${SOURCE}/include ${SOURCE}/include/*.hpp)
+  file(GLOB_RECURSE headers RELATIVE ${SOURCE}/include ${SOURCE}/include/*.h ${SOURCE}/include/*.hpp)
   file(GLOB_RECURSE installed RELATIVE ${PREFIX}/include ${PREFIX}/include/*)
   list(SORT headers)
   list(SORT installed)
