@@ -128,7 +128,7 @@ TEST(ReplayConfig, may_describe_several_groups_and_pools) {
   write(file, two_groups);
   const Ended ended = run(program({"replay", "--config", file, "--requests", "100", "--report", report}));
   ASSERT_EQ(ended.status, 0) << ended.err;
-  EXPECT_NE(ended.out.find("pool 1   300 blocks"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("pool 1   299 blocks"), std::string::npos) << ended.out;
   const boost::json::object all = boost::json::parse(read(report)).as_object();
   const boost::json::object& config = all.at("config").as_object();
   EXPECT_EQ(config.at("groups").as_array().size(), 2U);
@@ -146,7 +146,7 @@ TEST(ReplayConfig, with_groups_that_the_block_tokens_do_not_fit_is_bad_input) {
     const Ended ended = run(program({"replay", "--config", file, "--block-tokens", tokens, "--requests", "10"}));
     EXPECT_EQ(ended.status, 2) << tokens;
     EXPECT_EQ(ended.err, "terrace replay: [[group]] (" + file +
-                             ":10): the greatest common divisor of all blocks is 64 tokens, so --block-tokens must be 64, not " +
+                             ":12): the greatest common divisor of all blocks is 64 tokens, so --block-tokens must be 64, not " +
                              tokens + "\n");
   }
 }

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--groups", "full"}, "\"full\" is not KIND:BLOCK_TOKENS"},
         Bad{{"--groups", "full:64,window:64"}, "\"window:64\" is not"}, Bad{{"--groups", "full:64:7"}, "\"full:64:7\" is not"},
         Bad{{"--groups", "half:64"}, "\"half:64\" is not"}, Bad{{"--groups", "full:0"}, "\"full:0\" is not"},
-        Bad{{"--groups", "window:64:256"}, "the first group must be full"},
+        Bad{{"--groups", "window:64:256"}, "--groups: one group must be full, and not optional"},
         Bad{{"--groups", "full:128"}, "blocks of 64 tokens and their multiples"},
         Bad{{"--groups", "full:64,full:96"}, "blocks of 64 tokens and their multiples"},
         Bad{{"--groups", "full:64,window:128:512:optional"}, "a hit may end within them"},
@@ -186,12 +186,6 @@ TEST(Options, of_the_cache_come_from_the_configuration_and_flags_win) {
   EXPECT_EQ(options.policy, PolicyKind::arc);
   EXPECT_EQ(options.loads, Loads::measured);
   EXPECT_EQ(options.system.pools.front().host_blocks, Blocks{11});
-}
-
-TEST(Options, with_several_pools_are_refused) {
-  ReplayArguments arguments;
-  arguments.config.read_text("[[pool]]\n[[pool]]\n[[group]]\nblock-tokens = 1\n[[group]]\nblock-tokens = 1\npool = 1", "t");
-  EXPECT_THROW((void)resolve(arguments), UsageError);
 }
 
 TEST(Options, show_the_help_even_with_a_wrong_value) {
