@@ -20,6 +20,8 @@ namespace {
 std::string shown(std::uint64_t number) { return fmt::format("{}", number); }
 std::string shown(Bytes size) { return to_string(size); }
 std::string shown(BytesPerSecond bandwidth) { return to_string(bandwidth); }
+std::string shown(OffloadDevice device) { return std::string{to_string(device)}; }
+std::string shown(const std::filesystem::path& path) { return path.string(); }
 std::string shown(IoChoice io) { return std::string{to_string(io)}; }
 template <class T>
 std::string shown(const std::vector<T>& values) {
@@ -121,6 +123,17 @@ void add_transfer_options(CLI::App& transfer, TransferBenchOptions& options) {
                   "      --piece-bytes 256KiB --pieces-in-flight 1");
 }
 
+void add_offload_options(CLI::App& offload, OffloadBenchOptions& options) {
+  Bench{offload}
+      .option("--device", options.device, one_of(OffloadDevice::instant, OffloadDevice::emulated), "DEVICE", "instant, emulated")
+      .size("--block-bytes", options.block_bytes, "Sizes of block")
+      .size("--area", options.area_bytes, "Bytes moved in each direction and round, in blocks of a size")
+      .count("--small-blocks", options.small_blocks, "Blocks of 64 B moved, for the cost of an order; a multiple of 32")
+      .rounds(options.rounds)
+      .report(options.report);
+  offload.footer("\nExample:\n  terrace bench offload --block-bytes 64KiB,2MiB --report offload.json");
+}
+
 void add_restart_options(CLI::App& restart, RestartBenchOptions& options) {
   Bench{restart}
       .directory(options.directory)
@@ -148,6 +161,20 @@ void add_storage_options(CLI::App& storage, StorageBenchOptions& options) {
                  "  terrace bench storage --directory /mnt/nvme --sizes 64KiB --depths 16,64 \\\n"
                  "      --io threads\n"
                  "  terrace bench storage --directory /mnt/a --stripe /mnt/b --stripe /mnt/c");
+}
+
+void add_tier_store_options(CLI::App& store, StorageBenchOptions& options) {
+  const Bench bench{store};
+  bench.option("--directory", options.directory, to_directory, "DIR",
+               "Directory on the disk to measure; temporary files are removed");
+  bench.size("--size", options.size, "Size of the store; a plain file of the same size is made too")
+      .size("--sizes", options.block_bytes, "Sizes of block")
+      .count("--depths", options.depths, "Blocks under way at once")
+      .size("--moved", options.moved, "Bytes moved in each measurement; at least eight times the depth")
+      .rounds(options.rounds)
+      .io(options.io)
+      .report(options.report);
+  store.footer("\nExample:\n  terrace bench tier-store --directory /mnt/nvme --report tier-store.json");
 }
 
 void add_touch_options(CLI::App& touch, TouchBenchOptions& options) {
@@ -195,14 +222,23 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, compared with plain direct I/O");
   add_storage_options(*storage, arguments.storage);
   storage->callback([&] { arguments.part = BenchArguments::Part::storage; });
+  CLI::App* const offload =
+      bench.add_subcommand("offload", "Orders of an engine that owns its device slots, compared with memcpy");
+  add_offload_options(*offload, arguments.offload);
+  offload->callback([&] { arguments.part = BenchArguments::Part::offload; });
+  CLI::App* const tier_store =
+      bench.add_subcommand("tier-store", "Storage alone, as an engine uses it, compared with plain direct I/O");
+  add_tier_store_options(*tier_store, arguments.tier_store);
+  tier_store->callback([&] { arguments.part = BenchArguments::Part::tier_store; });
   CLI::App* const touch = bench.add_subcommand("touch", "Time for the first touch of the host tier's memory");
   add_touch_options(*touch, arguments.touch);
   touch->callback([&] { arguments.part = BenchArguments::Part::touch; });
 }
 
 void run_bench(const BenchArguments& arguments) {
-  for (const auto* const report : {&arguments.index.report, &arguments.keys.report, &arguments.transfer.report,
-                                   &arguments.restart.report, &arguments.storage.report}) {
+  for (const auto* const report :
+       {&arguments.index.report, &arguments.keys.report, &arguments.transfer.report, &arguments.offload.report,
+        &arguments.restart.report, &arguments.storage.report, &arguments.tier_store.report}) {
     check_report(*report, {.trace = arguments.index_trace.trace, .store_directories = {}});
   }
   try {
@@ -210,8 +246,10 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::copy: bench_copy(arguments.copy); break;
       case BenchArguments::Part::index: run_index(arguments.index, arguments.index_trace); break;
       case BenchArguments::Part::keys: bench_keys(arguments.keys); break;
+      case BenchArguments::Part::offload: bench_offload(arguments.offload); break;
       case BenchArguments::Part::restart: bench_restart(arguments.restart); break;
       case BenchArguments::Part::storage: bench_storage(arguments.storage); break;
+      case BenchArguments::Part::tier_store: bench_tier_store(arguments.tier_store); break;
       case BenchArguments::Part::touch: bench_touch(arguments.touch); break;
       case BenchArguments::Part::transfer: bench_transfer(arguments.transfer); break;
     }

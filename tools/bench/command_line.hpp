@@ -2,8 +2,10 @@
 
 #include "tools/bench/index/index.hpp"
 #include "tools/bench/index/keys.hpp"
+#include "tools/bench/offload/offload.hpp"
 #include "tools/bench/storage/restart.hpp"
 #include "tools/bench/storage/storage.hpp"
+#include "tools/bench/storage/tier_store.hpp"
 #include "tools/bench/transfer/copy.hpp"
 #include "tools/bench/transfer/touch.hpp"
 #include "tools/bench/transfer/transfer.hpp"
@@ -16,21 +18,22 @@ namespace terrace::tools {
 
 /// The command line of `terrace bench`.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, restart, storage, touch, transfer };
+  enum class Part : unsigned char { copy, index, keys, offload, restart, storage, tier_store, touch, transfer };
 
   Part part = Part::copy;
   CopyBenchOptions copy;
   IndexBenchOptions index;
   IndexTraceOptions index_trace;  ///< run_bench() takes what both have from `index`
   KeysBenchOptions keys;
+  OffloadBenchOptions offload;
   RestartBenchOptions restart;
   StorageBenchOptions storage;
+  StorageBenchOptions tier_store = tier_store_bench_defaults();
   TouchBenchOptions touch;
   TransferBenchOptions transfer;
 };
 
-/// Adds `bench copy`, `bench index`, `bench keys`, `bench restart`, `bench storage`, `bench touch`, `bench transfer` and their
-/// flags. `arguments` must outlive the parsing.
+/// Adds the commands of the bench (`bench copy`, `bench index` and so on) and their flags. `arguments` must outlive the parsing.
 void add_bench_options(CLI::App& bench, BenchArguments& arguments);
 /// Runs the chosen bench. Throws UsageError for invalid sizes, Interrupted after a signal, std::runtime_error if the report
 /// cannot be written.

@@ -29,8 +29,8 @@ class PlainFiles {
  public:
   PlainFiles(const StorageGround& ground, StorageFiles files) : ground_{ground}, files_{std::move(files)} {
     try {
-      for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
       for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
+      for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
       for (std::uint32_t n = 0; n < ground.blocks && !ground.interrupt.requested(); ++n) fill(n);
     } catch (...) {
       close();

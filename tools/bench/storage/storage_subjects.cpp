@@ -1,6 +1,9 @@
 #include "tools/bench/storage/storage_subjects.hpp"
 
+#include "tools/bench/numbered_key.hpp"
+
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <stdexcept>
 #include <system_error>
@@ -15,17 +18,6 @@ std::unique_ptr<IoEngine> make_engine(const StorageGround& ground) {
   auto engine = make_io_engine(options, ground.waker);
   engine->register_memory(ground.buffers.span());
   return engine;
-}
-
-/// Returns a key that looks random, as real keys do; indexes rely on that. The factor is odd, so different numbers give different
-/// keys. The xor with the swapped bytes mixes both ends.
-BlockKey numbered_key(std::uint64_t n) {
-  const std::uint64_t mixed = n * 0x9E37'79B9'7F4A'7C15ULL;
-  const std::uint64_t bytes = __builtin_bswap64(mixed) ^ mixed;
-  BlockKey key;
-  std::memcpy(key.bytes.data(), &bytes, sizeof bytes);
-  std::memcpy(key.bytes.data() + sizeof bytes, &n, sizeof n);
-  return key;
 }
 
 }  // namespace
