@@ -11,18 +11,20 @@
 #include <stdexcept>
 #include <vector>
 
+namespace {
+
 using namespace terrace;
 
 constexpr std::uint32_t layers = 4, blocks = 16, tokens_per_block = 16;
 /// The KV of one layer in one block, and the distance from a layer of a block to its next layer, in bytes.
 constexpr std::size_t part = 16 << 10, pitch = blocks * part;
 
-static void check(cudaError_t error) {
+void check(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error{cudaGetErrorString(error)};
 }
 
 /// Returns the number of blocks that were found, after it has compared them.
-static std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id, const std::vector<TokenId>& prompt) {
+std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, RequestId id, const std::vector<TokenId>& prompt) {
   KeyChain chain{root_key({}), tokens_per_block};
   chain.append(prompt);
   Lease lease = cache.acquire({.id = id, .keys = chain.keys()}).value();
@@ -47,6 +49,8 @@ static std::size_t serve(Cache& cache, std::byte* kv, cudaStream_t stream, Reque
   }
   return hits;
 }
+
+}  // namespace
 
 int main() {
   if (const auto why = cuda_unavailable()) {

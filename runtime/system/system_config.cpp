@@ -80,6 +80,7 @@ void check_regions(std::size_t rank, const GroupRegions& regions, std::span<cons
 
 std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options) {
   std::vector<std::size_t> pools;
+  pools.reserve(std::max(options.groups.size(), options.pools.size()));
   for (const GroupConfig& group : options.groups) pools.push_back(group.pool.value());
   if (options.groups.empty()) {
     for (std::size_t pool = 0; pool < options.pools.size(); ++pool) pools.push_back(pool);
