@@ -1,0 +1,71 @@
+"""Terrace, the memory tier of an LLM serving stack, for Python.
+
+Store keeps blocks of bytes on disk, by keys of any bytes, and finds them again after a restart:
+
+    from terrace_kv import Store
+
+    with Store("/mnt/nvme/kv", capacity="64GiB", block_bytes=65536) as store:
+        store.put(b"a block", bytes(65536))
+        into = bytearray(65536)
+        assert store.get(b"a block", into)
+"""
+
+from __future__ import annotations
+
+from ._keys import Keys
+from ._library import (
+    Busy,
+    DeadlineExceeded,
+    InvalidArgument,
+    NotFound,
+    Stopped,
+    StorageError,
+    TerraceError,
+    lib,
+)
+from .offload import (
+    Change,
+    ChangeKind,
+    DeviceRegion,
+    JobEvent,
+    JobEventKind,
+    OffloadCache,
+    Scope,
+    State,
+    Urgency,
+    WriteBackProgress,
+    WriteBackState,
+)
+from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
+
+__version__: str = lib.terrace_version().decode()
+
+__all__ = [
+    "BatchKind",
+    "Busy",
+    "Change",
+    "ChangeKind",
+    "DeadlineExceeded",
+    "DeviceRegion",
+    "Event",
+    "EventKind",
+    "Health",
+    "InvalidArgument",
+    "JobEvent",
+    "JobEventKind",
+    "Keys",
+    "NotFound",
+    "OffloadCache",
+    "Region",
+    "Result",
+    "Scope",
+    "State",
+    "Stopped",
+    "StorageError",
+    "Store",
+    "TerraceError",
+    "Urgency",
+    "WriteBackProgress",
+    "WriteBackState",
+    "__version__",
+]

@@ -1,0 +1,20 @@
+"""Runs the program `terrace` that the package contains: `terrace ...` or `python -m terrace_kv ...`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Becomes the program, with the arguments of this process."""
+    program = Path(__file__).parent / "bin" / "terrace"
+    try:
+        os.execv(program, [str(program), *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"terrace_kv: {error}")
+
+
+if __name__ == "__main__":
+    main()

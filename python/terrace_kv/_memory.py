@@ -1,0 +1,95 @@
+"""Memory of the caller, as rows of one block each: anything with the buffer protocol, and tensors of torch."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_PyBUF_RECORDS_RO = 0x0018 | 0x0004  # strides and format; read-only memory is allowed
+_GetBuffer = ctypes.pythonapi.PyObject_GetBuffer
+_Release = ctypes.pythonapi.PyBuffer_Release
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer, which is part of CPython's stable ABI."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("internal", ctypes.c_void_p),
+    ]
+
+
+_GetBuffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_GetBuffer.restype = ctypes.c_int
+_Release.argtypes = [ctypes.POINTER(_PyBuffer)]
+_Release.restype = None
+
+
+class Rows:
+    """Rows of a buffer. Holds the buffer until release(): a numpy array cannot be resized meanwhile, nor an mmap closed."""
+
+    __slots__ = ("_buffer", "_owner", "address", "count", "readonly", "stride")
+
+    def __init__(self, owner: Any, block_bytes: int) -> None:
+        self._buffer: _PyBuffer | None = None
+        self._owner: Any = owner
+        if hasattr(owner, "data_ptr"):
+            if owner.device.type != "cpu":
+                raise ValueError(f"the tensor is on {owner.device}; a tensor in host memory is needed")
+            item = owner.element_size()
+            shape = tuple(owner.shape)
+            strides = tuple(step * item for step in owner.stride())
+            self.address = int(owner.data_ptr())
+            self.readonly = False
+        else:
+            buffer = _PyBuffer()
+            if _GetBuffer(owner, ctypes.byref(buffer), _PyBUF_RECORDS_RO) != 0:  # raises by itself
+                raise BufferError("the object gives no buffer")
+            self._buffer = buffer
+            item = buffer.itemsize
+            shape = tuple(buffer.shape[: buffer.ndim])
+            strides = tuple(buffer.strides[: buffer.ndim])
+            self.address = int(buffer.buf or 0)
+            self.readonly = bool(buffer.readonly)
+        try:
+            self.count, self.stride = _rows_of(shape, strides, item, block_bytes)
+        except ValueError:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Lets go of the buffer. A second call does nothing."""
+        if self._buffer is not None:
+            _Release(ctypes.byref(self._buffer))
+            self._buffer = None
+        self._owner = None
+
+
+def _rows_of(shape: tuple[int, ...], strides: tuple[int, ...], item: int, block_bytes: int) -> tuple[int, int]:
+    """The number of rows and the distance between them. The first of several dimensions counts rows."""
+    within = item
+    for size, stride in reversed(list(zip(shape, strides))[1:]):
+        if size != 1 and stride != within:
+            raise ValueError("each row of the buffer must lie in one piece")
+        within *= size
+    if len(shape) <= 1:
+        total = item * (shape[0] if shape else 1)
+        if shape and shape[0] > 1 and strides[0] != item:
+            raise ValueError("the buffer must lie in one piece")
+        if total == 0 or total % block_bytes != 0:
+            raise ValueError(f"the buffer has {total} bytes, which are no whole number of blocks of {block_bytes}")
+        return total // block_bytes, block_bytes
+    if within != block_bytes:
+        raise ValueError(f"a row of the buffer has {within} bytes, and a block has {block_bytes}")
+    if shape[0] > 1 and strides[0] < within:
+        raise ValueError("the rows of the buffer overlap, or run backwards")
+    return shape[0], strides[0] if shape[0] > 1 else within

@@ -1,0 +1,29 @@
+"""Writes the few values of TOML that this package makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Union
+
+Value = Union[str, int, float, bool, Sequence[str]]
+
+
+def value_of(value: Value) -> str:
+    """One value. A text is quoted, with everything in it that TOML does not take as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        escaped = "".join(
+            f"\\u{ord(c):04x}" if ord(c) < 0x20 or ord(c) == 0x7F else "\\" + c if c in '"\\' else c for c in value
+        )
+        return f'"{escaped}"'
+    return "[" + ", ".join(value_of(each) for each in value) + "]"
+
+
+def table(heading: str, values: Mapping[str, Value | None]) -> str:
+    """A table with its values. None is left out."""
+    lines = [heading] if heading else []
+    lines += [f"{name} = {value_of(value)}" for name, value in values.items() if value is not None]
+    return "\n".join(lines) + "\n"

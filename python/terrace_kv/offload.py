@@ -1,0 +1,560 @@
+"""A cache in host memory and storage, below an engine that owns the blocks of its devices."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from enum import IntEnum
+from types import TracebackType
+from typing import Any
+
+from . import _library
+from ._keys import Keys, keys_of_names, keys_of_prefix, zero_key
+from ._library import TerraceError, check, error_of, lib
+from ._memory import Rows
+from .store import Names, _log_function, _nanoseconds
+
+
+class State(IntEnum):
+    """Where a block is."""
+
+    MISS = 0
+    PENDING = 1
+    """On its way to the host tier."""
+    HOST = 2
+    STORAGE = 3
+
+
+class Urgency(IntEnum):
+    """How urgent a job is."""
+
+    REQUEST = 0
+    MAKE_ROOM = 1
+    STORE = 2
+
+
+class JobEventKind(IntEnum):
+    """What a JobEvent tells."""
+
+    BLOCK = 0
+    """The result of one block: nothing touches its slot or memory any more."""
+    LAYERS = 1
+    """`layers` leading layers of all blocks have arrived."""
+    ENDED = 2
+    """The last event of the job."""
+
+
+class ChangeKind(IntEnum):
+    """What a Change tells."""
+
+    STORED = 0
+    REMOVED = 1
+    CLEARED = 2
+
+
+class WriteBackState(IntEnum):
+    """The state of a write-back job."""
+
+    RUNNING = 0
+    PAUSED = 1
+    DONE = 2
+    CANCELLED = 3
+    DEADLINE_EXCEEDED = 4
+
+
+class Scope(IntEnum):
+    """The blocks that a write-back job writes."""
+
+    PREFIX = 1
+    TENANT = 2
+    AGE = 3
+    ALL = 4
+
+
+@dataclass(frozen=True)
+class DeviceRegion:
+    """One part of every block in the engine's memory: that of block b begins at base + b * stride and has `bytes` bytes.
+
+    `base` is an address of the device, or for emulated devices of this process. `group` is the number of the pool if the
+    configuration has no groups.
+    """
+
+    base: int
+    stride: int
+    bytes: int
+    layer: int = 0
+    group: int = 0
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """A report of a job."""
+
+    kind: JobEventKind
+    job: int
+    block: int
+    """Of a BLOCK: the index of its key."""
+    status: int
+    """Of a BLOCK: 0, or why it was not moved. At the end: the first of them."""
+    source: State
+    """Of a loaded BLOCK: where it came from."""
+    layers: int
+    moved: int
+    """At the end: number of blocks without an error."""
+    failed: int
+    """At the end: number of blocks with one."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A block that can, or can no longer, be served from a source. `key` has the 32 bytes of keys()."""
+
+    kind: ChangeKind
+    source: State
+    key: bytes
+    parent: bytes | None
+    tenant: int
+    depth: int
+    group: int
+
+
+@dataclass(frozen=True)
+class WriteBackProgress:
+    """Progress of a write-back job: numbers of blocks by what became of them, and bytes."""
+
+    state: WriteBackState
+    flush_error: int
+    stored: int
+    already_there: int
+    dropped_full: int
+    dropped_gone: int
+    over_budget: int
+    failed: int
+    cancelled: int
+    under_way: int
+    written_bytes: int
+    durable_bytes: int
+
+
+class OffloadCache:
+    """Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself.
+
+    The engine asks what is there (look_up, leading), and orders jobs: store the blocks in these slots, load these blocks into those
+    slots. poll() returns an event for each block and one at the end of each job. Instead of slots a job may name buffers of host
+    memory of one block each.
+
+    Args:
+        config: The configuration, as TOML (docs/configuration.md): [[pool]], [storage], key-order and so on.
+        regions: The engine's memory. If there is none, devices allocate the blocks.
+        namespace: Says what the names of blocks mean: model, weights, layout, rank.
+        log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
+
+    Raises:
+        InvalidArgument: An option is wrong; the sentence says which, and what would be right.
+        TerraceError: A part cannot be made, for example because there is no GPU.
+
+    A cache may be used by several threads; its calls take turns. After os.fork() the child must not use it.
+    """
+
+    def __init__(
+        self,
+        config: str,
+        *,
+        regions: Sequence[DeviceRegion] = (),
+        namespace: bytes = b"",
+        log: Callable[[int, str], None] | None = None,
+    ) -> None:
+        self._handle: c_void_p | None = None
+        self.namespace = bytes(namespace)
+        self._lock = threading.RLock()
+        self._log = _log_function(log)
+        self._owners: dict[int, list[Rows]] = {}
+        given = _library.OpenOptions(config=config.encode(), config_name=b"config")
+        if self._log is not None:
+            given.log = self._log
+        made = (_library.DeviceRegion * len(regions))(
+            *(_library.DeviceRegion(r.rank, r.group, r.base, r.stride, r.bytes, r.layer, 0) for r in regions)
+        )
+        if regions:
+            given.regions = made
+            given.region_count = len(regions)
+        handle = c_void_p()
+        check(lib.terrace_offload_open(byref(given), byref(handle)))
+        self._handle = handle
+
+    # ---- keys
+
+    def keys(self, names: Sequence[bytes]) -> Keys:
+        """Keys of blocks that stand alone (key-order = "flat")."""
+        return keys_of_names(self.namespace, names)
+
+    def prefix_keys(self, names: Sequence[bytes]) -> Keys:
+        """Keys of a prefix (key-order = "prefix"): each stands for all names before it, too."""
+        return keys_of_prefix(self.namespace, names)
+
+    def block_bytes(self, pool: int = 0) -> int:
+        """The size of a block of the pool."""
+        with self._lock:
+            return int(lib.terrace_offload_block_bytes(self._open(), pool))
+
+    # ---- what is there
+
+    def look_up(self, keys: Names, pool: int = 0) -> list[State]:
+        """Where each block is. Has no side effect."""
+        made = self._keys(keys)
+        states = (ctypes.c_uint8 * (made.count or 1))()
+        with self._lock:
+            check(lib.terrace_offload_look_up(self._open(), pool, made._array, made.count, states))
+        return [State(state) for state in states[: made.count]]
+
+    def leading(self, keys: Names, pool: int = 0) -> int:
+        """How many of the first keys have a copy without a gap. Has no side effect."""
+        made = self._keys(keys)
+        leading = c_size_t()
+        with self._lock:
+            check(lib.terrace_offload_leading(self._open(), pool, made._array, made.count, byref(leading)))
+        return leading.value
+
+    # ---- jobs
+
+    def load(self, job: int, keys: Names, **order: Any) -> None:
+        """Loads blocks into slots or memory. Does not wait. The other arguments are those of store(), and:
+
+        Args:
+            by_layer: Report leading layers.
+        """
+        self._order(lib.terrace_offload_load, job, keys, writes=True, **order)
+
+    def store(self, job: int, keys: Names, **order: Any) -> None:
+        """Stores blocks: copies them to the host tier, and from there to storage as the write policy says. Does not wait.
+
+        Args:
+            job: A number of the caller's, that no other living job has.
+            slots: Device slots, one for each moved block.
+            memory: Instead of slots: buffers of one block each. They are kept until the end of the job.
+            first: With prefix keys: the blocks from this index on are moved.
+            pool, tenant: Numbers.
+            after: A point of signal() that the device must have reached before.
+            urgency: An Urgency.
+            timeout: In seconds.
+
+        Raises:
+            Busy: A bound is reached, or another job uses a slot.
+        """
+        self._order(lib.terrace_offload_store, job, keys, writes=False, **order)
+
+    def cancel(self, job: int) -> None:
+        """Ends the blocks of the job that have not begun to cross the link."""
+        with self._lock:
+            check(lib.terrace_offload_cancel(self._open(), job))
+
+    def pin(self, job: int, keys: Names, pool: int = 0) -> int:
+        """Keeps host copies until unpin(), or the end of the job of this number. Returns how many blocks that are."""
+        made = self._keys(keys)
+        pinned = c_uint32()
+        with self._lock:
+            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned)))
+        return pinned.value
+
+    def unpin(self, job: int) -> None:
+        """Ends a pin."""
+        with self._lock:
+            check(lib.terrace_offload_unpin(self._open(), job))
+
+    def poll(self) -> list[JobEvent]:
+        """Collects ended work, starts new work, and returns the events since the last call."""
+        raw = POINTER(_library.OffloadEvent)()
+        count = c_size_t()
+        with self._lock:
+            check(lib.terrace_offload_poll(self._open(), byref(raw), byref(count)))
+            events = [
+                JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, _source(e.source), e.layers, e.moved, e.failed)
+                for e in raw[: count.value]
+            ]
+            for event in events:
+                if event.kind is JobEventKind.ENDED:
+                    for owner in self._owners.pop(event.job, ()):
+                        owner.release()
+        return events
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when poll() has something."""
+        with self._lock:
+            return int(lib.terrace_offload_fd(self._open()))
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until poll() has something to do, or until the time is over. `timeout` is in seconds."""
+        check(lib.terrace_offload_wait(self._open(), _nanoseconds(timeout)))
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Waits until no job is under way. The events come with the next poll()."""
+        with self._lock:
+            check(lib.terrace_offload_drain(self._open(), _nanoseconds(timeout)))
+
+    # ---- streams of the engine
+
+    def signal(self, stream: int = 0, rank: int = 0) -> int:
+        """Marks all work that is on the stream (an address, as torch's stream.cuda_stream) now, for `after`."""
+        point = c_uint64()
+        with self._lock:
+            check(lib.terrace_offload_signal(self._open(), stream or None, rank, byref(point)))
+        return point.value
+
+    def await_stream(self, job: int, stream: int = 0, layers: int = 0xFFFF_FFFF, rank: int = 0) -> None:
+        """Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied.
+
+        Raises:
+            Busy: Some of the copies are not on the device yet. Try again after the next poll().
+        """
+        with self._lock:
+            check(lib.terrace_offload_await(self._open(), job, layers, stream or None, rank))
+
+    # ---- the cache as a whole
+
+    def clear(self, *, storage: bool = False) -> None:
+        """Forgets everything that is cached; with `storage` also what is stored."""
+        with self._lock:
+            check(lib.terrace_offload_clear(self._open(), int(storage)))
+
+    def resize_host(self, blocks: int, pool: int = 0) -> None:
+        """Makes the host tier larger or smaller. Does not wait."""
+        with self._lock:
+            check(lib.terrace_offload_resize(self._open(), 1, blocks, pool))
+
+    def resize_storage(self, blocks: int, pool: int = 0) -> None:
+        """Makes storage larger or smaller. Does not wait."""
+        with self._lock:
+            check(lib.terrace_offload_resize(self._open(), 2, blocks, pool))
+
+    def statistics(self) -> dict[str, int]:
+        """Counts by the names of terrace_offload_statistics in terrace.h. Sizes are in bytes."""
+        value = _library.OffloadStatistics()
+        with self._lock:
+            check(lib.terrace_offload_read_statistics(self._open(), byref(value)))
+        return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
+
+    def record_changes(self) -> None:
+        """Records changes of what is cached from now on. Take them regularly: every one is kept."""
+        with self._lock:
+            check(lib.terrace_offload_record_events(self._open()))
+
+    def changes(self) -> list[Change]:
+        """Returns the changes since the last call."""
+        raw = POINTER(_library.CacheEvent)()
+        count = c_size_t()
+        with self._lock:
+            check(lib.terrace_offload_events(self._open(), byref(raw), byref(count)))
+            return [
+                Change(
+                    ChangeKind(e.kind),
+                    _source(e.source),
+                    bytes(e.key.bytes),
+                    None if zero_key(e.parent) else bytes(e.parent.bytes),
+                    e.tenant,
+                    e.depth,
+                    e.group,
+                )
+                for e in raw[: count.value]
+            ]
+
+    # ---- write-back jobs
+
+    def start_write_back(
+        self,
+        scope: Scope = Scope.ALL,
+        *,
+        keys: Names | None = None,
+        tenant: int = 0,
+        unused_for: float = 0,
+        timeout: float | None = None,
+        budget: int = 0,
+        durable: bool = True,
+    ) -> int:
+        """Starts a job that writes cached blocks to storage now. Returns its number.
+
+        Args:
+            keys: For Scope.PREFIX.
+            unused_for: For Scope.AGE, in seconds.
+            timeout: In seconds; blocks that are not stored by then are given up.
+            budget: The most bytes to write; 0: no limit.
+            durable: The job also flushes storage before it ends.
+        """
+        made = self._keys(keys) if keys is not None else None
+        order = _library.WriteBack(
+            scope=int(scope),
+            not_durable=int(not durable),
+            tenant=tenant,
+            unused_for=_nanoseconds(unused_for),
+            deadline=0 if timeout is None else max(1, _nanoseconds(timeout)),
+            budget=budget,
+        )
+        if made is not None:
+            order.keys = ctypes.addressof(made._array)
+            order.count = made.count
+        job = c_uint64()
+        with self._lock:
+            check(lib.terrace_write_back_start(self._open(), byref(order), byref(job)))
+        return job.value
+
+    def pause_write_back(self, job: int) -> None:
+        """The job starts no more writes until it is resumed."""
+        with self._lock:
+            check(lib.terrace_write_back_pause(self._open(), job))
+
+    def resume_write_back(self, job: int) -> None:
+        """The job goes on."""
+        with self._lock:
+            check(lib.terrace_write_back_resume(self._open(), job))
+
+    def cancel_write_back(self, job: int) -> None:
+        """Ends the job at once."""
+        with self._lock:
+            check(lib.terrace_write_back_cancel(self._open(), job))
+
+    def write_back(self, job: int) -> WriteBackProgress:
+        """The progress of a job.
+
+        Raises:
+            NotFound: There is no such job, or it ended long ago.
+        """
+        value = _library.WriteBackProgress()
+        with self._lock:
+            check(lib.terrace_write_back_read(self._open(), job, byref(value)))
+        counts = {field: getattr(value, field) for field, *_ in value._fields_ if field not in ("struct_size", "state")}
+        return WriteBackProgress(state=WriteBackState(value.state), **counts)
+
+    # ---- the end
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._handle is None
+
+    def close(self, timeout: float | None = None) -> None:
+        """Ends all work, and lets go of all buffers. A second call does nothing.
+
+        Raises:
+            DeadlineExceeded: A disk or device has not answered within `timeout` seconds. The cache is closed all the same; the
+                engine's memory must stay valid for the rest of the process.
+        """
+        with self._lock:
+            if self._handle is None:
+                return
+            handle, self._handle = self._handle, None
+            if lib.terrace_offload_destroy(handle, _nanoseconds(timeout)) == 1:
+                for owners in self._owners.values():
+                    for owner in owners:
+                        owner.release()
+                self._owners = {}
+                return
+            _kept_for_ever.append((self._owners, self._log))
+        raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
+
+    def __enter__(self) -> OffloadCache:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            try:
+                self.close()
+            except TerraceError:
+                pass
+
+    # ---- inside
+
+    def _open(self) -> c_void_p:
+        if self._handle is None:
+            raise error_of(_library.STOPPED, "the cache is closed")
+        return self._handle
+
+    def _keys(self, keys: Names) -> Keys:
+        return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
+
+    def _order(
+        self,
+        call: Any,
+        job: int,
+        keys: Names,
+        *,
+        writes: bool,
+        slots: Sequence[int] | None = None,
+        memory: Sequence[Any] | None = None,
+        first: int = 0,
+        pool: int = 0,
+        tenant: int = 0,
+        after: int = 0,
+        urgency: Urgency = Urgency.REQUEST,
+        timeout: float | None = None,
+        by_layer: bool = False,
+    ) -> None:
+        made = self._keys(keys)
+        if (slots is None) == (memory is None):
+            raise ValueError("exactly one of slots and memory must be given")
+        moved = made.count - first
+        given = len(slots) if slots is not None else len(memory or ())
+        if given != moved:
+            raise ValueError(f"the job moves {moved} blocks, and {given} slots or buffers are given")
+        order = _library.Order(
+            id=job,
+            keys=ctypes.addressof(made._array),
+            count=made.count,
+            first=first,
+            pool=pool,
+            tenant=tenant,
+            after=after,
+            deadline=0 if timeout is None else max(1, _nanoseconds(timeout)),
+            urgency=int(urgency),
+            by_layer=int(by_layer),
+        )
+        owners: list[Rows] = []
+        try:
+            if slots is not None:
+                numbers = (c_uint32 * moved)(*slots)
+                order.slots = ctypes.addressof(numbers)
+            else:
+                owners = _buffers(memory or (), self.block_bytes(pool), writes)
+                addresses = (c_void_p * moved)(*(owner.address for owner in owners))
+                order.memory = ctypes.addressof(addresses)
+            with self._lock:
+                check(call(self._open(), byref(order)))
+                if owners:
+                    self._owners[job] = owners
+        except BaseException:
+            for owner in owners:
+                owner.release()
+            raise
+
+
+def _source(number: int) -> State:
+    """A source that this package does not know is slower than storage."""
+    return State(min(number, State.STORAGE))
+
+
+def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows]:
+    owners: list[Rows] = []
+    try:
+        for buffer in memory:
+            rows = Rows(buffer, block_bytes)
+            owners.append(rows)
+            if rows.count != 1:
+                raise ValueError(f"a buffer has {rows.count} blocks; a job takes one buffer for each block")
+            if writes and rows.readonly:
+                raise ValueError("a buffer is read-only")
+    except BaseException:
+        for owner in owners:
+            owner.release()
+        raise
+    return owners
+
+
+# Buffers that a device or disk which does not answer may still use.
+_kept_for_ever: list[Any] = []

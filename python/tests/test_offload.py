@@ -1,0 +1,179 @@
+"""OffloadCache over an emulated device and memory of this process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from terrace_kv import (
+    ChangeKind,
+    DeviceRegion,
+    InvalidArgument,
+    JobEvent,
+    JobEventKind,
+    NotFound,
+    OffloadCache,
+    State,
+    Stopped,
+    WriteBackState,
+)
+
+BLOCK = 4096
+SLOTS = 16
+
+
+class Engine:
+    """KV memory of an engine on an emulated device."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray(SLOTS * BLOCK)
+        self._view = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
+        self.region = DeviceRegion(base=ctypes.addressof(self._view), stride=BLOCK, bytes=BLOCK)
+
+    def fill(self, slot: int, value: int) -> None:
+        self.memory[slot * BLOCK : (slot + 1) * BLOCK] = bytes([value]) * BLOCK
+
+    def has(self, slot: int, value: int) -> bool:
+        return self.memory[slot * BLOCK : (slot + 1) * BLOCK] == bytes([value]) * BLOCK
+
+
+def configuration(directory: Path) -> str:
+    return f"""
+key-order = "flat"
+write-policy = "none"
+[storage]
+where = "file:{directory}"
+capacity = "1MiB"
+[[pool]]
+block-bytes = "4KiB"
+device-blocks = {SLOTS}
+host-blocks = 32
+"""
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def cache(engine: Engine, tmp_path: Path) -> Iterator[OffloadCache]:
+    with OffloadCache(configuration(tmp_path), regions=[engine.region], namespace=b"a model") as opened:
+        yield opened
+
+
+def end_of(cache: OffloadCache, job: int) -> JobEvent:
+    while True:
+        for event in cache.poll():
+            if event.job == job and event.kind is JobEventKind.ENDED:
+                return event
+        cache.wait(10)
+
+
+NAMES = [b"chunk %d" % i for i in range(4)]
+
+
+def test_slots_come_back_elsewhere(cache: OffloadCache, engine: Engine) -> None:
+    assert cache.block_bytes() == BLOCK
+    for slot in range(4):
+        engine.fill(slot, slot + 10)
+    cache.store(1, NAMES, slots=[0, 1, 2, 3])
+    assert end_of(cache, 1).moved == 4
+    assert cache.look_up(NAMES) == [State.HOST] * 4
+    assert cache.leading([*NAMES, b"other"]) == 4
+    cache.load(2, NAMES, slots=[12, 13, 14, 15])
+    assert end_of(cache, 2).moved == 4
+    assert all(engine.has(12 + i, 10 + i) for i in range(4))
+    assert cache.statistics()["loaded_host"] == 4
+
+
+def test_memory_instead_of_slots(cache: OffloadCache) -> None:
+    memory = [bytearray(bytes([7 + i]) * BLOCK) for i in range(4)]
+    cache.store(1, NAMES, memory=memory)
+    with pytest.raises(BufferError):
+        memory[0].extend(b"more")
+    assert end_of(cache, 1).moved == 4
+    memory[0].extend(b"more")
+    into = [bytearray(BLOCK) for _ in range(4)]
+    cache.load(2, NAMES, memory=into)
+    assert end_of(cache, 2).moved == 4
+    assert [block[0] for block in into] == [7, 8, 9, 10]
+
+
+def test_a_miss_is_the_result_of_its_block(cache: OffloadCache) -> None:
+    cache.load(1, [b"nothing"], slots=[0])
+    event = end_of(cache, 1)
+    assert event.failed == 1 and event.status == 7
+
+
+def test_a_write_back_job_makes_blocks_durable(engine: Engine, tmp_path: Path) -> None:
+    with OffloadCache(configuration(tmp_path), regions=[engine.region]) as cache:
+        cache.record_changes()
+        engine.fill(0, 5)
+        cache.store(1, [b"a"], slots=[0])
+        end_of(cache, 1)
+        job = cache.start_write_back()
+        while cache.write_back(job).state is WriteBackState.RUNNING:
+            cache.wait(1)
+            cache.poll()
+        progress = cache.write_back(job)
+        assert progress.state is WriteBackState.DONE and progress.stored == 1 and progress.durable_bytes == BLOCK
+        changes = cache.changes()
+        assert [(change.kind, change.source) for change in changes] == [
+            (ChangeKind.STORED, State.HOST),
+            (ChangeKind.STORED, State.STORAGE),
+        ]
+        assert changes[0].key == cache.keys([b"a"])[0] and changes[0].parent is None
+        with pytest.raises(NotFound):
+            cache.pause_write_back(job)
+    with OffloadCache(configuration(tmp_path), regions=[engine.region]) as cache:
+        assert cache.look_up([b"a"]) == [State.STORAGE]
+        cache.load(1, [b"a"], slots=[9])
+        assert end_of(cache, 1).moved == 1
+        assert engine.has(9, 5)
+
+
+def test_pins_and_resizes(cache: OffloadCache, engine: Engine) -> None:
+    cache.store(1, NAMES, slots=[0, 1, 2, 3])
+    end_of(cache, 1)
+    assert cache.pin(2, NAMES) == 4
+    cache.unpin(2)
+    with pytest.raises(NotFound):
+        cache.unpin(2)
+    cache.resize_host(8)
+    cache.clear()
+    assert cache.look_up(NAMES) == [State.MISS] * 4
+
+
+def test_prefix_keys_stand_for_what_is_before_them(cache: OffloadCache) -> None:
+    keys = cache.prefix_keys([b"a", b"b"])
+    other = cache.prefix_keys([b"x", b"b"])
+    assert keys[1] != other[1]
+
+
+def test_an_emulated_device_has_no_streams_of_python(cache: OffloadCache) -> None:
+    with pytest.raises(InvalidArgument):
+        cache.signal()
+    with pytest.raises(InvalidArgument, match="has not returned"):
+        cache.store(1, [b"a"], slots=[0], after=5)
+
+
+def test_errors(cache: OffloadCache, engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="config:2"):
+        OffloadCache("\nhost-block = 3\n")
+    with pytest.raises(InvalidArgument, match="rank 3"):
+        OffloadCache("", regions=[DeviceRegion(base=0, stride=1, bytes=1, rank=3)])
+    with pytest.raises(ValueError, match="exactly one"):
+        cache.store(1, NAMES)
+    with pytest.raises(ValueError, match="moves 4 blocks"):
+        cache.store(1, NAMES, slots=[1])
+    with pytest.raises(InvalidArgument):
+        cache.store(1, NAMES, slots=[0, 0, 0, 99])
+    with pytest.raises(ValueError, match="read-only"):
+        cache.load(1, [b"a"], memory=[bytes(BLOCK)])
+    cache.close()
+    with pytest.raises(Stopped):
+        cache.poll()
