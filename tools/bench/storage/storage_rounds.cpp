@@ -90,6 +90,7 @@ std::vector<StorageSpeed> measure_in_turns(const StorageBenchOptions& options, c
     for (Rounds& each : all) each.ratios.push_back(each.speeds.back() / all.back().speeds.back());
   }
   std::vector<StorageSpeed> medians;
+  medians.reserve(all.size());
   for (const Rounds& each : all) medians.push_back({median(each.speeds), median(each.ratios), median(each.cpu_us)});
   return medians;
 }
