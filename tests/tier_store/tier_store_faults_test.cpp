@@ -434,7 +434,7 @@ class World {
     })
                                                     : disk_->files().left_by(SimulatedFiles::End::killed));
     ++(power ? seen_.power_failures : seen_.kills);
-    // What the index has given up without having told yet is gone.
+    // A block that the index has given up without having told yet is gone.
     std::erase_if(durable_, [this](const BlockKey& key) { return !store_->contains(key); });
     static_cast<void>(store_->close());  // on the disk that nobody has any more; it may still use memory of the batches
     batches_.reset();
@@ -476,7 +476,7 @@ class World {
       EXPECT_TRUE(std::ranges::includes(read_, durable)) << "durable blocks have their bytes";
       seen_.durable += durable.size();
     }
-    // What a start has found need not be durable by itself; the next flush covers it.
+    // A block that a start has found need not be durable by itself; the next flush covers it.
     durable_.clear();
     away_.clear();
     rotten_.clear();

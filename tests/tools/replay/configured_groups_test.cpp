@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"",
             {"--groups", "full:1,full:65537,full:65539", "--block-tokens", "1"},
             "--groups: hits end at common multiples of the blocks of all groups, and these have none under 2^32 hash units"},
-        // What a replay does not have.
+        // Options that a replay does not have.
         Bad{two, {"--mode", "loop"}, "[[group]] (t.toml:2) runs in --mode confined"},
         Bad{two, {"--reference"}, "--reference is for one group: [[group]] (t.toml:2) makes no sense with it"},
         Bad{window, {}, "[[group]] (t.toml:4): one group must be full, and not optional"},
