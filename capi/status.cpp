@@ -137,9 +137,9 @@ const char* terrace_status_text(terrace_status status) {
       text = "not enough memory";
     } else if (status == TERRACE_INTERNAL) {
       text = "a fault of the library";
-    } else if (status < 0) {
+    } else if (status < 0 && status != INT32_MIN) {
       text = boost::system::system_category().message(-status);
-    } else if (status <= TERRACE_STOPPED) {
+    } else if (status >= 0 && status <= TERRACE_STOPPED) {
       text = terrace::terrace_category().message(status);
     }
     const std::size_t size = std::min(text.size(), status_text.size() - 1);

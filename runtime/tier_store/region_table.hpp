@@ -51,8 +51,6 @@ class RegionTable {
     std::vector<std::uint16_t> used;  ///< by row
     std::uint64_t uses = 0;           ///< of all rows
     std::vector<std::span<std::byte>> pieces;
-
-    [[nodiscard]] std::span<std::byte> bytes() const { return {rows.address, static_cast<std::size_t>(rows.extent())}; }
   };
 
   void forget(const Region& region);
