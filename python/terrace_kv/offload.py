@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
@@ -15,7 +16,7 @@ from . import _library
 from ._keys import Keys, keys_of_names, keys_of_prefix, zero_key
 from ._library import TerraceError, check, error_of, lib
 from ._memory import Rows
-from .store import Names, _log_function, _nanoseconds
+from .store import Names, _log_function, _nanoseconds, wait_until_readable
 
 
 class State(IntEnum):
@@ -288,7 +289,10 @@ class OffloadCache:
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until poll() has something to do, or until the time is over. `timeout` is in seconds."""
-        check(lib.terrace_offload_wait(self._open(), _nanoseconds(timeout)))
+        with self._lock:
+            descriptor = os.dup(lib.terrace_offload_fd(self._open()))
+            next_poll = lib.terrace_offload_next_poll(self._open())
+        wait_until_readable(descriptor, min(next_poll, _nanoseconds(timeout)))
 
     def drain(self, timeout: float | None = None) -> None:
         """Waits until no job is under way. The events come with the next poll()."""

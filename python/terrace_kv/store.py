@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import mmap
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -364,7 +365,9 @@ class Store:
             handle = self._open()
             if self._results:
                 return
-        check(lib.terrace_store_wait(handle, _nanoseconds(timeout)))
+            descriptor = os.dup(lib.terrace_store_fd(handle))
+            next_poll = lib.terrace_store_next_poll(handle)
+        wait_until_readable(descriptor, min(next_poll, _nanoseconds(timeout)))
 
     def drain(self, timeout: float | None = None) -> None:
         """Waits until no job is under way. The results come with the next poll().
@@ -642,6 +645,17 @@ def check_text(status: int, sentence: str) -> None:
     """As check(), with the sentence that was read right after the call."""
     if status != OK:
         raise error_of(status, sentence)
+
+
+def wait_until_readable(descriptor: int, nanoseconds: int) -> None:
+    """Waits without the lock of the store or cache, and closes the descriptor, which is a copy: another thread may close the store
+    or cache meanwhile."""
+    try:
+        readable = select.poll()
+        readable.register(descriptor, select.POLLIN)
+        readable.poll(None if nanoseconds == NEVER else min(-(-nanoseconds // 1_000_000), 2**31 - 1))
+    finally:
+        os.close(descriptor)
 
 
 def _size(size: int | str) -> str:

@@ -327,6 +327,18 @@ def test_threads_take_turns(store: Store) -> None:
         assert all(pool.map(work, range(60)))
 
 
+def test_a_store_may_be_closed_while_a_thread_waits(tmp_path: Path) -> None:
+    from threading import Thread
+
+    store = Store(tmp_path, capacity="1MiB", block_bytes=BLOCK)
+    waiting = [Thread(target=store.wait, args=(0.2,)) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    store.close()
+    for thread in waiting:
+        thread.join()
+
+
 # ---- the program
 
 

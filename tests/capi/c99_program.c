@@ -176,7 +176,6 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   everything.scope = TERRACE_SCOPE_ALL;
   expect(terrace_write_back_start(cache, &everything, &job) == TERRACE_OK, "a write-back job starts");
   do {
-    (void)end_of;
     expect(terrace_offload_wait(cache, SECOND / 10) == TERRACE_OK, "waiting works");
     {
       const terrace_offload_event* events = NULL;
