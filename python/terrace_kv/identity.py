@@ -1,0 +1,87 @@
+"""What stored blocks mean: a name for the model, its weights, and all that decides the bytes of a block.
+
+Blocks outlive a process. A later process may have other weights at the same path, another data type or another number of ranks;
+then the old blocks must be misses. The adapters put everything that decides the bytes into one namespace for the keys of a Store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
+_READ_BYTES = 4 << 20
+
+
+def namespace(engine: str, fields: Mapping[str, Any]) -> bytes:
+    """The namespace for the keys of a Store: a digest of all fields. Any other value of any field gives another namespace."""
+    text = json.dumps({"engine": engine, **fields}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
+
+
+def weights_revision(model: str, stated: str | None = None) -> str:
+    """Names the weights of a model.
+
+    Args:
+        model: A directory with weight files, one weight file, or the name of a model in the local cache of the hub.
+        stated: The name that the operator gives to the weights. Then nothing is read.
+
+    Returns:
+        The stated name; for files, a digest of their contents; for a model of the hub, its commit.
+
+    Raises:
+        ValueError: The weights cannot be named; the sentence says why.
+    """
+    if stated is not None:
+        if not stated:
+            raise ValueError("weights_revision is empty; state a name that changes whenever the weights do")
+        return "stated:" + stated
+    path = Path(model)
+    if path.is_file():
+        return "sha256:" + _digest([path], path.parent)
+    if path.is_dir():
+        files = sorted(each for each in path.rglob("*") if each.suffix in _WEIGHTS and each.is_file())
+        if not files:
+            raise ValueError(f"{model} has no weight files ({', '.join(_WEIGHTS)}); state weights_revision")
+        return "sha256:" + _digest(files, path)
+    return "commit:" + _hub_commit(model)
+
+
+def _digest(files: list[Path], root: Path) -> str:
+    """A digest of the names and contents of files. Several files are read at a time."""
+    with ThreadPoolExecutor(min(8, len(files))) as pool:
+        digests = list(pool.map(_file_digest, files))
+    whole = hashlib.sha256()
+    for file, digest in zip(files, digests):
+        name = str(file.relative_to(root)).encode()
+        whole.update(len(name).to_bytes(4, "little") + name + digest)
+    return whole.hexdigest()
+
+
+def _file_digest(file: Path) -> bytes:
+    digest = hashlib.sha256()
+    with open(file, "rb", buffering=0) as stream:
+        while piece := stream.read(_READ_BYTES):
+            digest.update(piece)
+    return digest.digest()
+
+
+def _hub_commit(model: str) -> str:
+    """The commit of the only snapshot that the local cache of the hub has of the model."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
+    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")
+    snapshots = Path(cache) / ("models--" + model.replace("/", "--")) / "snapshots"
+    commits = sorted(each.name for each in snapshots.iterdir() if each.is_dir()) if snapshots.is_dir() else []
+    if not commits:
+        raise ValueError(f"{model} is neither a directory nor in the local cache of the hub ({cache}); state weights_revision")
+    if len(commits) > 1:
+        raise ValueError(
+            f"{model} has {len(commits)} snapshots in the local cache of the hub; state weights_revision, for example the commit "
+            "that is served"
+        )
+    return commits[0]
