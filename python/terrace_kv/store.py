@@ -172,6 +172,7 @@ class Store:
         self._results: deque[Result] = deque()
         self._events: deque[Event] = deque()
         self._own_jobs = _OWN_JOBS
+        self._regions: dict[int, Region] = {}
         self._late: dict[int, Region] = {}
         self._staging: tuple[mmap.mmap, Region] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -292,7 +293,8 @@ class Store:
             except BaseException:
                 rows.release()
                 raise
-        return Region(self, rows, number.value)
+            region = self._regions[number.value] = Region(self, rows, number.value)
+        return region
 
     def submit_put(
         self,
@@ -444,14 +446,13 @@ class Store:
             sentence = _library.last_error()
             if report.closed:
                 lib.terrace_store_destroy(handle)
-                for region in [*(job.region for job in self._jobs.values()), *self._late.values()]:
+                for region in self._regions.values():
                     _release(region)
                 if self._staging is not None:
-                    _release(self._staging[1])
                     self._staging[0].close()
             else:
-                _kept_for_ever.append((self._jobs, self._late, self._staging, self._log))
-            self._jobs, self._late, self._staging = {}, {}, None
+                _kept_for_ever.append((self._regions, self._staging, self._log))
+            self._jobs, self._regions, self._late, self._staging = {}, {}, {}, None
         check_text(status, sentence)
         if not report.closed:
             raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk has not answered in time")
@@ -602,7 +603,8 @@ class Store:
                 return
             if self._handle is not None:
                 check(lib.terrace_store_unregister(self._handle, region.number))
-            _release(region)
+                del self._regions[region.number]
+                _release(region)
 
     async def _on_loop(self, is_put: bool, key: bytes, buffer: Any) -> Result:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,13 @@
+"""Terrace under vLLM. docs/vllm.md shows how to use it.
+
+TerraceTier keeps the chunks of vLLM's TieringOffloadingSpec on disk. In kv_connector_extra_config:
+
+    {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 34359738368,
+     "secondary_tiers": [{"type": "terrace", "path": "/mnt/nvme/kv", "capacity": "500GiB"}]}
+"""
+
+from __future__ import annotations
+
+from .tier import TerraceTier
+
+__all__ = ["TerraceTier"]

@@ -1,0 +1,81 @@
+"""The metrics of TerraceTier, published by vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata
+
+from .. import _library
+from ..store import Health
+
+_PREFIX = "vllm:kv_offload_terrace_"
+_COUNTERS = {
+    "damaged": "Number of stored chunks whose content was not what had been written; each was a miss.",
+    "gone": "Number of chunks that were evicted between the lookup and the load; each was a miss.",
+    "load_failures": "Number of chunks that could not be read for another reason.",
+    "store_failures": "Number of chunks that could not be written.",
+    "dropped": "Number of chunks that were not written because too much was under way.",
+    "evicted": "Number of chunks that the store has given up.",
+}
+_GAUGES = {
+    "chunks": "Number of chunks on disk.",
+    "capacity_chunks": "Number of chunks for which the store has room.",
+    "under_way": "Number of chunks that are being read, written, or wait for it.",
+    "health": "0: the disk works; 1: it fails at times; 2: it is not used.",
+}
+
+
+@dataclass
+class Counts:
+    """What a tier counts itself, by the names of the counters."""
+
+    damaged: int = 0
+    gone: int = 0
+    load_failures: int = 0
+    store_failures: int = 0
+    dropped: int = 0
+    evicted: int = 0
+
+    def copy(self) -> Counts:
+        """A copy of the counts as they are now."""
+        return replace(self)
+
+    def count_failed_loads(self, statuses: Iterable[int]) -> None:
+        """Counts each status of a load that is not OK."""
+        for status in statuses:
+            if status == _library.CORRUPT:
+                self.damaged += 1
+            elif status == _library.NOT_FOUND:
+                self.gone += 1
+            elif status != _library.OK:
+                self.load_failures += 1
+
+
+def definitions() -> dict[str, Any]:
+    """vLLM's descriptions of all metrics."""
+    label = ("tier",)
+    counters = {_PREFIX + name: OffloadingCounterMetadata(text, label) for name, text in _COUNTERS.items()}
+    gauges = {_PREFIX + name: OffloadingGaugeMetadata(text, label) for name, text in _GAUGES.items()}
+    return {**counters, **gauges}
+
+
+def report(tier: str, counts: Counts, before: Counts, store: Mapping[str, int], health: Health) -> OffloadingConnectorStats:
+    """The values for vLLM: counters as changes, gauges as they are."""
+    stats = OffloadingConnectorStats()
+    for name in _COUNTERS:
+        change = getattr(counts, name) - getattr(before, name)
+        if change:
+            stats.increase_counter(_PREFIX + name, change, (tier,))
+    gauges = {
+        "chunks": store["blocks"],
+        "capacity_chunks": store["capacity_blocks"],
+        "under_way": store["waiting"] + store["under_way"],
+        "health": int(health),
+    }
+    for name, value in gauges.items():
+        stats.set_gauge(_PREFIX + name, value, (tier,))
+    return stats

@@ -1,0 +1,11 @@
+"""The entry point of vLLM's plug-ins: gives the classes of this package short names."""
+
+from __future__ import annotations
+
+
+def register() -> None:
+    """Registers "terrace" as a type of secondary tier. vLLM calls it in each of its processes; a second call does nothing."""
+    from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+    if "terrace" not in SecondaryTierFactory._registry:
+        SecondaryTierFactory.register_tier("terrace", "terrace_kv.vllm.tier", "TerraceTier")

@@ -1,0 +1,331 @@
+"""A secondary tier of vLLM's TieringOffloadingSpec: chunks on disk, which are found again after a restart."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vllm.logger import init_logger
+from vllm.v1.kv_offload.base import (
+    Locality,
+    LookupResult,
+    Medium,
+    OffloadingEvent,
+    OffloadKey,
+    ReqContext,
+    RequestOffloadingContext,
+)
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
+
+from .._library import Busy
+from ..store import EventKind, Health, Result, Store
+from . import metrics
+from .names import chunk_namespace, store_name
+
+logger = init_logger(__name__)
+
+_STATISTICS_INTERVAL = 1.0  # seconds
+_LEVELS = (logger.info, logger.warning, logger.error)
+
+
+@dataclass
+class _Job:
+    """A job of vLLM's that the store works on, or that waits for the store."""
+
+    keys: list[OffloadKey]
+    names: list[bytes]
+    """The 32 bytes of each key in the store."""
+    rows: list[int]
+    is_load: bool
+    submitted: float
+
+
+class TerraceTier(SecondaryTierManager):
+    """Keeps chunks in a Store.
+
+    Options, beside "type" and "module_path" of the tier's configuration:
+        path: The directory of the store, or a list of directories on a disk each.
+        capacity: The disk space of all directories, such as "500GiB" or a number of bytes.
+        weights_revision: A name that changes whenever the weights do. Without it, local weight files are read once at the start,
+            and a model of the hub is named by its commit.
+        attention_backend: The attention backend, if vLLM's choice of it can change between two starts.
+        enable_kv_events: Publish what was stored and removed. vLLM's own events must be on, too.
+        locality: "LOCAL" or "REMOTE", for vLLM's tier filters and events.
+        shutdown_timeout: The longest time for unfinished writes at the end, in seconds.
+        Any option of the table [storage] of docs/configuration.md, with "_" for "-".
+
+    vLLM's scheduler is the only caller, on one thread. Calls do not wait for the disk, except drain_jobs() and shutdown().
+    """
+
+    medium: ClassVar[Medium] = Medium.STORAGE
+
+    def __init__(
+        self,
+        offloading_spec: Any,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        backpressure_detector: Any = None,
+        *,
+        path: str | list[str],
+        capacity: int | str,
+        weights_revision: str | None = None,
+        attention_backend: str | None = None,
+        enable_kv_events: bool = False,
+        locality: str | None = None,
+        shutdown_timeout: float = 60.0,
+        **storage: Any,
+    ) -> None:
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = Locality(locality) if locality is not None else None
+        config = offloading_spec.config
+        namespace, fields = chunk_namespace(config, self.block_size_bytes, weights_revision, attention_backend)
+        self._events: list[OffloadingEvent] | None = None
+        if enable_kv_events:
+            if offloading_spec.kv_events_config.enable_kv_cache_events:
+                self._events = []
+            else:
+                logger.warning("Tier %s: enable_kv_events has no effect, because vLLM's KV cache events are off", tier_type)
+        self._shutdown_timeout = shutdown_timeout
+        self._jobs: dict[int, _Job] = {}
+        self._waiting: deque[int] = deque()  # loads that the store has refused so far
+        self._done: list[JobResult] = []
+        self._resident: set[OffloadKey] = set()
+        self._keys_by_name: dict[bytes, OffloadKey] = {}
+        self._counts = metrics.Counts()
+        self._reported = metrics.Counts()
+        self._next_report = 0.0
+        self._store = Store(
+            path,
+            capacity,
+            self.block_size_bytes,
+            namespace=namespace,
+            name=store_name(config, self.block_size_bytes),
+            log=lambda level, sentence: _LEVELS[min(level, 2)]("Tier %s: %s", tier_type, sentence),
+            **storage,
+        )
+        try:
+            self._region = self._store.register(primary_kv_view)
+        except BaseException:
+            self._store.close()
+            raise
+        logger.info(
+            "Tier %s: %s of %s, weights %s, namespace %s, I/O %s",
+            tier_type,
+            capacity,
+            path,
+            fields["weights"],
+            namespace.hex()[:12],
+            self._store.io(),
+        )
+
+    # ---- what is there
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        """HIT if a load would find the chunk. A hit that has become untrue by the time of the load is a failed load."""
+        if key in self._resident:
+            return LookupResult.HIT
+        made = self._store.keys([key])
+        if not self._store.contains_many(made)[0]:
+            return LookupResult.MISS
+        self._resident.add(key)
+        self._keys_by_name[made[0]] = key
+        return LookupResult.HIT
+
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """The chunks were used, so they are evicted later."""
+        used = [key for key in keys if key in self._resident]
+        if used:
+            self._store.touch(used)
+
+    # ---- jobs
+
+    def submit_store(self, job_metadata: TransferJob) -> None:
+        """Writes the chunks that are not there yet. If the store has too much to do, the job fails, and vLLM goes on without it."""
+        job = self._new_job(job_metadata, [key not in self._resident for key in job_metadata.keys])
+        if not job.keys:
+            self._done.append(JobResult(job_id=job_metadata.job_id, success=True, transfer_time=0.0, transfer_bytes=0))
+            return
+        try:
+            self._submit(job_metadata.job_id, job)
+        except Busy:
+            self._counts.dropped += len(job.keys)
+            self._done.append(JobResult(job_id=job_metadata.job_id, success=False, transfer_time=0.0, transfer_bytes=0))
+
+    def submit_load(self, job_metadata: TransferJob) -> None:
+        """Reads chunks into rows of the primary tier. If the store has too much to do, the job waits."""
+        self._jobs[job_metadata.job_id] = self._new_job(job_metadata, None)
+        self._waiting.append(job_metadata.job_id)
+        self._submit_waiting()
+
+    def get_finished_jobs(self) -> Iterable[JobResult]:
+        """The results since the last call."""
+        self._collect()
+        self._submit_waiting()
+        done, self._done = self._done, []
+        return done
+
+    def has_pending_work(self) -> bool:
+        """False: vLLM steps on by itself while it waits for the result of a job, and there is no other work."""
+        return False
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """No wishes: new chunks are offered as they are computed."""
+        return RequestOffloadingContext()
+
+    def drain_jobs(self) -> None:
+        """Waits until no job uses the primary tier's memory. The results come with the next get_finished_jobs()."""
+        while self._jobs:
+            self._submit_waiting()
+            self._store.wait(1.0)
+            self._collect()
+
+    # ---- observers
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        """What was stored and removed since the last call, in order."""
+        if not self._events:
+            return ()
+        events, self._events = self._events, []
+        return events
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, Any]:
+        """The metrics of get_stats() for Prometheus."""
+        return metrics.definitions()
+
+    def get_stats(self) -> Any:
+        """Changes of the counters since the last report, at most one a second."""
+        now = time.monotonic()
+        if now < self._next_report:
+            return None
+        self._next_report = now + _STATISTICS_INTERVAL
+        counts, reported = self._counts, self._reported
+        self._reported = counts.copy()
+        return metrics.report(self.tier_type, counts, reported, self._store.statistics(), self._store.health()[0])
+
+    def shutdown(self) -> None:
+        """Ends all jobs, makes everything durable, and lets go of the primary tier's memory. A second call does nothing.
+
+        Raises:
+            DeadlineExceeded: A disk has not answered in time, and may still use the memory.
+        """
+        if self._store.closed:
+            return
+        self._store.close(self._shutdown_timeout)
+        self._primary_kv_view = memoryview(b"")
+
+    # ---- inside
+
+    def _new_job(self, given: TransferJob, wanted: list[bool] | None) -> _Job:
+        keys, rows = list(given.keys), [int(row) for row in given.chunk_ids]
+        if wanted is not None:
+            keys = [key for key, is_wanted in zip(keys, wanted) if is_wanted]
+            rows = [row for row, is_wanted in zip(rows, wanted) if is_wanted]
+        return _Job(keys, [], rows, given.is_promotion, given.submit_time)
+
+    def _submit(self, number: int, job: _Job) -> None:
+        made = self._store.keys(job.keys)
+        job.names = [made[i] for i in range(made.count)]
+        (self._store.submit_get if job.is_load else self._store.submit_put)(number, made, self._region, job.rows)
+        self._jobs[number] = job
+        if not job.is_load:
+            self._keys_by_name.update(zip(job.names, job.keys))
+
+    def _submit_waiting(self) -> None:
+        while self._waiting:
+            number = self._waiting[0]
+            try:
+                self._submit(number, self._jobs[number])
+            except Busy:
+                if len(self._jobs) > len(self._waiting):
+                    return  # a job that is under way will make room
+                self._fail(number)  # the store will never take so many chunks at once
+            self._waiting.popleft()
+
+    def _fail(self, number: int) -> None:
+        job = self._jobs.pop(number)
+        self._counts.load_failures += len(job.keys)
+        self._done.append(JobResult(job_id=number, success=False, transfer_time=0.0, transfer_bytes=0))
+
+    def _collect(self) -> None:
+        for result in self._store.poll():
+            job = self._jobs.pop(result.job)
+            if result.kind is result.kind.GET:
+                self._loaded(job, result)
+            else:
+                self._stored(job, result)
+        self._follow_events()
+
+    def _loaded(self, job: _Job, result: Result) -> None:
+        arrived = [key for key, status in zip(job.keys, result.statuses) if status == 0]
+        if not result.ok:
+            self._counts.count_failed_loads(result.statuses)
+            if self._store.health()[0] is Health.DOWN:
+                self._resident.clear()  # ask the store about each key until the disk works again
+            else:
+                self._resident.difference_update(set(job.keys).difference(arrived))
+        self._done.append(
+            JobResult(
+                job_id=result.job,
+                success=result.ok,
+                successful_keys=None if result.ok else arrived,
+                transfer_time=time.monotonic() - job.submitted,
+                transfer_bytes=result.bytes,
+            )
+        )
+
+    def _stored(self, job: _Job, result: Result) -> None:
+        for key, name, status in zip(job.keys, job.names, result.statuses):
+            if status == 0:
+                self._resident.add(key)
+            else:
+                self._counts.store_failures += 1
+                if key not in self._resident:
+                    self._keys_by_name.pop(name, None)
+        self._done.append(
+            JobResult(
+                job_id=result.job,
+                success=result.ok,
+                transfer_time=time.monotonic() - job.submitted,
+                transfer_bytes=result.bytes,
+            )
+        )
+
+    def _follow_events(self) -> None:
+        stored: list[OffloadKey] = []
+        removed: list[OffloadKey] = []
+        for event in self._store.events():
+            if event.kind is EventKind.STORED:
+                key = self._keys_by_name.get(event.key)
+                if key is not None:
+                    self._resident.add(key)
+                    if removed:
+                        self._announce(removed, removed=True)
+                    stored.append(key)
+                continue
+            self._counts.evicted += 1
+            key = self._keys_by_name.pop(event.key, None)
+            if key is not None:
+                self._resident.discard(key)
+                if stored:
+                    self._announce(stored, removed=False)
+                removed.append(key)
+        self._announce(stored, removed=False)
+        self._announce(removed, removed=True)
+
+    def _announce(self, keys: list[OffloadKey], *, removed: bool) -> None:
+        if keys and self._events is not None:
+            self._events.append(
+                OffloadingEvent(
+                    keys=list(keys),
+                    medium=self.medium,
+                    removed=removed,
+                    locality=self.locality,
+                    ownership=self.tier_type,
+                    removal_expected=True,
+                )
+            )
+        keys.clear()

@@ -1,0 +1,406 @@
+"""TerraceTier under the calls that vLLM's tiering manager makes. Over the installed vLLM, or a stand-in of its classes."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import vllm_modules  # noqa: F401  (before vLLM)
+from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext
+from vllm.v1.kv_offload.config import (
+    OffloadingCacheConfig,
+    OffloadingConfig,
+    OffloadingGroupConfig,
+    OffloadingModelConfig,
+    OffloadingParallelConfig,
+)
+from vllm.v1.kv_offload.tiering.base import TransferJob
+
+from terrace_kv import Busy, InvalidArgument
+from terrace_kv.vllm import TerraceTier
+
+ROW = 8192
+ROWS = 32
+REQUEST = ReqContext(req_id="a request")
+
+
+def config(**changes: Any) -> OffloadingConfig:
+    whole = OffloadingConfig(
+        groups=(OffloadingGroupConfig(tokens_per_block=16, layer_names=("layer.0", "layer.1"), group_id=0),),
+        worker_kv_bytes_per_block=ROW,
+        enable_kv_cache_events=True,
+        extra_config={},
+        engine_id="engine",
+        model=OffloadingModelConfig(name="a model", dtype="bfloat16"),
+        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=1),
+        parallel=OffloadingParallelConfig(
+            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, data_parallel_index=0, data_parallel_size=1,
+            data_parallel_rank_local=None, is_parallelism_agnostic=False,
+        ),
+        kv_cache_layout="NHD",
+    )  # fmt: skip
+    return dataclasses.replace(whole, **changes)
+
+
+def spec(given: OffloadingConfig) -> Any:
+    return SimpleNamespace(config=given, kv_events_config=SimpleNamespace(enable_kv_cache_events=given.enable_kv_cache_events))
+
+
+class Engine:
+    """The side of vLLM: memory in rows, a tier, and job numbers."""
+
+    def __init__(self, path: Path, given: OffloadingConfig | None = None, **options: Any) -> None:
+        self.memory = mmap.mmap(-1, ROW * ROWS)
+        self.rows = np.frombuffer(self.memory, dtype=np.int8).reshape(ROWS, ROW)
+        self.view = memoryview(self.rows)
+        self.tier = TerraceTier(
+            spec(given or config()), self.view, "terrace", None,
+            **{"path": str(path), "capacity": "1MiB", "weights_revision": "1", **options},
+        )  # fmt: skip
+        self.jobs = 0
+
+    def fill(self, row: int, seed: int) -> bytes:
+        self.rows[row] = np.random.default_rng(seed).integers(-128, 128, ROW, dtype=np.int8)
+        return self.rows[row].tobytes()
+
+    def job(self, keys: list[bytes], rows: list[int], *, load: bool) -> int:
+        self.jobs += 1
+        job = TransferJob(
+            job_id=self.jobs, keys=keys, chunk_ids=np.array(rows, dtype=np.int32), is_promotion=load, req_context=REQUEST
+        )
+        (self.tier.submit_load if load else self.tier.submit_store)(job)
+        return self.jobs
+
+    def finish(self, keys: list[bytes], rows: list[int], *, load: bool) -> Any:
+        number = self.job(keys, rows, load=load)
+        self.tier.drain_jobs()
+        (result,) = self.tier.get_finished_jobs()
+        assert result.job_id == number
+        return result
+
+    def look_up(self, keys: list[bytes]) -> list[bool]:
+        return [self.tier.lookup(key, REQUEST) is LookupResult.HIT for key in keys]
+
+    def counters(self) -> dict[str, float]:
+        self.tier._next_report = 0.0
+        stats = self.tier.get_stats()
+        return {name.removeprefix("vllm:kv_offload_terrace_"): each[("terrace",)] for name, each in stats.data["data"].items()}
+
+    def close(self) -> None:
+        self.tier.shutdown()
+        self.view.release()
+        del self.rows
+        self.memory.close()  # raises BufferError if anybody still has the memory
+
+
+def keys(count: int, first: int = 0) -> list[bytes]:
+    """Keys as vLLM makes them: a hash of 32 bytes, and 4 bytes of the group."""
+    return [(first + i).to_bytes(32, "little") + (0).to_bytes(4, "big") for i in range(count)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path)
+    yield made
+    made.close()
+
+
+def test_chunks_come_back(engine: Engine) -> None:
+    content = [engine.fill(row, row) for row in range(3)]
+    assert engine.look_up(keys(3)) == [False] * 3
+    stored = engine.finish(keys(3), [0, 1, 2], load=False)
+    assert stored.success and stored.transfer_bytes == 3 * ROW and stored.transfer_time > 0
+    assert engine.look_up(keys(4)) == [True, True, True, False]
+    engine.rows[:] = 0
+    loaded = engine.finish(keys(3), [7, 9, 8], load=True)
+    assert loaded.success and loaded.transfer_bytes == 3 * ROW
+    assert [engine.rows[row].tobytes() for row in (7, 9, 8)] == content
+
+
+def test_chunks_survive_a_restart(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    content = first.fill(0, 5)
+    first.finish(keys(1), [0], load=False)
+    first.close()
+    second = Engine(tmp_path)
+    assert second.look_up(keys(1)) == [True]
+    assert second.finish(keys(1), [4], load=True).success
+    assert second.rows[4].tobytes() == content
+    second.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": OffloadingModelConfig(name="another", dtype="bfloat16")},
+        {"model": OffloadingModelConfig(name="a model", dtype="float16")},
+        {"kv_cache_layout": "HND"},
+        {"canonical_layout": True},
+        {"replicated_layout": True},
+        {"cache": OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=2)},
+        {"groups": (OffloadingGroupConfig(tokens_per_block=16, layer_names=("layer.0",), group_id=0),)},
+        {"parallel": dataclasses.replace(config().parallel, tp_size=2, world_size=2)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_chunks_of_another_engine_are_misses(tmp_path: Path, change: dict[str, Any]) -> None:
+    first = Engine(tmp_path)
+    first.finish(keys(1), [0], load=False)
+    first.close()
+    second = Engine(tmp_path, config(**change))
+    assert second.look_up(keys(1)) == [False]
+    second.close()
+
+
+def test_chunks_of_other_weights_are_misses(tmp_path: Path) -> None:
+    weights = tmp_path / "model"
+    weights.mkdir()
+    (weights / "model.safetensors").write_bytes(b"some weights")
+    given = config(model=OffloadingModelConfig(name=str(weights), dtype="bfloat16"))
+    first = Engine(tmp_path, given, weights_revision=None)
+    first.finish(keys(1), [0], load=False)
+    first.close()
+    again = Engine(tmp_path, given, weights_revision=None)
+    assert again.look_up(keys(1)) == [True]
+    again.close()
+    (weights / "model.safetensors").write_bytes(b"other weight")
+    second = Engine(tmp_path, given, weights_revision=None)
+    assert second.look_up(keys(1)) == [False]
+    second.close()
+
+
+def test_another_attention_backend_is_another_namespace(tmp_path: Path) -> None:
+    first = Engine(tmp_path, attention_backend="FLASH_ATTN")
+    first.finish(keys(1), [0], load=False)
+    first.close()
+    second = Engine(tmp_path, attention_backend="FLASHINFER")
+    assert second.look_up(keys(1)) == [False]
+    second.close()
+
+
+def test_replicas_have_stores_of_their_own(tmp_path: Path) -> None:
+    parallel = dataclasses.replace(config().parallel, data_parallel_size=2)
+    engines = [Engine(tmp_path, config(parallel=dataclasses.replace(parallel, data_parallel_index=i))) for i in range(2)]
+    engines[0].finish(keys(1), [0], load=False)
+    assert [engine.look_up(keys(1)) for engine in engines] == [[True], [False]]
+    for engine in engines:
+        engine.close()
+
+
+def test_a_damaged_chunk_fails_alone(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    content = [first.fill(row, row) for row in range(3)]
+    first.finish(keys(3), [0, 1, 2], load=False)
+    first.close()
+    damage(tmp_path, content[1])
+    second = Engine(tmp_path)
+    assert second.look_up(keys(3)) == [True] * 3
+    result = second.finish(keys(3), [0, 1, 2], load=True)
+    assert not result.success
+    assert list(result.successful_keys) == [keys(3)[0], keys(3)[2]]
+    assert [second.rows[row].tobytes() for row in (0, 2)] == [content[0], content[2]]
+    assert second.look_up(keys(3)) == [True, False, True], "a damaged chunk is a miss from now on"
+    assert second.counters()["damaged"] == 1
+    second.fill(5, 1)
+    assert second.finish(keys(3)[1:2], [5], load=False).success, "it is stored again"
+    assert second.look_up(keys(3)) == [True] * 3
+    second.close()
+
+
+def damage(path: Path, content: bytes) -> None:
+    """Changes one byte of a chunk on disk."""
+    for file in path.rglob("*"):
+        if file.is_file():
+            data = file.read_bytes()
+            at = data.find(content[:512])
+            if at >= 0:
+                with open(file, "r+b") as stream:
+                    stream.seek(at + 100)
+                    stream.write(bytes([data[at + 100] ^ 1]))
+                return
+    raise AssertionError("the chunk is on no file")
+
+
+def test_a_chunk_evicted_before_its_load_is_a_failed_load(engine: Engine) -> None:
+    engine.finish(keys(2), [0, 1], load=False)
+    assert engine.look_up(keys(2)) == [True, True]
+    engine.tier._store.remove(keys(1))  # nobody has told the tier yet
+    result = engine.finish(keys(2), [4, 5], load=True)
+    assert not result.success and list(result.successful_keys) == keys(2)[1:]
+    assert engine.look_up(keys(2)) == [False, True]
+    assert engine.counters()["gone"] == 1
+
+
+def test_a_full_store_gives_up_the_oldest_chunks(engine: Engine) -> None:
+    room = engine.tier._store.statistics()["capacity_blocks"]
+    chunks = 2 * room // ROWS * ROWS
+    for first in range(0, chunks, ROWS):
+        engine.finish(keys(ROWS, first), list(range(ROWS)), load=False)
+    found = engine.look_up(keys(chunks))
+    assert not any(found[:ROWS]) and found[-1]
+    assert sum(found) <= room
+    counters = engine.counters()
+    assert counters["evicted"] >= chunks - room and counters["chunks"] == sum(found)
+
+
+def test_a_touched_chunk_stays(engine: Engine) -> None:
+    room = engine.tier._store.statistics()["capacity_blocks"]
+    engine.finish(keys(1), [0], load=False)
+    for first in range(1, 2 * room, 8):
+        engine.tier.touch(keys(1), REQUEST)
+        engine.finish(keys(8, first), list(range(8)), load=False)
+    assert engine.look_up(keys(2)) == [True, False]
+
+
+def test_stored_chunks_are_not_written_again(engine: Engine) -> None:
+    engine.finish(keys(2), [0, 1], load=False)
+    written = engine.tier._store.statistics()["written_bytes"]
+    again = engine.finish(keys(2), [0, 1], load=False)
+    assert again.success and again.transfer_bytes == 0
+    assert engine.finish(keys(3), [0, 1, 2], load=False).transfer_bytes == ROW
+    assert engine.tier._store.statistics()["written_bytes"] == written + ROW
+
+
+def test_too_many_stores_are_dropped(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.tier._store, "submit_put", refuse(times=1))
+    number = engine.job(keys(2), [0, 1], load=False)
+    (result,) = engine.tier.get_finished_jobs()
+    assert result.job_id == number and not result.success
+    assert engine.counters()["dropped"] == 2
+    assert engine.look_up(keys(2)) == [False, False]
+
+
+def refuse(times: int, otherwise: Callable[..., None] | None = None) -> Callable[..., None]:
+    left = [times]
+
+    def call(*arguments: Any, **options: Any) -> None:
+        if left[0] > 0:
+            left[0] -= 1
+            raise Busy(13, "too much is under way")
+        assert otherwise is not None
+        otherwise(*arguments, **options)
+
+    return call
+
+
+def test_too_many_loads_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = engine.fill(0, 1)
+    engine.finish(keys(2), [0, 1], load=False)
+    real = engine.tier._store.submit_get
+    engine.job(keys(1), [4], load=True)
+    monkeypatch.setattr(engine.tier._store, "submit_get", refuse(1, real))
+    engine.job(keys(1), [5], load=True)
+    engine.tier.drain_jobs()
+    results = list(engine.tier.get_finished_jobs())
+    assert [result.success for result in results] == [True, True]
+    assert engine.rows[5].tobytes() == content
+
+
+def test_a_load_that_never_fits_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine.finish(keys(1), [0], load=False)
+    monkeypatch.setattr(engine.tier._store, "submit_get", refuse(9))
+    assert not engine.finish(keys(1), [5], load=True).success
+
+
+def test_events_follow_the_store(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, enable_kv_events=True, locality="LOCAL")
+    engine.finish(keys(3), [0, 1, 2], load=False)
+    (stored,) = engine.tier.take_events()
+    assert sorted(stored.keys) == sorted(keys(3)) and not stored.removed
+    assert stored.medium is Medium.STORAGE and stored.locality.value == "LOCAL"
+    assert stored.ownership == "terrace" and stored.removal_expected
+    engine.tier._store.remove(keys(2))
+    assert list(engine.tier.get_finished_jobs()) == []
+    removed = list(engine.tier.take_events())
+    assert sorted(key for event in removed for key in event.keys) == sorted(keys(2))
+    assert all(event.removed for event in removed)
+    assert list(engine.tier.take_events()) == []
+    engine.close()
+
+
+def test_no_events_unless_both_sides_want_them(tmp_path: Path) -> None:
+    for given, wanted in ((config(enable_kv_cache_events=False), True), (config(), False)):
+        engine = Engine(tmp_path, given, enable_kv_events=wanted)
+        engine.finish(keys(2), [0, 1], load=False)
+        engine.tier._store.clear()
+        assert list(engine.tier.get_finished_jobs()) == []
+        assert list(engine.tier.take_events()) == []
+        engine.close()
+
+
+def test_metrics_are_described_and_reported(engine: Engine) -> None:
+    engine.finish(keys(1), [0], load=False)
+    described = {name.removeprefix("vllm:kv_offload_terrace_") for name in TerraceTier.build_metric_definitions({})}
+    counters = engine.counters()
+    assert set(counters) <= described
+    assert counters["chunks"] == 1 and counters["health"] == 0 and counters["under_way"] == 0
+    assert engine.tier.get_stats() is None, "at most one report a second"
+
+
+def test_counters_are_reported_once(engine: Engine) -> None:
+    engine.finish(keys(1), [0], load=False)
+    engine.tier._store.remove(keys(1))
+    engine.finish(keys(1), [4], load=True)
+    assert engine.counters()["gone"] == 1
+    assert "gone" not in engine.counters()
+
+
+def test_no_spinning_without_work(engine: Engine) -> None:
+    engine.job(keys(1), [0], load=False)
+    assert not engine.tier.has_pending_work()
+    engine.tier.drain_jobs()
+    assert len(list(engine.tier.get_finished_jobs())) == 1
+
+
+def test_the_end_completes_writes(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    first.job(keys(20), list(range(20)), load=False)
+    first.close()
+    second = Engine(tmp_path)
+    assert second.look_up(keys(20)) == [True] * 20
+    second.close()
+
+
+def test_the_end_twice(engine: Engine) -> None:
+    engine.tier.shutdown()
+    engine.tier.shutdown()
+
+
+def test_a_wrong_option_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="flush-intervall.*flush-interval"):
+        Engine(tmp_path, flush_intervall="1s")
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(Exception, match=str(file)):
+        Engine(file)
+
+
+def test_weights_that_cannot_be_named_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="state weights_revision"):
+        Engine(tmp_path, weights_revision=None)
+
+
+def test_a_second_engine_is_refused(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(Busy, match=str(tmp_path)):
+        Engine(tmp_path)
+
+
+def test_the_plug_in_names_the_tier() -> None:
+    from vllm.v1.kv_offload.tiering.factory import SecondaryTierFactory
+
+    from terrace_kv.vllm.plugin import register
+
+    register()
+    register()
+    assert "terrace" in SecondaryTierFactory._registry
+    if vllm_modules.IS_REAL:
+        assert SecondaryTierFactory.get_tier_class({"type": "terrace"}) is TerraceTier
