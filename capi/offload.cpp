@@ -16,6 +16,7 @@ namespace {
 static_assert(sizeof(SlotId) == sizeof(uint32_t) && alignof(SlotId) == alignof(uint32_t));
 static_assert(static_cast<int>(OffloadHit::storage) == TERRACE_STORAGE &&
               static_cast<int>(Source::storage) + 1 == TERRACE_STORAGE);
+static_assert(no_host_slot.value() == TERRACE_NO_SLOT);
 static_assert(static_cast<int>(OffloadEvent::Kind::ended) == TERRACE_OFFLOAD_ENDED);
 
 /// Sources have the numbers of the states of a key: the device has 0 in C++, and is no source here.
@@ -35,6 +36,17 @@ void put_regions(const terrace_open_options& given, CacheSystemOptions& options)
   }
 }
 
+void put_host_rows(const terrace_open_options& given, CacheSystemOptions& options) {
+  for (const terrace_host_rows& rows : std::span{given.host_rows, given.host_rows_count}) {
+    if (rows.pool >= options.pools.size()) {
+      throw std::invalid_argument{"host_rows: there is no pool " + std::to_string(rows.pool)};
+    }
+    PoolOptions& pool = options.pools[rows.pool];
+    if (pool.host_rows) throw std::invalid_argument{"host_rows: pool " + std::to_string(rows.pool) + " is named twice"};
+    pool.host_rows = HostRows{static_cast<std::byte*>(rows.address), rows.rows, pool.block_bytes, Bytes{rows.stride}};
+  }
+}
+
 terrace_offload_event to_c(const OffloadEvent& event) {
   terrace_offload_event to{};
   to.job = event.job.value();
@@ -48,12 +60,22 @@ terrace_offload_event to_c(const OffloadEvent& event) {
   return to;
 }
 
+/// Slots of C as slots of C++; none if the pointer is null.
+std::span<SlotId> slots_of(uint32_t* slots, std::size_t count) {
+  return slots == nullptr ? std::span<SlotId>{} : std::span{reinterpret_cast<SlotId*>(slots), count};
+}
+
+/// Says what an order must name.
+enum class Names : bool { slots_or_memory, anything };
+
 /// Makes an order of C++ of one of C. The spans stay those of the caller.
-terrace_status read_order(std::string_view function, terrace_offload& cache, const terrace_order* order, OffloadOrder& to) {
+terrace_status read_order(std::string_view function, terrace_offload& cache, const terrace_order* order, Names names,
+                          OffloadOrder& to) {
   terrace_order given{};
   if (const terrace_status wrong = read_struct(function, "order", order, given, sizeof given)) return wrong;
   if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "order->keys");
-  if ((given.slots == nullptr) == (given.memory == nullptr)) {
+  const bool neither = given.slots == nullptr && given.memory == nullptr;
+  if ((given.slots != nullptr && given.memory != nullptr) || (neither && names == Names::slots_or_memory)) {
     return fail(TERRACE_INVALID_ARGUMENT,
                 std::string{function} + ": exactly one of order->slots and order->memory must be given");
   }
@@ -86,6 +108,7 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   to.deadline = deadline_of(given.deadline);
   to.after = Fence{given.after};
   to.by_layer = given.by_layer != 0;
+  if (neither) return TERRACE_OK;
   if (given.slots != nullptr) {
     to.slots = {reinterpret_cast<const SlotId*>(given.slots), moved};
     return TERRACE_OK;
@@ -117,6 +140,7 @@ terrace_status terrace_offload_open(const terrace_open_options* options, terrace
     config.set("--engine-owns-slots", "on");
     terrace::CacheSystemOptions all = config.options();
     put_regions(given, all);
+    put_host_rows(given, all);
     auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
     all.log.sink = sink.get();
     *out = new terrace_offload{all, std::move(sink)};
@@ -176,7 +200,7 @@ terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order*
   TERRACE_NEEDS(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, given)) return wrong;
+    if (const terrace_status wrong = read_order(function, *cache, order, Names::anything, given)) return wrong;
     return finish(function, cache->offload->load(given));
   });
 }
@@ -185,7 +209,7 @@ terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order
   TERRACE_NEEDS(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, given)) return wrong;
+    if (const terrace_status wrong = read_order(function, *cache, order, Names::slots_or_memory, given)) return wrong;
     return finish(function, cache->offload->store(given));
   });
 }
@@ -197,12 +221,12 @@ terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
 }
 
 terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
-                                   uint32_t* pinned) {
+                                   uint32_t* pinned, uint32_t* host_slots) {
   TERRACE_NEEDS(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    const terrace::Result<std::uint32_t> blocks =
-        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool});
+    const terrace::Result<std::uint32_t> blocks = cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count),
+                                                                      terrace::PoolId{pool}, slots_of(host_slots, count));
     if (pinned != nullptr) *pinned = blocks ? *blocks : 0;
     return finish(function, blocks);
   });
@@ -212,6 +236,29 @@ terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
   TERRACE_NEEDS(cache);
   return guarded(__func__,
                  [&, function = __func__] { return finish(function, cache->offload->unpin(terrace::OffloadJobId{job})); });
+}
+
+terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
+                                       uint32_t* reserved) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(reserved);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    *reserved = 0;
+    terrace::OffloadOrder given;
+    if (const terrace_status wrong = read_order(function, *cache, order, Names::anything, given)) return wrong;
+    const std::size_t moved = given.keys.size() - given.first;
+    if (moved > 0 && host_slots == nullptr) return null_pointer(function, "host_slots");
+    const terrace::Result<std::uint32_t> blocks = cache->offload->reserve(given, slots_of(host_slots, moved));
+    if (blocks) *reserved = *blocks;
+    return finish(function, blocks);
+  });
+}
+
+terrace_status terrace_offload_publish(terrace_offload* cache, uint64_t job, int32_t filled) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->offload->publish(terrace::OffloadJobId{job}, filled != 0));
+  });
 }
 
 terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count) {

@@ -135,6 +135,15 @@ typedef struct terrace_device_region {
   uint32_t reserved;
 } terrace_device_region;
 
+/// Host memory of the caller's for the host tier of a pool, in rows of one block each, at `stride` bytes from one another (0:
+/// side by side). Host slot n is row n. It stays valid until the cache is destroyed.
+typedef struct terrace_host_rows {
+  void* address;
+  uint64_t stride;
+  uint32_t rows;  ///< at least as many as the pool's host blocks and staging blocks together
+  uint32_t pool;
+} terrace_host_rows;
+
 typedef struct terrace_open_options {
   size_t struct_size;
   /// The configuration: TOML, as docs/configuration.md describes it.
@@ -147,6 +156,9 @@ typedef struct terrace_open_options {
   /// For terrace_offload_open() only: the engine's memory. None: the device allocates the blocks.
   const terrace_device_region* regions;
   size_t region_count;
+  /// For terrace_offload_open() only: host memory of the caller's, at most one for each pool.
+  const terrace_host_rows* host_rows;
+  size_t host_rows_count;
 } terrace_open_options;
 
 // ---- a store of blocks on disk
@@ -325,7 +337,8 @@ typedef struct terrace_order {
   const terrace_key* keys;
   size_t count;           ///< of keys
   const uint32_t* slots;  ///< device slots, one for each moved block; or null
-  void* const* memory;    ///< host memory of one block for each moved block; or null. Of slots and memory exactly one is given
+  void* const* memory;    ///< host memory of one block for each moved block; or null. Of slots and memory exactly one is given.
+                          ///< A load with neither brings the blocks to the host tier, and a reservation has neither
   uint32_t first;         ///< with key-order prefix, the blocks from this index on are moved
   uint16_t pool;
   uint16_t reserved;
@@ -338,10 +351,19 @@ typedef struct terrace_order {
 TERRACE_C_API terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job);
-/// Keeps the host copies of the keys until unpin, or the end of the job of this id. `pinned` may be null.
+#define TERRACE_NO_SLOT UINT32_MAX
+/// Keeps the host copies of the keys until unpin, or the end of the job of this id. Sets host_slots[i] to the slot that holds
+/// keys[i], or TERRACE_NO_SLOT; the caller may read these slots until it unpins. `pinned` and `host_slots` may be null.
 TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
-                                                 size_t count, uint32_t* pinned);
+                                                 size_t count, uint32_t* pinned, uint32_t* host_slots);
 TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job);
+/// Takes host slots, which the caller fills itself: for the moved blocks of the order, sets host_slots[i] to a slot, or to
+/// TERRACE_NO_SLOT (the block is there already or on its way, or there is no room), and `reserved` to the number of slots. If
+/// that is 0, there is nothing to publish.
+TERRACE_C_API terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
+                                                     uint32_t* reserved);
+/// Ends the reservation of this id. `filled` 1: the slots have their blocks; 0: they are free again.
+TERRACE_C_API terrace_status terrace_offload_publish(terrace_offload* cache, uint64_t job, int32_t filled);
 
 enum { TERRACE_OFFLOAD_BLOCK = 0, TERRACE_OFFLOAD_LAYERS = 1, TERRACE_OFFLOAD_ENDED = 2 };
 typedef struct terrace_offload_event {

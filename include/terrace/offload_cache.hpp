@@ -28,6 +28,9 @@ enum class OffloadHit : std::uint8_t {
   storage,
 };
 
+/// Stands for no host slot (OffloadCache::reserve, OffloadCache::pin).
+inline constexpr SlotId no_host_slot{0xFFFF'FFFF};
+
 /// An order to load blocks into device slots or memory of the caller, or to store blocks from there. The spans must stay valid
 /// only during the call; the slots and the memory belong to the job until the result of their block.
 struct OffloadOrder {
@@ -37,7 +40,8 @@ struct OffloadOrder {
   std::span<const BlockKey> keys{};
   /// In prefix order, the job moves the blocks from this index on; the keys before it say only where they belong.
   std::uint32_t first = 0;
-  /// Device slots: one for each moved block. Of slots and memory exactly one is given.
+  /// Device slots: one for each moved block. Of slots and memory exactly one is given. A load with neither brings the blocks to
+  /// the host tier, and no further. Orders for reserve() have neither.
   std::span<const SlotId> slots{};
   /// Host memory, exactly one block each: one for each moved block.
   std::span<const std::span<std::byte>> memory = {};
@@ -65,7 +69,8 @@ struct OffloadEvent {
   /// For `block`: the index of its key in OffloadOrder::keys.
   std::uint32_t block = 0;
   /// For `block`: why it was not moved. Of a load: not_found (the cache has no copy), deadline_exceeded, cancelled, corrupt,
-  /// io_failed, or another error of the store or the device. Then the content of the slot means nothing. Of a store: full (no
+  /// io_failed, full (of a load to the host tier: every copy there is in use), or another error of the store or the device. Then
+  /// the content of the slot means nothing. Of a store: full (no
   /// host slot), parent_missing, deadline_exceeded, cancelled, io_failed. For `ended`: the error of the first block that failed.
   ErrorCode error{};
   /// For `block` of a load without an error: where it came from.
@@ -98,7 +103,7 @@ struct OffloadTotals {
 struct OffloadLimits {
   std::uint32_t jobs = 4096;               ///< that live
   std::uint32_t blocks_in_flight = 65536;  ///< without a result, of all jobs
-  std::uint32_t pinned_blocks = 65536;     ///< of all pins
+  std::uint32_t pinned_blocks = 65536;     ///< of all pins; and, counted apart, the blocks of all reservations
 };
 
 /// A cache below an engine that owns the slots of its device. The engine asks what the cache has, and orders jobs: load these
@@ -164,9 +169,25 @@ class TERRACE_API OffloadCache {
   /// ordered later). Call it between a look-up and the load that relies on it. Storage evicts by its own order all the same.
   /// Returns the number of blocks. Fails: not_found (none is cached), duplicate_request (the id has a pin), no_room
   /// (OffloadLimits::pinned_blocks), invalid_argument, paused, stopped.
-  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool = {});
+  ///
+  /// If `slots` is not empty, it has the length of `keys`, and slots[i] becomes the slot of the host tier that holds keys[i], or
+  /// no_host_slot. The caller may read these slots until it ends the pin, for example with a mover of its own.
+  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool = {},
+                                          std::span<SlotId> slots = {});
   /// Fails: not_found.
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
+
+  // ---- blocks that the caller brings to the host tier itself, for example with a mover of its own (PoolOptions::host_rows)
+
+  /// Takes host slots for the blocks of the order, as store() does. slots[i] becomes the slot for keys[order.first + i], or
+  /// no_host_slot: the block is there already or on its way, or no slot could be had for it. The caller fills the slots, and
+  /// then calls publish(); until then the blocks are `pending`. Returns the number of slots. If that is 0, nothing is reserved,
+  /// and there is nothing to publish. Fails: as store(), duplicate_request (the id has a reservation), no_room
+  /// (OffloadLimits::pinned_blocks).
+  [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
+  /// Ends a reservation. `filled`: the slots have their blocks, which are cached from now on, and written to storage as the
+  /// write policy says. Otherwise the slots are free again; nobody may write them any more. Fails: not_found.
+  [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
 
   // ---- streams of the engine
 

@@ -119,6 +119,12 @@ struct PoolOptions {
   bool null_block = false;
   /// The pool has the device slots from this one on. Lower slots belong to other caches that share the device's memory.
   std::uint32_t first_slot = 0;
+  /// Host memory of the embedder's, in place of the cache's own: the host tier and the staging slots lie in its rows, slot n in
+  /// row n. Rows have block_bytes, and there are at least host_blocks + staging_blocks of them, which is also the bound for
+  /// Cache::resize. The memory stays valid as long as the CacheSystem, and after a close() that has not ended everything.
+  std::optional<HostRows> host_rows{};
+  /// Is kept as long as the rows are used. May be null.
+  std::shared_ptr<const void> host_rows_owner{};
 };
 
 /// When the memory of the host tier is touched for the first time. For hundreds of gigabytes this takes long; the cache can serve

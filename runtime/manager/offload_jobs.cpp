@@ -27,8 +27,9 @@ Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) 
   const TieredPool& pool = groups_.at(order.pool);
   const std::size_t blocks = order.keys.size() - order.first;
   if (pool.named_copies().flat() && order.first > 0) return Errc::invalid_argument;
-  const bool by_slot = order.memory.empty();
-  if (by_slot ? order.slots.size() != blocks : !order.slots.empty() || order.memory.size() != blocks) {
+  const bool named = !order.slots.empty() || !order.memory.empty();
+  if (!named && direction == Direction::swap_out && blocks > 0) return Errc::invalid_argument;
+  if (named && (order.slots.empty() == order.memory.empty() || order.slots.size() + order.memory.size() != blocks)) {
     return Errc::invalid_argument;
   }
   const Bytes block_bytes = pool.storage_writer().block_bytes();
@@ -44,7 +45,7 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
     ++state_.offload_totals.refused;
     return checked;
   }
-  jobs_.emplace(order.id, Job{order.pool, direction, !order.memory.empty()});
+  jobs_.emplace(order.id, Job{order.pool, direction, order.slots.empty() && order.first < order.keys.size()});
   const std::uint64_t stamp = ++state_.last_stamp;
   TieredPool& pool = groups_.at(order.pool);
   if (direction == Direction::swap_in) pool.load_named(order, stamp);
@@ -65,7 +66,7 @@ Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, 
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return Errc::not_found;
   const Job& job = found->second;
-  if (job.in_memory || layers == 0) return Errc::invalid_argument;
+  if (job.without_slots || layers == 0) return Errc::invalid_argument;
   awaited_.clear();
   const Result<void> known = groups_.at(job.pool).named_copies().transfers_for(id, job.direction, layers, awaited_);
   // not_found would say that there is no such job.
@@ -73,12 +74,18 @@ Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, 
   return std::span<const TransferId>{awaited_};
 }
 
-Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {
+Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots) {
   if (stopped_) return Errc::stopped;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  if (!groups_.has(pool)) return Errc::invalid_argument;
+  if (!groups_.has(pool) || (!slots.empty() && slots.size() != keys.size())) return Errc::invalid_argument;
   if (pins_.contains(job)) return Errc::duplicate_request;
-  groups_.at(pool).named_copies().find(keys, found_);
+  const NamedCopies& copies = groups_.at(pool).named_copies();
+  copies.find(keys, found_);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const Prefix prefix = copies.flat() ? found_[i] : found_.front();
+    const auto depth = copies.flat() ? 0U : static_cast<std::uint32_t>(i);
+    slots[i] = depth < prefix.length ? copies.host_slot({prefix.node, depth}) : no_host_slot;
+  }
   std::erase_if(found_, [](const Prefix& prefix) { return prefix.length == 0; });
   std::uint32_t blocks = 0;
   for (const Prefix& prefix : found_) blocks += prefix.length;
@@ -93,6 +100,38 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
 Result<void> OffloadJobs::unpin(OffloadJobId job) {
   if (!pins_.contains(job)) return Errc::not_found;
   end_pin(job);
+  requests_.settle();
+  return {};
+}
+
+Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
+  if (stopped_) return Errc::stopped;
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  if (!groups_.has(order.pool) || order.first > order.keys.size() || slots.size() != order.keys.size() - order.first) {
+    return Errc::invalid_argument;
+  }
+  TieredPool& pool = groups_.at(order.pool);
+  if ((pool.named_copies().flat() && order.first > 0) || !order.slots.empty() || !order.memory.empty()) {
+    return Errc::invalid_argument;
+  }
+  if (reservations_.contains(order.id)) return Errc::duplicate_request;
+  if (reserved_ + slots.size() > limits_.pinned_blocks) return Errc::no_room;
+  if (const Result<void> chained = pool.named_copies().check(order, Direction::swap_out); !chained) return chained.error();
+  Reservation reservation{order.pool, pool.reserve_named(order, ++state_.last_stamp, slots)};
+  const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
+  if (blocks > 0) reservations_.emplace(order.id, std::move(reservation));
+  reserved_ += blocks;
+  requests_.settle();
+  return blocks;
+}
+
+Result<void> OffloadJobs::publish(OffloadJobId job, bool filled) {
+  const auto found = reservations_.find(job);
+  if (found == reservations_.end()) return Errc::not_found;
+  const Reservation reservation = std::move(found->second);
+  reservations_.erase(found);
+  reserved_ -= reservation.blocks.blocks.size();
+  groups_.at(reservation.pool).publish_named(reservation.blocks, filled);
   requests_.settle();
   return {};
 }

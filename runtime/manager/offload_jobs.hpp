@@ -15,7 +15,7 @@
 namespace terrace {
 
 /// Serves the orders of an OffloadCache: checks them, keeps them within bounds, and hands them to the pools (NamedCopies). It
-/// also keeps the pins of jobs.
+/// also keeps the pins of jobs, and the reservations.
 ///
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
@@ -33,8 +33,10 @@ class OffloadJobs {
   /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as that, except for the
   /// errors of the device.
   [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
-  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool);
+  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots);
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
+  [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
+  [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
   void stop_accepting() { stopped_ = true; }
 
   /// The events since the last call, in order for each job. Ends the pins of jobs that have ended.
@@ -42,7 +44,7 @@ class OffloadJobs {
   [[nodiscard]] bool has_events() const;
   [[nodiscard]] bool alive(OffloadJobId job) const { return jobs_.contains(job); }
   [[nodiscard]] bool idle() const { return jobs_.empty(); }
-  [[nodiscard]] bool has_pins() const { return !pins_.empty(); }
+  [[nodiscard]] bool has_pins() const { return !pins_.empty() || !reservations_.empty(); }
   [[nodiscard]] std::uint32_t unconfirmed() const;
   [[nodiscard]] std::uint32_t blocks_in_flight() const;
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
@@ -51,11 +53,15 @@ class OffloadJobs {
   struct Job {
     PoolId pool;
     Direction direction = Direction::swap_in;
-    bool in_memory = false;  ///< its order names memory, and no slots
+    bool without_slots = false;  ///< its order names no device slots
   };
   struct Pin {
     PoolId pool;
     std::vector<Prefix> prefixes;
+  };
+  struct Reservation {
+    PoolId pool;
+    NamedCopies::Reserved blocks;
   };
 
   [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
@@ -68,7 +74,9 @@ class OffloadJobs {
   OffloadLimits limits_;
   std::map<OffloadJobId, Job> jobs_;  ///< live ones
   std::map<OffloadJobId, Pin> pins_;
-  std::uint64_t pinned_ = 0;  ///< blocks
+  std::map<OffloadJobId, Reservation> reservations_;
+  std::uint64_t pinned_ = 0;    ///< blocks
+  std::uint64_t reserved_ = 0;  ///< blocks
   bool stopped_ = false;
   std::vector<TransferId> awaited_;    ///< result of the last transfers_for()
   mutable std::vector<Prefix> found_;  ///< scratch

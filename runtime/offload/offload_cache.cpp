@@ -68,14 +68,28 @@ Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamR
   return cache_.state_->await(*transfers, layers, stream, rank);
 }
 
-Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool) {
-  return cache_.state_->manager.offload().pin(job, keys, pool);
+Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool,
+                                        std::span<SlotId> slots) {
+  return cache_.state_->manager.offload().pin(job, keys, pool, slots);
 }
 
 Result<void> OffloadCache::unpin(OffloadJobId job) {
   const Result<void> unpinned = cache_.state_->manager.offload().unpin(job);
   cache_.state_->end_call();
   return unpinned;
+}
+
+Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
+  cache_.state_->note_time();
+  const Result<std::uint32_t> reserved = cache_.state_->manager.offload().reserve(order, slots);
+  cache_.state_->end_call();
+  return reserved;
+}
+
+Result<void> OffloadCache::publish(OffloadJobId job, bool filled) {
+  const Result<void> ended = cache_.state_->manager.offload().publish(job, filled);
+  cache_.state_->end_call();
+  return ended;
 }
 
 std::span<const OffloadEvent> OffloadCache::poll() {

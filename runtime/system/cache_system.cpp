@@ -98,13 +98,15 @@ Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
   return std::max(std::clamp(share, least, GiB), block_bytes);
 }
 
-HostArenaOptions arena_options(const CacheSystemOptions& options, Bytes block_bytes, const PoolSizes& sizes, Waker& waker) {
+HostArenaOptions arena_options(const CacheSystemOptions& options, const PoolOptions& pool, const PoolSizes& sizes, Waker& waker) {
   const bool wait = options.host_warm_up == HostWarmUp::before_serving;
   HostArenaOptions arena;
   arena.slots = sizes.host_blocks + sizes.staging_blocks;
   arena.ready_slots = wait ? arena.slots : sizes.staging_blocks;
-  arena.block_bytes = block_bytes;
-  arena.chunk_bytes = chunk_bytes(block_bytes * arena.slots, block_bytes);
+  arena.block_bytes = pool.block_bytes;
+  arena.chunk_bytes = chunk_bytes(pool.block_bytes * arena.slots, pool.block_bytes);
+  arena.rows = pool.host_rows;
+  arena.rows_owner = pool.host_rows_owner;
   arena.touch = options.host_touch;
   arena.limits = options.memory_limits;
   arena.waker = &waker;
@@ -125,8 +127,7 @@ struct CacheSystem::Parts {
       : config{manager_config(options)}, engine_memory{options}, log{options.log, clock} {
     check_devices(options);
     for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
-      const Bytes block_bytes = options.pools[pool].block_bytes;
-      arenas.push_back(std::make_unique<HostArena>(arena_options(options, block_bytes, config.pools[pool], waker)));
+      arenas.push_back(std::make_unique<HostArena>(arena_options(options, options.pools[pool], config.pools[pool], waker)));
     }
     open_ranks(options);
     open_storage(options);

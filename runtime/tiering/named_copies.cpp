@@ -81,8 +81,8 @@ NamedCopies::JobIndex NamedCopies::add(const OffloadOrder& order, Direction dire
   job.parts.resize(order.keys.size() - order.first);
   for (std::size_t i = 0; i < job.parts.size(); ++i) {
     Part& part = job.parts[i];
-    if (order.memory.empty()) part.slot = order.slots[i];
-    else part.memory = order.memory[i].data();
+    if (!order.slots.empty()) part.slot = order.slots[i];
+    else if (!order.memory.empty()) part.memory = order.memory[i].data();
     use(part, direction);
   }
   job.unfinished = job.unsubmitted = static_cast<std::uint32_t>(job.parts.size());
@@ -96,7 +96,7 @@ NamedCopies::JobIndex NamedCopies::add(const OffloadOrder& order, Direction dire
 }
 
 void NamedCopies::use(const Part& part, Direction direction) {
-  if (part.memory != nullptr) return;
+  if (part.slot == no_slot) return;
   std::uint16_t& use = uses_[part.slot.value()];
   TERRACE_CHECK(direction == Direction::swap_in ? use == 0 : use < being_written - 1);
   if (direction == Direction::swap_in) use = being_written;
@@ -104,7 +104,7 @@ void NamedCopies::use(const Part& part, Direction direction) {
 }
 
 void NamedCopies::unuse(const Part& part, Direction direction) {
-  if (part.memory != nullptr) return;
+  if (part.slot == no_slot) return;
   std::uint16_t& use = uses_[part.slot.value()];
   TERRACE_CHECK((use == being_written) == (direction == Direction::swap_in) && use > 0);
   if (direction == Direction::swap_in) use = 0;
@@ -138,22 +138,90 @@ void NamedCopies::load(const OffloadOrder& order, std::span<const Prefix> found)
 void NamedCopies::store(const OffloadOrder& order) {
   const JobIndex index = add(order, Direction::swap_out);
   Job& job = jobs_.at(index);
-  const PrefixTree& tree = residency_.tree();
   const auto parts = static_cast<std::uint32_t>(job.parts.size());
-  // First all pins, so that no block of the order is evicted for another one.
-  if (flat_) {
-    for (std::uint32_t i = 0; i < parts; ++i) {
-      job.pins.push_back(residency_.extend_pinned({}, order.keys.subspan(i, 1), order.tenant, {}));
-      job.parts[i].block = job.pins.back().last();
-    }
-  } else if (!order.keys.empty()) {
-    const Prefix whole = residency_.extend_pinned({}, order.keys, order.tenant, {});
-    job.pins.push_back(whole);
-    for (std::uint32_t i = 0; i < parts; ++i) job.parts[i].block = tree.at(whole, order.first + i);
-  }
+  pin_keys(order, job.pins, named_);
+  for (std::uint32_t i = 0; i < parts; ++i) job.parts[i].block = named_[i];
+  job.parents = parents(named_);
   for (std::uint32_t i = 0; i < parts; ++i) resolve_store({index, i});
   if (parts == 0) finished_.push_back(index);
   sweep();
+}
+
+/// Pins all blocks of the order before the first of them takes a slot, so that none is evicted for another one.
+void NamedCopies::pin_keys(const OffloadOrder& order, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks) {
+  blocks.clear();
+  if (flat_) {
+    for (std::size_t i = 0; i < order.keys.size(); ++i) {
+      pins.push_back(residency_.extend_pinned({}, order.keys.subspan(i, 1), order.tenant, {}));
+      blocks.push_back(pins.back().last());
+    }
+  } else if (!order.keys.empty()) {
+    const Prefix whole = residency_.extend_pinned({}, order.keys, order.tenant, {});
+    pins.push_back(whole);
+    for (std::uint32_t i = order.first; i < whole.length; ++i) blocks.push_back(residency_.tree().at(whole, i));
+  }
+}
+
+/// The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
+void NamedCopies::unpin(std::span<const Prefix> pins) {
+  for (std::size_t i = pins.size(); i-- > 0;) residency_.unpin_incomplete(pins[i]);
+}
+
+std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks) const {
+  if (flat_) return 0;
+  const auto is_new = [this](BlockRef block) {
+    return !residency_.copy(block, Tier::host).present() && !residency_.stored(block);
+  };
+  const auto last = std::ranges::find_if(blocks.rbegin(), blocks.rend(), is_new);
+  return static_cast<std::uint32_t>(blocks.rend() - last);
+}
+
+NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
+  Reserved reserved;
+  pin_keys(order, reserved.pins, named_);
+  const std::uint32_t needed = parents(named_);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const BlockRef block = named_[i];
+    slots[i] = no_host_slot;
+    if (residency_.copy(block, Tier::host).present() || (residency_.stored(block) && i >= needed)) {
+      ++totals_.already_there;
+      continue;
+    }
+    if (residency_.tree().hidden(block) || !residency_.supported(block, Tier::host)) continue;
+    const std::optional<SlotId> slot = host_slots_.take_for_store(order.tenant);
+    if (!slot) {
+      ++totals_.store_full;
+      continue;
+    }
+    residency_.begin_fill(block, Tier::host, *slot);
+    slots[i] = *slot;
+    reserved.blocks.push_back(block);
+  }
+  if (reserved.blocks.empty()) unpin(std::exchange(reserved.pins, {}));
+  if (!flat_ || reserved.blocks.size() == reserved.pins.size()) return reserved;
+  // Blocks that stand alone and need no slot are not kept.
+  std::vector<Prefix> kept;
+  for (std::size_t i = reserved.pins.size(); i-- > 0;) {
+    if (slots[i] == no_host_slot) residency_.unpin_incomplete(reserved.pins[i]);
+    else kept.push_back(reserved.pins[i]);
+  }
+  std::ranges::reverse(kept);
+  reserved.pins = std::move(kept);
+  return reserved;
+}
+
+void NamedCopies::publish(const Reserved& reserved, bool filled) {
+  for (const BlockRef block : reserved.blocks) {
+    if (!filled) {
+      ++totals_.store_failures;
+      residency_.fail_host_fill(block);
+      continue;
+    }
+    ++totals_.stored;
+    residency_.publish(block, Tier::host);
+    if (write_through_ && !residency_.stored(block)) storage_writer_.write_through(block, 1);
+  }
+  unpin(reserved.pins);
 }
 
 /// The block goes on from what there is of it now.
@@ -186,7 +254,7 @@ void NamedCopies::resolve_load(PartRef ref) {
 void NamedCopies::resolve_store(PartRef ref) {
   Part& p = part(ref);
   const Copy in_host = residency_.copy(p.block, Tier::host);
-  if (in_host.usable() || residency_.stored(p.block)) {
+  if (in_host.usable() || (residency_.stored(p.block) && ref.part >= jobs_.at(ref.job).parents)) {
     ++totals_.already_there;
     return end_part(ref, {});
   }
@@ -251,11 +319,16 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
     const bool in = job.direction == Direction::swap_in;
     std::vector<PartRef> refs = spare_refs_.take();
     pairs_.clear();
+    scratch_.clear();
     std::erase_if(landed_, [&](const PartRef& ref) {
       if (ref.job != index) return false;
       Part& p = job.parts[ref.part];
       p.state = State::crossing;
       submitted(index);
+      if (p.slot == no_slot && p.memory == nullptr) {
+        scratch_.push_back(ref);
+        return true;
+      }
       if (p.memory != nullptr) {
         actions_.copies.push_back({memory_copies_.add(ref), p.landing.slot, p.memory, job.direction});
         return true;
@@ -264,8 +337,11 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
       pairs_.push_back(in ? SlotPair{p.landing.slot, p.slot} : SlotPair{p.slot, p.landing.slot});
       return true;
     });
+    for (const PartRef ref : scratch_) finish_copy(ref, part(ref).landing.staging ? make_error_code(Errc::full) : ErrorCode{});
+    scratch_.clear();
     if (refs.empty()) {
       spare_refs_.give(std::move(refs));
+      sweep();
       continue;
     }
     Transfer transfer;
@@ -344,7 +420,7 @@ void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
     residency_.fail_host_fill(p.block);
   } else {
     residency_.publish(p.block, Tier::host);
-    if (write_through_) storage_writer_.write_through(p.block, 1);
+    if (write_through_ && !residency_.stored(p.block)) storage_writer_.write_through(p.block, 1);
   }
   end_part(ref, error);
 }
@@ -438,8 +514,7 @@ void NamedCopies::sweep() {
     const Job job = jobs_.take(finished_.back());
     finished_.pop_back();
     by_id_.erase(job.id);
-    // The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
-    for (std::size_t i = job.pins.size(); i-- > 0;) residency_.unpin_incomplete(job.pins[i]);
+    unpin(job.pins);
     OffloadEvent event;
     event.kind = OffloadEvent::Kind::ended;
     event.job = job.id;
@@ -505,7 +580,7 @@ void NamedCopies::check_invariants() const {
     TERRACE_CHECK(static_cast<std::uint64_t>(std::ranges::count_if(job->parts, open)) == job->unfinished);
     unfinished += job->unfinished;
     for (const Part& part : job->parts) {
-      if (part.state == State::ended || part.memory != nullptr) continue;
+      if (part.state == State::ended || part.slot == no_slot) continue;
       ++used;
       TERRACE_CHECK((uses_[part.slot.value()] == being_written) == (job->direction == Direction::swap_in));
     }

@@ -39,11 +39,26 @@ class NamedCopies {
   [[nodiscard]] OffloadHit look_up(BlockRef block) const;
   [[nodiscard]] bool flat() const { return flat_; }
 
+  /// The host slot that holds the block; no_host_slot if none does.
+  [[nodiscard]] SlotId host_slot(BlockRef block) const {
+    const Copy in_host = residency_.copy(block, Tier::host);
+    return in_host.usable() ? in_host.slot() : no_host_slot;
+  }
+
   /// Checks the slots of an order. Fails: invalid_argument, in_use.
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
   /// Begins a job that check() has accepted. `found` is what find() returns now for the keys.
   void load(const OffloadOrder& order, std::span<const Prefix> found);
   void store(const OffloadOrder& order);
+  /// Blocks whose host copies the caller fills itself.
+  struct Reserved {
+    std::vector<Prefix> pins;
+    std::vector<BlockRef> blocks;
+  };
+  /// Begins host copies of the blocks of an order that check() has accepted (OffloadCache::reserve). Without any, it keeps no pin.
+  [[nodiscard]] Reserved reserve(const OffloadOrder& order, std::span<SlotId> slots);
+  /// The caller has filled the copies, or does not want them any more.
+  void publish(const Reserved& reserved, bool filled);
   /// Blocks that have not begun to cross end now; others as soon as the device has given them up. Returns false if there is no
   /// such job.
   bool cancel(OffloadJobId id);
@@ -82,11 +97,12 @@ class NamedCopies {
  private:
   static constexpr std::uint32_t all_layers = LayersBrought::all_layers;
   static constexpr std::uint16_t being_written = 0xFFFF;
+  static constexpr SlotId no_slot{0xFFFF'FFFF};
   enum class State : std::uint8_t { joined, reading, landed, crossing, unconfirmed, ended };
   struct Part {
     BlockRef block;
-    SlotId slot;                  ///< the named slot
-    std::byte* memory = nullptr;  ///< in place of the slot
+    SlotId slot = no_slot;        ///< the named slot
+    std::byte* memory = nullptr;  ///< in place of the slot. A load to the host tier has neither.
     StoredReads::Landing landing;
     StoredReads::ReadId read = 0;  ///< in state reading
     Source source = Source::host;
@@ -108,6 +124,7 @@ class NamedCopies {
     LayersBrought transfers;
     std::uint32_t unfinished = 0;
     std::uint32_t unsubmitted = 0;  ///< parts that have not begun to cross
+    std::uint32_t parents = 0;      ///< of a store: parts before this one need a host copy for those behind them
     std::uint32_t failed = 0;
   };
   using JobIndex = std::uint32_t;
@@ -116,6 +133,10 @@ class NamedCopies {
     std::uint32_t part = 0;
   };
 
+  /// Blocks before the result need a host copy even if storage has them, because new blocks of the order follow them.
+  [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks) const;
+  void pin_keys(const OffloadOrder& order, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
+  void unpin(std::span<const Prefix> pins);
   [[nodiscard]] JobIndex add(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Part& part(PartRef ref) { return jobs_.at(ref.job).parts[ref.part]; }
   void use(const Part& part, Direction direction);
@@ -154,6 +175,7 @@ class NamedCopies {
   VectorPool<PartRef> spare_refs_;
   std::vector<SlotPair> pairs_;  ///< scratch
   std::vector<PartRef> scratch_;
+  std::vector<BlockRef> named_;  ///< scratch
 };
 
 }  // namespace terrace

@@ -261,7 +261,17 @@ void offload_calls(std::uint64_t seed) {
       case 6: {
         std::uint32_t pinned = 0;
         const auto job = any.number<std::uint64_t>(6);
-        Arguments::judge(terrace_offload_pin(cache, job, any.number<std::uint16_t>(2), any.keys(), blocks, &pinned));
+        std::array<std::uint32_t, blocks> host_slots{};
+        Arguments::judge(terrace_offload_pin(cache, job, any.number<std::uint16_t>(2), any.keys(), blocks, &pinned,
+                                             any.one_in(2) ? host_slots.data() : nullptr));
+        terrace_order order = made<terrace_order>();
+        order.id = job;
+        order.keys = any.keys();
+        order.count = any.below(blocks);
+        order.pool = any.number<std::uint16_t>(2);
+        std::uint32_t reserved = 0;
+        Arguments::judge(terrace_offload_reserve(cache, &order, host_slots.data(), &reserved));
+        Arguments::judge(terrace_offload_publish(cache, job, 0));
         Arguments::judge(terrace_offload_unpin(cache, any.number<std::uint64_t>(6)));
         break;
       }

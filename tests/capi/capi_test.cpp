@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -240,6 +241,95 @@ TEST(Capi, a_null_handle_is_an_error_and_no_crash) {
   EXPECT_EQ(terrace_offload_fd(nullptr), -1);
   EXPECT_EQ(terrace_offload_destroy(nullptr, 0), 1);
   EXPECT_EQ(terrace_write_back_start(nullptr, nullptr, nullptr), TERRACE_INVALID_ARGUMENT);
+}
+
+/// A cache in which the caller moves the blocks itself, into and out of its own host memory.
+class HostRowsFixture : public ::testing::Test {
+ protected:
+  static constexpr std::size_t block_bytes = 4096;
+  static constexpr std::uint32_t row_count = 4;
+
+  void SetUp() override {
+    terrace_open_options options = made<terrace_open_options>();
+    options.config = config;
+    options.host_rows = &rows_;
+    options.host_rows_count = 1;
+    ASSERT_EQ(terrace_offload_open(&options, &cache_), TERRACE_OK) << terrace_last_error();
+    const terrace_names names{"abcdef", nullptr, 1, 6};
+    ASSERT_EQ(terrace_keys_of_names("", 0, &names, keys_.data()), TERRACE_OK);
+  }
+  void TearDown() override { EXPECT_EQ(terrace_offload_destroy(cache_, TERRACE_NEVER), 1); }
+
+  terrace_order order(std::uint64_t id, std::size_t first, std::size_t count) {
+    terrace_order order = made<terrace_order>();
+    order.id = id;
+    order.keys = &keys_[first];
+    order.count = count;
+    return order;
+  }
+
+  static constexpr const char* config =
+      "key-order = \"flat\"\n"
+      "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 4\n";
+  std::vector<std::byte> memory_ = std::vector<std::byte>(block_bytes * row_count);
+  terrace_host_rows rows_{memory_.data(), 0, row_count, 0};
+  terrace_offload* cache_ = nullptr;
+  std::array<terrace_key, 6> keys_{};
+};
+
+TEST_F(HostRowsFixture, the_caller_fills_and_reads_rows_of_its_own_memory) {
+  const terrace_order put = order(1, 0, 2);
+  std::array<std::uint32_t, 3> at{};
+  std::uint32_t count = 0;
+  ASSERT_EQ(terrace_offload_reserve(cache_, &put, at.data(), &count), TERRACE_OK) << terrace_last_error();
+  ASSERT_EQ(count, 2U);
+  for (std::size_t i = 0; i < 2; ++i) memory_[at[i] * block_bytes] = static_cast<std::byte>(10 + i);
+  ASSERT_EQ(terrace_offload_publish(cache_, 1, 1), TERRACE_OK);
+  EXPECT_EQ(terrace_offload_publish(cache_, 1, 1), TERRACE_NOT_FOUND);
+  std::array<std::byte, block_bytes> into{};
+  void* const to = into.data();
+  terrace_order get = order(2, 1, 1);
+  get.memory = &to;
+  ASSERT_EQ(terrace_offload_load(cache_, &get), TERRACE_OK) << terrace_last_error();
+  ASSERT_EQ(terrace_offload_drain(cache_, TERRACE_NEVER), TERRACE_OK);
+  EXPECT_EQ(into[0], std::byte{11});
+  ASSERT_EQ(terrace_offload_pin(cache_, 3, 0, keys_.data(), 3, &count, at.data()), TERRACE_OK);
+  EXPECT_EQ(count, 2U);
+  EXPECT_EQ(memory_[at[0] * block_bytes], std::byte{10});
+  EXPECT_EQ(memory_[at[1] * block_bytes], std::byte{11});
+  EXPECT_EQ(at[2], TERRACE_NO_SLOT);
+  EXPECT_EQ(terrace_offload_unpin(cache_, 3), TERRACE_OK);
+}
+
+TEST_F(HostRowsFixture, wrong_reservations_are_refused) {
+  terrace_order put = order(1, 0, 1);
+  std::uint32_t count = 7;
+  EXPECT_EQ(terrace_offload_reserve(cache_, &put, nullptr, &count), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(count, 0U);
+  std::uint32_t slot = 0;
+  put.slots = &slot;
+  EXPECT_EQ(terrace_offload_reserve(cache_, &put, &slot, &count), TERRACE_INVALID_ARGUMENT) << "it names device slots";
+}
+
+TEST_F(HostRowsFixture, wrong_rows_are_refused) {
+  const auto open_with = [](std::vector<terrace_host_rows> rows) {
+    terrace_open_options options = made<terrace_open_options>();
+    options.config = config;
+    options.host_rows = rows.data();
+    options.host_rows_count = rows.size();
+    terrace_offload* other = nullptr;
+    const terrace_status status = terrace_offload_open(&options, &other);
+    EXPECT_EQ(terrace_offload_destroy(other, TERRACE_NEVER), 1);
+    return std::pair{status, std::string{terrace_last_error()}};
+  };
+  terrace_host_rows few = rows_;
+  few.rows = 3;
+  EXPECT_EQ(open_with({few}).first, TERRACE_INVALID_ARGUMENT);
+  EXPECT_NE(open_with({few}).second.find("4 slots"), std::string::npos) << open_with({few}).second;
+  terrace_host_rows elsewhere = rows_;
+  elsewhere.pool = 1;
+  EXPECT_NE(open_with({elsewhere}).second.find("there is no pool 1"), std::string::npos);
+  EXPECT_NE(open_with({rows_, rows_}).second.find("named twice"), std::string::npos);
 }
 
 }  // namespace

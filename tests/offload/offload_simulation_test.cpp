@@ -50,14 +50,19 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
     total.awaited_loads += seen.awaited_loads;
     total.awaited_stores += seen.awaited_stores;
     total.not_ready += seen.not_ready;
+    total.brought += seen.brought;
+    total.reserved += seen.reserved;
+    total.given_back += seen.given_back;
+    total.pinned_slots += seen.pinned_slots;
   }
   std::printf(
       "loaded %lu (storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, layers %lu, "
       "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu, awaited %lu + %lu, not ready "
-      "%lu\n",
+      "%lu, brought %lu, reserved %lu (given back %lu), pinned slots %lu\n",
       total.loaded, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full, total.orphans,
       total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared, total.joined,
-      total.refused, total.storage_errors, total.awaited_loads, total.awaited_stores, total.not_ready);
+      total.refused, total.storage_errors, total.awaited_loads, total.awaited_stores, total.not_ready, total.brought,
+      total.reserved, total.given_back, total.pinned_slots);
   if (count < 100) return;
   // Worlds in which nothing happens would prove nothing.
   EXPECT_GT(total.loaded, count * 10);

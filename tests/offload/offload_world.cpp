@@ -189,7 +189,9 @@ void OffloadWorld::order(bool load) {
     order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(options_.streams_freeze ? 60 : 300)};
   }
   std::vector<std::span<std::byte>> memory;
-  if (random_.chance(0.2)) {
+  if (load && random_.chance(0.15)) {
+    // To the host tier only.
+  } else if (random_.chance(0.2)) {
     for (std::size_t i = 0; i < blocks; ++i) {
       job.memory.emplace_back(block_bytes, std::byte{7});
       if (!load) job.memory.back() = content(job.names[job.first + i]);
@@ -258,7 +260,6 @@ void OffloadWorld::poll() {
         TERRACE_CHECK(job.load && event.layers > job.layers && event.layers < options_.layers);
         job.layers = event.layers;
         ++seen_.layers;
-        if (!job.memory.empty()) break;
         const std::size_t bytes = std::size_t{block_bytes} / options_.layers * event.layers;
         for (std::size_t i = 0; i < job.slots.size(); ++i) {
           if (job.ended[i]) continue;  // the slot is the engine's again
@@ -289,8 +290,12 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
   if (!event.error && job.load) {
     // The heart of it: these are the bytes of the key, and only if somebody has stored them.
     TERRACE_CHECK(offered_.contains(name));
-    const std::span<const std::byte> now = job.memory.empty() ? device_->peek({}, job.slots[i]) : job.memory[i];
-    TERRACE_CHECK(std::memcmp(now.data(), bytes.data(), bytes.size()) == 0);
+    if (!job.slots.empty() || !job.memory.empty()) {
+      const std::span<const std::byte> now = job.memory.empty() ? device_->peek({}, job.slots[i]) : job.memory[i];
+      TERRACE_CHECK(std::memcmp(now.data(), bytes.data(), bytes.size()) == 0);
+    } else {
+      ++seen_.brought;
+    }
     ++seen_.loaded;
     (*job.seen)[i].right_result = true;
     TERRACE_CHECK(!(*job.seen)[i].wrong);
@@ -317,6 +322,7 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
     std::ranges::fill(job.memory[i], std::byte{99});
     return;
   }
+  if (job.slots.empty()) return;
   const std::uint32_t slot = job.slots[i].value();
   if (job.load) {
     const auto now = device_->peek({}, SlotId{slot});
@@ -367,7 +373,7 @@ void OffloadWorld::await() {
   const auto layers = static_cast<std::uint32_t>(random_.between(1, options_.layers));
   const Result<void> ordered = offload_->await(found->first, layers, stream);
   note(ordered ? 1 : static_cast<std::uint64_t>(ordered.error().value()));
-  if (!job.memory.empty()) {
+  if (job.slots.empty()) {
     TERRACE_CHECK(ordered.error() == Errc::invalid_argument);
     return;
   }
@@ -424,23 +430,22 @@ void OffloadWorld::overwrite_behind(const Live& job) {
 
 void OffloadWorld::operate() {
   if (winding_down_) return;
-  switch (random_.below(8)) {
+  switch (random_.below(10)) {
     case 0:
     case 1:
       // (In prefix order, a block goes with the block before it, whose store is cancelled.)
       if (live_.empty() || options_.exact) return;
       TERRACE_CHECK(offload_->cancel(live_.begin()->first).has_value());
       return;
-    case 2: {
-      const OffloadJobId id{random_.chance(0.5) || live_.empty() ? next_id_ : live_.begin()->first.value()};
-      const std::vector<BlockKey> keys = keys_of(random_names());
-      if (offload_->pin(id, keys)) pins_.insert(id);
-      return;
-    }
+    case 2: pin(); return;
     case 3:
       if (pins_.empty()) return;
-      TERRACE_CHECK(offload_->unpin(*pins_.begin()).has_value());
+      TERRACE_CHECK(offload_->unpin(pins_.begin()->first).has_value());
       pins_.erase(pins_.begin());
+      return;
+    case 8: reserve(); return;
+    case 9:
+      if (!reservations_.empty()) publish(reservations_.begin()->first, options_.exact || random_.chance(0.8));
       return;
     case 4: {
       if (!options_.operators || !random_.chance(0.1)) return;
@@ -514,6 +519,7 @@ void OffloadWorld::crash() {
   std::set<Name> durable;
   // Sometimes everything is made durable before. Then it must be there afterwards.
   if (!options_.disk_fails && !options_.streams_freeze && random_.chance(0.5)) {
+    while (!reservations_.empty()) publish(reservations_.begin()->first, true);
     const Result<WriteBackId> job = cache_->start_write_back({});
     TERRACE_CHECK(job.has_value());
     while (!cache_->write_back(*job)->ended()) {
@@ -547,6 +553,7 @@ void OffloadWorld::crash() {
   ++seen_.crashes;
   live_.clear();
   pins_.clear();
+  reservations_.clear();
   offload_.reset();
   cache_.reset();
   store_.reset();
@@ -580,12 +587,14 @@ void OffloadWorld::check() {
       if (job.ended[i]) TERRACE_CHECK(std::ranges::count(job.memory[i], std::byte{99}) == block_bytes);
     }
   }
+  check_host_slots();
   if (offload_->unconfirmed() > 0) ++seen_.unconfirmed;
   seen_.joined = std::max(seen_.joined, offload_->totals().joined);
 }
 
 void OffloadWorld::wind_down() {
   winding_down_ = true;
+  while (!reservations_.empty()) publish(reservations_.begin()->first, true);
   for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
     device_->stuck(direction, false);
     device_->delay_completion(direction, false);
@@ -605,7 +614,7 @@ void OffloadWorld::wind_down() {
     if (i % 8 == 0) check();
   }
   while (!pins_.empty()) {
-    TERRACE_CHECK(offload_->unpin(*pins_.begin()).has_value());
+    TERRACE_CHECK(offload_->unpin(pins_.begin()->first).has_value());
     pins_.erase(pins_.begin());
   }
   poll();

@@ -19,6 +19,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace terrace::test {
@@ -78,7 +79,11 @@ class OffloadWorld {
     std::uint64_t storage_errors = 0;
     std::uint64_t awaited_loads = 0;
     std::uint64_t awaited_stores = 0;
-    std::uint64_t not_ready = 0;  ///< answers of await()
+    std::uint64_t not_ready = 0;   ///< answers of await()
+    std::uint64_t brought = 0;     ///< blocks that a load has brought to the host tier, and no further
+    std::uint64_t reserved = 0;    ///< host slots that the engine had to fill
+    std::uint64_t given_back = 0;  ///< of these, slots that it has not filled
+    std::uint64_t pinned_slots = 0;
   };
   [[nodiscard]] const Seen& seen() const { return seen_; }
 
@@ -123,6 +128,10 @@ class OffloadWorld {
   void crash();
   void compare_hits();
   void await();
+  void pin();
+  void reserve();
+  void publish(OffloadJobId id, bool filled);
+  void check_host_slots();
   void look_behind(Live& job, std::uint32_t layers);
   void overwrite_behind(const Live& job);
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
@@ -145,7 +154,9 @@ class OffloadWorld {
   std::set<Name> offered_;                           ///< blocks that a store has named
   std::set<Name> there_;                             ///< in an exact world: blocks that must be hits
   std::map<OffloadJobId, Live> live_;
-  std::set<OffloadJobId> pins_;
+  using HostCopies = std::vector<std::pair<SlotId, Name>>;
+  std::map<OffloadJobId, HostCopies> pins_;          ///< slots that must keep the bytes of their blocks
+  std::map<OffloadJobId, HostCopies> reservations_;  ///< slots that only the engine may write
   std::vector<std::vector<std::byte>> expected_;  ///< by slot
   std::vector<std::uint32_t> computing_;          ///< by slot: work of the engine that has not run
   std::vector<std::uint32_t> readers_;            ///< by slot: stores

@@ -25,7 +25,7 @@ from ..store import EventKind, Health, Result, Store
 from . import metrics
 from .names import chunk_namespace, store_name
 
-logger = init_logger(__name__)
+logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
 _STATISTICS_INTERVAL = 1.0  # seconds
 _LEVELS = (logger.info, logger.warning, logger.error)
@@ -214,6 +214,16 @@ class TerraceTier(SecondaryTierManager):
         """
         if self._store.closed:
             return
+        totals = self._store.statistics()
+        logger.info(
+            "Tier %s: %d chunks read (%d bytes), %d damaged, %d stored; %d on disk",
+            self.tier_type,
+            totals["hits"],
+            totals["read_bytes"],
+            totals["corrupt"],
+            totals["stored"],
+            totals["blocks"],
+        )
         self._store.close(self._shutdown_timeout)
         self._primary_kv_view = memoryview(b"")
 

@@ -1,0 +1,129 @@
+"""Runs a real vLLM engine on the CPU, and prints what it did as JSON. One process a run: `engine_run.py RUN` with RUN as JSON:
+
+    {"model": DIR, "extra": kv_connector_extra_config or null, "engine": more arguments of LLM, "steps": [STEP, ...]}
+
+A step is {"prompts": [[token, ...], ...], "generate": COUNT}, {"abort": [[token, ...], ...]}, {"reset": true}, {"sleep": true},
+{"settle": true} or {"kill": true}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.update(
+    VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
+    OMP_NUM_THREADS="1",
+    HF_HUB_OFFLINE="1",
+    VLLM_NO_USAGE_STATS="1",
+    VLLM_LOGGING_LEVEL=os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+)
+
+from vllm import LLM, SamplingParams  # noqa: E402  (after the environment)
+from vllm.config import KVTransferConfig  # noqa: E402
+
+from terrace_kv import Store  # noqa: E402
+
+STORES: list[Store] = []
+PREEMPTED: list[str] = []
+
+
+def sampling(count: int = 8) -> SamplingParams:
+    return SamplingParams(temperature=0, max_tokens=count, detokenize=False, ignore_eos=True, logprobs=1)
+
+
+def watch() -> None:
+    """Notes each store that is opened and each request that is preempted in this process."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    open_store, preempt = Store.__init__, Scheduler._preempt_request
+
+    def opened(store: Store, *arguments: Any, **options: Any) -> None:
+        open_store(store, *arguments, **options)
+        STORES.append(store)
+
+    def preempted(scheduler: Any, request: Any, *arguments: Any, **options: Any) -> Any:
+        PREEMPTED.append(request.request_id)
+        return preempt(scheduler, request, *arguments, **options)
+
+    Store.__init__ = opened  # type: ignore[method-assign]
+    Scheduler._preempt_request = preempted
+
+
+def generate(llm: LLM, prompts: list[list[int]], count: int = 8) -> list[dict[str, Any]]:
+    outputs = llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], sampling(count), use_tqdm=False)
+    return [
+        {
+            "tokens": list(output.outputs[0].token_ids),
+            "logprobs": [next(iter(each.values())).logprob for each in output.outputs[0].logprobs],
+            "cached": output.num_cached_tokens,
+        }
+        for output in outputs
+    ]
+
+
+def settle(llm: LLM) -> None:
+    """Steps the engine until what was computed has been stored: a store begins in the step after its last token."""
+    for i in range(6):
+        generate(llm, [[3 + i, 4, 5]])
+        time.sleep(0.1)
+
+
+def abort(llm: LLM, prompts: list[list[int]]) -> None:
+    """Adds requests, and takes them back after a step."""
+    engine = llm.llm_engine
+    for i, prompt in enumerate(prompts):
+        engine.add_request(f"aborted-{i}", {"prompt_token_ids": prompt}, sampling())
+    engine.step()
+    engine.abort_request([f"aborted-{i}" for i in range(len(prompts))])
+    while engine.has_unfinished_requests():
+        engine.step()
+
+
+def result(outputs: list[Any]) -> None:
+    statistics = STORES[0].statistics() if STORES else None
+    print("RESULT " + json.dumps({"outputs": outputs, "statistics": statistics, "preempted": len(PREEMPTED)}), flush=True)
+
+
+def main() -> None:
+    run = json.loads(sys.argv[1])
+    watch()
+    given: dict[str, Any] = {}
+    if run.get("extra"):
+        given["kv_transfer_config"] = KVTransferConfig(
+            kv_connector="OffloadingConnector", kv_role="kv_both", kv_connector_extra_config=run["extra"]
+        )
+    llm = LLM(
+        run["model"], load_format="safetensors", skip_tokenizer_init=True, enforce_eager=True, block_size=32, dtype="bfloat16", seed=0,
+        **{"max_model_len": 1024, "max_num_seqs": 4, **run.get("engine", {}), **given},
+    )  # fmt: skip
+    outputs: list[list[dict[str, Any]]] = []
+    for step in run["steps"]:
+        if "prompts" in step:
+            outputs.append(generate(llm, step["prompts"], step.get("generate", 8)))
+        elif "abort" in step:
+            abort(llm, step["abort"])
+        elif "reset" in step:
+            assert llm.reset_prefix_cache(), "the prefix cache was not reset"
+        elif "sleep" in step:
+            llm.sleep(level=1)
+            llm.wake_up()
+        elif "settle" in step:
+            settle(llm)
+        elif "kill" in step:
+            result(outputs)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            raise ValueError(f"unknown step {step}")
+    result(outputs)
+    llm.llm_engine.engine_core.shutdown()
+
+
+if __name__ == "__main__":
+    main()

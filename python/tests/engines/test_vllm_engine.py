@@ -1,0 +1,215 @@
+"""A real vLLM engine on the CPU, served from Terrace. Each run is a process of its own (engine_run.py).
+
+A test that says that an engine was served from Terrace asserts three things: the counters of our own store, tokens and
+log-probabilities equal to those of an engine without Terrace, and a control in which the loaded bytes are zeros and the output
+differs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed; tools/check --engines installs it")
+
+import tiny_model  # noqa: E402
+
+HERE = Path(__file__).parent
+CHUNK = 32  # tokens
+PROMPT = [(i * 7) % 500 + 3 for i in range(200)]
+OTHERS = [[(i * step) % 500 + 3 for i in range(180)] for step in (11, 13, 17, 19, 23, 29)]
+
+
+@dataclass
+class Run:
+    """What a process of the engine has done."""
+
+    outputs: list[list[dict[str, Any]]]
+    statistics: dict[str, int] | None
+    preempted: int
+    log: str
+
+    @property
+    def cached(self) -> list[list[int]]:
+        return [[each["cached"] for each in step] for step in self.outputs]
+
+    def same_as(self, other: Run) -> bool:
+        """Equal tokens and log-probabilities."""
+        return answers(self) == answers(other)
+
+
+def answers(run: Run) -> list[list[tuple[list[int], list[float]]]]:
+    return [[(each["tokens"], each["logprobs"]) for each in step] for step in run.outputs]
+
+
+def tier(path: Path, **options: Any) -> dict[str, Any]:
+    """vLLM's own tiering, with Terrace below."""
+    return {
+        "spec_name": "CpuTieringSpec",
+        "spec_module_path": "cpu_worker",
+        "cpu_bytes_to_use": 8 << 20,
+        "secondary_tiers": [{"type": "terrace", "path": str(path), "capacity": "64MiB", **options}],
+    }
+
+
+def run(
+    model: Path,
+    extra: dict[str, Any] | None,
+    steps: list[dict[str, Any]],
+    *,
+    engine: dict[str, Any] | None = None,
+    killed: bool = False,
+    **environment: str,
+) -> Run:
+    order = {"model": str(model), "extra": extra, "steps": steps, "engine": engine or {}}
+    ended = subprocess.run(
+        [sys.executable, str(HERE / "engine_run.py"), json.dumps(order)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]), **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    found = re.search(r"^RESULT (.*)$", ended.stdout, re.MULTILINE)
+    assert found and ended.returncode == (-9 if killed else 0), ended.stderr[-4000:]
+    return Run(**json.loads(found[1]), log=ended.stdout + ended.stderr)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model.write(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def plain(model: Path) -> Any:
+    """The outputs of an engine without Terrace, by steps."""
+
+    @cache
+    def outputs(steps: str) -> Run:
+        return run(model, None, json.loads(steps))
+
+    return lambda steps: outputs(json.dumps(steps))
+
+
+ASK: list[dict[str, Any]] = [{"prompts": [PROMPT]}]
+STORE: list[dict[str, Any]] = [*ASK, {"settle": True}]
+
+
+def test_a_restart_is_warm(model: Path, tmp_path: Path, plain: Any) -> None:
+    first = run(model, tier(tmp_path), STORE)
+    assert first.cached == [[0]] and first.same_as(plain(ASK))
+    second = run(model, tier(tmp_path), ASK)
+    assert second.cached == [[192]] and second.same_as(plain(ASK))
+    assert second.statistics["hits"] == 192 // CHUNK
+    assert second.statistics["read_bytes"] == first.statistics["written_bytes"] / first.statistics["stored"] * 6
+    control = run(model, tier(tmp_path), ASK, ZERO_LOADS="1")
+    assert control.cached == [[192]] and not control.same_as(plain(ASK))
+
+
+def test_a_damaged_chunk_is_computed_again(model: Path, tmp_path: Path, plain: Any) -> None:
+    first = run(model, tier(tmp_path), STORE)
+    damage_one_chunk(tmp_path, first.statistics["written_bytes"] // first.statistics["stored"])
+    second = run(model, tier(tmp_path), STORE)
+    assert second.same_as(plain(ASK))
+    assert second.statistics["corrupt"] == 1 and second.statistics["hits"] == 5
+    assert 0 <= second.cached[0][0] < 192
+    third = run(model, tier(tmp_path), ASK)
+    assert third.cached == [[192]] and third.same_as(plain(ASK)), "the chunk was stored again"
+
+
+def damage_one_chunk(path: Path, chunk_bytes: int) -> None:
+    """Changes one byte in the largest file, in the middle of the third chunk that is not all zeros."""
+    data = max((file for file in path.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+    content = data.read_bytes()
+    starts = [at for at in range(0, len(content), chunk_bytes) if any(content[at : at + chunk_bytes])]
+    at = starts[2] + chunk_bytes // 4
+    with open(data, "r+b") as stream:
+        stream.seek(at)
+        stream.write(bytes([content[at] ^ 0x40]))
+
+
+def test_a_killed_process_leaves_good_chunks(model: Path, tmp_path: Path, plain: Any) -> None:
+    run(model, tier(tmp_path), [*STORE, {"kill": True}], killed=True)
+    second = run(model, tier(tmp_path), ASK)
+    assert second.same_as(plain(ASK))
+    assert second.cached == [[192]] and second.statistics["hits"] == 6
+
+
+def test_a_full_store_gives_up_old_chunks(model: Path, tmp_path: Path, plain: Any) -> None:
+    steps = [*({"prompts": [each]} for each in OTHERS), {"reset": True}, *({"prompts": [each]} for each in OTHERS[::-1])]
+    small = {**tier(tmp_path, capacity="768KiB"), "cpu_bytes_to_use": 256 << 10}
+    served = run(model, small, steps)
+    assert served.same_as(plain(steps))
+    assert served.statistics["evicted"] > 0 and served.statistics["hits"] > 0
+    assert served.statistics["corrupt"] == 0
+
+
+def test_preempted_and_aborted_requests(model: Path, tmp_path: Path, plain: Any) -> None:
+    steps = [
+        {"prompts": OTHERS, "generate": 100},
+        {"abort": [PROMPT, *OTHERS]},
+        {"reset": True},
+        {"prompts": [PROMPT, *OTHERS], "generate": 100},
+    ]
+    narrow = {"num_gpu_blocks_override": 26, "max_model_len": 512}
+    served = run(model, tier(tmp_path), steps, engine=narrow)
+    alone = run(model, None, steps, engine=narrow)
+    assert served.preempted > 0, "nothing was preempted, so this test shows nothing"
+    assert [[each["tokens"] for each in step] for step in served.outputs] == [
+        [each["tokens"] for each in step] for step in alone.outputs
+    ]
+    assert served.statistics["stored"] > 0
+
+
+def test_another_hash_seed_misses(model: Path, tmp_path: Path, plain: Any) -> None:
+    run(model, tier(tmp_path), STORE, PYTHONHASHSEED="0")
+    other = run(model, tier(tmp_path), ASK, PYTHONHASHSEED="1")
+    assert other.cached == [[0]] and other.statistics["gets"] == 0 and other.same_as(plain(ASK))
+
+
+def test_other_weights_at_the_same_path_miss(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "model", seed=1)
+    stored = run(path, tier(tmp_path), STORE)
+    tiny_model.write(path, seed=2)
+    alone = run(path, None, ASK)
+    other = run(path, tier(tmp_path), ASK)
+    assert other.cached == [[0]] and other.statistics["gets"] == 0
+    assert other.same_as(alone) and not other.same_as(stored)
+
+
+def test_another_model_misses(model: Path, tmp_path: Path) -> None:
+    run(model, tier(tmp_path), STORE)
+    path = tiny_model.write(tmp_path / "another", seed=3)
+    other = run(path, tier(tmp_path), ASK)
+    assert other.cached == [[0]] and other.statistics["gets"] == 0
+    assert other.same_as(run(path, None, ASK))
+
+
+def test_reset_and_sleep_keep_what_is_stored(model: Path, tmp_path: Path, plain: Any) -> None:
+    steps = [*STORE, {"reset": True}, *ASK, {"sleep": True}, *ASK]
+    served = run(model, tier(tmp_path), steps)
+    assert served.cached == [[0], [192], [192]]
+    assert answers(served) == answers(plain(ASK)) * 3
+    assert served.statistics["hits"] >= 6, "sleep empties the tier in host memory"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_engine_of_several_processes(model: Path, tmp_path: Path, workers: int) -> None:
+    engine = {"tensor_parallel_size": workers}
+    several = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+    alone = run(model, None, ASK, engine=engine, **several)
+    first = run(model, tier(tmp_path), STORE, engine=engine, **several)
+    assert first.same_as(alone)
+    second = run(model, tier(tmp_path), ASK, engine=engine, **several)
+    assert second.cached == [[192]] and second.same_as(alone)
+    assert re.search(r"Tier terrace: 6 chunks read \(\d+ bytes\), 0 damaged", second.log)
+    control = run(model, tier(tmp_path), ASK, engine=engine, ZERO_LOADS="1", **several)
+    assert not control.same_as(alone)
