@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from array import array as packed_array
+from collections.abc import Iterator, Sequence
 from ctypes import byref
+from typing import overload
 
 from ._library import Key, Names, check, lib
 
@@ -12,7 +14,8 @@ KEY_BYTES = 32
 
 
 class Keys:
-    """Keys of blocks, made once and used in several calls. It is made by Store.keys() or OffloadCache.keys()."""
+    """Keys of blocks, made once and used in several calls. They are made by keys() of a Store or OffloadCache, and by
+    prefix_keys() and token_keys() of an OffloadCache."""
 
     __slots__ = ("_array", "count")
 
@@ -23,11 +26,30 @@ class Keys:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, index: int) -> bytes:
-        """The 32 bytes of one key, as in events."""
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Keys: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | Keys:
+        """The 32 bytes of one key, as in events. A slice, as keys[:4], has the Keys of several blocks side by side."""
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self.count)
+            if step != 1:
+                raise ValueError(f"a slice of keys has the step {step}, must be 1")
+            count = max(0, stop - start)
+            return Keys(ctypes.create_string_buffer(self._bytes(start, count), KEY_BYTES * count or 1), count)
         if not 0 <= index < self.count:
             raise IndexError(index)
-        return self._array.raw[index * KEY_BYTES : (index + 1) * KEY_BYTES]
+        return self._bytes(index, 1)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The 32 bytes of each key."""
+        return (self[i] for i in range(self.count))
+
+    def _bytes(self, start: int, count: int) -> bytes:
+        return memoryview(self._array)[start * KEY_BYTES : (start + count) * KEY_BYTES].tobytes()
 
 
 def _names(names: Sequence[bytes]) -> tuple[Names, object]:
@@ -55,6 +77,22 @@ def keys_of_prefix(key_namespace: bytes, names: Sequence[bytes]) -> Keys:
     array = ctypes.create_string_buffer(KEY_BYTES * packed.count or 1)
     check(lib.terrace_keys_of_prefix(key_namespace, len(key_namespace), None, byref(packed), array))
     return Keys(array, packed.count)
+
+
+def keys_of_tokens(key_namespace: bytes, tokens: Sequence[int], block_tokens: int) -> Keys:
+    """Keys of the full blocks of a prompt. Each stands for all tokens before its block, too."""
+    if not 1 <= block_tokens < 1 << 32:
+        raise ValueError(f"block_tokens is {block_tokens}, must be from 1 to 2**32 - 1")
+    try:
+        packed = packed_array("I", iter(tokens))  # not of bytes as they lie in memory
+    except OverflowError:
+        wrong = next(i for i, token in enumerate(tokens) if not 0 <= token < 1 << 32)
+        raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1") from None
+    address, size = packed.buffer_info()
+    count = size // block_tokens
+    array = ctypes.create_string_buffer(KEY_BYTES * count or 1)
+    check(lib.terrace_keys_of_tokens(key_namespace, len(key_namespace), None, address, size, block_tokens, array))
+    return Keys(array, count)
 
 
 def zero_key(key: Key) -> bool:

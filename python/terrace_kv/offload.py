@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any
 
 from . import _library
-from ._keys import Keys, keys_of_names, keys_of_prefix, zero_key
+from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens, zero_key
 from ._library import TerraceError, check, error_of, lib
 from ._memory import Rows
+from ._toml import document
 from .store import Names, _log_function, _nanoseconds, wait_until_readable
 
 
@@ -144,12 +145,16 @@ class WriteBackProgress:
 class OffloadCache:
     """Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself.
 
-    The engine asks what is there (look_up, leading), and orders jobs: store the blocks in these slots, load these blocks into those
-    slots. poll() returns an event for each block and one at the end of each job. Instead of slots a job may name buffers of host
-    memory of one block each.
+    The engine asks what is there (look_up, leading), and orders jobs: store the blocks in these slots, load these blocks into
+    those slots. poll() returns an event for each block and one at the end of each job. Instead of slots a job may name buffers of
+    host memory of one block each.
+
+    Methods take keys from token_keys() or prefix_keys(), or from keys() with key-order = "flat". Names in place of keys stand for
+    keys(names).
 
     Args:
-        config: The configuration, as TOML (docs/configuration.md): [[pool]], [storage], key-order and so on.
+        config: The configuration (docs/configuration.md), as TOML, or as a mapping of the same shape:
+            {"write-policy": "none", "storage": {"where": "file:/mnt/kv"}, "pool": [{"host-blocks": 64}]}.
         regions: The engine's memory. If there is none, devices allocate the blocks.
         namespace: Says what the names of blocks mean: model, weights, layout, rank.
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
@@ -163,7 +168,7 @@ class OffloadCache:
 
     def __init__(
         self,
-        config: str,
+        config: str | Mapping[str, Any],
         *,
         regions: Sequence[DeviceRegion] = (),
         namespace: bytes = b"",
@@ -174,7 +179,8 @@ class OffloadCache:
         self._lock = threading.RLock()
         self._log = _log_function(log)
         self._owners: dict[int, list[Rows]] = {}
-        given = _library.OpenOptions(config=config.encode(), config_name=b"config")
+        text = config if isinstance(config, str) else document(config)
+        given = _library.OpenOptions(config=text.encode(), config_name=b"config")
         if self._log is not None:
             given.log = self._log
         made = (_library.DeviceRegion * len(regions))(
@@ -196,6 +202,15 @@ class OffloadCache:
     def prefix_keys(self, names: Sequence[bytes]) -> Keys:
         """Keys of a prefix (key-order = "prefix"): each stands for all names before it, too."""
         return keys_of_prefix(self.namespace, names)
+
+    def token_keys(self, tokens: Sequence[int], block_tokens: int) -> Keys:
+        """Keys of the full blocks of a prompt (key-order = "prefix"), of `block_tokens` tokens each. Each stands for all tokens
+        before its block, too. There are len(tokens) // block_tokens keys.
+
+        Raises:
+            ValueError: A token is not from 0 to 2**32 - 1, or block_tokens is less than 1.
+        """
+        return keys_of_tokens(self.namespace, tokens, block_tokens)
 
     def block_bytes(self, pool: int = 0) -> int:
         """The size of a block of the pool."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,6 +154,83 @@ def test_prefix_keys_stand_for_what_is_before_them(cache: OffloadCache) -> None:
     keys = cache.prefix_keys([b"a", b"b"])
     other = cache.prefix_keys([b"x", b"b"])
     assert keys[1] != other[1]
+
+
+def test_token_keys_are_of_full_blocks_and_all_tokens_before(cache: OffloadCache) -> None:
+    keys = cache.token_keys(range(40), 16)
+    assert len(keys) == 2
+    assert list(cache.token_keys([*range(16), 99, *range(17, 48)], 16))[0] == keys[0]
+    assert list(cache.token_keys([*range(16), 99, *range(17, 48)], 16))[1] != keys[1]
+    assert cache.token_keys([1, *range(1, 32)], 16)[1] != keys[1]
+    assert len(cache.token_keys(range(15), 16)) == len(cache.token_keys([], 16)) == 0
+    # The message of docs/block-keys.md, by hand.
+    root = key_message(b"R", (1, cache.namespace), (2, b""), (5, bytes(8)))
+    assert keys[0] == key_message(b"B", (16, root), (17, struct.pack("<16I", *range(16))))
+    assert keys[1] == key_message(b"B", (16, keys[0]), (17, struct.pack("<16I", *range(16, 32))))
+    assert list(cache.token_keys(bytes(range(32)), 16)) == list(keys)
+
+
+def key_message(kind: bytes, *fields: tuple[int, bytes]) -> bytes:
+    written = b"".join(bytes([tag]) + struct.pack("<Q", len(value)) + value for tag, value in fields)
+    return hashlib.sha256(b"TRC\x02" + kind + written).digest()
+
+
+@pytest.mark.parametrize("wrong", [-1, 1 << 32])
+def test_tokens_that_are_none_are_refused(cache: OffloadCache, wrong: int) -> None:
+    with pytest.raises(ValueError, match=rf"tokens\[2\] is {wrong}, must be from 0"):
+        cache.token_keys([7, 8, wrong], 1)
+    with pytest.raises(TypeError):
+        cache.token_keys([1.5], 1)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("wrong", [-16, 0, 1 << 32])
+def test_blocks_have_tokens(cache: OffloadCache, wrong: int) -> None:
+    with pytest.raises(ValueError, match=f"block_tokens is {wrong}, must be from 1"):
+        cache.token_keys([1, 2, 3], wrong)
+
+
+def test_slices_of_keys(cache: OffloadCache, engine: Engine) -> None:
+    keys = cache.keys(NAMES)
+    each = list(keys)
+    assert each == [keys[0], keys[1], keys[2], keys[3]]
+    for part in (slice(0, 2), slice(1, None), slice(-1, None), slice(3, 1), slice(0, 9)):
+        assert list(keys[part]) == each[part]
+    with pytest.raises(ValueError, match="step 2"):
+        keys[::2]
+    with pytest.raises(IndexError):
+        keys[4]
+    cache.store(1, keys[1:3], slots=[0, 1])
+    assert end_of(cache, 1).moved == 2
+    assert cache.look_up(keys) == [State.MISS, State.HOST, State.HOST, State.MISS]
+
+
+def test_a_configuration_as_a_mapping(tmp_path: Path, engine: Engine) -> None:
+    directory = tmp_path / 'with "quotes" and \\ and ü'
+    config = {
+        "pool": [{"block-bytes": BLOCK, "device-blocks": SLOTS, "host-blocks": 4, "null-block": None}],
+        "storage": {"where": f"file:{directory}", "capacity": "1MiB"},
+        "key-order": "flat",
+    }
+    with OffloadCache(config, regions=[engine.region]) as cache:
+        assert cache.block_bytes() == BLOCK
+        assert cache.statistics()["host_blocks"] == 4
+        cache.store(1, [b"a"], slots=[0])
+        assert end_of(cache, 1).moved == 1
+    with OffloadCache(config, regions=[engine.region]) as cache:
+        assert cache.look_up([b"a"]) == [State.STORAGE]
+
+
+def test_a_mapping_may_have_several_tables_of_a_name() -> None:
+    pools = [{"block-bytes": size, "device-blocks": 2, "host-blocks": 2} for size in (BLOCK, "8KiB")]
+    with OffloadCache({"pool": pools, "group": [{"pool": 0}, {"pool": 1}], "key-order": "flat"}) as cache:
+        assert [cache.block_bytes(pool) for pool in (0, 1)] == [BLOCK, 2 * BLOCK]
+
+
+def test_a_wrong_mapping_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="config:2.*host-blocks"):
+        OffloadCache({"pool": [{"host-block": 3}]})
+    with pytest.raises(TypeError, match="tmp.* is no value of a configuration"):
+        OffloadCache({"storage": {"where": tmp_path}})
 
 
 def test_an_emulated_device_has_no_streams_of_python(cache: OffloadCache) -> None:
