@@ -171,7 +171,8 @@ class TERRACE_API OffloadCache {
   /// (OffloadLimits::pinned_blocks), invalid_argument, paused, stopped.
   ///
   /// If `slots` is not empty, it has the length of `keys`, and slots[i] becomes the slot of the host tier that holds keys[i], or
-  /// no_host_slot. The caller may read these slots until it ends the pin, for example with a mover of its own.
+  /// no_host_slot. The caller may read these slots until it ends the pin, for example with a mover of its own. Such a pin is a
+  /// use of the blocks.
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool = {},
                                           std::span<SlotId> slots = {});
   /// Fails: not_found.

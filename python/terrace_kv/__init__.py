@@ -23,24 +23,27 @@ from ._library import (
     TerraceError,
     lib,
 )
-from .offload import (
+from ._offload_types import (
+    NO_SLOT,
     Change,
     ChangeKind,
     DeviceRegion,
+    HostMemory,
     JobEvent,
     JobEventKind,
-    OffloadCache,
     Scope,
     State,
     Urgency,
     WriteBackProgress,
     WriteBackState,
 )
+from .offload import OffloadCache
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
 __version__: str = lib.terrace_version().decode()
 
 __all__ = [
+    "NO_SLOT",
     "BatchKind",
     "Busy",
     "Change",
@@ -50,6 +53,7 @@ __all__ = [
     "Event",
     "EventKind",
     "Health",
+    "HostMemory",
     "InvalidArgument",
     "JobEvent",
     "JobEventKind",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import byref
 from typing import overload
 
-from ._library import Key, Names, check, lib
+from ._library import Names, check, lib
 
 KEY_BYTES = 32
 
@@ -93,8 +93,3 @@ def keys_of_tokens(key_namespace: bytes, tokens: Sequence[int], block_tokens: in
     array = ctypes.create_string_buffer(KEY_BYTES * count or 1)
     check(lib.terrace_keys_of_tokens(key_namespace, len(key_namespace), None, address, size, block_tokens, array))
     return Keys(array, count)
-
-
-def zero_key(key: Key) -> bool:
-    """True for the key that stands for none."""
-    return not any(key.bytes)

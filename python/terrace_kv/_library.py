@@ -113,6 +113,10 @@ class DeviceRegion(ctypes.Structure):
     ]
 
 
+class HostRows(ctypes.Structure):
+    _fields_ = [("address", c_void_p), ("stride", c_uint64), ("rows", c_uint32), ("pool", c_uint32)]
+
+
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
 
 
@@ -132,6 +136,8 @@ class OpenOptions(_Sized):
         ("log_context", c_void_p),
         ("regions", POINTER(DeviceRegion)),
         ("region_count", c_size_t),
+        ("host_rows", POINTER(HostRows)),
+        ("host_rows_count", c_size_t),
     ]
 
 
@@ -317,8 +323,10 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_load": (_STATUS, [_H, POINTER(Order)]),
     "terrace_offload_store": (_STATUS, [_H, POINTER(Order)]),
     "terrace_offload_cancel": (_STATUS, [_H, c_uint64]),
-    "terrace_offload_pin": (_STATUS, [_H, c_uint64, c_uint16, c_void_p, c_size_t, POINTER(c_uint32)]),
+    "terrace_offload_pin": (_STATUS, [_H, c_uint64, c_uint16, c_void_p, c_size_t, POINTER(c_uint32), c_void_p]),
     "terrace_offload_unpin": (_STATUS, [_H, c_uint64]),
+    "terrace_offload_reserve": (_STATUS, [_H, POINTER(Order), c_void_p, POINTER(c_uint32)]),
+    "terrace_offload_publish": (_STATUS, [_H, c_uint64, c_int32]),
     "terrace_offload_poll": (_STATUS, [_H, POINTER(POINTER(OffloadEvent)), POINTER(c_size_t)]),
     "terrace_offload_fd": (c_int, [_H]),
     "terrace_offload_next_poll": (c_int64, [_H]),

@@ -4,142 +4,37 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
-from enum import IntEnum
 from types import TracebackType
 from typing import Any
 
 from . import _library
-from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens, zero_key
+from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens
 from ._library import TerraceError, check, error_of, lib
 from ._memory import Rows
+from ._offload_types import (
+    Change,
+    ChangeKind,
+    NO_SLOT,
+    DeviceRegion,
+    HostMemory,
+    JobEvent,
+    JobEventKind,
+    Scope,
+    State,
+    Urgency,
+    WriteBackProgress,
+    WriteBackState,
+)
 from ._toml import document
 from .store import Names, _log_function, _nanoseconds, wait_until_readable
 
 
-class State(IntEnum):
-    """Where a block is."""
-
-    MISS = 0
-    PENDING = 1
-    """On its way to the host tier."""
-    HOST = 2
-    STORAGE = 3
-
-
-class Urgency(IntEnum):
-    """How urgent a job is."""
-
-    REQUEST = 0
-    MAKE_ROOM = 1
-    STORE = 2
-
-
-class JobEventKind(IntEnum):
-    """What a JobEvent tells."""
-
-    BLOCK = 0
-    """The result of one block: nothing touches its slot or memory any more."""
-    LAYERS = 1
-    """`layers` leading layers of all blocks have arrived."""
-    ENDED = 2
-    """The last event of the job."""
-
-
-class ChangeKind(IntEnum):
-    """What a Change tells."""
-
-    STORED = 0
-    REMOVED = 1
-    CLEARED = 2
-
-
-class WriteBackState(IntEnum):
-    """The state of a write-back job."""
-
-    RUNNING = 0
-    PAUSED = 1
-    DONE = 2
-    CANCELLED = 3
-    DEADLINE_EXCEEDED = 4
-
-
-class Scope(IntEnum):
-    """The blocks that a write-back job writes."""
-
-    PREFIX = 1
-    TENANT = 2
-    AGE = 3
-    ALL = 4
-
-
-@dataclass(frozen=True)
-class DeviceRegion:
-    """One part of every block in the engine's memory: that of block b begins at base + b * stride and has `bytes` bytes.
-
-    `base` is an address of the device, or for emulated devices of this process. `group` is the number of the pool if the
-    configuration has no groups.
-    """
-
-    base: int
-    stride: int
-    bytes: int
-    layer: int = 0
-    group: int = 0
-    rank: int = 0
-
-
-@dataclass(frozen=True)
-class JobEvent:
-    """A report of a job."""
-
-    kind: JobEventKind
-    job: int
-    block: int
-    """Of a BLOCK: the index of its key."""
-    status: int
-    """Of a BLOCK: 0, or why it was not moved. At the end: the first of them."""
-    source: State
-    """Of a loaded BLOCK: where it came from."""
-    layers: int
-    moved: int
-    """At the end: number of blocks without an error."""
-    failed: int
-    """At the end: number of blocks with one."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A block that can, or can no longer, be served from a source. `key` has the 32 bytes of keys()."""
-
-    kind: ChangeKind
-    source: State
-    key: bytes
-    parent: bytes | None
-    tenant: int
-    depth: int
-    group: int
-
-
-@dataclass(frozen=True)
-class WriteBackProgress:
-    """Progress of a write-back job: numbers of blocks by what became of them, and bytes."""
-
-    state: WriteBackState
-    flush_error: int
-    stored: int
-    already_there: int
-    dropped_full: int
-    dropped_gone: int
-    over_budget: int
-    failed: int
-    cancelled: int
-    under_way: int
-    written_bytes: int
-    durable_bytes: int
+_CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event
+_NO_KEY = bytes(32)
 
 
 class OffloadCache:
@@ -156,6 +51,7 @@ class OffloadCache:
         config: The configuration (docs/configuration.md), as TOML, or as a mapping of the same shape:
             {"write-policy": "none", "storage": {"where": "file:/mnt/kv"}, "pool": [{"host-blocks": 64}]}.
         regions: The engine's memory. If there is none, devices allocate the blocks.
+        host_memory: Memory for the host tiers. A pool without any takes memory of its own.
         namespace: Says what the names of blocks mean: model, weights, layout, rank.
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
 
@@ -171,6 +67,7 @@ class OffloadCache:
         config: str | Mapping[str, Any],
         *,
         regions: Sequence[DeviceRegion] = (),
+        host_memory: Sequence[HostMemory] = (),
         namespace: bytes = b"",
         log: Callable[[int, str], None] | None = None,
     ) -> None:
@@ -189,8 +86,20 @@ class OffloadCache:
         if regions:
             given.regions = made
             given.region_count = len(regions)
+        self._host_rows: list[Rows] = []
         handle = c_void_p()
-        check(lib.terrace_offload_open(byref(given), byref(handle)))
+        try:
+            self._host_rows += (Rows(each.buffer, each.block_bytes) for each in host_memory)
+            rows = (_library.HostRows * len(host_memory))(
+                *(_library.HostRows(r.address, r.stride, r.count, m.pool) for r, m in zip(self._host_rows, host_memory))
+            )
+            if host_memory:
+                given.host_rows = rows
+                given.host_rows_count = len(host_memory)
+            check(lib.terrace_offload_open(byref(given), byref(handle)))
+        except BaseException:
+            _release_all(self._host_rows)
+            raise
         self._handle = handle
 
     # ---- keys
@@ -268,13 +177,57 @@ class OffloadCache:
         with self._lock:
             check(lib.terrace_offload_cancel(self._open(), job))
 
+    def fetch(self, job: int, keys: Names, *, pool: int = 0, tenant: int = 0, timeout: float | None = None) -> None:
+        """Brings blocks from storage to the host tier. Does not wait; a job as load()."""
+        self._order(
+            lib.terrace_offload_load, job, keys, writes=False, anywhere=True, pool=pool, tenant=tenant, timeout=timeout
+        )
+
     def pin(self, job: int, keys: Names, pool: int = 0) -> int:
         """Keeps host copies until unpin(), or the end of the job of this number. Returns how many blocks that are."""
         made = self._keys(keys)
         pinned = c_uint32()
         with self._lock:
-            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned)))
+            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned), None))
         return pinned.value
+
+    # ---- blocks that the engine moves itself
+
+    def pin_slots(self, job: int, keys: Names, pool: int = 0) -> list[int]:
+        """As pin(), and a use of the blocks. Returns the slot of the host tier that holds each block, or NO_SLOT. The engine may
+        read these slots until it calls unpin()."""
+        made = self._keys(keys)
+        slots = (c_uint32 * made.count)()
+        with self._lock:
+            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, None, slots))
+        return slots[:]
+
+    def reserve(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0) -> list[int]:
+        """Takes slots of the host tier, which the engine fills itself, and then calls publish(). Returns the slot of each block
+        from index `first` on, or NO_SLOT: the block is there already or on its way, or there is no room. If all are NO_SLOT,
+        there is nothing to publish.
+
+        Raises:
+            Busy: Too much is reserved.
+        """
+        made = self._keys(keys)
+        slots = (c_uint32 * (made.count - first))()
+        order = _library.Order(
+            id=job, keys=ctypes.addressof(made._array), count=made.count, first=first, pool=pool, tenant=tenant
+        )
+        reserved = c_uint32()
+        with self._lock:
+            check(lib.terrace_offload_reserve(self._open(), byref(order), slots, byref(reserved)))
+        return slots[:]
+
+    def publish(self, job: int, filled: bool = True) -> None:
+        """Ends a reservation. The slots have their blocks; if not `filled`, they are free again.
+
+        Raises:
+            NotFound: There is no such reservation.
+        """
+        with self._lock:
+            check(lib.terrace_offload_publish(self._open(), job, int(filled)))
 
     def unpin(self, job: int) -> None:
         """Ends a pin."""
@@ -293,8 +246,7 @@ class OffloadCache:
             ]
             for event in events:
                 if event.kind is JobEventKind.ENDED:
-                    for owner in self._owners.pop(event.job, ()):
-                        owner.release()
+                    _release_all(self._owners.pop(event.job, ()))
         return events
 
     def fileno(self) -> int:
@@ -363,22 +315,10 @@ class OffloadCache:
 
     def changes(self) -> list[Change]:
         """Returns the changes since the last call."""
-        raw = POINTER(_library.CacheEvent)()
-        count = c_size_t()
-        with self._lock:
-            check(lib.terrace_offload_events(self._open(), byref(raw), byref(count)))
-            return [
-                Change(
-                    ChangeKind(e.kind),
-                    _source(e.source),
-                    bytes(e.key.bytes),
-                    None if zero_key(e.parent) else bytes(e.parent.bytes),
-                    e.tenant,
-                    e.depth,
-                    e.group,
-                )
-                for e in raw[: count.value]
-            ]
+        return [
+            Change(ChangeKind(kind), _source(source), key, None if parent == _NO_KEY else parent, tenant, depth, group)
+            for key, parent, tenant, kind, source, depth, group in self._raw_changes()
+        ]
 
     # ---- write-back jobs
 
@@ -466,11 +406,11 @@ class OffloadCache:
             handle, self._handle = self._handle, None
             if lib.terrace_offload_destroy(handle, _nanoseconds(timeout)) == 1:
                 for owners in self._owners.values():
-                    for owner in owners:
-                        owner.release()
+                    _release_all(owners)
+                _release_all(self._host_rows)
                 self._owners = {}
                 return
-            _kept_for_ever.append((self._owners, self._log))
+            _kept_for_ever.append((self._owners, self._host_rows, self._log))
         raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
 
     def __enter__(self) -> OffloadCache:
@@ -498,6 +438,14 @@ class OffloadCache:
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
+    def _raw_changes(self) -> Iterator[tuple[bytes, bytes, int, int, int, int, int]]:
+        """The fields of the changes since the last call: key, parent, tenant, kind, source, depth, group."""
+        raw = POINTER(_library.CacheEvent)()
+        count = c_size_t()
+        with self._lock:
+            check(lib.terrace_offload_events(self._open(), byref(raw), byref(count)))
+            return _CHANGE.iter_unpack(ctypes.string_at(raw, count.value * _CHANGE.size) if count.value else b"")
+
     def _order(
         self,
         call: Any,
@@ -505,6 +453,7 @@ class OffloadCache:
         keys: Names,
         *,
         writes: bool,
+        anywhere: bool = False,
         slots: Sequence[int] | None = None,
         memory: Sequence[Any] | None = None,
         first: int = 0,
@@ -516,11 +465,11 @@ class OffloadCache:
         by_layer: bool = False,
     ) -> None:
         made = self._keys(keys)
-        if (slots is None) == (memory is None):
+        if (slots is None) == (memory is None) and not anywhere:
             raise ValueError("exactly one of slots and memory must be given")
         moved = made.count - first
         given = len(slots) if slots is not None else len(memory or ())
-        if given != moved:
+        if given != moved and not anywhere:
             raise ValueError(f"the job moves {moved} blocks, and {given} slots or buffers are given")
         order = _library.Order(
             id=job,
@@ -539,8 +488,8 @@ class OffloadCache:
             if slots is not None:
                 numbers = (c_uint32 * moved)(*slots)
                 order.slots = ctypes.addressof(numbers)
-            else:
-                owners = _buffers(memory or (), self.block_bytes(pool), writes)
+            elif memory is not None:
+                owners = _buffers(memory, self.block_bytes(pool), writes)
                 addresses = (c_void_p * moved)(*(owner.address for owner in owners))
                 order.memory = ctypes.addressof(addresses)
             with self._lock:
@@ -548,9 +497,13 @@ class OffloadCache:
                 if owners:
                     self._owners[job] = owners
         except BaseException:
-            for owner in owners:
-                owner.release()
+            _release_all(owners)
             raise
+
+
+def _release_all(owners: Iterable[Rows]) -> None:
+    for owner in owners:
+        owner.release()
 
 
 def _source(number: int) -> State:
@@ -569,8 +522,7 @@ def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows
             if writes and rows.readonly:
                 raise ValueError("a buffer is read-only")
     except BaseException:
-        for owner in owners:
-            owner.release()
+        _release_all(owners)
         raise
     return owners
 

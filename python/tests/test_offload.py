@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from terrace_kv import (
+    NO_SLOT,
     ChangeKind,
     DeviceRegion,
+    HostMemory,
     InvalidArgument,
     JobEvent,
     JobEventKind,
@@ -256,3 +260,87 @@ def test_errors(cache: OffloadCache, engine: Engine, tmp_path: Path) -> None:
     cache.close()
     with pytest.raises(Stopped):
         cache.poll()
+
+
+# ---- an engine that moves blocks itself
+
+
+class Mover:
+    """An engine with a mover of its own: Terrace has no device memory, and the rows of this memory as host tier."""
+
+    ROWS = 6
+
+    def __init__(self, directory: Path, **storage: Any) -> None:
+        self.memory = mmap.mmap(-1, self.ROWS * BLOCK)
+        config = {
+            "key-order": "flat",
+            "pool": [{"block-bytes": BLOCK, "device-blocks": 1, "host-blocks": 4, "staging-blocks": 2}],
+            "storage": {"where": f"file:{directory}", "capacity": "1MiB", **storage},
+        }
+        self.cache = OffloadCache(config, host_memory=[HostMemory(self.memory, BLOCK)])
+
+    def fill(self, job: int, names: list[bytes], value: int) -> None:
+        slots = self.cache.reserve(job, names)
+        for slot in slots:
+            if slot != NO_SLOT:
+                self.memory[slot * BLOCK : (slot + 1) * BLOCK] = bytes([value]) * BLOCK
+        self.cache.publish(job)
+
+    def content(self, slot: int) -> bytes:
+        return self.memory[slot * BLOCK : (slot + 1) * BLOCK]
+
+    def close(self) -> None:
+        self.cache.close()
+        self.memory.close()  # raises BufferError if the cache still has it
+
+
+@pytest.fixture
+def mover(tmp_path: Path) -> Iterator[Mover]:
+    made = Mover(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_engine_fills_and_reads_rows_of_its_own_memory(mover: Mover) -> None:
+    slots = mover.cache.reserve(1, [b"a", b"b"])
+    assert sorted(slots) == sorted(set(slots)) and NO_SLOT not in slots
+    assert mover.cache.look_up([b"a", b"b", b"c"]) == [State.PENDING, State.PENDING, State.MISS]
+    for slot in slots:
+        mover.memory[slot * BLOCK : (slot + 1) * BLOCK] = bytes([slot + 1]) * BLOCK
+    mover.cache.publish(1)
+    pinned = mover.cache.pin_slots(2, [b"b", b"c", b"a"])
+    assert pinned == [slots[1], NO_SLOT, slots[0]]
+    assert mover.content(pinned[0]) == bytes([slots[1] + 1]) * BLOCK
+    mover.cache.unpin(2)
+    with pytest.raises(NotFound):
+        mover.cache.publish(1)
+
+
+def test_a_reservation_may_be_given_back(mover: Mover) -> None:
+    assert NO_SLOT not in mover.cache.reserve(1, [b"a"])
+    mover.cache.publish(1, filled=False)
+    assert mover.cache.look_up([b"a"]) == [State.MISS]
+
+
+def test_fetch_brings_blocks_back_from_storage(mover: Mover) -> None:
+    for i in range(6):
+        mover.fill(i, [b"%d" % i], i + 1)
+    mover.cache.start_write_back()
+    while mover.cache.look_up([b"0"]) != [State.STORAGE]:
+        mover.cache.wait(1)
+        mover.cache.poll()
+    mover.cache.fetch(50, [b"0", b"none"])
+    mover.cache.drain()
+    results = {event.block: event.status for event in mover.cache.poll() if event.kind is JobEventKind.BLOCK}
+    assert results == {0: 0, 1: 7}
+    (slot,) = mover.cache.pin_slots(51, [b"0"])
+    assert mover.content(slot) == bytes([1]) * BLOCK
+    mover.cache.unpin(51)
+
+
+def test_host_memory_that_is_too_small_is_refused(tmp_path: Path) -> None:
+    config = {"key-order": "flat", "pool": [{"block-bytes": BLOCK, "device-blocks": 1, "host-blocks": 4}]}
+    memory = bytearray(3 * BLOCK)
+    with pytest.raises(InvalidArgument, match="4 slots"):
+        OffloadCache(config, host_memory=[HostMemory(memory, BLOCK)])
+    memory.extend(b"")  # it is not held any more

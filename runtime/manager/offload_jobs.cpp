@@ -92,6 +92,10 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   if (blocks == 0) return Errc::not_found;
   if (pinned_ + blocks > limits_.pinned_blocks) return Errc::no_room;
   for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
+  if (!slots.empty()) {
+    state_.offload_totals.loaded_host += static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
+    groups_.at(pool).use_named(keys, ++state_.last_stamp);
+  }
   pins_.emplace(job, Pin{pool, std::exchange(found_, {})});
   pinned_ += blocks;
   return blocks;
@@ -141,9 +145,10 @@ void OffloadJobs::end_pin(OffloadJobId job) {
   if (found == pins_.end()) return;
   const Pin pin = std::move(found->second);
   pins_.erase(found);
-  for (const Prefix& prefix : pin.prefixes) {
-    pinned_ -= prefix.length;
-    groups_.at(pin.pool).unpin_incomplete(prefix);
+  // The first blocks are unpinned last, as by jobs (NamedCopies).
+  for (std::size_t i = pin.prefixes.size(); i-- > 0;) {
+    pinned_ -= pin.prefixes[i].length;
+    groups_.at(pin.pool).unpin_incomplete(pin.prefixes[i]);
   }
 }
 

@@ -176,11 +176,15 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
 
 // ---- copies to and from named slots --------------------------------------------------------------------------------------
 
-void TieredPool::load_named(const OffloadOrder& order, std::uint64_t stamp) {
-  named_copies_.find(order.keys, named_);
+void TieredPool::use_named(std::span<const BlockKey> keys, std::uint64_t stamp) {
+  named_copies_.find(keys, named_);
   for (const Prefix& prefix : named_) {
     if (prefix.length > 0) hit({.prefix = prefix, .lower = true}, stamp);
   }
+}
+
+void TieredPool::load_named(const OffloadOrder& order, std::uint64_t stamp) {
+  use_named(order.keys, stamp);
   named_copies_.load(order, named_);
 }
 

@@ -151,6 +151,8 @@ class TieredPool {
   // ---- copies to and from slots that a caller names. The members of NamedCopies say more.
 
   [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
+  /// The caller uses what there is of these blocks.
+  void use_named(std::span<const BlockKey> keys, std::uint64_t stamp);
   /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks.
   void load_named(const OffloadOrder& order, std::uint64_t stamp);
   void store_named(const OffloadOrder& order, std::uint64_t stamp);

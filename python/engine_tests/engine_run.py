@@ -86,9 +86,17 @@ def abort(llm: LLM, prompts: list[list[int]]) -> None:
         engine.step()
 
 
-def result(outputs: list[Any]) -> None:
+def metrics(llm: LLM) -> dict[str, float]:
+    """vLLM's metrics of offloading, by name. It has them only with disable_log_stats off."""
+    if llm.llm_engine.log_stats is False:
+        return {}
+    return {each.name: each.value for each in llm.get_metrics() if "kv_offload" in each.name and hasattr(each, "value")}
+
+
+def result(llm: LLM, outputs: list[Any]) -> None:
     statistics = STORES[0].statistics() if STORES else None
-    print("RESULT " + json.dumps({"outputs": outputs, "statistics": statistics, "preempted": len(PREEMPTED)}), flush=True)
+    done = {"outputs": outputs, "statistics": statistics, "preempted": len(PREEMPTED), "metrics": metrics(llm)}
+    print("RESULT " + json.dumps(done), flush=True)
 
 
 def main() -> None:
@@ -117,11 +125,11 @@ def main() -> None:
         elif "settle" in step:
             settle(llm)
         elif "kill" in step:
-            result(outputs)
+            result(llm, outputs)
             os.kill(os.getpid(), signal.SIGKILL)
         else:
             raise ValueError(f"unknown step {step}")
-    result(outputs)
+    result(llm, outputs)
     llm.llm_engine.engine_core.shutdown()
 
 

@@ -36,7 +36,7 @@ class Run:
     outputs: list[list[dict[str, Any]]]
     statistics: dict[str, int] | None
     preempted: int
-    log: str
+    metrics: dict[str, float]
 
     @property
     def cached(self) -> list[list[int]]:
@@ -80,7 +80,7 @@ def run(
     )
     found = re.search(r"^RESULT (.*)$", ended.stdout, re.MULTILINE)
     assert found and ended.returncode == (-9 if killed else 0), ended.stderr[-4000:]
-    return Run(**json.loads(found[1]), log=ended.stdout + ended.stderr)
+    return Run(**json.loads(found[1]))
 
 
 @pytest.fixture(scope="module")
@@ -203,13 +203,15 @@ def test_reset_and_sleep_keep_what_is_stored(model: Path, tmp_path: Path, plain:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_engine_of_several_processes(model: Path, tmp_path: Path, workers: int) -> None:
-    engine = {"tensor_parallel_size": workers}
-    several = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_LOGGING_LEVEL": "INFO"}
+    engine = {"tensor_parallel_size": workers, "disable_log_stats": False}
+    several = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     alone = run(model, None, ASK, engine=engine, **several)
     first = run(model, tier(tmp_path), STORE, engine=engine, **several)
     assert first.same_as(alone)
-    second = run(model, tier(tmp_path), ASK, engine=engine, **several)
+    second = run(model, tier(tmp_path), STORE, engine=engine, **several)
     assert second.cached == [[192]] and second.same_as(alone)
-    assert re.search(r"Tier terrace: 6 chunks read \(\d+ bytes\), 0 damaged", second.log)
+    chunk_bytes = first.metrics["vllm:kv_offload_tiering_write_bytes"] / 6
+    assert second.metrics["vllm:kv_offload_tiering_read_bytes"] == 6 * chunk_bytes
+    assert second.metrics["vllm:kv_offload_terrace_chunks"] == 6
     control = run(model, tier(tmp_path), ASK, engine=engine, ZERO_LOADS="1", **several)
     assert not control.same_as(alone)

@@ -1,0 +1,143 @@
+"""What the methods of OffloadCache take and return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+NO_SLOT = 0xFFFF_FFFF
+"""Stands for no slot of the host tier (OffloadCache.reserve, OffloadCache.pin_slots)."""
+
+
+class State(IntEnum):
+    """Where a block is."""
+
+    MISS = 0
+    PENDING = 1
+    """On its way to the host tier."""
+    HOST = 2
+    STORAGE = 3
+
+
+class Urgency(IntEnum):
+    """How urgent a job is."""
+
+    REQUEST = 0
+    MAKE_ROOM = 1
+    STORE = 2
+
+
+class JobEventKind(IntEnum):
+    """What a JobEvent tells."""
+
+    BLOCK = 0
+    """The result of one block: nothing touches its slot or memory any more."""
+    LAYERS = 1
+    """`layers` leading layers of all blocks have arrived."""
+    ENDED = 2
+    """The last event of the job."""
+
+
+class ChangeKind(IntEnum):
+    """What a Change tells."""
+
+    STORED = 0
+    REMOVED = 1
+    CLEARED = 2
+
+
+class WriteBackState(IntEnum):
+    """The state of a write-back job."""
+
+    RUNNING = 0
+    PAUSED = 1
+    DONE = 2
+    CANCELLED = 3
+    DEADLINE_EXCEEDED = 4
+
+
+class Scope(IntEnum):
+    """The blocks that a write-back job writes."""
+
+    PREFIX = 1
+    TENANT = 2
+    AGE = 3
+    ALL = 4
+
+
+@dataclass(frozen=True)
+class DeviceRegion:
+    """One part of every block in the engine's memory: that of block b begins at base + b * stride and has `bytes` bytes.
+
+    `base` is an address of the device, or for emulated devices of this process. `group` is the number of the pool if the
+    configuration has no groups.
+    """
+
+    base: int
+    stride: int
+    bytes: int
+    layer: int = 0
+    group: int = 0
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Memory of the engine's for the host tier of a pool and its staging slots. Host slot n is row n."""
+
+    buffer: Any
+    """Of several dimensions the first counts rows; of one dimension, rows lie side by side. It is kept until close()."""
+    block_bytes: int
+    """The size of a block of the pool, and of a row."""
+    pool: int = 0
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """A report of a job."""
+
+    kind: JobEventKind
+    job: int
+    block: int
+    """Of a BLOCK: the index of its key."""
+    status: int
+    """Of a BLOCK: 0, or why it was not moved. At the end: the first of them."""
+    source: State
+    """Of a loaded BLOCK: where it came from."""
+    layers: int
+    moved: int
+    """At the end: number of blocks without an error."""
+    failed: int
+    """At the end: number of blocks with one."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A block that can, or can no longer, be served from a source. `key` has the 32 bytes of keys()."""
+
+    kind: ChangeKind
+    source: State
+    key: bytes
+    parent: bytes | None
+    tenant: int
+    depth: int
+    group: int
+
+
+@dataclass(frozen=True)
+class WriteBackProgress:
+    """Progress of a write-back job: numbers of blocks by what became of them, and bytes."""
+
+    state: WriteBackState
+    flush_error: int
+    stored: int
+    already_there: int
+    dropped_full: int
+    dropped_gone: int
+    over_budget: int
+    failed: int
+    cancelled: int
+    under_way: int
+    written_bytes: int
+    durable_bytes: int
