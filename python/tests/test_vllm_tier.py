@@ -11,41 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import vllm_modules  # noqa: F401  (before vLLM)
-from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext
-from vllm.v1.kv_offload.config import (
-    OffloadingCacheConfig,
-    OffloadingConfig,
-    OffloadingGroupConfig,
-    OffloadingModelConfig,
-    OffloadingParallelConfig,
-)
+import vllm_modules
+from vllm_modules import ROW, ROWS, config, damage, keys
+
+from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: skip
+from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
 from terrace_kv import Busy, InvalidArgument
 from terrace_kv.vllm import TerraceTier
 
-ROW = 8192
-ROWS = 32
 REQUEST = ReqContext(req_id="a request")
-
-
-def config(**changes: Any) -> OffloadingConfig:
-    whole = OffloadingConfig(
-        groups=(OffloadingGroupConfig(tokens_per_block=16, layer_names=("layer.0", "layer.1"), group_id=0),),
-        worker_kv_bytes_per_block=ROW,
-        enable_kv_cache_events=True,
-        extra_config={},
-        engine_id="engine",
-        model=OffloadingModelConfig(name="a model", dtype="bfloat16"),
-        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=1),
-        parallel=OffloadingParallelConfig(
-            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1, data_parallel_index=0, data_parallel_size=1,
-            data_parallel_rank_local=None, is_parallelism_agnostic=False,
-        ),
-        kv_cache_layout="NHD",
-    )  # fmt: skip
-    return dataclasses.replace(whole, **changes)
 
 
 def spec(given: OffloadingConfig) -> Any:
@@ -79,10 +55,17 @@ class Engine:
 
     def finish(self, keys: list[bytes], rows: list[int], *, load: bool) -> Any:
         number = self.job(keys, rows, load=load)
-        self.tier.drain_jobs()
-        (result,) = self.tier.get_finished_jobs()
+        (result,) = self.results(1)
         assert result.job_id == number
         return result
+
+    def results(self, count: int) -> list[Any]:
+        """Waits for so many results."""
+        found = list(self.tier.get_finished_jobs())
+        while len(found) < count:
+            self.tier._store.wait(1.0)
+            found += self.tier.get_finished_jobs()
+        return found
 
     def look_up(self, keys: list[bytes]) -> list[bool]:
         return [self.tier.lookup(key, REQUEST) is LookupResult.HIT for key in keys]
@@ -97,11 +80,6 @@ class Engine:
         self.view.release()
         del self.rows
         self.memory.close()  # raises BufferError if anybody still has the memory
-
-
-def keys(count: int, first: int = 0) -> list[bytes]:
-    """Keys as vLLM makes them: a hash of 32 bytes, and 4 bytes of the group."""
-    return [(first + i).to_bytes(32, "little") + (0).to_bytes(4, "big") for i in range(count)]
 
 
 @pytest.fixture
@@ -213,20 +191,6 @@ def test_a_damaged_chunk_fails_alone(tmp_path: Path) -> None:
     second.close()
 
 
-def damage(path: Path, content: bytes) -> None:
-    """Changes one byte of a chunk on disk."""
-    for file in path.rglob("*"):
-        if file.is_file():
-            data = file.read_bytes()
-            at = data.find(content[:512])
-            if at >= 0:
-                with open(file, "r+b") as stream:
-                    stream.seek(at + 100)
-                    stream.write(bytes([data[at + 100] ^ 1]))
-                return
-    raise AssertionError("the chunk is on no file")
-
-
 def test_a_chunk_evicted_before_its_load_is_a_failed_load(engine: Engine) -> None:
     engine.finish(keys(2), [0, 1], load=False)
     assert engine.look_up(keys(2)) == [True, True]
@@ -296,9 +260,7 @@ def test_too_many_loads_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) ->
     engine.job(keys(1), [4], load=True)
     monkeypatch.setattr(engine.tier._store, "submit_get", refuse(1, real))
     engine.job(keys(1), [5], load=True)
-    engine.tier.drain_jobs()
-    results = list(engine.tier.get_finished_jobs())
-    assert [result.success for result in results] == [True, True]
+    assert [result.success for result in engine.results(2)] == [True, True]
     assert engine.rows[5].tobytes() == content
 
 
@@ -354,8 +316,29 @@ def test_counters_are_reported_once(engine: Engine) -> None:
 def test_no_spinning_without_work(engine: Engine) -> None:
     engine.job(keys(1), [0], load=False)
     assert not engine.tier.has_pending_work()
+    assert len(engine.results(1)) == 1
+
+
+def test_drain_waits_for_all_jobs(engine: Engine) -> None:
+    engine.job(keys(20), list(range(20)), load=False)
+    engine.job(keys(1, 50), [30], load=True)
     engine.tier.drain_jobs()
-    assert len(list(engine.tier.get_finished_jobs())) == 1
+    assert engine.tier._store.statistics()["batches"] == 0
+    assert sorted(result.success for result in engine.tier.get_finished_jobs()) == [False, True]
+
+
+def test_after_a_reset_weights_may_be_others(tmp_path: Path) -> None:
+    for weights_fixed in (False, True):
+        engine = Engine(tmp_path, weights_fixed=weights_fixed)
+        engine.finish(keys(1), [0], load=False)
+        engine.tier.drain_jobs()
+        assert engine.look_up(keys(1)) == [weights_fixed]
+        engine.finish(keys(1, 1), [1], load=False)
+        assert engine.look_up(keys(1, 1)) == [True]
+        engine.close()
+    again = Engine(tmp_path)
+    assert again.look_up(keys(2)) == [True, True], "the second engine has stored chunk 1 with the weights of the start"
+    again.close()
 
 
 def test_the_end_completes_writes(tmp_path: Path) -> None:

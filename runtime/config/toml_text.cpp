@@ -5,12 +5,17 @@
 
 #include <fmt/format.h>
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
+
+// Some malformed texts break what toml++ believes of itself. With NDEBUG it tells the compiler that this cannot be, and then
+// anything may happen. So here it checks, and a check that fails is an exception.
+#undef NDEBUG
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : throw std::logic_error{"toml++: " #condition})
+#include <toml++/toml.h>
 
 namespace terrace::config {
 namespace {
@@ -187,6 +192,8 @@ void read_toml(std::string_view text, std::string_view name, Givens& givens) {
     root = toml::parse(text);
   } catch (const toml::parse_error& error) {
     throw ConfigError{fmt::format("{}:{}: {}", shown, error.source().begin.line, description(error))};
+  } catch (const std::logic_error&) {
+    throw ConfigError{fmt::format("{}: the text is no TOML", shown)};
   }
   Reader{shown, givens}.read(*root);
 }

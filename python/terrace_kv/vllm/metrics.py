@@ -1,16 +1,19 @@
-"""The metrics of TerraceTier, published by vLLM."""
+"""The metrics of TerraceTier and TerraceOffloadingSpec, published by vLLM."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata
 
 from .. import _library
 from ..store import Health
+
+if TYPE_CHECKING:
+    from ..offload import OffloadCache
 
 _PREFIX = "vllm:kv_offload_terrace_"
 _COUNTERS = {
@@ -63,19 +66,52 @@ def definitions() -> dict[str, Any]:
     return {**counters, **gauges}
 
 
-def report(tier: str, counts: Counts, before: Counts, store: Mapping[str, int], health: Health) -> OffloadingConnectorStats:
+def report(tier: str, counts: Counts, before: Counts, gauges: Mapping[str, float]) -> OffloadingConnectorStats:
     """The values for vLLM: counters as changes, gauges as they are."""
     stats = OffloadingConnectorStats()
     for name in _COUNTERS:
         change = getattr(counts, name) - getattr(before, name)
         if change:
             stats.increase_counter(_PREFIX + name, change, (tier,))
-    gauges = {
+    for name, value in gauges.items():
+        stats.set_gauge(_PREFIX + name, value, (tier,))
+    return stats
+
+
+def store_gauges(store: Mapping[str, int], health: Health) -> dict[str, float]:
+    """The gauges of a Store, from its statistics."""
+    return {
         "chunks": store["blocks"],
         "capacity_chunks": store["capacity_blocks"],
         "under_way": store["waiting"] + store["under_way"],
         "health": int(health),
     }
-    for name, value in gauges.items():
-        stats.set_gauge(_PREFIX + name, value, (tier,))
-    return stats
+
+
+@dataclass
+class ManagerMetrics:
+    """The metrics of TerraceOffloadingManager: vLLM's own of host memory, and Terrace's."""
+
+    tier: str
+    counts: Counts = field(default_factory=Counts)
+    reported: Counts = field(default_factory=Counts)
+    loading: int = 0
+    """Chunks that workers read."""
+    allocations: list[int] = field(default_factory=list)
+    """Chunks that each prepare_store() asked for, since the last report."""
+
+    def report(self, cache: OffloadCache, rows: int, storing: int) -> OffloadingConnectorStats:
+        """The values for vLLM. `rows`: of the region; `storing`: of these, rows that workers write."""
+        from vllm.v1.kv_offload.cpu.common import CPUOffloadingMetrics as Names
+
+        values = cache.statistics()
+        self.counts.evicted = values["evicted_host"]
+        stats = report(self.tier, self.counts, self.reported, {"under_way": values["blocks_in_flight"]})
+        self.reported = self.counts.copy()
+        stats.set_gauge(Names.CPU_CACHE_USAGE_PERC, (self.loading + storing) / rows)
+        stats.set_gauge(Names.CPU_CACHE_WRITE_USAGE_PERC, storing / rows)
+        stats.set_gauge(Names.CPU_CACHE_READ_USAGE_PERC, self.loading / rows)
+        for asked in self.allocations:
+            stats.observe_histogram(Names.CPU_ALLOCATION_SIZE, asked)
+        self.allocations.clear()
+        return stats

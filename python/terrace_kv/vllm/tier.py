@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -52,6 +53,8 @@ class TerraceTier(SecondaryTierManager):
         weights_revision: A name that changes whenever the weights do. Without it, local weight files are read once at the start,
             and a model of the hub is named by its commit.
         attention_backend: The attention backend, if vLLM's choice of it can change between two starts.
+        weights_fixed: True if the weights never change while the engine runs. Otherwise a reset of the cache and sleep, after
+            which the weights may be others, leave what is stored to the next start.
         enable_kv_events: Publish what was stored and removed. vLLM's own events must be on, too.
         locality: "LOCAL" or "REMOTE", for vLLM's tier filters and events.
         shutdown_timeout: The longest time for unfinished writes at the end, in seconds.
@@ -73,6 +76,7 @@ class TerraceTier(SecondaryTierManager):
         capacity: int | str,
         weights_revision: str | None = None,
         attention_backend: str | None = None,
+        weights_fixed: bool = False,
         enable_kv_events: bool = False,
         locality: str | None = None,
         shutdown_timeout: float = 60.0,
@@ -88,6 +92,7 @@ class TerraceTier(SecondaryTierManager):
                 self._events = []
             else:
                 logger.warning("Tier %s: enable_kv_events has no effect, because vLLM's KV cache events are off", tier_type)
+        self._weights_fixed = weights_fixed
         self._shutdown_timeout = shutdown_timeout
         self._jobs: dict[int, _Job] = {}
         self._waiting: deque[int] = deque()  # loads that the store has refused so far
@@ -176,11 +181,18 @@ class TerraceTier(SecondaryTierManager):
         return RequestOffloadingContext()
 
     def drain_jobs(self) -> None:
-        """Waits until no job uses the primary tier's memory. The results come with the next get_finished_jobs()."""
+        """Waits until no job uses the primary tier's memory. The results come with the next get_finished_jobs().
+
+        vLLM calls it when the cache is reset, after which weights may be others. Unless they are fixed, chunks have other names
+        from now on, which no other process has.
+        """
         while self._jobs:
             self._submit_waiting()
             self._store.wait(1.0)
             self._collect()
+        if not self._weights_fixed:
+            self._store.namespace = self._store.namespace[:32] + secrets.token_bytes(16)
+            self._resident.clear()
 
     # ---- observers
 
@@ -204,7 +216,8 @@ class TerraceTier(SecondaryTierManager):
         self._next_report = now + _STATISTICS_INTERVAL
         counts, reported = self._counts, self._reported
         self._reported = counts.copy()
-        return metrics.report(self.tier_type, counts, reported, self._store.statistics(), self._store.health()[0])
+        gauges = metrics.store_gauges(self._store.statistics(), self._store.health()[0])
+        return metrics.report(self.tier_type, counts, reported, gauges)
 
     def shutdown(self) -> None:
         """Ends all jobs, makes everything durable, and lets go of the primary tier's memory. A second call does nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -48,6 +49,54 @@ class ReqContext:
 @dataclass
 class RequestOffloadingContext:
     policy: Any = None
+
+
+class LoadStoreSpec:
+    pass
+
+
+class CPULoadStoreSpec(LoadStoreSpec):
+    def __init__(self, block_ids: list[int]) -> None:
+        self.chunk_ids = list(block_ids)
+
+
+class CPUOffloadingMetrics:
+    CPU_CACHE_USAGE_PERC = "vllm:kv_offload_cpu_cache_usage_perc"
+    CPU_ALLOCATION_SIZE = "vllm:kv_offload_cpu_allocation_size"
+    CPU_CACHE_WRITE_USAGE_PERC = "vllm:kv_offload_cpu_cache_write_usage_perc"
+    CPU_CACHE_READ_USAGE_PERC = "vllm:kv_offload_cpu_cache_read_usage_perc"
+
+
+class CacheHitSource(Enum):
+    HOST = auto()
+    DISK = auto()
+
+
+@dataclass
+class PrepareStoreOutput:
+    keys_to_store: list[bytes]
+    store_spec: LoadStoreSpec
+    evicted_keys: list[bytes]
+
+
+@dataclass
+class ScheduleEndContext:
+    new_req_ids: Any
+    preempted_req_ids: Any
+
+
+class OffloadingManager(ABC):
+    @abstractmethod
+    def lookup(self, key: bytes, req_context: Any) -> LookupResult: ...
+
+    @abstractmethod
+    def on_new_request(self, req_context: Any) -> RequestOffloadingContext: ...
+
+    @abstractmethod
+    def prepare_load(self, keys: Any, req_context: Any) -> LoadStoreSpec: ...
+
+    @abstractmethod
+    def prepare_store(self, keys: Any, req_context: Any) -> PrepareStoreOutput | None: ...
 
 
 @dataclass(frozen=True)
@@ -118,6 +167,43 @@ class SecondaryTierFactory:
         cls._registry[tier_type] = (module_path, class_name)
 
 
+class OffloadingSpecFactory:
+    _registry: dict[str, Any] = {}
+
+    @classmethod
+    def register_spec(cls, name: str, module_path: str, class_name: str) -> None:
+        cls._registry[name] = (module_path, class_name)
+
+
+class SharedOffloadRegion:
+    def __init__(self, engine_id: str, num_chunks: int, rank: int | None, kv_bytes_per_chunk: int, cpu_page_size: int) -> None:
+        self._memory = mmap.mmap(-1, num_chunks * kv_bytes_per_chunk)
+        self._shape = (num_chunks, kv_bytes_per_chunk)
+
+    def create_kv_memoryview(self) -> memoryview:
+        return memoryview(self._memory).cast("b", self._shape)
+
+    def cleanup(self) -> None:
+        self._memory.close()
+
+
+class TieringOffloadingSpec:
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.extra_config = config.extra_config
+        self.kv_bytes_per_chunk = self.cpu_page_size_per_worker = config.worker_kv_bytes_per_block
+        self.num_chunks = self.extra_config["cpu_bytes_to_use"] // self.kv_bytes_per_chunk
+        self.kv_events_config = type("Events", (), {"enable_kv_cache_events": config.enable_kv_cache_events})()
+        self._engine_id = config.engine_id
+        self._manager: Any = None
+
+    def create_worker(self, kv_caches: Any) -> Any: ...
+
+
 class OffloadingConnectorStats:
     def __init__(self) -> None:
         self.data: dict[str, dict[str, Any]] = {"types": {}, "data": {}}
@@ -127,6 +213,9 @@ class OffloadingConnectorStats:
 
     def set_gauge(self, name: str, value: float, labelvalues: tuple[str, ...] = ()) -> None:
         self.data["data"].setdefault(name, {})[labelvalues] = value
+
+    def observe_histogram(self, name: str, value: float, labelvalues: tuple[str, ...] = ()) -> None:
+        self.data["data"].setdefault(name, {}).setdefault(labelvalues, []).append(value)
 
 
 @dataclass(frozen=True)
@@ -180,8 +269,14 @@ class OffloadingConfig:
 MODULES: dict[str, tuple[str, ...]] = {
     "vllm.v1.kv_offload.base": (
         "LookupResult", "Medium", "Locality", "OffloadingEvent", "ReqContext", "RequestOffloadingContext",
-        "OffloadingCounterMetadata", "OffloadingGaugeMetadata",
+        "OffloadingCounterMetadata", "OffloadingGaugeMetadata", "LoadStoreSpec", "OffloadingManager", "PrepareStoreOutput",
+        "ScheduleEndContext",
     ),
+    "vllm.v1.kv_offload.cpu.common": ("CPULoadStoreSpec", "CPUOffloadingMetrics"),
+    "vllm.v1.kv_offload.cpu.shared_offload_region": ("SharedOffloadRegion",),
+    "vllm.v1.kv_offload.factory": ("OffloadingSpecFactory",),
+    "vllm.v1.kv_offload.tiering.spec": ("TieringOffloadingSpec",),
+    "vllm.v1.metrics.cache_hit_source": ("CacheHitSource",),
     "vllm.v1.kv_offload.config": (
         "OffloadingConfig", "OffloadingGroupConfig", "OffloadingModelConfig", "OffloadingCacheConfig", "OffloadingParallelConfig",
     ),

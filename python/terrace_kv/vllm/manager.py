@@ -1,0 +1,330 @@
+"""The manager of TerraceOffloadingSpec: which chunks vLLM keeps in host memory, and in which rows."""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from vllm.logger import init_logger
+from vllm.v1.kv_offload.base import (
+    LoadStoreSpec,
+    LookupResult,
+    Medium,
+    OffloadingEvent,
+    OffloadingManager,
+    OffloadKey,
+    PrepareStoreOutput,
+    ReqContext,
+    RequestOffloadingContext,
+    ScheduleEndContext,
+)
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
+from .._library import Busy
+from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
+from ..offload import OffloadCache
+from . import metrics
+
+logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
+
+_STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
+_HOST = int(State.HOST)
+
+
+class TerraceOffloadingManager(OffloadingManager):
+    """Decides with an OffloadCache whose host tier is vLLM's shared region; vLLM's workers copy.
+
+    A chunk is `ready` (in host memory), `pending` (a worker or storage is writing it), or unknown here; then storage is asked.
+    The sets mirror the cache, so that a look-up is one look into a set. What they say of host memory is exact: only calls of
+    this class change it, and each takes the cache's changes before it returns.
+
+    Threads: vLLM's scheduler.
+
+    Args:
+        config: The configuration of the OffloadCache, without its pool.
+        view: The rows of the shared region, one chunk each.
+        staging: How many of the rows are for chunks on their way to and from storage.
+        namespace: Names model, weights and layout.
+        weights_fixed: The weights never change while the engine runs; then a reset forgets nothing.
+        events: Report what was stored and removed to vLLM.
+        steps_ahead: The most steps that vLLM plans before workers have carried out the first of them.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        view: memoryview,
+        staging: int,
+        namespace: bytes,
+        *,
+        weights_fixed: bool = False,
+        events: bool = False,
+        steps_ahead: int = 8,
+        tier: str = "terrace",
+    ) -> None:
+        rows, chunk_bytes = view.shape[0], view.strides[0]
+        pool = {"block-bytes": chunk_bytes, "device-blocks": 1, "host-blocks": rows - staging, "staging-blocks": staging}
+        self._has_storage = "storage" in config
+        self._cache = OffloadCache(
+            {"key-order": "flat", **config, "pool": [pool]},
+            host_memory=[HostMemory(view, chunk_bytes)],
+            namespace=namespace,
+            log=lambda level, sentence: (logger.info, logger.warning, logger.error)[min(level, 2)]("%s", sentence),
+        )
+        self._cache.record_changes()
+        self._weights_fixed = weights_fixed
+        self._tier = tier
+        self._rows = rows
+        self._last_job = 0
+        self._ready: set[OffloadKey] = set()
+        self._stored: set[OffloadKey] = set()  # of the chunks with a name here, those that storage has
+        self._pending: set[OffloadKey] = set()
+        self._keys_by_name: dict[bytes, OffloadKey] = {}
+        self._stores: dict[OffloadKey, int] = {}  # the reservation of each chunk that a worker is writing
+        self._store_keys: dict[int, list[OffloadKey]] = {}
+        self._loads: dict[frozenset[OffloadKey], list[int]] = {}  # pins
+        self._wanted: dict[str, list[OffloadKey]] = {}  # by request: chunks to be fetched at the end of the step
+        self._fetches: dict[int, list[OffloadKey]] = {}
+        self._fetched: dict[str, set[OffloadKey]] = {}  # by request
+        self._steps_ahead = steps_ahead
+        self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step of use, reservations and pins of before a reset
+        self._step = 0
+        self._events: list[OffloadingEvent] | None = [] if events else None
+        self._metrics = metrics.ManagerMetrics(tier)
+
+    # ---- what is there
+
+    def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
+        """HIT if the chunk is in host memory. A chunk in storage is HIT_PENDING, and is brought at the end of the step."""
+        if key in self._ready:
+            return LookupResult.HIT
+        if key in self._pending:
+            return LookupResult.HIT_PENDING
+        if not self._has_storage:
+            return LookupResult.MISS
+        return self._ask_storage(key, req_context.req_id)
+
+    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
+        """Where the chunk was before this request wanted it."""
+        fetched = self._fetched.get(req_context.req_id, ())
+        return CacheHitSource.DISK if key in fetched else CacheHitSource.HOST
+
+    # ---- loads: from rows to the device, by vLLM's workers
+
+    def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
+        """Keeps the chunks where they are until complete_load(), and returns their rows. All were hits in this step."""
+        job = self._new_job()
+        rows = self._cache.pin_slots(job, list(keys))
+        if NO_SLOT in rows:
+            self._cache.unpin(job)
+            raise RuntimeError(f"{rows.count(NO_SLOT)} of {len(rows)} chunks to be loaded are not in host memory")
+        self._loads.setdefault(frozenset(keys), []).append(job)
+        self._metrics.loading += len(rows)
+        return CPULoadStoreSpec(rows)
+
+    def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """The workers have read the rows."""
+        name = frozenset(keys)
+        jobs = self._loads[name]
+        job = jobs.pop()
+        if not jobs:
+            del self._loads[name]
+        self._metrics.loading -= len(name)
+        self._cache.unpin(job)
+        self._follow()
+
+    # ---- stores: from the device to rows, by vLLM's workers
+
+    def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
+        """Takes rows for the chunks that are not there. None if there is no row for any of them."""
+        ready, pending = self._ready, self._pending
+        new = [key for key in keys if key not in ready and key not in pending]
+        if not new:
+            return PrepareStoreOutput([], CPULoadStoreSpec([]), [])
+        self._metrics.allocations.append(len(new))
+        made = self._cache.keys(new)
+        job = self._new_job()
+        try:
+            rows = self._cache.reserve(job, made)
+        except Busy:
+            return None
+        evicted = self._follow()
+        names = [made[i] for i in range(len(new))]
+        if NO_SLOT in rows:
+            taken = [i for i, row in enumerate(rows) if row != NO_SLOT]
+            if not taken and State.MISS in self._cache.look_up(made):
+                return None
+            new, names, rows = [new[i] for i in taken], [names[i] for i in taken], [rows[i] for i in taken]
+        if new:
+            pending.update(new)
+            self._keys_by_name.update(zip(names, new))
+            self._stores.update(dict.fromkeys(new, job))
+            self._store_keys[job] = new
+        return PrepareStoreOutput(list(new), CPULoadStoreSpec(rows), evicted)
+
+    def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
+        """The workers have written the rows, or have failed to."""
+        for job in {self._stores[key] for key in keys}:
+            chunks = self._store_keys.pop(job)
+            if not all(key in keys for key in chunks):
+                raise RuntimeError("a part of the chunks of one prepare_store() was completed; all are completed together")
+            for key in chunks:
+                del self._stores[key]
+            self._pending.difference_update(chunks)
+            self._cache.publish(job, success)
+            if success:
+                self._ready.update(chunks)
+            else:
+                self._metrics.counts.store_failures += len(chunks)
+        self._follow()
+
+    # ---- requests and steps
+
+    def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
+        """No wishes."""
+        return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        """Forgets what was fetched for the request."""
+        self._fetched.pop(req_context.req_id, None)
+        for key in self._wanted.pop(req_context.req_id, ()):
+            self._pending.discard(key)
+
+    def on_schedule_end(self, context: ScheduleEndContext) -> None:
+        """Collects what storage has brought, and asks it for what this step wants."""
+        self._step += 1
+        self._end_stale()
+        self._collect()
+        for request, keys in self._wanted.items():
+            job = self._new_job()
+            try:
+                self._cache.fetch(job, keys)
+            except Busy:
+                self._pending.difference_update(keys)  # the next look-up asks again
+                continue
+            self._fetches[job] = keys
+            self._fetched.setdefault(request, set()).update(keys)
+        if self._wanted:
+            self._wanted.clear()
+            self._follow()
+
+    def has_pending_work(self) -> bool:
+        """True while chunks come from storage: only further steps of the engine see them arrive."""
+        return bool(self._fetches)
+
+    def reset_cache(self) -> None:
+        """Forgets everything, unless the weights are fixed. Rows that workers still read or write stay out of use for
+        some steps: in the first step after a reset workers end all jobs of before, and vLLM plans only few steps ahead of them."""
+        loads = [job for jobs in self._loads.values() for job in jobs]
+        if self._store_keys or loads:
+            self._stale.append((self._step + self._steps_ahead, list(self._store_keys), loads))
+        self._pending.difference_update(self._stores)
+        self._stores.clear()
+        self._store_keys.clear()
+        self._loads.clear()
+        self._metrics.loading = 0
+        for keys in self._wanted.values():
+            self._pending.difference_update(keys)
+        self._wanted.clear()
+        if self._weights_fixed:
+            return
+        # Nothing that was computed with the weights of before has a name any more.
+        self._cache.namespace = self._cache.namespace[:32] + secrets.token_bytes(16)
+        self._cache.clear()
+        self._follow()
+        self._ready.clear()
+        self._stored.clear()
+        self._pending.clear()
+        self._keys_by_name.clear()
+        self._fetched.clear()
+
+    # ---- observers
+
+    def take_events(self) -> Iterable[OffloadingEvent]:
+        """What was stored and removed since the last call, in order."""
+        if not self._events:
+            return ()
+        events, self._events = self._events, []
+        return events
+
+    def get_stats(self) -> Any:
+        """Usage of host memory now, and changes of the counters."""
+        return self._metrics.report(self._cache, self._rows, len(self._stores))
+
+    def shutdown(self) -> None:
+        """Ends all work, makes everything durable, and lets go of the shared region. A second call does nothing."""
+        if not self._cache.closed:
+            self._cache.close(60.0)
+
+    # ---- inside
+
+    def _new_job(self) -> int:
+        self._last_job += 1
+        return self._last_job
+
+    def _ask_storage(self, key: OffloadKey, request: str) -> LookupResult:
+        made = self._cache.keys([key])
+        (state,) = self._cache.look_up(made)
+        if state is not State.STORAGE:
+            # (PENDING: a reservation of before a reset, whose rows nobody will publish.)
+            return LookupResult.MISS
+        if key in self._fetched.get(request, ()):
+            return LookupResult.MISS  # it came, and was evicted before its use; or it could not be read
+        self._keys_by_name[made[0]] = key
+        self._stored.add(key)
+        self._pending.add(key)
+        self._wanted.setdefault(request, []).append(key)
+        return LookupResult.HIT_PENDING
+
+    def _collect(self) -> None:
+        for event in self._cache.poll():
+            if event.kind is not JobEventKind.ENDED:
+                if event.status != 0:
+                    self._metrics.counts.count_failed_loads([event.status])
+                continue
+            self._pending.difference_update(self._fetches.pop(event.job, ()))
+        self._follow()
+
+    def _follow(self) -> list[OffloadKey]:
+        """Takes the cache's changes. Returns the chunks that host memory has given up."""
+        evicted: list[OffloadKey] = []
+        for name, _parent, _tenant, kind, source, _depth, _group in self._cache._raw_changes():
+            key = self._keys_by_name.get(name)
+            if key is None:
+                continue
+            here = self._ready if source == _HOST else self._stored
+            if kind == _STORED:
+                here.add(key)
+            elif kind == _REMOVED:
+                here.discard(key)
+                if source == _HOST:
+                    evicted.append(key)
+                if key not in self._ready and key not in self._stored and key not in self._pending:
+                    del self._keys_by_name[name]
+            else:
+                continue
+            if self._events is not None:
+                self._announce(key, source == _HOST, kind == _REMOVED)
+        return evicted
+
+    def _announce(self, key: OffloadKey, in_host: bool, removed: bool) -> None:
+        assert self._events is not None
+        medium = Medium.CPU if in_host else Medium.STORAGE
+        last = self._events[-1] if self._events else None
+        if last is not None and last.medium is medium and last.removed is removed:
+            last.keys.append(key)
+            return
+        owner = None if in_host else self._tier
+        self._events.append(OffloadingEvent([key], medium, removed, ownership=owner, removal_expected=True))
+
+    def _end_stale(self) -> None:
+        """Frees the rows of before a reset that no worker uses any more."""
+        while self._stale and self._stale[0][0] < self._step:
+            _last, stores, loads = self._stale.popleft()
+            for job in stores:
+                self._cache.publish(job, False)
+            for job in loads:
+                self._cache.unpin(job)

@@ -1,0 +1,147 @@
+"""vLLM's offloading to host memory and storage, with Terrace's decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.logger import init_logger
+from vllm.v1.kv_offload.base import OffloadingManager
+from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+from . import metrics
+from .manager import TerraceOffloadingManager
+from .names import chunk_namespace, store_name
+
+logger = init_logger("vllm." + __name__)
+
+_OPTIONS = ("path", "capacity", "weights_revision", "weights_fixed", "attention_backend", "config")
+
+
+class TerraceOffloadingSpec(TieringOffloadingSpec):
+    """Keeps chunks in vLLM's own shared region, as Terrace's manager decides, and on disk below it.
+
+    vLLM's workers copy between the device and the region. In kv_connector_extra_config:
+
+        {"spec_name": "TerraceOffloadingSpec", "spec_module_path": "terrace_kv.vllm",
+         "cpu_bytes_to_use": 34359738368,
+         "terrace": {"path": "/mnt/nvme/kv", "capacity": "500GiB"}}
+
+    Options of "terrace", all of which may be left out:
+        path, capacity: The directory of the store, or a list of directories, and their disk space. Without them there is no disk.
+        weights_revision, attention_backend: As in TerraceTier.
+        weights_fixed: True if the weights never change while the engine runs; then a reset of the cache and sleep forget nothing.
+        config: A mapping with more options of docs/configuration.md, such as {"policy": "lru", "storage": {"io": "threads"}}.
+
+    All workers and the scheduler must be on one host, because they share memory.
+    """
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config: dict[str, Any]) -> dict[str, Any]:
+        """vLLM's metrics of host memory, and Terrace's."""
+        return {**super().build_metric_definitions(extra_config), **metrics.definitions()}
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._options = dict(self.extra_config.get("terrace", {}))
+        for name in self._options:
+            if name not in _OPTIONS:
+                raise ValueError(f"terrace: there is no option {name!r}; there are {', '.join(_OPTIONS)}")
+        if ("path" in self._options) != ("capacity" in self._options):
+            raise ValueError("terrace: path and capacity belong together; give both, or none for host memory alone")
+        for name in ("secondary_tiers", "eviction_policy", "cache_policy_module_path", "store_threshold"):
+            if self.extra_config.get(name):
+                raise ValueError(f"{name} belongs to vLLM's own manager, and has no meaning with TerraceOffloadingSpec")
+
+    def get_manager(self) -> OffloadingManager:
+        """The manager, for the scheduler."""
+        if self._manager is None:
+            self._manager = self._make_manager()
+        return self._manager
+
+    def create_worker(self, kv_caches: Any) -> Any:
+        """vLLM's own worker over the shared region."""
+        check_one_host(self.config.parallel.world_size)
+        return super().create_worker(kv_caches)
+
+    def _make_manager(self) -> OffloadingManager:
+        options = self._options
+        namespace, fields = chunk_namespace(
+            self.config, self.kv_bytes_per_chunk, options.get("weights_revision"), options.get("attention_backend")
+        )
+        staging = min(64, max(2, self.num_chunks // 16)) if "path" in options else 0
+        if self.num_chunks <= staging:
+            raise ValueError(
+                f"cpu_bytes_to_use: there is room for {self.num_chunks} chunks of {self.kv_bytes_per_chunk} bytes; at least "
+                f"{staging + 1} are needed"
+            )
+        given = dict(options.get("config", {}))
+        if "path" in options:
+            paths = [options["path"]] if isinstance(options["path"], str) else list(options["path"])
+            given["storage"] = {
+                "where": "file:" + paths[0],
+                **({"stripe": paths[1:]} if len(paths) > 1 else {}),
+                "capacity": options["capacity"],
+                "name": store_name(self.config, self.kv_bytes_per_chunk),
+                **given.get("storage", {}),
+            }
+        region = SharedOffloadRegion(
+            engine_id=self._engine_id,
+            num_chunks=self.num_chunks,
+            rank=None,
+            kv_bytes_per_chunk=self.kv_bytes_per_chunk,
+            cpu_page_size=self.cpu_page_size_per_worker,
+        )
+        try:
+            manager = RegionManager(
+                region,
+                given,
+                staging,
+                namespace,
+                weights_fixed=bool(options.get("weights_fixed", False)),
+                events=self.kv_events_config.enable_kv_cache_events,
+                steps_ahead=self.config.parallel.pp_size + 4,
+            )
+        except BaseException:
+            region.cleanup()
+            raise
+        logger.info(
+            "Terrace: %d chunks of %d bytes in host memory, %s on disk, weights %s, namespace %s",
+            self.num_chunks - staging,
+            self.kv_bytes_per_chunk,
+            options.get("capacity", "nothing"),
+            fields["weights"],
+            namespace.hex()[:12],
+        )
+        return manager
+
+
+class RegionManager(TerraceOffloadingManager):
+    """The manager over a shared region, which ends with it."""
+
+    def __init__(self, region: SharedOffloadRegion, config: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        self._region = region
+        self._view = region.create_kv_memoryview()
+        try:
+            super().__init__(config, self._view, *arguments, **options)
+        except BaseException:
+            self._view.release()
+            raise
+
+    def shutdown(self) -> None:
+        """Ends the manager, and then the region. If a disk does not answer, the region stays, because the disk may use it."""
+        super().shutdown()
+        self._view.release()
+        self._region.cleanup()
+
+
+def check_one_host(world_size: int) -> None:
+    """Raises ValueError if the workers of the engine are on several hosts. All workers call it."""
+    if world_size == 1:
+        return
+    from vllm.distributed.parallel_state import get_world_group, in_the_same_node_as
+
+    if not all(in_the_same_node_as(get_world_group().cpu_group, source_rank=0)):
+        raise ValueError(
+            "TerraceOffloadingSpec: the workers are on several hosts, which share no memory; use one engine for each host"
+        )

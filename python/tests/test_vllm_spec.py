@@ -1,0 +1,359 @@
+"""TerraceOffloadingSpec and its manager under the calls that vLLM's scheduler makes. Over the installed vLLM, or a stand-in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import vllm_modules  # noqa: F401  (before vLLM)
+from vllm_modules import ROW, config, damage, keys
+
+from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext, ScheduleEndContext  # isort: skip
+
+from terrace_kv import InvalidArgument
+from terrace_kv.vllm import TerraceOffloadingSpec
+
+HIT, MISS, PENDING = LookupResult.HIT, LookupResult.MISS, LookupResult.HIT_PENDING
+STEP = ScheduleEndContext(new_req_ids=(), preempted_req_ids=())
+
+
+def content(key: bytes) -> bytes:
+    return np.random.default_rng(int.from_bytes(key[:8], "little")).bytes(ROW)
+
+
+class Engine:
+    """vLLM's scheduler and a worker, which fills and reads rows of the shared region."""
+
+    def __init__(self, path: Path | None = None, *, chunks: int = 8, engine_id: str = "engine", **options: Any) -> None:
+        terrace: dict[str, Any] = {"weights_revision": "1", **options}
+        if path is not None:
+            terrace = {"path": str(path), "capacity": "4MiB", **terrace}
+        rows = chunks + (2 if path is not None else 0)  # staging
+        extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
+        self.spec = TerraceOffloadingSpec(config(extra_config=extra, engine_id=engine_id))
+        self.manager: Any = self.spec.get_manager()
+        self.rows = np.frombuffer(self.manager._view, dtype=np.int8).reshape(rows, ROW)
+        self.request = ReqContext(req_id="a request")
+
+    def store(self, wanted: list[bytes], *, success: bool = True, complete: bool = True) -> Any:
+        output = self.manager.prepare_store(wanted, self.request)
+        if output is not None and output.keys_to_store:
+            for key, row in zip(output.keys_to_store, output.store_spec.chunk_ids):
+                self.rows[row] = np.frombuffer(content(key), dtype=np.int8)
+            if complete:
+                self.manager.complete_store(set(output.keys_to_store), self.request, success)
+        return output
+
+    def load(self, wanted: list[bytes]) -> None:
+        """Prepares a load, compares the rows, and completes it."""
+        spec = self.manager.prepare_load(wanted, self.request)
+        for key, row in zip(wanted, spec.chunk_ids):
+            assert self.rows[row].tobytes() == content(key)
+        self.manager.complete_load(set(wanted), self.request)
+
+    def look_up(self, wanted: list[bytes]) -> list[LookupResult]:
+        return [self.manager.lookup(key, self.request) for key in wanted]
+
+    def step(self) -> None:
+        self.manager.on_schedule_end(STEP)
+
+    def wait(self) -> None:
+        """Steps until storage has brought what was wanted."""
+        self.step()
+        while self.manager.has_pending_work():
+            self.manager._cache.wait(1.0)
+            self.step()
+
+    def settle(self) -> None:
+        """Waits until everything that was written is in storage."""
+        job = self.manager._cache.start_write_back()
+        while self.manager._cache.write_back(job).state.name == "RUNNING":
+            self.manager._cache.wait(0.1)
+            self.step()
+
+    def close(self) -> None:
+        del self.rows
+        self.manager.shutdown()
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = Engine()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Iterator[Engine]:
+    made = Engine(tmp_path)
+    yield made
+    made.close()
+
+
+def test_chunks_are_hits_when_workers_have_written_them(engine: Engine) -> None:
+    assert engine.look_up(keys(2)) == [MISS, MISS]
+    output = engine.store(keys(2), complete=False)
+    assert output.keys_to_store == keys(2) and output.evicted_keys == []
+    assert engine.look_up(keys(2)) == [PENDING, PENDING]
+    engine.manager.complete_store(set(keys(2)), engine.request)
+    assert engine.look_up(keys(3)) == [HIT, HIT, MISS]
+    engine.load(keys(2)[::-1])
+
+
+def test_only_new_chunks_are_stored(engine: Engine) -> None:
+    engine.store(keys(2))
+    assert engine.store(keys(3)).keys_to_store == keys(3)[2:]
+    again = engine.store(keys(3))
+    assert again.keys_to_store == [] and list(again.store_spec.chunk_ids) == []
+
+
+def test_chunks_that_a_worker_could_not_write_are_gone(engine: Engine) -> None:
+    engine.store(keys(2), success=False)
+    assert engine.look_up(keys(2)) == [MISS, MISS]
+    assert engine.store(keys(8)).keys_to_store == keys(8), "their rows are free again"
+
+
+def test_a_full_tier_gives_up_the_oldest_chunks(engine: Engine) -> None:
+    for first in (0, 4):
+        engine.store(keys(4, first))
+    engine.load(keys(4))
+    output = engine.store(keys(4, 8))
+    assert sorted(output.evicted_keys) == sorted(keys(4, 4)), "those that were not loaded since"
+    assert engine.look_up(keys(12)) == [HIT] * 4 + [MISS] * 4 + [HIT] * 4
+
+
+def test_of_one_prefix_the_end_goes_first(engine: Engine) -> None:
+    engine.store(keys(8))
+    engine.store(keys(3, 20))
+    assert engine.look_up(keys(8)) == [HIT] * 5 + [MISS] * 3
+
+
+def test_chunks_in_use_are_not_given_up(engine: Engine) -> None:
+    engine.store(keys(8))
+    spec = engine.manager.prepare_load(keys(8), engine.request)
+    assert engine.store(keys(1, 20)) is None, "every row is read"
+    other = ReqContext(req_id="another")
+    again = engine.manager.prepare_load(keys(8), other)
+    assert list(again.chunk_ids) == list(spec.chunk_ids)
+    engine.manager.complete_load(set(keys(8)), engine.request)
+    assert engine.store(keys(1, 20)) is None, "the other request still reads them"
+    engine.manager.complete_load(set(keys(8)), other)
+    assert engine.store(keys(1, 20)).keys_to_store == keys(1, 20)
+
+
+def test_as_many_chunks_are_stored_as_there_are_rows(engine: Engine) -> None:
+    engine.store(keys(6), complete=False)
+    output = engine.store(keys(4, 20))
+    assert output.keys_to_store == keys(2, 20)
+    assert engine.look_up(keys(4, 20)) == [HIT, HIT, MISS, MISS]
+
+
+def test_storage_brings_chunks_back(stored: Engine) -> None:
+    stored.store(keys(4))
+    stored.settle()
+    stored.store(keys(8, 20))
+    stored.settle()
+    assert stored.look_up(keys(4)) == [PENDING] * 4
+    assert stored.look_up(keys(4)) == [PENDING] * 4, "asked for once"
+    stored.wait()
+    assert stored.look_up(keys(4)) == [HIT] * 4
+    assert stored.manager.get_load_source(keys(1)[0], stored.request).name == "DISK"
+    stored.load(keys(4))
+    stored.manager.on_request_finished(stored.request)
+    assert stored.manager.get_load_source(keys(1)[0], stored.request).name == "HOST"
+
+
+def test_chunks_survive_a_restart(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    first.store(keys(5))
+    first.close()
+    second = Engine(tmp_path)
+    assert second.look_up(keys(6)) == [PENDING] * 5 + [MISS]
+    second.wait()
+    assert second.look_up(keys(5)) == [HIT] * 5
+    second.load(keys(5))
+    second.close()
+
+
+def test_other_weights_miss(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    first.store(keys(2))
+    first.close()
+    second = Engine(tmp_path, weights_revision="2")
+    assert second.look_up(keys(2)) == [MISS, MISS]
+    second.close()
+
+
+def test_a_damaged_chunk_is_a_miss(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    first.store(keys(3))
+    first.close()
+    damage(tmp_path, content(keys(3)[1]))
+    second = Engine(tmp_path)
+    second.look_up(keys(3))
+    second.wait()
+    assert second.look_up(keys(3)) == [HIT, MISS, HIT]
+    second.load([keys(3)[0], keys(3)[2]])
+    assert second.store(keys(3)).keys_to_store == keys(3)[1:2], "it is stored again"
+    assert statistics(second)["damaged"] == 1
+    second.close()
+
+
+def statistics(engine: Engine) -> dict[str, Any]:
+    data = engine.manager.get_stats().data["data"]
+    return {name.removeprefix("vllm:kv_offload_terrace_"): next(iter(each.values())) for name, each in data.items()}
+
+
+def test_a_chunk_that_came_and_went_is_not_fetched_for_ever(stored: Engine) -> None:
+    stored.store(keys(1))
+    stored.settle()
+    for _ in range(2):
+        stored.store(keys(8, 20))
+        stored.store(keys(8, 40))
+    assert stored.look_up(keys(1)) == [PENDING]
+    stored.wait()
+    stored.store(keys(8, 60))
+    stored.settle()
+    assert stored.look_up(keys(1)) == [MISS], "the same request computes it"
+    other = ReqContext(req_id="another")
+    assert stored.manager.lookup(keys(1)[0], other) is PENDING
+
+
+def test_a_request_that_ends_wants_nothing(stored: Engine) -> None:
+    stored.store(keys(1))
+    stored.settle()
+    stored.store(keys(8, 20))
+    assert stored.look_up(keys(1)) == [PENDING]
+    stored.manager.on_request_finished(stored.request)
+    stored.step()
+    assert not stored.manager.has_pending_work()
+    assert stored.look_up(keys(1)) == [PENDING], "it may be asked for again"
+
+
+@pytest.mark.parametrize("weights_fixed", [False, True])
+def test_rows_in_use_stay_out_of_use_after_a_reset(weights_fixed: bool) -> None:
+    engine = Engine(weights_fixed=weights_fixed)
+    engine.store(keys(3, 10))
+    reading = engine.manager.prepare_load(keys(2, 10), engine.request).chunk_ids
+    writing = engine.store(keys(2), complete=False).store_spec.chunk_ids
+    engine.manager.reset_cache()
+    assert engine.look_up(keys(2)) == [MISS, MISS], "nobody will complete them"
+    assert engine.look_up(keys(3, 10)) == [HIT if weights_fixed else MISS] * 3
+    busy = {*reading, *writing}
+    output = engine.store(keys(8, 20), complete=False)
+    assert output.keys_to_store and not busy.intersection(output.store_spec.chunk_ids)
+    engine.manager.complete_store(set(output.keys_to_store), engine.request)
+    for _ in range(6):
+        engine.step()
+    rows = engine.store(keys(8, 40)).store_spec.chunk_ids
+    assert busy.intersection(rows)
+    engine.close()
+
+
+def test_a_reset_leaves_storage_to_the_next_start(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    first.store(keys(2))
+    first.settle()
+    first.manager.reset_cache()
+    assert first.look_up(keys(2)) == [MISS, MISS], "the weights may be others now"
+    first.store(keys(2))
+    assert first.look_up(keys(2)) == [HIT, HIT]
+    first.close()
+    second = Engine(tmp_path)
+    assert second.look_up(keys(2)) == [PENDING, PENDING]
+    second.wait()
+    second.load(keys(2))
+    second.close()
+
+
+def test_events_name_medium_and_removal(stored: Engine) -> None:
+    stored.store(keys(2))
+    stored.settle()
+    events = list(stored.manager.take_events())
+    assert [(event.medium, event.removed, sorted(event.keys)) for event in events] == [
+        (Medium.CPU, False, keys(2)),
+        (Medium.STORAGE, False, keys(2)),
+    ]
+    assert events[0].ownership is None and events[1].ownership == "terrace"
+    for first in range(20, 44, 8):
+        stored.store(keys(8, first))
+    removed = [key for event in stored.manager.take_events() if event.removed and event.medium is Medium.CPU for key in event.keys]
+    assert set(keys(2)) <= set(removed)
+
+
+def test_metrics_are_those_of_vllm_and_ours(engine: Engine) -> None:
+    engine.store(keys(2), complete=False)
+    values = engine.manager.get_stats().data["data"]
+    assert values["vllm:kv_offload_cpu_cache_usage_perc"][()] == 2 / 8
+    assert values["vllm:kv_offload_cpu_cache_write_usage_perc"][()] == 2 / 8
+    assert values["vllm:kv_offload_cpu_allocation_size"][()] == [2]
+    described = TerraceOffloadingSpec.build_metric_definitions({})
+    assert all(name in described for name in values if "terrace" in name)
+
+
+def test_memory_does_not_grow_with_what_has_gone(engine: Engine) -> None:
+    for first in range(0, 800, 8):
+        engine.store(keys(8, first))
+    assert len(engine.manager._keys_by_name) == len(engine.manager._ready) == 8
+
+
+def test_wrong_options_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no option 'capcity'"):
+        Engine(capcity="1GiB")
+    with pytest.raises(ValueError, match="path and capacity belong together"):
+        Engine(path=None, capacity="1GiB")
+    with pytest.raises(InvalidArgument, match="polcy.*policy"):
+        Engine(config={"polcy": "lru"})
+    with pytest.raises(ValueError, match="at least 3 are needed"):
+        Engine(tmp_path, chunks=0)
+    with pytest.raises(ValueError, match="secondary_tiers belongs to vLLM"):
+        TerraceOffloadingSpec(config(extra_config={"cpu_bytes_to_use": 8 * ROW, "secondary_tiers": [{"type": "fs"}]}))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_order_of_calls_serves_the_right_bytes(tmp_path: Path, seed: int) -> None:
+    """A scheduler with many requests, against the rule: a row that a load gets has the bytes of its key."""
+    draw = random.Random(seed)
+    directory = tmp_path if seed % 2 else None
+    engine = Engine(directory, chunks=draw.choice([4, 8, 16]))
+    requests = [ReqContext(req_id=str(i)) for i in range(4)]
+    writing: list[set[bytes]] = []
+    reading: list[tuple[list[bytes], Any, ReqContext]] = []
+    loaded = 0
+    for _ in range(1500):
+        request = draw.choice(requests)
+        some = [keys(1, number)[0] for number in sorted(draw.sample(range(20), draw.randint(1, 5)))]
+        action = draw.randrange(1000)
+        if action < 300:
+            output = engine.manager.prepare_store(some, request)
+            if output is not None and output.keys_to_store:
+                for key, row in zip(output.keys_to_store, output.store_spec.chunk_ids):
+                    engine.rows[row] = np.frombuffer(content(key), dtype=np.int8)
+                writing.append(set(output.keys_to_store))
+        elif action < 500 and writing:
+            done = writing.pop(draw.randrange(len(writing)))
+            engine.manager.complete_store(done, request, draw.random() < 0.9)
+        elif action < 750:
+            hits = [key for key in some if engine.manager.lookup(key, request) is HIT]
+            if hits:
+                reading.append((hits, engine.manager.prepare_load(hits, request), request))
+        elif action < 900 and reading:
+            hits, spec, request = reading.pop(draw.randrange(len(reading)))
+            for key, row in zip(hits, spec.chunk_ids):
+                assert engine.rows[row].tobytes() == content(key)
+                loaded += 1
+            engine.manager.complete_load(set(hits), request)
+        elif action < 988:
+            engine.step()
+        elif action < 997:
+            engine.manager.on_request_finished(request)
+        else:
+            engine.manager.reset_cache()
+            writing.clear()
+            reading.clear()
+    assert loaded > 30
+    engine.close()
