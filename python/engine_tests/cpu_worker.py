@@ -15,6 +15,8 @@ from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
+from terrace_kv.vllm.spec import TerraceOffloadingSpec, check_one_host
+
 
 class CopyingWorker(OffloadingWorker):
     def __init__(self, kv: Any, blocks_per_chunk: int, region: SharedOffloadRegion) -> None:
@@ -75,6 +77,14 @@ def make_worker(spec: Any, kv_caches: Any) -> CopyingWorker:
         )
         spec._worker = CopyingWorker(kv_caches, spec.blocks_per_chunk, region)
     return spec._worker
+
+
+class CpuTerraceSpec(TerraceOffloadingSpec):
+    """Terrace's spec, with the copying worker."""
+
+    def get_worker(self, kv_caches: Any) -> CopyingWorker:
+        check_one_host(self.config.parallel.world_size)
+        return make_worker(self, kv_caches)
 
 
 class CpuTieringSpec(TieringOffloadingSpec):

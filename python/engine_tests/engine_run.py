@@ -28,9 +28,9 @@ os.environ.update(
 from vllm import LLM, SamplingParams  # noqa: E402  (after the environment)
 from vllm.config import KVTransferConfig  # noqa: E402
 
-from terrace_kv import Store  # noqa: E402
+from terrace_kv import OffloadCache, Store  # noqa: E402
 
-STORES: list[Store] = []
+STORES: list[Store | OffloadCache] = []
 PREEMPTED: list[str] = []
 
 
@@ -39,20 +39,24 @@ def sampling(count: int = 8) -> SamplingParams:
 
 
 def watch() -> None:
-    """Notes each store that is opened and each request that is preempted in this process."""
+    """Notes each store and cache that is opened and each request that is preempted in this process."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
-    open_store, preempt = Store.__init__, Scheduler._preempt_request
+    preempt = Scheduler._preempt_request
 
-    def opened(store: Store, *arguments: Any, **options: Any) -> None:
-        open_store(store, *arguments, **options)
-        STORES.append(store)
+    def watched(opening: Any) -> Any:
+        def opened(store: Any, *arguments: Any, **options: Any) -> None:
+            opening(store, *arguments, **options)
+            STORES.append(store)
+
+        return opened
 
     def preempted(scheduler: Any, request: Any, *arguments: Any, **options: Any) -> Any:
         PREEMPTED.append(request.request_id)
         return preempt(scheduler, request, *arguments, **options)
 
-    Store.__init__ = opened  # type: ignore[method-assign]
+    Store.__init__ = watched(Store.__init__)  # type: ignore[method-assign]
+    OffloadCache.__init__ = watched(OffloadCache.__init__)  # type: ignore[method-assign]
     Scheduler._preempt_request = preempted
 
 

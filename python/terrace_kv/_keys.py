@@ -46,7 +46,8 @@ class Keys:
 
     def __iter__(self) -> Iterator[bytes]:
         """The 32 bytes of each key."""
-        return (self[i] for i in range(self.count))
+        raw = self._bytes(0, self.count)
+        return iter([raw[start : start + KEY_BYTES] for start in range(0, len(raw), KEY_BYTES)])
 
     def _bytes(self, start: int, count: int) -> bytes:
         return memoryview(self._array)[start * KEY_BYTES : (start + count) * KEY_BYTES].tobytes()

@@ -33,7 +33,7 @@ from ._toml import document
 from .store import Names, _log_function, _nanoseconds, wait_until_readable
 
 
-_CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event
+_CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
 
 
@@ -317,7 +317,7 @@ class OffloadCache:
         """Returns the changes since the last call."""
         return [
             Change(ChangeKind(kind), _source(source), key, None if parent == _NO_KEY else parent, tenant, depth, group)
-            for key, parent, tenant, kind, source, depth, group in self._raw_changes()
+            for key, parent, tenant, kind, source, depth, group in self._raw_changes(_CHANGE)
         ]
 
     # ---- write-back jobs
@@ -438,13 +438,13 @@ class OffloadCache:
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
-    def _raw_changes(self) -> Iterator[tuple[bytes, bytes, int, int, int, int, int]]:
-        """The fields of the changes since the last call: key, parent, tenant, kind, source, depth, group."""
+    def _raw_changes(self, fields: struct.Struct) -> Iterator[tuple[Any, ...]]:
+        """The changes since the last call, unpacked."""
         raw = POINTER(_library.CacheEvent)()
         count = c_size_t()
         with self._lock:
             check(lib.terrace_offload_events(self._open(), byref(raw), byref(count)))
-            return _CHANGE.iter_unpack(ctypes.string_at(raw, count.value * _CHANGE.size) if count.value else b"")
+            return fields.iter_unpack(ctypes.string_at(raw, count.value * fields.size) if count.value else b"")
 
     def _order(
         self,

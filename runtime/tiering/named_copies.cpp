@@ -135,11 +135,11 @@ void NamedCopies::load(const OffloadOrder& order, std::span<const Prefix> found)
   sweep();
 }
 
-void NamedCopies::store(const OffloadOrder& order) {
+void NamedCopies::store(const OffloadOrder& order, std::uint64_t stamp) {
   const JobIndex index = add(order, Direction::swap_out);
   Job& job = jobs_.at(index);
   const auto parts = static_cast<std::uint32_t>(job.parts.size());
-  pin_keys(order, job.pins, named_);
+  pin_keys(order, stamp, job.pins, named_);
   for (std::uint32_t i = 0; i < parts; ++i) job.parts[i].block = named_[i];
   job.parents = parents(named_);
   for (std::uint32_t i = 0; i < parts; ++i) resolve_store({index, i});
@@ -147,8 +147,9 @@ void NamedCopies::store(const OffloadOrder& order) {
   sweep();
 }
 
-/// Pins all blocks of the order before the first of them takes a slot, so that none is evicted for another one.
-void NamedCopies::pin_keys(const OffloadOrder& order, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks) {
+/// Pins all blocks of the order before the first of them takes a slot, so that none is evicted for another one. They are used.
+void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins,
+                           std::vector<BlockRef>& blocks) {
   blocks.clear();
   if (flat_) {
     for (std::size_t i = 0; i < order.keys.size(); ++i) {
@@ -160,6 +161,7 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::vector<Prefix>& pins,
     pins.push_back(whole);
     for (std::uint32_t i = order.first; i < whole.length; ++i) blocks.push_back(residency_.tree().at(whole, i));
   }
+  for (const Prefix& pin : pins) residency_.touch(pin, stamp);
 }
 
 /// The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
@@ -176,9 +178,11 @@ std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks) const {
   return static_cast<std::uint32_t>(blocks.rend() - last);
 }
 
-NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
+NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
   Reserved reserved;
-  pin_keys(order, reserved.pins, named_);
+  reserved.pins.reserve(slots.size());
+  reserved.blocks.reserve(slots.size());
+  pin_keys(order, stamp, reserved.pins, named_);
   const std::uint32_t needed = parents(named_);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const BlockRef block = named_[i];

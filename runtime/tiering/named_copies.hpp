@@ -49,14 +49,14 @@ class NamedCopies {
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
   /// Begins a job that check() has accepted. `found` is what find() returns now for the keys.
   void load(const OffloadOrder& order, std::span<const Prefix> found);
-  void store(const OffloadOrder& order);
+  void store(const OffloadOrder& order, std::uint64_t stamp);
   /// Blocks whose host copies the caller fills itself.
   struct Reserved {
     std::vector<Prefix> pins;
     std::vector<BlockRef> blocks;
   };
   /// Begins host copies of the blocks of an order that check() has accepted (OffloadCache::reserve). Without any, it keeps no pin.
-  [[nodiscard]] Reserved reserve(const OffloadOrder& order, std::span<SlotId> slots);
+  [[nodiscard]] Reserved reserve(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots);
   /// The caller has filled the copies, or does not want them any more.
   void publish(const Reserved& reserved, bool filled);
   /// Blocks that have not begun to cross end now; others as soon as the device has given them up. Returns false if there is no
@@ -135,7 +135,7 @@ class NamedCopies {
 
   /// Blocks before the result need a host copy even if storage has them, because new blocks of the order follow them.
   [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks) const;
-  void pin_keys(const OffloadOrder& order, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
+  void pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
   void unpin(std::span<const Prefix> pins);
   [[nodiscard]] JobIndex add(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Part& part(PartRef ref) { return jobs_.at(ref.job).parts[ref.part]; }

@@ -189,21 +189,7 @@ void TieredPool::load_named(const OffloadOrder& order, std::uint64_t stamp) {
 }
 
 void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) {
-  named_copies_.store(order);
-  touch_named(order.keys, stamp);
-}
-
-NamedCopies::Reserved TieredPool::reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
-  NamedCopies::Reserved reserved = named_copies_.reserve(order, slots);
-  touch_named(order.keys, stamp);
-  return reserved;
-}
-
-void TieredPool::touch_named(std::span<const BlockKey> keys, std::uint64_t stamp) {
-  named_copies_.find(keys, named_);
-  for (const Prefix& prefix : named_) {
-    if (prefix.length > 0) residency_.touch(prefix, stamp);
-  }
+  named_copies_.store(order, stamp);
 }
 
 // ---- events and time -----------------------------------------------------------------------------------------------------

@@ -156,7 +156,9 @@ class TieredPool {
   /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks.
   void load_named(const OffloadOrder& order, std::uint64_t stamp);
   void store_named(const OffloadOrder& order, std::uint64_t stamp);
-  [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots);
+  [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
+    return named_copies_.reserve(order, stamp, slots);
+  }
   void publish_named(const NamedCopies::Reserved& reserved, bool filled) { named_copies_.publish(reserved, filled); }
   bool cancel_named(OffloadJobId id) { return named_copies_.cancel(id); }
   void on_copied(std::uint64_t token) { named_copies_.on_copied(token); }
@@ -233,7 +235,6 @@ class TieredPool {
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
  private:
-  void touch_named(std::span<const BlockKey> keys, std::uint64_t stamp);
   void adopt_known(BlockRef block, SlotId own, Fence written);
   void tell_storage_of_hit(const Found& found);
   void copy_down(std::uint32_t from, Prefix prefix);

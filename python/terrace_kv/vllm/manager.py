@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import struct
 from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -30,6 +31,7 @@ from . import metrics
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
+_PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
 _STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
 _HOST = int(State.HOST)
 
@@ -83,9 +85,8 @@ class TerraceOffloadingManager(OffloadingManager):
         self._stored: set[OffloadKey] = set()  # of the chunks with a name here, those that storage has
         self._pending: set[OffloadKey] = set()
         self._keys_by_name: dict[bytes, OffloadKey] = {}
-        self._stores: dict[OffloadKey, int] = {}  # the reservation of each chunk that a worker is writing
-        self._store_keys: dict[int, list[OffloadKey]] = {}
-        self._loads: dict[frozenset[OffloadKey], list[int]] = {}  # pins
+        self._stores: dict[frozenset[OffloadKey], int] = {}  # reservations, whose rows workers write
+        self._loads: dict[frozenset[OffloadKey], list[int]] = {}  # pins, whose rows workers read
         self._wanted: dict[str, list[OffloadKey]] = {}  # by request: chunks to be fetched at the end of the step
         self._fetches: dict[int, list[OffloadKey]] = {}
         self._fetched: dict[str, set[OffloadKey]] = {}  # by request
@@ -152,7 +153,7 @@ class TerraceOffloadingManager(OffloadingManager):
         except Busy:
             return None
         evicted = self._follow()
-        names = [made[i] for i in range(len(new))]
+        names = list(made)
         if NO_SLOT in rows:
             taken = [i for i, row in enumerate(rows) if row != NO_SLOT]
             if not taken and State.MISS in self._cache.look_up(made):
@@ -161,24 +162,19 @@ class TerraceOffloadingManager(OffloadingManager):
         if new:
             pending.update(new)
             self._keys_by_name.update(zip(names, new))
-            self._stores.update(dict.fromkeys(new, job))
-            self._store_keys[job] = new
+            self._stores[frozenset(new)] = job
         return PrepareStoreOutput(list(new), CPULoadStoreSpec(rows), evicted)
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
-        """The workers have written the rows, or have failed to."""
-        for job in {self._stores[key] for key in keys}:
-            chunks = self._store_keys.pop(job)
-            if not all(key in keys for key in chunks):
-                raise RuntimeError("a part of the chunks of one prepare_store() was completed; all are completed together")
-            for key in chunks:
-                del self._stores[key]
-            self._pending.difference_update(chunks)
-            self._cache.publish(job, success)
-            if success:
-                self._ready.update(chunks)
-            else:
-                self._metrics.counts.store_failures += len(chunks)
+        """The workers have written the rows of one prepare_store(), or have failed to."""
+        chunks = frozenset(keys)
+        job = self._stores.pop(chunks)
+        self._pending.difference_update(chunks)
+        self._cache.publish(job, success)
+        if success:
+            self._ready.update(chunks)
+        else:
+            self._metrics.counts.store_failures += len(chunks)
         self._follow()
 
     # ---- requests and steps
@@ -219,11 +215,10 @@ class TerraceOffloadingManager(OffloadingManager):
         """Forgets everything, unless the weights are fixed. Rows that workers still read or write stay out of use for
         some steps: in the first step after a reset workers end all jobs of before, and vLLM plans only few steps ahead of them."""
         loads = [job for jobs in self._loads.values() for job in jobs]
-        if self._store_keys or loads:
-            self._stale.append((self._step + self._steps_ahead, list(self._store_keys), loads))
-        self._pending.difference_update(self._stores)
+        if self._stores or loads:
+            self._stale.append((self._step + self._steps_ahead, list(self._stores.values()), loads))
+        self._pending.difference_update(*self._stores)
         self._stores.clear()
-        self._store_keys.clear()
         self._loads.clear()
         self._metrics.loading = 0
         for keys in self._wanted.values():
@@ -252,7 +247,7 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def get_stats(self) -> Any:
         """Usage of host memory now, and changes of the counters."""
-        return self._metrics.report(self._cache, self._rows, len(self._stores))
+        return self._metrics.report(self._cache, self._rows, sum(map(len, self._stores)))
 
     def shutdown(self) -> None:
         """Ends all work, makes everything durable, and lets go of the shared region. A second call does nothing."""
@@ -291,7 +286,13 @@ class TerraceOffloadingManager(OffloadingManager):
     def _follow(self) -> list[OffloadKey]:
         """Takes the cache's changes. Returns the chunks that host memory has given up."""
         evicted: list[OffloadKey] = []
-        for name, _parent, _tenant, kind, source, _depth, _group in self._cache._raw_changes():
+        if not self._has_storage and self._events is None:  # then only evictions say something new, and name a chunk for the last time
+            for name, kind, _source in self._cache._raw_changes(_PLACES):
+                if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
+                    self._ready.discard(key)
+                    evicted.append(key)
+            return evicted
+        for name, kind, source in self._cache._raw_changes(_PLACES):
             key = self._keys_by_name.get(name)
             if key is None:
                 continue

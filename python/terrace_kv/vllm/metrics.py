@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 _PREFIX = "vllm:kv_offload_terrace_"
 _COUNTERS = {
+    "read_chunks": "Number of chunks read from disk.",
+    "read_bytes": "Bytes of these chunks.",
+    "written_bytes": "Bytes of the chunks written to disk.",
     "damaged": "Number of stored chunks whose content was not what had been written; each was a miss.",
     "gone": "Number of chunks that were evicted between the lookup and the load; each was a miss.",
     "load_failures": "Number of chunks that could not be read for another reason.",
     "store_failures": "Number of chunks that could not be written.",
     "dropped": "Number of chunks that were not written because too much was under way.",
-    "evicted": "Number of chunks that the store has given up.",
+    "evicted": "Number of chunks that were given up to make room: by the store; with TerraceOffloadingSpec, by host memory.",
 }
 _GAUGES = {
     "chunks": "Number of chunks on disk.",
@@ -36,6 +39,9 @@ _GAUGES = {
 class Counts:
     """What a tier counts itself, by the names of the counters."""
 
+    read_chunks: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
     damaged: int = 0
     gone: int = 0
     load_failures: int = 0
@@ -106,6 +112,9 @@ class ManagerMetrics:
 
         values = cache.statistics()
         self.counts.evicted = values["evicted_host"]
+        self.counts.read_chunks = values["loaded_storage"]
+        self.counts.read_bytes = values["storage_read_bytes"]
+        self.counts.written_bytes = values["storage_written_bytes"]
         stats = report(self.tier, self.counts, self.reported, {"under_way": values["blocks_in_flight"]})
         self.reported = self.counts.copy()
         stats.set_gauge(Names.CPU_CACHE_USAGE_PERC, (self.loading + storing) / rows)

@@ -214,10 +214,12 @@ class TerraceTier(SecondaryTierManager):
         if now < self._next_report:
             return None
         self._next_report = now + _STATISTICS_INTERVAL
-        counts, reported = self._counts, self._reported
+        counts, store = self._counts, self._store.statistics()
+        counts.read_chunks, counts.read_bytes, counts.written_bytes = store["hits"], store["read_bytes"], store["written_bytes"]
+        gauges = metrics.store_gauges(store, self._store.health()[0])
+        stats = metrics.report(self.tier_type, counts, self._reported, gauges)
         self._reported = counts.copy()
-        gauges = metrics.store_gauges(self._store.statistics(), self._store.health()[0])
-        return metrics.report(self.tier_type, counts, reported, gauges)
+        return stats
 
     def shutdown(self) -> None:
         """Ends all jobs, makes everything durable, and lets go of the primary tier's memory. A second call does nothing.
