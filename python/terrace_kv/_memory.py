@@ -57,7 +57,8 @@ class Rows:
             self._buffer = buffer
             item = buffer.itemsize
             shape = tuple(buffer.shape[: buffer.ndim])
-            strides = tuple(buffer.strides[: buffer.ndim])
+            # ctypes says no strides for its arrays, although they are asked for: each dimension lies in one piece then.
+            strides = tuple(buffer.strides[: buffer.ndim]) if buffer.strides else _strides_in_one_piece(shape, item)
             self.address = int(buffer.buf or 0)
             self.readonly = bool(buffer.readonly)
         try:
@@ -72,6 +73,13 @@ class Rows:
             _Release(ctypes.byref(self._buffer))
             self._buffer = None
         self._owner = None
+
+
+def _strides_in_one_piece(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    strides = [item]
+    for size in reversed(shape[1:]):
+        strides.insert(0, strides[0] * size)
+    return tuple(strides[: len(shape)])
 
 
 def _rows_of(shape: tuple[int, ...], strides: tuple[int, ...], item: int, block_bytes: int) -> tuple[int, int]:

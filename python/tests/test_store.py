@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import mmap
 import os
@@ -197,6 +198,16 @@ def test_rows_of_other_types_and_shapes(store: Store) -> None:
     assert (into[2] == memory[1]).all()
     with pytest.raises(ValueError, match="one piece"):
         store.submit_put(3, [b"a"], memory.transpose(0, 2, 1), [0])
+
+
+def test_arrays_of_ctypes(store: Store) -> None:
+    array = (ctypes.c_char * BLOCK * 3)()
+    array[2].raw = filled(3)
+    store.submit_put(1, [b"a"], array, [2])
+    assert finish(store, 1).ok
+    into = (ctypes.c_char * BLOCK)()
+    assert store.get(b"a", into)
+    assert into.raw == filled(3)
 
 
 def test_tensors_of_torch(store: Store) -> None:

@@ -1,0 +1,234 @@
+"""Reads and writes batches of blocks, and waits: for the threads in which SGLang calls a storage back end."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import mmap
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from .._keys import KEY_BYTES, Keys
+from .._library import CORRUPT, NOT_FOUND, OK, REFUSED, Busy, error_of, status_text
+from .._memory import Rows
+from ..store import Region, Result, Store
+from .report import Report
+
+STAGING_BYTES = 16 << 20
+"""Size of a staging memory, or one page if that is larger."""
+_JOB_BLOCKS = 4096  # a Store has at most 65536 blocks under way, for all of its callers
+
+
+class Lent(Protocol):
+    """Staging memory for the time of a `with` block."""
+
+    address: int
+    rows: int
+
+    def read(self, keys: Keys) -> list[bool]:
+        """Reads blocks into the first rows, and waits. Returns for each whether its row has its bytes."""
+
+
+class Blocks(Protocol):
+    """Where blocks are read: the store of this process, or of the process that writes for several ranks."""
+
+    def contains(self, keys: Keys) -> list[bool]:
+        """For each key, whether a read would find the block."""
+
+    def lend(self, rows: int) -> AbstractContextManager[Lent | None]:
+        """Lends staging memory of at least `rows` blocks; None if nothing can be read now."""
+
+
+def address_of(memory: mmap.mmap) -> int:
+    """The address of mapped memory."""
+    rows = Rows(memory, len(memory))
+    try:
+        return rows.address
+    finally:
+        rows.release()
+
+
+def joined(parts: Sequence[bytes]) -> Keys:
+    """Makes Keys of the bytes of keys, each a multiple of 32."""
+    raw = b"".join(parts)
+    return Keys(ctypes.create_string_buffer(raw, max(1, len(raw))), len(raw) // KEY_BYTES)
+
+
+def raw_keys(keys: Keys, first: int, last: int) -> bytes:
+    """The bytes of the keys from `first` to before `last`."""
+    return keys._array.raw[first * KEY_BYTES : last * KEY_BYTES]
+
+
+def chosen(keys: Keys, indices: Sequence[int]) -> Keys:
+    """The keys at these indices."""
+    raw = keys._array.raw
+    return joined([raw[i * KEY_BYTES : (i + 1) * KEY_BYTES] for i in indices])
+
+
+class _LocalLent:
+    """Staging memory that is a region of a store."""
+
+    def __init__(self, blocks: LocalBlocks, rows: int) -> None:
+        self._blocks = blocks
+        self._memory = mmap.mmap(-1, rows * blocks.store.block_bytes)
+        self.address = address_of(self._memory)
+        self.rows = rows
+        self.region = blocks.store.register(self._memory)
+
+    def read(self, keys: Keys) -> list[bool]:
+        return [status == 0 for status in self._blocks.read(keys, self.region, range(keys.count))]
+
+    def write(self, keys: Keys, parents: Keys | None) -> list[bool]:
+        """Stores the blocks in the first rows, and waits. Returns for each whether it is stored."""
+        return [status == 0 for status in self._blocks.write(keys, self.region, range(keys.count), parents)]
+
+
+class LocalBlocks:
+    """Blocks of a Store of this process. Several threads may call at a time.
+
+    One of the threads that wait polls for all of them, because a Store has one descriptor that tells of results.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._reports = {False: Report("reading from the store"), True: Report("writing to the store")}
+        # A write does not wait for the memory that a read has.
+        self._lent: dict[bool, _LocalLent | None] = {False: None, True: None}
+        self._lent_locks = {False: threading.Lock(), True: threading.Lock()}
+        self._jobs = itertools.count(1)
+        self._turn = threading.Condition()
+        self._polling = False
+        self._waited_for: set[int] = set()
+        self._results: dict[int, Result] = {}
+
+    def contains(self, keys: Keys) -> list[bool]:
+        return self.store.contains_many(keys)
+
+    def touch(self, keys: Keys) -> None:
+        """The blocks are needed, so they are evicted later."""
+        self.store.touch(keys)
+
+    def read(self, keys: Keys, region: Region, rows: Sequence[int]) -> list[int]:
+        return self._run(False, keys, region, rows, None)
+
+    def write(self, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None = None) -> list[int]:
+        """Stores the blocks in these rows, and waits. Returns the status of each: 0 if it is stored. A block is evicted before its
+        parent; a key of zeros stands for no parent.
+        """
+        return self._run(True, keys, region, rows, parents)
+
+    @contextmanager
+    def lend(self, rows: int) -> Iterator[_LocalLent]:
+        with self._lend(False, rows) as lent:
+            yield lent
+
+    @contextmanager
+    def lend_for_writing(self, rows: int) -> Iterator[_LocalLent]:
+        """Lends staging memory of at least `rows` blocks for writes."""
+        with self._lend(True, rows) as lent:
+            yield lent
+
+    @contextmanager
+    def _lend(self, is_put: bool, rows: int) -> Iterator[_LocalLent]:
+        with self._lent_locks[is_put]:
+            lent = self._lent[is_put]
+            if lent is None or lent.rows < rows:
+                if lent is not None:
+                    self._lent[is_put] = None
+                    lent.region.close()
+                lent = self._lent[is_put] = _LocalLent(self, max(rows, STAGING_BYTES // self.store.block_bytes))
+            yield lent
+
+    def close(self) -> None:
+        """Lets go of staging memory. The store is closed, or nothing is under way."""
+        for lent in self._lent.values():
+            if lent is not None:
+                lent.region.close()
+        self._lent = {False: None, True: None}
+
+    def _run(self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None) -> list[int]:
+        jobs: list[int] = []
+        statuses: list[int] = []
+        try:
+            for first in range(0, keys.count, _JOB_BLOCKS):
+                last = min(first + _JOB_BLOCKS, keys.count)
+                while (job := self._submit(is_put, keys, region, rows, parents, first, last)) is None:
+                    if jobs:
+                        statuses += self._finish(jobs.pop(0)).statuses
+                    else:
+                        self._wait_for_others()
+                jobs.append(job)
+        finally:
+            # Nobody may use the rows again before the disk has let go of them, whatever has gone wrong.
+            while jobs:
+                statuses += self._finish(jobs.pop(0)).statuses
+        self._judge(is_put, statuses)
+        return statuses
+
+    def _judge(self, is_put: bool, statuses: Sequence[int]) -> None:
+        """Tells the report how the disk does. A miss and a damaged block say nothing of it."""
+        failures = [status for status in statuses if status not in (OK, NOT_FOUND, CORRUPT)]
+        if failures:
+            reason = self.store.health()[1] or status_text(failures[0])
+            self._reports[is_put].failed(f"{len(failures)} of {len(statuses)} blocks: {reason}")
+        elif OK in statuses:
+            self._reports[is_put].well()
+
+    def _submit(
+        self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None, first: int, last: int
+    ) -> int | None:
+        """Returns the job, or None if too much is under way."""
+        part = joined([raw_keys(keys, first, last)])
+        with self._turn:
+            job = next(self._jobs)
+            try:
+                if is_put:
+                    before = None if parents is None else joined([raw_keys(parents, first, last)])
+                    self.store.submit_put(job, part, region, rows[first:last], parents=before)
+                else:
+                    self.store.submit_get(job, part, region, rows[first:last])
+            except Busy:
+                return None
+            self._waited_for.add(job)
+        return job
+
+    def _finish(self, job: int) -> Result:
+        while True:
+            with self._turn:
+                while self._polling and job not in self._results:
+                    self._turn.wait()
+                if job in self._results:
+                    self._waited_for.discard(job)
+                    return self._results.pop(job)
+                self._polling = True
+            self._poll()
+
+    def _wait_for_others(self) -> None:
+        """Waits until a job of another thread may have ended.
+
+        Raises:
+            Busy: No thread waits for a job.
+        """
+        with self._turn:
+            if self._polling:
+                self._turn.wait()
+                return
+            if not self._waited_for:
+                raise error_of(REFUSED, "the store refuses work, although none is under way")
+            self._polling = True
+        self._poll()
+
+    def _poll(self) -> None:
+        """Collects results for all threads. The caller has set _polling."""
+        results: list[Result] = []
+        try:
+            self.store.wait(1.0)
+            results = self.store.poll()
+            self.store.events()  # nobody wants them, and a Store keeps them until somebody asks
+        finally:
+            with self._turn:
+                self._polling = False
+                self._results.update((result.job, result) for result in results)
+                self._turn.notify_all()

@@ -1,0 +1,137 @@
+"""What decides the bytes of a page: it goes into the names of the blocks, so that pages of anything else are misses."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..identity import namespace, weights_revision
+from .pages import PoolPages
+
+# Leaves of SGLang's configuration that decide the bytes, beside the weights. One that a version of SGLang does not have is None.
+_LEAVES = (
+    "attention_backend",
+    "context_length",
+    "decode_attention_backend",
+    "dsa_decode_backend",
+    "dsa_prefill_backend",
+    "dtype",
+    "json_model_override_args",
+    "kv_cache_dtype",
+    "linear_attn_backend",
+    "load_format",
+    "mamba_ssm_dtype",
+    "model_impl",
+    "prefill_attention_backend",
+    "quantization",
+    "quantization_param_path",
+    "revision",
+    "speculative_algorithm",
+    "speculative_draft_model_path",
+    "speculative_draft_model_revision",
+)
+
+
+def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
+    """The fields that all pools share. Reads the weights of a local model, unless the operator has named them.
+
+    Args:
+        config: SGLang's HiCacheStorageConfig.
+        revision: The operator's name for the weights, or None.
+
+    Raises:
+        ValueError: The weights cannot be named.
+    """
+    model = str(_leaf("model_path") or config.model_name or "")
+    if not model and revision is None:
+        raise ValueError("SGLang names no model; state weights_revision in the extra config")
+    fields = {leaf: _text(_leaf(leaf)) for leaf in _LEAVES}
+    return fields | {
+        "sglang": _version(),
+        "model": model,
+        "model_config": _digest(Path(model) / "config.json") if model else None,
+        "weights": weights_revision(model, revision),
+        "tp_size": config.tp_size,
+        "pp": [config.pp_rank, config.pp_size],
+        "attn_cp": [config.attn_cp_rank, config.attn_cp_size],
+        "dcp": [config.dcp_rank, config.dcp_size, config.logical_page_size],
+    }
+
+
+def pool_namespace(base: dict[str, Any], pages: PoolPages, tp_rank: int | None) -> bytes:
+    """The namespace for the blocks of one pool. `tp_rank` is None if all ranks have the same bytes."""
+    pool = pages.pool
+    geometry = ("layout", "dtype", "layer_num", "start_layer", "end_layer", "head_num", "head_dim", "storage_format_tag")
+    return namespace(
+        "sglang",
+        {
+            **base,
+            "pool": pages.name,
+            "kind": type(pool).__name__,
+            "page_tokens": pages.page_tokens,
+            "pieces": list(pages.sizes),
+            "tp_rank": tp_rank,
+            **{name: _text(getattr(pool, name, None)) for name in geometry},
+        },
+    )
+
+
+def store_name(config: Any, tp_rank: int, block_bytes: int) -> str:
+    """The name of a rank's store inside the directory: two ranks on one host never have the same.
+
+    Example: "tp1of2-65536"; with everything: "dp3-pp0of2-cp1of4-dcp0of2-tp2of4-65536".
+    """
+    replica = _data_parallel_rank(config)
+    parts = [f"dp{replica}"] if replica else []
+    for name, rank, size in (
+        ("pp", config.pp_rank, config.pp_size),
+        ("cp", config.attn_cp_rank, config.attn_cp_size),
+        ("dcp", config.dcp_rank, config.dcp_size),
+    ):
+        if size > 1:
+            parts.append(f"{name}{rank}of{size}")
+    return "-".join([*parts, f"tp{tp_rank}of{config.tp_size}", str(block_bytes)])
+
+
+def _data_parallel_rank(config: Any) -> int:
+    """HiCacheStorageConfig.dp_rank is 0 on all replicas without attention data parallelism; then the launcher's number tells them
+    apart.
+    """
+    runtime = sys.modules.get("sglang.srt.runtime_context")
+    launched = None
+    if runtime is not None:
+        try:
+            launched = runtime.get_parallel().dp_rank
+        except (AttributeError, RuntimeError, ValueError):
+            pass  # nothing is published, or this version has no such name
+    return int(launched if launched is not None else config.dp_rank)
+
+
+def _leaf(name: str) -> Any:
+    """A value of SGLang's configuration; None if this process has none, or this version has no such name."""
+    runtime = sys.modules.get("sglang.srt.runtime_context")
+    if runtime is None:
+        return None
+    try:
+        return runtime.get_context().config_leaf(name)
+    except (AttributeError, ValueError):
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _version() -> str | None:
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _digest(file: Path) -> str | None:
+    """A digest of config.json, which says how the weights are used (RoPE scaling, windows); None if there is none."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None

@@ -1,0 +1,89 @@
+"""The options of the back end: the JSON object of --hicache-storage-backend-extra-config."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_OWN = ("path", "capacity", "weights_revision", "mla")
+# Options of a Store that are passed on as they are; the library checks their values.
+_STORE = ("floor", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
+# Options that SGLang itself reads from the same object.
+_SGLANG = (
+    "backend_name",
+    "module_path",
+    "class_name",
+    "interface_v1",
+    "allocator",
+    "file_storage_path",
+    "prefetch_threshold",
+    "prefetch_timeout_base",
+    "prefetch_timeout_per_ki_token",
+    "hicache_storage_pass_prefix_keys",
+    "tp_lcm_size",
+)
+_MLA = ("shared", "copies")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options, checked."""
+
+    path: tuple[str, ...]
+    """The directory of the stores, or several, each on a disk of its own."""
+    capacity: int | str
+    """The disk space of this rank."""
+    weights_revision: str | None
+    """The operator's name for the weights, or None: they are read."""
+    mla_copies: bool
+    """With KV that is equal on all ranks: each rank keeps a copy, instead of one rank for all."""
+    store: Mapping[str, Any]
+    """Further options of the Store."""
+
+
+def parse(extra_config: Mapping[str, Any] | None) -> Options:
+    """Checks the options.
+
+    Raises:
+        ValueError: A name or a value is wrong; the sentence says which, and what would be right.
+    """
+    given = dict(extra_config or {})
+    known = (*_OWN, *_STORE, *_SGLANG)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1, 0)
+            raise ValueError(f"extra config: {name!r} is no option of TerraceStorage; did you mean {near[0]!r}?")
+    return Options(
+        path=_path(given.get("path")),
+        capacity=_capacity(given.get("capacity")),
+        weights_revision=_revision(given.get("weights_revision")),
+        mla_copies=_mla(given.get("mla", "shared")) == "copies",
+        store={name: given[name] for name in _STORE if name in given},
+    )
+
+
+def _path(path: Any) -> tuple[str, ...]:
+    paths = [path] if isinstance(path, str) else path
+    if not isinstance(paths, list) or not paths or not all(isinstance(each, str) and each for each in paths):
+        raise ValueError('extra config: "path" must be a directory, or a list of directories; for example "path": "/mnt/nvme/kv"')
+    return tuple(paths)
+
+
+def _capacity(capacity: Any) -> int | str:
+    if isinstance(capacity, bool) or not isinstance(capacity, (int, str)):
+        raise ValueError('extra config: "capacity" must be the disk space of one rank; for example "capacity": "64GiB"')
+    return capacity
+
+
+def _revision(revision: Any) -> str | None:
+    if revision is not None and (not isinstance(revision, str) or not revision):
+        raise ValueError('extra config: "weights_revision" must be a text that changes whenever the weights do')
+    return revision
+
+
+def _mla(mla: Any) -> str:
+    if mla not in _MLA:
+        raise ValueError(f'extra config: "mla" must be one of {", ".join(_MLA)}, and is {mla!r}')
+    return str(mla)
