@@ -1,0 +1,544 @@
+"""TerraceStorage: pages of every layout, the calls of SGLang, options, identity, failures, the end.
+
+With SGLang installed the tests use its classes and host pools, otherwise stand-ins (sglang_under_test.py).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from sglang_under_test import (
+    REAL,
+    HiCacheStorageExtraInfo,
+    attach,
+    buffers,
+    config,
+    fill,
+    flat,
+    indices,
+    keys,
+    make_pool,
+)
+
+from terrace_kv import Busy, InvalidArgument, StorageError, Store
+from terrace_kv.sglang import TerraceStorage, blocks, identity
+
+LAYOUTS = [
+    ("mha", "layer_first"),
+    ("mha", "page_first"),
+    ("mha", "page_first_direct"),
+    ("mha", "page_head"),
+    ("mla", "layer_first"),
+    ("mla", "page_first"),
+    ("mla", "page_first_direct"),
+    ("mamba", "page_first"),
+    ("flat", "layer_first"),
+]
+if REAL:
+    LAYOUTS += [
+        ("asymmetric", "page_first"),
+        ("asymmetric", "page_first_direct"),
+        ("mamba", "page_first_direct"),
+        ("side state", "page_first"),
+        ("paged", "layer_first"),
+        ("paged", "page_first"),
+        ("paged", "page_first_direct"),
+    ]
+SCRIBBLE = 0xAA
+
+
+def scribble(pool: Any) -> None:
+    for buffer in buffers(pool):
+        buffer[:] = SCRIBBLE
+
+
+def stored(tmp_path: Path, pages: int = 4, **changes: Any) -> tuple[Any, Any, list[bytes]]:
+    """A back end with pages 0, 1, ... of a pool under keys(pages), and their bytes."""
+    pool = make_pool("mha")
+    fill(pool, 7)
+    storage = attach(config(tmp_path, **changes), pool)
+    assert storage.batch_set_v1(keys(pages), indices(pool, list(range(pages)))) == [True] * pages
+    return storage, pool, [flat(pool, page) for page in range(pages)]
+
+
+# ---- pages
+
+
+@pytest.mark.parametrize(("kind", "layout"), LAYOUTS)
+def test_pages_come_back_where_they_are_asked_for(tmp_path: Path, kind: str, layout: str) -> None:
+    pool = make_pool(kind, layout)
+    fill(pool, 1)
+    want = [flat(pool, page) for page in (2, 5, 7)]
+    storage = attach(config(tmp_path), pool)
+    assert storage.batch_set_v1(keys(3), indices(pool, [2, 5, 7])) == [True, True, True]
+    scribble(pool)
+    untouched = flat(pool, 0)
+    got = storage.batch_get_v1([keys(3)[0], "nothing", *keys(3)[1:]], indices(pool, [4, 6, 1, 3]))
+    assert got == [True, False, True, True]
+    assert [flat(pool, page) for page in (4, 1, 3)] == want
+    assert all(flat(pool, page) == untouched for page in (0, 2, 5, 7, 8))
+    storage.close()
+
+
+@pytest.mark.parametrize(("kind", "layout"), LAYOUTS)
+def test_pages_survive_detach_and_attach(tmp_path: Path, kind: str, layout: str) -> None:
+    pool = make_pool(kind, layout)
+    fill(pool, 2)
+    first = attach(config(tmp_path), pool)
+    assert all(first.batch_set_v1(keys(9), indices(pool, list(range(9)))))
+    first.close()
+    again = make_pool(kind, layout)
+    second = attach(config(tmp_path), again)
+    assert second.batch_exists(keys(10)) == 9
+    assert second.batch_get_v1(keys(9), indices(again, list(range(9)))) == [True] * 9
+    assert [flat(again, page) for page in range(9)] == [flat(pool, page) for page in range(9)]
+    second.close()
+
+
+@pytest.mark.parametrize(("kind", "layout", "in_place"), [(*each, each[1] != "layer_first") for each in LAYOUTS[:7]])
+def test_pages_of_whole_blocks_are_moved_in_place(tmp_path: Path, kind: str, layout: str, in_place: bool) -> None:
+    pool = make_pool(kind, layout)
+    storage = attach(config(tmp_path), pool)
+    assert (storage._pools["kv"]._regions is not None) is in_place
+    if in_place:
+        size = storage._local.store.block_bytes
+        assert [size] * len(storage._pools["kv"].pages.sizes) == list(storage._pools["kv"].pages.sizes)
+        fill(pool, 3)
+        assert all(storage.batch_set_v1(keys(2), indices(pool, [0, 1])))
+        assert storage.statistics()["unaligned_blocks"] == 0
+    storage.close()
+
+
+@pytest.mark.parametrize(("kind", "layout"), LAYOUTS[:7])
+def test_flat_pages_are_the_same_pages(tmp_path: Path, kind: str, layout: str) -> None:
+    pool = make_pool(kind, layout)
+    fill(pool, 4)
+    storage = attach(config(tmp_path), pool)
+    page = pool.page_size
+    assert storage.batch_set(keys(2), [pool.get_data_page(0), pool.get_data_page(page)]) is True
+    want = [flat(pool, 0), flat(pool, 1)]
+    assert storage.batch_get_v1(keys(2), indices(pool, [5, 6])) == [True, True]
+    assert [flat(pool, 5), flat(pool, 6)] == want
+    assert storage.batch_set_v1(keys(1, 9), indices(pool, [8])) == [True]
+    targets = [pool.get_dummy_flat_data_page() for _ in range(3)]
+    got = storage.batch_get([*keys(1, 9), "nothing", *keys(1)], targets)
+    assert got[0] is targets[0] and got[1] is None and got[2] is targets[2]
+    pool.set_from_flat_data_page(3 * page, got[0])
+    assert flat(pool, 3) == flat(pool, 8)
+    target = pool.get_dummy_flat_data_page()
+    assert storage.get(keys(1)[0], target) is target
+    assert storage.get("nothing", target) is None
+    assert storage.set("another", pool.get_data_page(0)) is True
+    assert storage.exists("another") and not storage.exists("nothing")
+    storage.close()
+
+
+def test_calls_without_tensors_are_refused(tmp_path: Path) -> None:
+    storage, pool, _ = stored(tmp_path)
+    with pytest.raises(TypeError, match="target_locations must have a tensor of one page for each of the 1 keys"):
+        storage.get(keys(1)[0], 140234, 4096)
+    with pytest.raises(TypeError, match="values must have a tensor"):
+        storage.batch_set(keys(2), None, [1, 2], [3, 4])
+    assert storage.batch_set(["x"], [pool.get_data_page(0)[:100]]) is False
+    assert storage.batch_get(keys(1), [pool.get_data_page(0)[:100]]) == [None]
+    storage.close()
+
+
+def test_exists_counts_until_the_first_gap(tmp_path: Path) -> None:
+    pool = make_pool("mha")
+    storage = attach(config(tmp_path), pool)
+    names = keys(5)
+    assert all(storage.batch_set_v1([names[0], names[1], names[3]], indices(pool, [0, 1, 3])))
+    assert storage.batch_exists(names) == 2
+    assert storage.batch_exists(names[3:]) == 1
+    assert storage.batch_exists(names[2:]) == 0
+    assert storage.batch_exists([]) == 0
+    assert storage.exists(names[3]) and not storage.exists(names[2])
+    storage.close()
+
+
+def test_pages_that_are_there_are_not_written_again(tmp_path: Path) -> None:
+    storage, pool, want = stored(tmp_path)
+    written = storage.statistics()["written_bytes"]
+    fill(pool, 8)
+    assert storage.batch_set_v1(keys(4), indices(pool, [0, 1, 2, 3])) == [True] * 4
+    assert storage.statistics()["written_bytes"] == written
+    assert all(storage.batch_get_v1(keys(4), indices(pool, [0, 1, 2, 3])))
+    assert [flat(pool, page) for page in range(4)] == want
+    storage.close()
+
+
+@pytest.mark.parametrize("layout", ["page_first", "layer_first"])
+def test_batches_larger_than_jobs_and_staging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    monkeypatch.setattr(blocks, "_JOB_BLOCKS", 3)
+    monkeypatch.setattr(blocks, "STAGING_BYTES", 300_000)
+    pool = make_pool("mha", layout, pages=41)
+    fill(pool, 5)
+    want = [flat(pool, page) for page in range(40)]
+    storage = attach(config(tmp_path), pool)
+    assert storage.batch_set_v1(keys(40), indices(pool, list(range(40)))) == [True] * 40
+    scribble(pool)
+    assert storage.batch_get_v1(keys(41), indices(pool, list(range(40, -1, -1)))) == [True] * 40 + [False]
+    assert [flat(pool, page) for page in range(40, 0, -1)] == want
+    storage.close()
+
+
+def test_clear_gives_up_all_pages(tmp_path: Path) -> None:
+    storage, _, _ = stored(tmp_path)
+    assert storage.clear() is True
+    assert storage.batch_exists(keys(4)) == 0
+    storage.close()
+
+
+def test_threads_of_sglang_call_at_a_time(tmp_path: Path) -> None:
+    pool = make_pool("mha", pages=64)
+    fill(pool, 6)
+    want = [flat(pool, page) for page in range(32)]
+    storage = attach(config(tmp_path), pool)
+
+    def work(page: int) -> bool:
+        name = keys(1, page)
+        ok = storage.batch_set_v1(name, indices(pool, [page])) == [True] and storage.batch_exists(name) == 1
+        return ok and storage.batch_get_v1(name, indices(pool, [32 + page])) == [True] and flat(pool, 32 + page) == want[page]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(work, range(32)))
+    storage.close()
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        ({"capacty": "1GiB"}, "'capacty' is no option of TerraceStorage; did you mean 'capacity'"),
+        ({"weight_revision": "x"}, "did you mean 'weights_revision'"),
+        ({"path": 7}, '"path" must be a directory'),
+        ({"path": []}, '"path" must be a directory'),
+        ({"capacity": None}, '"capacity" must be the disk space of one rank'),
+        ({"weights_revision": ""}, '"weights_revision" must be a text'),
+        ({"mla": "both"}, "one of shared, copies, and is 'both'"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, extra: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        attach(config(tmp_path, extra=extra), make_pool("mha"))
+
+
+def test_values_that_the_library_refuses(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="capacity"):
+        attach(config(tmp_path, extra={"capacity": "64GB"}), make_pool("mha"))
+    with pytest.raises(InvalidArgument, match="io"):
+        attach(config(tmp_path, extra={"io": "tape"}), make_pool("mha"))
+    with pytest.raises(StorageError, match="largest capacity that fits"):
+        attach(config(tmp_path, extra={"capacity": "800TiB"}), make_pool("mha"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_of_sglang_and_of_the_store_are_taken(tmp_path: Path) -> None:
+    extra = {"prefetch_threshold": 1, "file_storage_path": "/tmp/x", "io": "threads", "io_threads": 2, "flush_interval": "1s"}
+    storage = attach(config(tmp_path, extra=extra), make_pool("mha"))
+    assert "thread" in storage._local.store.io()
+    storage.close()
+
+
+def test_sglang_moves_pages_without_copies_unless_told_otherwise(tmp_path: Path) -> None:
+    without = config(tmp_path)
+    attach(without, make_pool("mha")).close()
+    assert without.extra_config["interface_v1"] == 1
+    told = config(tmp_path, extra={"interface_v1": 0})
+    attach(told, make_pool("mha")).close()
+    assert told.extra_config["interface_v1"] == 0
+
+
+def test_a_pool_that_gives_its_pages_to_nobody_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the host pool 'kv' .* gives its pages to no storage back end: .*outside kv_buffer"):
+        attach(config(tmp_path), make_pool("sealed"))
+
+
+def test_a_directory_of_another_engine_is_refused(tmp_path: Path) -> None:
+    storage, _, _ = stored(tmp_path)
+    with pytest.raises(Busy, match="every engine needs a path of its own"):
+        attach(config(tmp_path), make_pool("mha"))
+    assert storage.batch_exists(keys(4)) == 4
+    storage.close()
+
+
+# ---- what the pages mean
+
+
+def hits(tmp_path: Path, **changes: Any) -> int:
+    storage = attach(config(tmp_path, **changes), make_pool("mha"))
+    try:
+        return int(storage.batch_exists(keys(4)))
+    finally:
+        storage.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"extra": {"weights_revision": "r2"}},
+        {"model_name": "another model"},
+        {"tp_size": 2},
+        {"pp_size": 2},
+        {"attn_cp_size": 2},
+    ],
+)
+def test_pages_of_anything_else_are_misses(tmp_path: Path, changes: dict[str, Any]) -> None:
+    stored(tmp_path)[0].close()
+    assert hits(tmp_path, **changes) == 0
+    assert hits(tmp_path) == 4
+
+
+def test_pages_of_another_layout_are_misses(tmp_path: Path) -> None:
+    stored(tmp_path)[0].close()
+    storage = attach(config(tmp_path), make_pool("mha", "page_head"))
+    assert storage.batch_exists(keys(4)) == 0
+    storage.close()
+
+
+def test_other_weights_at_the_same_path_are_misses(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    (model / "config.json").write_text("{}")
+    of_files = {"model_name": str(model), "extra": {"weights_revision": None}}
+    stored(tmp_path, **of_files)[0].close()
+    assert hits(tmp_path, **of_files) == 4
+    (model / "config.json").write_text('{"rope_scaling": 2}')
+    assert hits(tmp_path, **of_files) == 0
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").write_bytes(b"WEIGHTS")
+    assert hits(tmp_path, **of_files) == 0
+    (model / "model.safetensors").write_bytes(b"weights")
+    assert hits(tmp_path, **of_files) == 4
+
+
+def test_weights_without_a_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="state weights_revision"):
+        attach(config(tmp_path, model_name=str(tmp_path), extra={"weights_revision": None}), make_pool("mha"))
+    with pytest.raises(ValueError, match="SGLang names no model; state weights_revision"):
+        attach(config(tmp_path, model_name=None, extra={"weights_revision": None}), make_pool("mha"))
+
+
+def test_another_version_of_sglang_has_its_own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(tmp_path)[0].close()
+    monkeypatch.setattr(identity, "_version", lambda: "0.99")
+    assert hits(tmp_path) == 0
+
+
+# ---- ranks
+
+
+def test_ranks_have_stores_of_their_own(tmp_path: Path) -> None:
+    first, pool, _ = stored(tmp_path, tp_size=2)
+    other = make_pool("mha")
+    fill(other, 9)
+    second = attach(config(tmp_path, tp_size=2, tp_rank=1), other)
+    assert second.batch_exists(keys(4)) == 0
+    assert second.batch_set_v1(keys(4), indices(other, [0, 1, 2, 3])) == [True] * 4
+    want = flat(other, 3)
+    assert second.batch_get_v1(keys(4), indices(other, [5, 6, 7, 8])) == [True] * 4
+    assert flat(other, 8) == want != flat(pool, 3)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["tp0of2-65536", "tp1of2-65536"]
+    first.close()
+    second.close()
+
+
+def test_no_two_ranks_have_the_same_store() -> None:
+    every = [
+        config("p", tp_size=2, tp_rank=tp, pp_size=2, pp_rank=pp, attn_cp_size=2, attn_cp_rank=cp, dp_rank=dp)
+        for tp in (0, 1)
+        for pp in (0, 1)
+        for cp in (0, 1)
+        for dp in (0, 1)
+    ]
+    assert len({identity.store_name(each, each.tp_rank, 4096) for each in every}) == 16
+    assert identity.store_name(every[-1], 1, 4096) == "dp1-pp1of2-cp1of2-tp1of2-4096"
+
+
+def test_a_store_of_other_blocks_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stored(tmp_path)[0].close()
+    with caplog.at_level(logging.WARNING):
+        attach(config(tmp_path), make_pool("mla")).close()
+    assert "stores for other page sizes take disk space, too: tp0of1-65536" in caplog.text
+
+
+# ---- failures
+
+
+def damage(directory: Path, content: bytes) -> None:
+    """Changes a byte in the middle of the block with this content on the disk."""
+    (file,) = directory.glob("*/blocks-*")
+    data = bytearray(file.read_bytes())
+    at = data.find(content)
+    assert at >= 0
+    data[at + len(content) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def test_a_damaged_page_is_a_miss_and_can_be_stored_again(tmp_path: Path) -> None:
+    storage, pool, want = stored(tmp_path)
+    storage.close()
+    damage(tmp_path, want[2][:65536])
+    storage = attach(config(tmp_path), pool)
+    scribble(pool)
+    assert storage.batch_exists(keys(4)) == 4
+    assert storage.batch_get_v1(keys(4), indices(pool, [0, 1, 2, 3]))[:3] == [True, True, False]
+    assert [flat(pool, page) for page in range(2)] == want[:2]
+    assert storage.statistics()["corrupt"] == 1
+    assert storage.batch_exists(keys(4)) == 2
+    fill(pool, 7)
+    assert storage.batch_set_v1(keys(4), indices(pool, [0, 1, 2, 3])) == [True] * 4
+    scribble(pool)
+    assert storage.batch_get_v1(keys(4), indices(pool, [0, 1, 2, 3])) == [True] * 4
+    assert [flat(pool, page) for page in range(4)] == want
+    storage.close()
+
+
+def test_a_full_store_keeps_the_heads_of_prefixes(tmp_path: Path) -> None:
+    pool = make_pool("mha", pages=64)
+    fill(pool, 1)
+    storage = attach(config(tmp_path, extra={"capacity": "8MiB"}), pool)
+    capacity = storage.statistics()["capacity_blocks"] // 2
+    assert 48 < capacity < 64
+    first, second = keys(32), keys(32, 100)
+    assert all(storage.batch_set_v1(first[:16], indices(pool, list(range(16)))))
+    rest = HiCacheStorageExtraInfo(prefix_keys=first[:16])
+    assert all(storage.batch_set_v1(first[16:], indices(pool, list(range(16, 32))), rest))
+    assert all(storage.batch_set_v1(second, indices(pool, list(range(32, 64)))))
+    assert storage.batch_exists(second) == 32
+    left = storage.batch_exists(first)
+    assert left == capacity - 32 and left == sum(storage.exists(name) for name in first)
+    storage.close()
+
+
+def test_a_closed_back_end_finds_and_stores_nothing(tmp_path: Path) -> None:
+    storage, pool, _ = stored(tmp_path)
+    storage.close()
+    storage.close()
+    assert storage.batch_exists(keys(4)) == 0 and not storage.exists(keys(1)[0])
+    assert storage.batch_get_v1(keys(2), indices(pool, [0, 1])) == [False, False]
+    assert storage.batch_set_v1(keys(2), indices(pool, [0, 1])) == [False, False]
+    assert storage.batch_get(keys(1), [pool.get_dummy_flat_data_page()]) == [None]
+    assert storage.batch_set(keys(1), [pool.get_data_page(0)]) is False
+    assert storage.batch_exists_v2(keys(2)).kv_hit_pages == 0
+    assert storage.clear() is False
+    assert storage.statistics() == {}
+
+
+def test_a_store_that_fails_is_misses_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage, pool, _ = stored(tmp_path)
+
+    def fail(*arguments: Any, **named: Any) -> Any:
+        raise StorageError(-5, "the disk is gone")
+
+    with caplog.at_level(logging.INFO), monkeypatch.context() as broken:
+        for name in ("submit_put", "submit_get", "contains_many"):
+            broken.setattr(Store, name, fail)
+        for _ in range(3):
+            assert storage.batch_set_v1(keys(2, 50), indices(pool, [0, 1])) == [False, False]
+            assert storage.batch_get_v1(keys(2), indices(pool, [0, 1])) == [False, False]
+            assert storage.batch_exists(keys(2)) == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 3 and all("the disk is gone" in each for each in said)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            assert storage.batch_set_v1(keys(2, 50), indices(pool, [0, 1])) == [True, True]
+            assert storage.batch_get_v1(keys(2), indices(pool, [0, 1])) == [True, True]
+            assert storage.batch_exists(keys(2)) == 2
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "looking pages up works again",
+        "reading pages works again",
+        "writing pages works again",
+    ]
+    storage.close()
+
+
+def test_blocks_that_fail_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage, pool, _ = stored(tmp_path)
+    collect = blocks.LocalBlocks._finish
+
+    def no_room(self: Any, job: int) -> Any:
+        result = collect(self, job)
+        return type(result)(**{**vars(result), "statuses": (10,) * len(result.statuses)})
+
+    with caplog.at_level(logging.INFO):
+        with monkeypatch.context() as broken:
+            broken.setattr(blocks.LocalBlocks, "_finish", no_room)
+            for first in (50, 60):
+                assert storage.batch_set_v1(keys(2, first), indices(pool, [0, 1])) == [False, False]
+        assert storage.batch_set_v1(keys(2, 70), indices(pool, [0, 1])) == [True, True]
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("writing to the store fails") and said[1:] == ["writing to the store works again"]
+    storage.close()
+
+
+@pytest.mark.parametrize("wrong", ["short", "none"])
+def test_wrong_indices_are_false(tmp_path: Path, wrong: str) -> None:
+    storage, pool, _ = stored(tmp_path)
+    given = indices(pool, [0]) if wrong == "short" else None
+    assert storage.batch_get_v1(keys(2), given) == [False, False]
+    assert storage.batch_set_v1(keys(2), given) == [False, False]
+    storage.close()
+
+
+def test_pages_before_any_pool_are_misses(tmp_path: Path) -> None:
+    storage = TerraceStorage(config(tmp_path), {})
+    assert storage.batch_exists(keys(2)) == 0
+    assert storage.batch_get_v1(keys(2), indices(make_pool("mha"), [0, 1])) == [False, False]
+    storage.close()
+
+
+def test_a_version_that_does_not_say_when_all_pools_are_there(tmp_path: Path) -> None:
+    stored(tmp_path)[0].close()
+    storage = TerraceStorage(config(tmp_path), {})
+    pool = make_pool("mha")
+    storage.register_mem_pool_host(pool)
+    assert storage.batch_exists(keys(4)) == 4
+    storage.close()
+
+
+# ---- the end, metrics
+
+
+def test_close_lets_go_of_the_host_pool(tmp_path: Path) -> None:
+    for layout in ("page_first", "layer_first"):
+        pool = make_pool("mha", layout)
+        memory = weakref.ref(pool.kv_buffer)
+        storage = attach(config(tmp_path), pool)
+        assert all(storage.batch_set_v1(keys(2), indices(pool, [0, 1])))
+        storage.close()
+        del pool
+        gc.collect()
+        assert memory() is None
+
+
+def test_metrics_are_those_of_sglang(tmp_path: Path) -> None:
+    storage, pool, _ = stored(tmp_path, enable_storage_metrics=True)
+    assert all(storage.batch_get_v1(keys(3), indices(pool, [0, 1, 2])))
+    metrics = storage.get_stats()
+    assert metrics.backup_pgs == [4] and metrics.prefetch_pgs == [3]
+    assert len(metrics.backup_bandwidth) == len(metrics.prefetch_bandwidth) == 1
+    assert all(speed > 0 for speed in metrics.backup_bandwidth + metrics.prefetch_bandwidth)
+    assert storage.get_stats().backup_pgs == []
+    storage.close()
+    without = attach(config(tmp_path), pool)
+    assert without.get_stats() is None
+    without.close()
