@@ -32,6 +32,7 @@ _LEAVES = (
     "speculative_algorithm",
     "speculative_draft_model_path",
     "speculative_draft_model_revision",
+    "weight_version",
 )
 
 
@@ -59,6 +60,11 @@ def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
         "attn_cp": [config.attn_cp_rank, config.attn_cp_size],
         "dcp": [config.dcp_rank, config.dcp_size, config.logical_page_size],
     }
+
+
+def weight_version() -> str | None:
+    """SGLang's name for the weights in memory; an update at run time that gives a name changes it."""
+    return _text(_leaf("weight_version"))
 
 
 def pool_namespace(base: dict[str, Any], pages: PoolPages, tp_rank: int | None) -> bytes:

@@ -375,6 +375,10 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         """Does what SGLang asks for. If it cannot be done, that is a miss: SGLang's threads must go on, whatever fails here."""
         if self._closed:
             return miss
+        if identity.weight_version() != self._identity["weight_version"]:
+            # What is stored is of the former weights, and SGLang may still have pages of them on their way to storage.
+            self._reports[what].failed("the weights were updated at run time; detach this storage back end, and attach it again")
+            return miss
         try:
             if not self._opened:
                 self._open()  # a version of SGLang that does not call on_host_pools_registered()
