@@ -31,6 +31,7 @@ from sglang_under_test import (
 
 from terrace_kv import Busy, InvalidArgument, StorageError, Store
 from terrace_kv.sglang import TerraceStorage, blocks, identity
+from terrace_kv.sglang.pages import PoolPages
 
 LAYOUTS = [
     ("mha", "layer_first"),
@@ -85,7 +86,9 @@ def test_pages_come_back_where_they_are_asked_for(tmp_path: Path, kind: str, lay
     got = storage.batch_get_v1([keys(3)[0], "nothing", *keys(3)[1:]], indices(pool, [4, 6, 1, 3]))
     assert got == [True, False, True, True]
     assert [flat(pool, page) for page in (4, 1, 3)] == want
-    assert all(flat(pool, page) == untouched for page in (0, 2, 5, 7, 8))
+    # In place, the content of a page that is a miss means nothing.
+    others = (0, 2, 5, 7, 8) if storage._pools["kv"]._regions is not None else (0, 2, 5, 6, 7, 8)
+    assert all(flat(pool, page) == untouched for page in others)
     storage.close()
 
 
@@ -189,6 +192,37 @@ def test_batches_larger_than_jobs_and_staging(tmp_path: Path, monkeypatch: pytes
     scribble(pool)
     assert storage.batch_get_v1(keys(41), indices(pool, list(range(40, -1, -1)))) == [True] * 40 + [False]
     assert [flat(pool, page) for page in range(40, 0, -1)] == want
+    storage.close()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_store_that_has_too_much_to_do_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    monkeypatch.setattr(blocks, "_JOB_BLOCKS", 2)
+    submit = Store._submit_user
+    refused = []
+
+    def one_job_at_a_time(self: Any, *arguments: Any) -> None:
+        if self._jobs:
+            refused.append(1)
+            raise Busy(13, "too much is under way")
+        submit(self, *arguments)
+
+    monkeypatch.setattr(Store, "_submit_user", one_job_at_a_time)
+    pool = make_pool("mha", pages=64)
+    fill(pool, 6)
+    storage = attach(config(tmp_path), pool)
+
+    def work(number: int) -> bool:
+        mine = list(range(8 * number, 8 * number + 8))
+        names = keys(8, 8 * number)
+        return storage.batch_set_v1(names, indices(pool, mine)) == storage.batch_get_v1(names, indices(pool, mine)) == [True] * 8
+
+    with ThreadPoolExecutor(threads) as pooled:
+        assert all(pooled.map(work, range(threads)))
+    assert refused
+    assert not storage._local.store._events  # nobody asks for them, so they must not pile up
     storage.close()
 
 
@@ -336,6 +370,39 @@ def test_another_version_of_sglang_has_its_own_pages(tmp_path: Path, monkeypatch
     stored(tmp_path)[0].close()
     monkeypatch.setattr(identity, "_version", lambda: "0.99")
     assert hits(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tp_size": 2},
+        {"pp_size": 2, "pp_rank": 1},
+        {"attn_cp_size": 2, "attn_cp_rank": 1},
+        {"dcp_size": 2, "tp_size": 2, "is_mla_model": True, "logical_page_size": 32},
+        {"model_name": "b"},
+        {"tp_rank": 1, "tp_size": 2},
+    ],
+)
+def test_all_of_a_rank_is_in_the_namespace(changes: dict[str, Any]) -> None:
+    pages = PoolPages("kv", make_pool("mha"))
+
+    def names(of: Any) -> bytes:
+        return identity.pool_namespace(identity.base_fields(of, "r1"), pages, 4096, of.tp_rank)
+
+    usual = config("p", tp_size=2) if "tp_rank" in changes else config("p")
+    assert names(config("p", **changes)) != names(usual) == names(usual)
+    other_pool = PoolPages("draft", make_pool("mha"))
+    base = identity.base_fields(usual, "r1")
+    assert len({identity.pool_namespace(base, *each, 0) for each in ((pages, 4096), (pages, 8192), (other_pool, 4096))}) == 3
+
+
+def test_the_rank_of_a_sharded_pool_is_in_its_namespace(tmp_path: Path) -> None:
+    found = set()
+    for rank in (0, 1):
+        storage = attach(config(tmp_path, tp_size=2, tp_rank=rank), make_pool("mha"))
+        found.add(storage._pools["kv"]._namespace)
+        storage.close()
+    assert len(found) == 2
 
 
 # ---- ranks
@@ -524,10 +591,14 @@ def test_close_lets_go_of_the_host_pool(tmp_path: Path) -> None:
         memory = weakref.ref(pool.kv_buffer)
         storage = attach(config(tmp_path), pool)
         assert all(storage.batch_set_v1(keys(2), indices(pool, [0, 1])))
+        regions = [region for region, _ in storage._regions.values()]
+        staging = [weakref.ref(lent._memory) for lent in storage._local._lent.values() if lent is not None]
+        assert regions or staging
         storage.close()
         del pool
         gc.collect()
         assert memory() is None
+        assert all(region._rows is None for region in regions) and all(each() is None for each in staging)
 
 
 def test_metrics_are_those_of_sglang(tmp_path: Path) -> None:

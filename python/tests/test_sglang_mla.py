@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -229,18 +230,32 @@ def test_strangers_are_turned_away(tmp_path: Path, message: bytes) -> None:
     writer.close()
 
 
-def test_memory_that_may_be_taken_away_is_refused(tmp_path: Path) -> None:
-    ours, _ = pools()
-    writer = rank(tmp_path, 0, ours)
-    memory = os.memfd_create("unsealed")
-    os.ftruncate(memory, 73728)
-    with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.settimeout(30)
-        with sharing._short_path(tmp_path / "tp0of2-73728.socket") as path:
-            stranger.connect(path)
-        socket.send_fds(stranger, [sharing._HELLO.pack(sharing._PROTOCOL, 73728, 1)], [memory])
-        assert stranger.recv(1) == b""
+def hello(path: Path, block_bytes: int, seals: int) -> tuple[socket.socket, bytes]:
+    """Greets the writer with memory of one block. Returns the connection and the answer."""
+    memory = os.memfd_create("a test", os.MFD_ALLOW_SEALING)
+    os.ftruncate(memory, block_bytes)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(30)
+    with sharing._short_path(path) as short:
+        connection.connect(short)
+    socket.send_fds(connection, [sharing._HELLO.pack(sharing._PROTOCOL, block_bytes, 1)], [memory])
     os.close(memory)
+    return connection, connection.recv(1)
+
+
+def test_only_memory_of_its_blocks_that_stays_is_taken(tmp_path: Path) -> None:
+    writer = rank(tmp_path, 0, pools()[0])
+    path = tmp_path / "tp0of2-73728.socket"
+    shrink = fcntl.F_SEAL_SHRINK
+    for block_bytes, seals, answer in ((73728, shrink, b"\x01"), (73728, 0, b""), (4096, shrink, b""), (147456, shrink, b"")):
+        connection, answered = hello(path, block_bytes, seals)
+        assert answered == answer
+        connection.close()
+    connection, _ = hello(path, 73728, fcntl.F_SEAL_SHRINK)
+    with connection:
+        connection.sendall(sharing._REQUEST.pack(sharing._READ, 2) + bytes(64))  # more blocks than its memory has
+        assert connection.recv(1) == b""
     writer.close()
 
 

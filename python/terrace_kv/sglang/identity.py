@@ -67,7 +67,7 @@ def weight_version() -> str | None:
     return _text(_leaf("weight_version"))
 
 
-def pool_namespace(base: dict[str, Any], pages: PoolPages, tp_rank: int | None) -> bytes:
+def pool_namespace(base: dict[str, Any], pages: PoolPages, block_bytes: int, tp_rank: int | None) -> bytes:
     """The namespace for the blocks of one pool. `tp_rank` is None if all ranks have the same bytes."""
     pool = pages.pool
     geometry = ("layout", "dtype", "layer_num", "start_layer", "end_layer", "head_num", "head_dim", "storage_format_tag")
@@ -79,6 +79,7 @@ def pool_namespace(base: dict[str, Any], pages: PoolPages, tp_rank: int | None) 
             "kind": type(pool).__name__,
             "page_tokens": pages.page_tokens,
             "pieces": list(pages.sizes),
+            "block_bytes": block_bytes,
             "tp_rank": tp_rank,
             **{name: _text(getattr(pool, name, None)) for name in geometry},
         },

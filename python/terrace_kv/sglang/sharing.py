@@ -151,7 +151,7 @@ class Server:
 
     def _answer(self, connection: socket.socket, region: Region) -> None:
         what, count = _REQUEST.unpack(_receive(connection, _REQUEST.size))
-        if count > _KEYS_MAX or what not in (_CONTAINS, _READ) or (what == _READ and count > region.count):
+        if count > _KEYS_MAX or what not in (_CONTAINS, _READ):
             raise ValueError("no request")
         keys = joined([_receive(connection, count * KEY_BYTES)])
         if what == _CONTAINS:

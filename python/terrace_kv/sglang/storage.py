@@ -130,7 +130,8 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         regions = None
         if local is not None and pages.lies_in_blocks(self._block_bytes):
             regions = [self._region(local.store, buffer) for buffer in pages.buffers]
-        key_namespace = identity.pool_namespace(self._identity, pages, self._config.tp_rank if sharded else None)
+        tp_rank = self._config.tp_rank if sharded else None
+        key_namespace = identity.pool_namespace(self._identity, pages, self._block_bytes, tp_rank)
         self._pools[pages.name] = StoredPool(pages, key_namespace, self._block_bytes, blocks, local, regions)
 
     def _store(self) -> LocalBlocks:
