@@ -1,4 +1,4 @@
-"""What the tests of terrace_kv.sglang run against: SGLang itself if it is installed with torch, otherwise stand-ins of its classes.
+"""What the tests of terrace_kv.sglang run against: SGLang itself if it is installed with torch, otherwise stand-ins.
 
 SGLang's host pools and controllers are used on a machine without a GPU. `import sglang` is not run, because it wants all of
 SGLang's packages; packages for GPUs that no test calls are empty if they are not installed.

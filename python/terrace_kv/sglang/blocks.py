@@ -114,8 +114,8 @@ class LocalBlocks:
         return self._run(False, keys, region, rows, None)
 
     def write(self, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None = None) -> list[int]:
-        """Stores the blocks in these rows, and waits. Returns the status of each: 0 if it is stored. A block is evicted before its
-        parent; a key of zeros stands for no parent.
+        """Stores the blocks in these rows, and waits. Returns the status of each: 0 if it is stored. A block is evicted before
+        its parent; a key of zeros stands for no parent.
         """
         return self._run(True, keys, region, rows, parents)
 

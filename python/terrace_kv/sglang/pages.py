@@ -93,9 +93,10 @@ class PoolPages:
             self.pool.get_data_page(0, flat=True)
             self.sizes = (memory_of(self.pool.get_dummy_flat_data_page())[1],)
         except (AttributeError, NotImplementedError, ValueError) as error:
+            kind, layout = type(self.pool).__name__, getattr(self.pool, "layout", None)
+            reason = str(error) if str(error) == str(refusal) else f"{refusal}; {error}"
             raise ValueError(
-                f"the host pool {self.name!r} ({type(self.pool).__name__}, layout {getattr(self.pool, 'layout', None)}) gives its "
-                f"pages to no storage back end: {error if str(error) == str(refusal) else f'{refusal}; {error}'}"
+                f"the host pool {self.name!r} ({kind}, layout {layout}) gives its pages to no storage back end: {reason}"
             ) from error
 
     def _find(self, address: int, size: int) -> int:

@@ -22,6 +22,7 @@ from .sharing import RemoteBlocks, Server
 _T = TypeVar("_T")
 _KV = PoolName.KV.value
 _CLOSE_SECONDS = 60.0
+_LOOK_UP, _READ, _WRITE, _CLEAR = "looking pages up", "reading pages", "writing pages", "clearing the store"
 # Pools that are sharded over the ranks even if the KV of the model is equal on all of them, by the names of their classes.
 _SHARDED = ("MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost")
 
@@ -52,7 +53,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             storage_config.is_mla_model = False  # SGLang asks this object which ranks write: now all
         self._identity = identity.base_fields(storage_config, self._options.weights_revision)
         self._lock = threading.RLock()
-        self._reports = {what: Report(what) for what in ("looking pages up", "reading pages", "writing pages", "clearing the store")}
+        self._reports = {what: Report(what) for what in (_LOOK_UP, _READ, _WRITE, _CLEAR)}
         self._pages: dict[str, PoolPages] = {}
         self._pools: dict[str, StoredPool] = {}
         self._block_bytes = 0
@@ -93,8 +94,8 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             pages = PoolPages(name, pool)
             self._pages[name] = pages
             if self._is_sharded(pages) and not self._writes and name != PoolName.MAMBA.value:
-                # SGLang lets this rank write such a pool only if it takes the rank for a writer; MAMBA is its one exception. Pools
-                # that another rank writes are left out in StoredPool.write().
+                # SGLang lets this rank write such a pool only if it takes the rank for a writer; MAMBA is its one exception.
+                # Pools that another rank writes are left out in StoredPool.write().
                 self._config.is_mla_model = False
             if self._opened:
                 self._bind(pages)
@@ -209,7 +210,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
         """How many of the first pages are there without a gap."""
-        return self._attempt("looking pages up", 0, lambda: _leading(self._there(_KV, keys)))
+        return self._attempt(_LOOK_UP, 0, lambda: _leading(self._there(_KV, keys)))
 
     def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         """Reads pages into the host pool."""
@@ -226,10 +227,11 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     ) -> PoolTransferResult:
         """Which prefixes can be restored with all pools."""
         miss = PoolTransferResult(0, {}, [])
-        return self._attempt("looking pages up", miss, lambda: self._restorable(keys, pool_transfers or []))
+        return self._attempt(_LOOK_UP, miss, lambda: self._restorable(keys, pool_transfers or []))
 
     def _restorable(self, keys: Sequence[str], transfers: Sequence[Any]) -> PoolTransferResult:
-        kv_pages = len(keys) if self._is_logical(_KV) else _leading(self._there(_KV, keys))
+        # Pages of a pool without memory are where those of the other pools are.
+        kv_pages = len(keys) if self._is_logical(_KV) and transfers else _leading(self._there(_KV, keys))
         hits: dict[str, int] = {PoolName.KV: kv_pages} if kv_pages else {}
         restorable = set(range(1, kv_pages + 1))
         for transfer in transfers:
@@ -242,7 +244,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
                 window = max(1, len(transfer.keys or ()))
                 served = {pages for pages in range(1, kv_pages + 1) if all(there[max(0, pages - window) : pages])}
             else:
-                raise ValueError(f"pool {_name(transfer.name)!r} has the hit policy {transfer.hit_policy}, which is not supported")
+                raise ValueError(f"pool {_name(transfer.name)!r}: the hit policy {transfer.hit_policy} is not supported")
             if served:
                 hits[transfer.name] = max(served)
             restorable &= served
@@ -279,7 +281,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         targets = _tensors(keys, target_locations, "target_locations")
         if self._is_logical(_KV):
             return targets
-        found = self._attempt("reading pages", [False] * len(keys), lambda: self._pool(_KV).read_into(keys, targets))
+        found = self._attempt(_READ, [False] * len(keys), lambda: self._pool(_KV).read_into(keys, targets))
         return [target if there else None for target, there in zip(targets, found)]
 
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
@@ -301,7 +303,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         sources = _tensors(keys, values, "values")
         if self._is_logical(_KV):
             return True
-        written = self._attempt("writing pages", [False] * len(keys), lambda: self._pool(_KV).write_from(keys, sources))
+        written = self._attempt(_WRITE, [False] * len(keys), lambda: self._pool(_KV).write_from(keys, sources))
         return all(written)
 
     # ---- all pages
@@ -314,7 +316,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
                 self._local.store.clear()
             return True
 
-        return self._attempt("clearing the store", False, work)
+        return self._attempt(_CLEAR, False, work)
 
     def get_stats(self) -> Any:
         """Pages and GB/s of the batches since the last call, as SGLang's StorageMetrics; None if metrics are off."""
@@ -359,11 +361,12 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
 
     def _timed(self, is_put: bool, name: str, keys: Sequence[str], work: Callable[[], list[bool]]) -> list[bool]:
         start = time.perf_counter()
-        results = self._attempt("writing pages" if is_put else "reading pages", [False] * len(keys), work)
-        if self._config.enable_storage_metrics and name == _KV:
+        results = self._attempt(_WRITE if is_put else _READ, [False] * len(keys), work)
+        pages = self._pages.get(name)
+        if self._config.enable_storage_metrics and name == _KV and pages is not None:
             seconds = max(time.perf_counter() - start, 1e-9)
             with self._measure_lock:
-                self._measured[is_put].append((len(keys), len(keys) * self._pages[name].bytes / seconds / 1e9))
+                self._measured[is_put].append((len(keys), len(keys) * pages.bytes / seconds / 1e9))
         return results
 
     def _pool(self, name: str) -> StoredPool:
@@ -411,7 +414,9 @@ def _before(extra_info: Any) -> str | None:
 
 def _tensors(keys: Sequence[str], tensors: Any, argument: str) -> list[Any]:
     if tensors is None or len(tensors) != len(keys) or any(isinstance(each, int) or each is None for each in tensors):
-        raise TypeError(f"{argument} must have a tensor of one page for each of the {len(keys)} keys; for addresses use batch_get_v1")
+        raise TypeError(
+            f"{argument} must have a tensor of one page for each of the {len(keys)} keys; the calls of v1 take no tensors"
+        )
     return list(tensors)
 
 
