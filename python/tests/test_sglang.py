@@ -286,6 +286,17 @@ def test_options_of_sglang_and_of_the_store_are_taken(tmp_path: Path) -> None:
     storage.close()
 
 
+def test_several_directories_are_used_together(tmp_path: Path) -> None:
+    disks = [tmp_path / "one", tmp_path / "two"]
+    for _ in range(2):
+        storage = attach(config(tmp_path, extra={"path": [str(each) for each in disks]}), make_pool("mha"))
+        found = storage.batch_exists(keys(4))
+        assert all(storage.batch_set_v1(keys(4), indices(make_pool("mha"), [0, 1, 2, 3])))
+        storage.close()
+    assert found == 4
+    assert all(list(each.glob("tp0of1-65536/blocks-*")) for each in disks)
+
+
 def test_sglang_moves_pages_without_copies_unless_told_otherwise(tmp_path: Path) -> None:
     without = config(tmp_path)
     attach(without, make_pool("mha")).close()

@@ -140,13 +140,9 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             name = identity.store_name(self._config, self._config.tp_rank, self._block_bytes)
             given = self._options
             try:
-                store = Store(
-                    list(given.path), given.capacity, self._block_bytes, name=name, log=log_of_store, **given.store
-                )
+                store = Store(given.path, given.capacity, self._block_bytes, name=name, log=log_of_store, **given.store)
             except Busy as error:
-                raise Busy(
-                    error.status, f"{error}; every engine needs a path of its own, and other ranks of this one have other names"
-                ) from error
+                raise Busy(error.status, f"{error}; every engine needs a path of its own") from error
             self._local = LocalBlocks(store)
             logger.info("%s/%s: %s, blocks of %d bytes", given.path[0], name, store.io(), self._block_bytes)
             _warn_of_others(Path(given.path[0]), name)
