@@ -1,7 +1,8 @@
 """What the tests of terrace_kv.sglang run against: SGLang itself if it is installed with torch, otherwise stand-ins.
 
 SGLang's host pools and controllers are used on a machine without a GPU. `import sglang` is not run, because it wants all of
-SGLang's packages; packages for GPUs that no test calls are empty if they are not installed.
+SGLang's packages; packages for GPUs that no test calls are empty if they are not installed. TERRACE_TEST_STAND_INS=1 takes the
+stand-ins in any case.
 """
 
 from __future__ import annotations

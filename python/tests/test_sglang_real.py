@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import inspect
+import os
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -29,6 +31,7 @@ if not under_test.REAL:
 from sglang.srt.managers.cache_controller import HiCacheController
 from sglang.srt.mem_cache import hicache_storage as real
 from sglang.srt.mem_cache.hybrid_cache.hybrid_cache_controller import HybridCacheController
+from sglang.srt.mem_cache.memory_pool import MLATokenToKVPool
 from sglang.srt.mem_cache.pool_host.group import HostPoolGroup, PoolEntry
 from sglang.srt.mem_cache.storage import backend_factory as real_factory
 from sglang.srt.mem_cache.utils import get_storage_hash_str
@@ -316,3 +319,58 @@ def test_the_controller_of_hybrid_models_moves_all_pools(tmp_path: Path) -> None
     assert arrived == 6 * PAGE and pages == want[:6]  # the state is that after six pages
     assert flat(states, int(into[0])) == want_state
     made.detach_storage_backend()
+
+
+_RANK = """
+import sys
+import torch.distributed as dist
+from pathlib import Path
+from test_sglang_real import PAGE, HiCacheController, MLATokenToKVPool, controller, get_parallel, get_storage_hash_str, read_back
+from sglang_under_test import config, fill, flat, make_pool
+
+path, kind, mla, rank = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+dist.init_process_group("gloo", init_method=f"file://{path}/meeting", rank=rank, world_size=2)
+pool = make_pool(kind, pages=40)
+fill(pool, 1 if kind == "mla" else rank)
+device = MLATokenToKVPool.__new__(MLATokenToKVPool) if kind == "mla" else object()
+made = controller(HiCacheController, pool, tp_group=dist.group.WORLD, mem_pool_device=device)
+extra = config(Path(path) / "kv", extra={"mla": mla}).extra_config
+tokens = list(range(10 * PAGE))
+hashes = get_storage_hash_str(tokens, None, page_size=PAGE)
+ranks = dict(tp_size=2, pp_rank=0, pp_size=1, attn_dcp_rank=0, attn_dcp_size=1, attn_dp_enabled=False, dp_rank=None)
+with get_parallel().override(tp_rank=rank, **ranks):
+    made.attach_storage_backend("dynamic", PAGE, "a model", dict(extra))
+    where = pool.alloc(len(tokens))
+    want = [flat(pool, int(index) // PAGE) for index in where[::PAGE]]
+    dist.barrier()
+    made.write_storage(where, tokens, hash_value=hashes)
+    made.ack_backup_queue.get(timeout=60)
+    dist.barrier()
+    if rank == 0:  # one rank loses the end of the prefix: then no rank may use it
+        made.storage_backend._local.store.remove(made.storage_backend._pools["kv"]._keys(hashes[7:]))
+    dist.barrier()
+    made.prefetch("request", tokens)
+    arrived, pages = read_back(made, None, pool)
+    print(made.backup_skip, arrived // PAGE, pages == want[: len(pages)], flush=True)
+    dist.barrier()
+    made.detach_storage_backend()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "mla", "skips", "stores"),
+    [
+        ("mha", "shared", ["False", "False"], ["tp0of2-65536", "tp1of2-65536"]),
+        ("mla", "shared", ["False", "True"], ["tp0of2-73728"]),
+        ("mla", "copies", ["False", "False"], ["tp0of2-73728", "tp1of2-73728"]),
+    ],
+)
+def test_two_ranks_agree_on_the_prefix(tmp_path: Path, kind: str, mla: str, skips: list[str], stores: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    command = [sys.executable, "-c", _RANK, str(tmp_path), kind, mla]
+    ranks = [
+        subprocess.Popen([*command, str(rank)], env=environment, stdout=subprocess.PIPE, text=True) for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=300)[0].split() for rank in ranks]
+    assert said == [[skip, "7", "True"] for skip in skips]
+    assert sorted(each.name for each in (tmp_path / "kv").iterdir()) == stores
