@@ -52,6 +52,12 @@ def weights_revision(model: str, stated: str | None = None) -> str:
     return "commit:" + _hub_commit(model)
 
 
+def config_digest(model: str) -> str | None:
+    """A digest of the model's config.json, which says how the weights are used (RoPE, windows). None if there is none."""
+    file = Path(model) / "config.json"
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
 def _digest(files: list[Path], root: Path) -> str:
     """A digest of the names and contents of files. Several files are read at a time."""
     with ThreadPoolExecutor(min(8, len(files))) as pool:

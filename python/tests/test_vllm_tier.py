@@ -153,6 +153,19 @@ def test_chunks_of_other_weights_are_misses(tmp_path: Path) -> None:
     second.close()
 
 
+def test_another_use_of_the_weights_is_another_namespace(tmp_path: Path) -> None:
+    weights = tmp_path / "model"
+    weights.mkdir()
+    found = []
+    for theta in (10000, 10000, 500000):
+        (weights / "config.json").write_text(f'{{"rope_theta": {theta}}}')
+        engine = Engine(tmp_path, config(model=OffloadingModelConfig(name=str(weights), dtype="bfloat16")))
+        found += engine.look_up(keys(1))
+        engine.finish(keys(1), [0], load=False)
+        engine.close()
+    assert found == [False, True, False]
+
+
 def test_another_attention_backend_is_another_namespace(tmp_path: Path) -> None:
     first = Engine(tmp_path, attention_backend="FLASH_ATTN")
     first.finish(keys(1), [0], load=False)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import sys
-from pathlib import Path
 from typing import Any
 
-from ..identity import namespace, weights_revision
+from ..identity import config_digest, namespace, weights_revision
 from .pages import PoolPages
 
 # Leaves of SGLang's configuration that decide the bytes, beside the weights. One that a version of SGLang does not have is None.
@@ -53,7 +51,7 @@ def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
     return fields | {
         "sglang": _version(),
         "model": model,
-        "model_config": _digest(Path(model) / "config.json") if model else None,
+        "model_config": config_digest(model) if model else None,
         "weights": weights_revision(model, revision),
         "tp_size": config.tp_size,
         "pp": [config.pp_rank, config.pp_size],
@@ -137,8 +135,3 @@ def _version() -> str | None:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _digest(file: Path) -> str | None:
-    """A digest of config.json, which says how the weights are used (RoPE scaling, windows); None if there is none."""
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None

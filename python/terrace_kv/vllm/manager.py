@@ -67,6 +67,7 @@ class TerraceOffloadingManager(OffloadingManager):
         steps_ahead: int = 8,
         tier: str = "terrace",
     ) -> None:
+        assert view.shape is not None and view.strides is not None
         rows, chunk_bytes = view.shape[0], view.strides[0]
         pool = {"block-bytes": chunk_bytes, "device-blocks": 1, "host-blocks": rows - staging, "staging-blocks": staging}
         self._has_storage = "storage" in config

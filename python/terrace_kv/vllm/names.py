@@ -26,6 +26,7 @@ def chunk_namespace(
         "format": _FORMAT,
         "vllm": vllm.__version__,
         "model": config.model.name,
+        "model_config": identity.config_digest(config.model.name),
         "weights": identity.weights_revision(config.model.name, weights_revision),
         "dtype": config.model.dtype,
         "groups": [asdict(group) for group in config.groups],

@@ -43,6 +43,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
+        self._manager: OffloadingManager | None = None
         self._options = dict(self.extra_config.get("terrace", {}))
         for name in self._options:
             if name not in _OPTIONS:
