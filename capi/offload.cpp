@@ -225,8 +225,8 @@ terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_
   TERRACE_NEEDS(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    const terrace::Result<std::uint32_t> blocks = cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count),
-                                                                      terrace::PoolId{pool}, slots_of(host_slots, count));
+    const terrace::Result<std::uint32_t> blocks =
+        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool}, slots_of(host_slots, count));
     if (pinned != nullptr) *pinned = blocks ? *blocks : 0;
     return finish(function, blocks);
   });

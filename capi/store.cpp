@@ -91,8 +91,9 @@ terrace_status terrace_store_open(const terrace_open_options* options, terrace_s
       return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": a store has no device, so regions must be null");
     }
     if (given.host_rows != nullptr || given.host_rows_count > 0) {
-      return fail(TERRACE_INVALID_ARGUMENT,
-                  std::string{function} + ": a store has no host tier, so host_rows must be null; terrace_store_register() names memory");
+      return fail(
+          TERRACE_INVALID_ARGUMENT,
+          std::string{function} + ": a store has no host tier, so host_rows must be null; terrace_store_register() names memory");
     }
     auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
     *out = new terrace_store{store_options(read_config(given)), std::move(sink)};

@@ -387,8 +387,9 @@ TERRACE_C_API void terrace_offload_stop(terrace_offload* cache);
 /// Polls until no job is under way. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with the next poll.
 TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
 
-/// Marks all work that is on the stream (a cudaStream_t) now, for terrace_order::after. With several ranks, mark a stream of each:
-/// the point is the same on all. An emulated device has no streams that C could name, and fails with TERRACE_INVALID_ARGUMENT.
+/// Marks all work that is on the stream (a cudaStream_t) now, for terrace_order::after. With several ranks, mark a stream of
+/// each: the point is the same on all. An emulated device has no streams that C could name, and fails with
+/// TERRACE_INVALID_ARGUMENT.
 TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
 /// Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied (UINT32_MAX: whole
 /// blocks).

@@ -68,8 +68,7 @@ Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamR
   return cache_.state_->await(*transfers, layers, stream, rank);
 }
 
-Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool,
-                                        std::span<SlotId> slots) {
+Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots) {
   return cache_.state_->manager.offload().pin(job, keys, pool, slots);
 }
 

@@ -55,7 +55,8 @@ class NamedCopies {
     std::vector<Prefix> pins;
     std::vector<BlockRef> blocks;
   };
-  /// Begins host copies of the blocks of an order that check() has accepted (OffloadCache::reserve). Without any, it keeps no pin.
+  /// Begins host copies of the blocks of an order that check() has accepted (OffloadCache::reserve). Without any, it keeps no
+  /// pin.
   [[nodiscard]] Reserved reserve(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots);
   /// The caller has filled the copies, or does not want them any more.
   void publish(const Reserved& reserved, bool filled);

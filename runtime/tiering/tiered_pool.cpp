@@ -188,9 +188,7 @@ void TieredPool::load_named(const OffloadOrder& order, std::uint64_t stamp) {
   named_copies_.load(order, named_);
 }
 
-void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) {
-  named_copies_.store(order, stamp);
-}
+void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { named_copies_.store(order, stamp); }
 
 // ---- events and time -----------------------------------------------------------------------------------------------------
 

@@ -268,9 +268,8 @@ class HostRowsFixture : public ::testing::Test {
     return order;
   }
 
-  static constexpr const char* config =
-      "key-order = \"flat\"\n"
-      "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 4\n";
+  static constexpr const char* config = "key-order = \"flat\"\n"
+                                        "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 4\n";
   std::vector<std::byte> memory_ = std::vector<std::byte>(block_bytes * row_count);
   terrace_host_rows rows_{memory_.data(), 0, row_count, 0};
   terrace_offload* cache_ = nullptr;

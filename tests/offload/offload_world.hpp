@@ -157,10 +157,10 @@ class OffloadWorld {
   using HostCopies = std::vector<std::pair<SlotId, Name>>;
   std::map<OffloadJobId, HostCopies> pins_;          ///< slots that must keep the bytes of their blocks
   std::map<OffloadJobId, HostCopies> reservations_;  ///< slots that only the engine may write
-  std::vector<std::vector<std::byte>> expected_;  ///< by slot
-  std::vector<std::uint32_t> computing_;          ///< by slot: work of the engine that has not run
-  std::vector<std::uint32_t> readers_;            ///< by slot: stores
-  std::vector<bool> written_;                     ///< by slot: a load writes it
+  std::vector<std::vector<std::byte>> expected_;     ///< by slot
+  std::vector<std::uint32_t> computing_;             ///< by slot: work of the engine that has not run
+  std::vector<std::uint32_t> readers_;               ///< by slot: stores
+  std::vector<bool> written_;                        ///< by slot: a load writes it
   std::shared_ptr<bool> life_ = std::make_shared<bool>(true);
   std::uint64_t next_id_ = 1;
   std::uint32_t generation_ = 0;  ///< a clear that keeps storage must change the keys, as new weights do

@@ -35,7 +35,8 @@ void OffloadWorld::reserve() {
   OffloadOrder order;
   order.id = duplicate ? reservations_.begin()->first : OffloadJobId{next_id_++};
   order.keys = keys;
-  if (options_.order == KeyOrder::prefix && random_.chance(0.3)) order.first = static_cast<std::uint32_t>(random_.below(keys.size()));
+  if (options_.order == KeyOrder::prefix && random_.chance(0.3))
+    order.first = static_cast<std::uint32_t>(random_.below(keys.size()));
   std::vector<SlotId> slots(keys.size() - order.first);
   const Result<std::uint32_t> reserved = offload_->reserve(order, slots);
   if (!reserved) {
