@@ -123,6 +123,22 @@ TEST_F(OffloadHostSlots, a_pin_tells_the_slots_and_keeps_them) {
   EXPECT_EQ(offload->pin(OffloadJobId{6}, names({3}), {}, wrong).error(), Errc::invalid_argument);
 }
 
+TEST_F(OffloadHostSlots, a_pin_with_slots_is_a_use) {
+  make(sizes(2, KeyOrder::flat));
+  fill(1, names({1}), 1);
+  fill(2, names({2}), 2);
+  std::vector<SlotId> at(1);
+  ASSERT_TRUE(offload->pin(OffloadJobId{5}, names({1}), {}, at).has_value());
+  ASSERT_TRUE(offload->unpin(OffloadJobId{5}).has_value());
+  fill(3, names({3}), 3);
+  EXPECT_EQ(look_up(names({1, 2, 3})), (std::vector{host, miss, host}));
+  EXPECT_EQ(offload->totals().loaded_host, 1U);
+  // A pin without slots is none.
+  ASSERT_TRUE(offload->pin(OffloadJobId{6}, names({1})).has_value());
+  ASSERT_TRUE(offload->unpin(OffloadJobId{6}).has_value());
+  EXPECT_EQ(offload->totals().loaded_host, 1U);
+}
+
 TEST_F(OffloadHostSlots, a_load_without_slots_brings_blocks_from_storage_to_the_host) {
   ManagerConfig config = sizes(2, KeyOrder::flat, true);
   config.write_policy = WritePolicy::write_through;
