@@ -238,6 +238,14 @@ terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
                  [&, function = __func__] { return finish(function, cache->offload->unpin(terrace::OffloadJobId{job})); });
 }
 
+terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count) {
+  TERRACE_NEEDS(cache);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->offload->touch(keys_of(keys, count), terrace::PoolId{pool}));
+  });
+}
+
 terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                        uint32_t* reserved) {
   TERRACE_NEEDS(cache);

@@ -357,6 +357,8 @@ TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint
 TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
                                                  size_t count, uint32_t* pinned, uint32_t* host_slots);
 TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job);
+/// The blocks were used elsewhere, so they are evicted later, the first of the keys last. Keys that are not there are ignored.
+TERRACE_C_API terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count);
 /// Takes host slots, which the caller fills itself: for the moved blocks of the order, sets host_slots[i] to a slot, or to
 /// TERRACE_NO_SLOT (the block is there already or on its way, or there is no room), and `reserved` to the number of slots. If
 /// that is 0, there is nothing to publish.

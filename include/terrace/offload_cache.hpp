@@ -178,6 +178,10 @@ class TERRACE_API OffloadCache {
   /// Fails: not_found.
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
 
+  /// The blocks were used elsewhere, for example in slots of the device where the engine found them: they are evicted later, the
+  /// first of the keys last. Keys that are not there are ignored. Fails: invalid_argument (no such pool).
+  Result<void> touch(std::span<const BlockKey> keys, PoolId pool = {});
+
   // ---- blocks that the caller brings to the host tier itself, for example with a mover of its own (PoolOptions::host_rows)
 
   /// Takes host slots for the blocks of the order, as store() does. slots[i] becomes the slot for keys[order.first + i], or

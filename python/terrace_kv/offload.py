@@ -191,6 +191,13 @@ class OffloadCache:
             check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned), None))
         return pinned.value
 
+    def touch(self, keys: Names, pool: int = 0) -> None:
+        """The blocks were used elsewhere, so they are evicted later, the first of the keys last. Keys that are not there are
+        ignored."""
+        made = self._keys(keys)
+        with self._lock:
+            check(lib.terrace_offload_touch(self._open(), pool, made._array, made.count))
+
     # ---- blocks that the engine moves itself
 
     def pin_slots(self, job: int, keys: Names, pool: int = 0) -> list[int]:

@@ -286,10 +286,11 @@ def test_a_load_that_never_fits_fails(engine: Engine, monkeypatch: pytest.Monkey
 def test_events_follow_the_store(tmp_path: Path) -> None:
     engine = Engine(tmp_path, enable_kv_events=True, locality="LOCAL")
     engine.finish(keys(3), [0, 1, 2], load=False)
-    (stored,) = engine.tier.take_events()
-    assert sorted(stored.keys) == sorted(keys(3)) and not stored.removed
-    assert stored.medium is Medium.STORAGE and stored.locality.value == "LOCAL"
-    assert stored.ownership == "terrace" and stored.removal_expected
+    stored = list(engine.tier.take_events())
+    assert sorted(key for event in stored for key in event.keys) == sorted(keys(3))
+    for event in stored:
+        assert not event.removed and event.medium is Medium.STORAGE and event.locality.value == "LOCAL"
+        assert event.ownership == "terrace" and event.removal_expected
     engine.tier._store.remove(keys(2))
     assert list(engine.tier.get_finished_jobs()) == []
     removed = list(engine.tier.take_events())

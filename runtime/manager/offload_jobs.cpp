@@ -108,6 +108,13 @@ Result<void> OffloadJobs::unpin(OffloadJobId job) {
   return {};
 }
 
+Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, PoolId pool) {
+  if (!groups_.has(pool)) return Errc::invalid_argument;
+  groups_.at(pool).use_named(keys, ++state_.last_stamp);
+  requests_.settle();
+  return {};
+}
+
 Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
   if (stopped_) return Errc::stopped;
   if (state_.status != CacheStatus::normal) return Errc::paused;

@@ -35,6 +35,7 @@ class OffloadJobs {
   [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots);
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
+  Result<void> touch(std::span<const BlockKey> keys, PoolId pool);
   [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
   [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
   void stop_accepting() { stopped_ = true; }

@@ -78,6 +78,12 @@ Result<void> OffloadCache::unpin(OffloadJobId job) {
   return unpinned;
 }
 
+Result<void> OffloadCache::touch(std::span<const BlockKey> keys, PoolId pool) {
+  const Result<void> touched = cache_.state_->manager.offload().touch(keys, pool);
+  cache_.state_->end_call();
+  return touched;
+}
+
 Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
   cache_.state_->note_time();
   const Result<std::uint32_t> reserved = cache_.state_->manager.offload().reserve(order, slots);

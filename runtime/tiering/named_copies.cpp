@@ -161,7 +161,7 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::
     pins.push_back(whole);
     for (std::uint32_t i = order.first; i < whole.length; ++i) blocks.push_back(residency_.tree().at(whole, i));
   }
-  for (const Prefix& pin : pins) residency_.touch(pin, stamp);
+  for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp);
 }
 
 /// The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.

@@ -178,8 +178,9 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
 
 void TieredPool::use_named(std::span<const BlockKey> keys, std::uint64_t stamp) {
   named_copies_.find(keys, named_);
-  for (const Prefix& prefix : named_) {
-    if (prefix.length > 0) hit({.prefix = prefix, .lower = true}, stamp);
+  // The first blocks are used last. So of blocks that stand alone, the last ones are evicted first.
+  for (std::size_t i = named_.size(); i-- > 0;) {
+    if (named_[i].length > 0) hit({.prefix = named_[i], .lower = true}, stamp);
   }
 }
 

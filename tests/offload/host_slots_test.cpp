@@ -139,6 +139,16 @@ TEST_F(OffloadHostSlots, a_pin_with_slots_is_a_use) {
   EXPECT_EQ(offload->totals().loaded_host, 1U);
 }
 
+TEST_F(OffloadHostSlots, touched_blocks_stay_and_the_first_of_them_longest) {
+  make(sizes(4, KeyOrder::flat));
+  fill(1, names({1, 2}), 1);
+  fill(2, names({3, 4}), 3);
+  ASSERT_TRUE(offload->touch(names({1, 2, 9})).has_value());
+  fill(3, names({5, 6, 7}), 5);
+  EXPECT_EQ(look_up(names({1, 2, 3, 4})), (std::vector{host, miss, miss, miss}));
+  EXPECT_EQ(offload->touch(names({1}), PoolId{5}).error(), Errc::invalid_argument);
+}
+
 TEST_F(OffloadHostSlots, a_load_without_slots_brings_blocks_from_storage_to_the_host) {
   ManagerConfig config = sizes(2, KeyOrder::flat, true);
   config.write_policy = WritePolicy::write_through;

@@ -18,6 +18,7 @@ void OffloadWorld::pin() {
   const OffloadJobId id{random_.chance(0.5) || live_.empty() ? next_id_ : live_.begin()->first.value()};
   const std::vector<Name> names = random_names();
   std::vector<SlotId> slots(names.size());
+  if (random_.chance(0.2)) TERRACE_CHECK(offload_->touch(keys_of(names)).has_value());
   const Result<std::uint32_t> pinned = offload_->pin(id, keys_of(names), {}, slots);
   if (!pinned) return;
   HostCopies& copies = pins_[id];

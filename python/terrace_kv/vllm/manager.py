@@ -91,6 +91,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._wanted: dict[str, list[OffloadKey]] = {}  # by request: chunks to be fetched at the end of the step
         self._fetches: dict[int, list[OffloadKey]] = {}
         self._fetched: dict[str, set[OffloadKey]] = {}  # by request
+        self._used: dict[str, dict[OffloadKey, None]] = {}  # by request: chunks that it loaded or stored, in order
         self._steps_ahead = steps_ahead
         self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step of use, reservations and pins of before a reset
         self._step = 0
@@ -124,6 +125,7 @@ class TerraceOffloadingManager(OffloadingManager):
             self._cache.unpin(job)
             raise RuntimeError(f"{rows.count(NO_SLOT)} of {len(rows)} chunks to be loaded are not in host memory")
         self._loads.setdefault(frozenset(keys), []).append(job)
+        self._used.setdefault(req_context.req_id, {}).update(dict.fromkeys(keys))
         self._metrics.loading += len(rows)
         return CPULoadStoreSpec(rows)
 
@@ -164,6 +166,7 @@ class TerraceOffloadingManager(OffloadingManager):
             pending.update(new)
             self._keys_by_name.update(zip(names, new))
             self._stores[frozenset(new)] = job
+            self._used.setdefault(req_context.req_id, {}).update(dict.fromkeys(new))
         return PrepareStoreOutput(list(new), CPULoadStoreSpec(rows), evicted)
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
@@ -178,6 +181,11 @@ class TerraceOffloadingManager(OffloadingManager):
             self._metrics.counts.store_failures += len(chunks)
         self._follow()
 
+    def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
+        """The chunks were used, so they are given up later."""
+        self._cache.touch(list(keys))
+        self._follow()
+
     # ---- requests and steps
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
@@ -185,7 +193,10 @@ class TerraceOffloadingManager(OffloadingManager):
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Forgets what was fetched for the request."""
+        """Of the chunks of the request, the first are now those that were used last: the end of a prefix goes before its begin."""
+        if used := self._used.pop(req_context.req_id, None):
+            self._cache.touch(sorted(used, key=lambda key: req_context.get_offload_key_position(key) or 0))
+            self._follow()
         self._fetched.pop(req_context.req_id, None)
         for key in self._wanted.pop(req_context.req_id, ()):
             self._pending.discard(key)
@@ -236,6 +247,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._pending.clear()
         self._keys_by_name.clear()
         self._fetched.clear()
+        self._used.clear()
 
     # ---- observers
 

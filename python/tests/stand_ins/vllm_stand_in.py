@@ -45,6 +45,9 @@ class ReqContext:
     req_id: str
     kv_transfer_params: dict[str, Any] | None = None
 
+    def get_offload_key_position(self, key: bytes) -> int | None:
+        return None
+
 
 @dataclass
 class RequestOffloadingContext:
