@@ -405,6 +405,8 @@ constexpr std::array without_option{
     FieldWithoutOption{"ranks.device.link.stall_every", "only tests need a link that stalls"},
     FieldWithoutOption{"ranks.device.link.fail_every", "only tests need a link that fails"},
     FieldWithoutOption{"ranks.device.faults", "only tests plant faults (`terrace replay --inject`)"},
+    FieldWithoutOption{"pools.host_rows", "it is memory of the engine, at an address of its own process"},
+    FieldWithoutOption{"pools.host_rows_owner", "it is an object of the program"},
     FieldWithoutOption{"host_touch.cancel", "it is a variable of the program"},
     FieldWithoutOption{"host_touch.count_huge", "the count is for programs that touch memory themselves"},
     FieldWithoutOption{"memory_limits", "it is a function of the program"},

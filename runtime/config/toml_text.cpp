@@ -13,8 +13,11 @@
 
 // Some malformed texts break what toml++ believes of itself. With NDEBUG it tells the compiler that this cannot be, and then
 // anything may happen. So here it checks, and a check that fails is an exception.
+namespace terrace::config {
+[[noreturn]] static void toml_is_wrong(const char* condition) { throw std::logic_error{condition}; }
+}  // namespace terrace::config
 #undef NDEBUG
-#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : throw std::logic_error{"toml++: " #condition})
+#define TOML_ASSERT(condition) ((condition) ? static_cast<void>(0) : terrace::config::toml_is_wrong(#condition))
 #include <toml++/toml.h>
 
 namespace terrace::config {

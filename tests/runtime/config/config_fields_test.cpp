@@ -164,8 +164,8 @@ class Fields {
     put(name + ".pool", pool);
   }
   void add(const std::string& name, const PoolOptions& pool) {
-    const auto& [block_bytes, layers, device_blocks, device_blocks_max, host_blocks, staging_blocks, null_block, first_slot] =
-        pool;
+    const auto& [block_bytes, layers, device_blocks, device_blocks_max, host_blocks, staging_blocks, null_block, first_slot,
+                 host_rows, host_rows_owner] = pool;
     put(name + ".block_bytes", block_bytes);
     put(name + ".layers", layers);
     put(name + ".device_blocks", device_blocks);
@@ -174,6 +174,8 @@ class Fields {
     put(name + ".staging_blocks", staging_blocks);
     put(name + ".null_block", null_block);
     put(name + ".first_slot", first_slot);
+    put(name + ".host_rows", host_rows.has_value());
+    put(name + ".host_rows_owner", host_rows_owner.get());
   }
   void add(const std::string& name, const TouchOptions& touch) {
     const auto& [threads, numa_node, huge_pages, cancel, count_huge] = touch;
