@@ -221,14 +221,25 @@ terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
 }
 
 terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
-                                   uint32_t* pinned, uint32_t* host_slots) {
+                                   uint32_t* pinned) {
   TERRACE_NEEDS(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::Result<std::uint32_t> blocks =
-        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool}, slots_of(host_slots, count));
+        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool});
     if (pinned != nullptr) *pinned = blocks ? *blocks : 0;
     return finish(function, blocks);
+  });
+}
+
+terrace_status terrace_offload_pin_slots(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
+                                         size_t count, uint32_t* host_slots) {
+  TERRACE_NEEDS(cache);
+  if (count > 0) TERRACE_NEEDS(keys);
+  if (count > 0) TERRACE_NEEDS(host_slots);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool},
+                                                slots_of(host_slots, count)));
   });
 }
 

@@ -4,6 +4,7 @@
 #include "terrace/config.hpp"
 #include "terrace/log.hpp"
 
+#include <cstddef>
 #include <string_view>
 
 namespace terrace::capi {
@@ -25,7 +26,7 @@ class FunctionSink final : public LogSink {
 /// Reads the configuration text of the options. Throws ConfigError.
 [[nodiscard]] Config read_config(const terrace_open_options& options);
 
-/// The size of terrace_open_options in version 0.1.
-inline constexpr std::size_t open_options_size = sizeof(terrace_open_options);
+/// The size of terrace_open_options before it had host rows, which later libraries accept too.
+inline constexpr std::size_t open_options_size = offsetof(terrace_open_options, host_rows);
 
 }  // namespace terrace::capi

@@ -351,11 +351,14 @@ typedef struct terrace_order {
 TERRACE_C_API terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job);
-#define TERRACE_NO_SLOT UINT32_MAX
-/// Keeps the host copies of the keys until unpin, or the end of the job of this id. Sets host_slots[i] to the slot that holds
-/// keys[i], or TERRACE_NO_SLOT; the caller may read these slots until it unpins. `pinned` and `host_slots` may be null.
+/// Keeps the host copies of the keys until unpin, or the end of the job of this id. `pinned` may be null.
 TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
-                                                 size_t count, uint32_t* pinned, uint32_t* host_slots);
+                                                 size_t count, uint32_t* pinned);
+#define TERRACE_NO_SLOT UINT32_MAX
+/// The same, and a use of the blocks. Sets host_slots[i] to the slot of the host tier that holds keys[i], or to TERRACE_NO_SLOT;
+/// the caller may read these slots until it unpins.
+TERRACE_C_API terrace_status terrace_offload_pin_slots(terrace_offload* cache, uint64_t job, uint16_t pool,
+                                                       const terrace_key* keys, size_t count, uint32_t* host_slots);
 TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job);
 /// The blocks were used elsewhere, so they are evicted later, the first of the keys last. Keys that are not there are ignored.
 TERRACE_C_API terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count);

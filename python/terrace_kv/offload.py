@@ -188,7 +188,7 @@ class OffloadCache:
         made = self._keys(keys)
         pinned = c_uint32()
         with self._lock:
-            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned), None))
+            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned)))
         return pinned.value
 
     def touch(self, keys: Names, pool: int = 0) -> None:
@@ -206,7 +206,7 @@ class OffloadCache:
         made = self._keys(keys)
         slots = (c_uint32 * made.count)()
         with self._lock:
-            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, None, slots))
+            check(lib.terrace_offload_pin_slots(self._open(), job, pool, made._array, made.count, slots))
         return slots[:]
 
     def reserve(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0) -> list[int]:

@@ -262,8 +262,9 @@ void offload_calls(std::uint64_t seed) {
         std::uint32_t pinned = 0;
         const auto job = any.number<std::uint64_t>(6);
         std::array<std::uint32_t, blocks> host_slots{};
-        Arguments::judge(terrace_offload_pin(cache, job, any.number<std::uint16_t>(2), any.keys(), blocks, &pinned,
-                                             any.one_in(2) ? host_slots.data() : nullptr));
+        Arguments::judge(terrace_offload_pin(cache, job, any.number<std::uint16_t>(2), any.keys(), blocks, &pinned));
+        Arguments::judge(terrace_offload_pin_slots(cache, any.number<std::uint64_t>(6), any.number<std::uint16_t>(2), any.keys(),
+                                                   blocks, any.one_in(4) ? nullptr : host_slots.data()));
         terrace_order order = made<terrace_order>();
         order.id = job;
         order.keys = any.keys();

@@ -292,12 +292,22 @@ TEST_F(HostRowsFixture, the_caller_fills_and_reads_rows_of_its_own_memory) {
   ASSERT_EQ(terrace_offload_load(cache_, &get), TERRACE_OK) << terrace_last_error();
   ASSERT_EQ(terrace_offload_drain(cache_, TERRACE_NEVER), TERRACE_OK);
   EXPECT_EQ(into[0], std::byte{11});
-  ASSERT_EQ(terrace_offload_pin(cache_, 3, 0, keys_.data(), 3, &count, at.data()), TERRACE_OK);
-  EXPECT_EQ(count, 2U);
+  ASSERT_EQ(terrace_offload_pin_slots(cache_, 3, 0, keys_.data(), 3, at.data()), TERRACE_OK);
   EXPECT_EQ(memory_[at[0] * block_bytes], std::byte{10});
   EXPECT_EQ(memory_[at[1] * block_bytes], std::byte{11});
   EXPECT_EQ(at[2], TERRACE_NO_SLOT);
   EXPECT_EQ(terrace_offload_unpin(cache_, 3), TERRACE_OK);
+}
+
+TEST_F(HostRowsFixture, options_of_an_earlier_header_have_no_rows) {
+  terrace_open_options options = made<terrace_open_options>();
+  options.struct_size = offsetof(terrace_open_options, host_rows);
+  options.config = config;
+  options.host_rows = &rows_;  // beyond the end of what the caller knows
+  options.host_rows_count = 99;
+  terrace_offload* other = nullptr;
+  ASSERT_EQ(terrace_offload_open(&options, &other), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(terrace_offload_destroy(other, TERRACE_NEVER), 1);
 }
 
 TEST_F(HostRowsFixture, wrong_reservations_are_refused) {
