@@ -43,3 +43,7 @@ endif()
 target_link_libraries(terrace_static PUBLIC terrace_public PRIVATE ${static_needs})
 set_target_properties(terrace_static PROPERTIES
   OUTPUT_NAME terrace LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+
+# What the Python package cannot ask the library: whether it was built with the CUDA device. The file lies beside the library.
+file(GENERATE OUTPUT $<TARGET_FILE_DIR:terrace_shared>/libterrace.json
+     CONTENT "{\"cuda\": $<IF:$<BOOL:${TERRACE_HAS_CUDA}>,true,false>}\n")

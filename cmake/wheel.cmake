@@ -2,4 +2,5 @@
 # the package. A tool that repairs wheels puts the libraries that they need beside them (tools/package --wheel).
 set_target_properties(terrace_shared PROPERTIES INSTALL_RPATH "\$ORIGIN" NO_SONAME ON)
 install(FILES $<TARGET_FILE:terrace_shared> DESTINATION terrace_kv/lib RENAME libterrace.so COMPONENT wheel)
+install(FILES $<TARGET_FILE_DIR:terrace_shared>/libterrace.json DESTINATION terrace_kv/lib COMPONENT wheel)
 install(TARGETS terrace RUNTIME DESTINATION terrace_kv/bin COMPONENT wheel)

@@ -21,6 +21,7 @@ from ._library import (
     Stopped,
     StorageError,
     TerraceError,
+    cuda_built,
     lib,
 )
 from ._offload_types import (
@@ -72,4 +73,5 @@ __all__ = [
     "WriteBackProgress",
     "WriteBackState",
     "__version__",
+    "cuda_built",
 ]

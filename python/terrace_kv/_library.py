@@ -6,6 +6,7 @@ Everything here is private. Each function of the library is called once for a ba
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from pathlib import Path
@@ -399,3 +400,12 @@ def status_text(status: int) -> str:
     """The meaning of a status in a few words."""
     text: bytes = lib.terrace_status_text(status)
     return text.decode("utf-8", "replace")
+
+
+def cuda_built() -> bool:
+    """Whether the library was built with the CUDA device. It finds the driver when it runs; `terrace doctor` says what it found.
+
+    Raises:
+        FileNotFoundError: TERRACE_LIBRARY names a library without the file libterrace.json that a build puts beside it.
+    """
+    return bool(json.loads(Path(_find()).with_name("libterrace.json").read_text())["cuda"])

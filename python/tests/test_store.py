@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import json
 import mmap
 import os
 import subprocess
@@ -359,6 +360,25 @@ def test_the_program_runs() -> None:
         pytest.skip("the package is used from a source tree, without the program")
     said = subprocess.run([sys.executable, "-m", "terrace_kv", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["terrace", terrace_kv.__version__]
+
+
+def test_the_package_says_whether_it_has_the_cuda_device() -> None:
+    program = Path(terrace_kv.__file__).parent / "bin" / "terrace"
+    if not program.exists():
+        pytest.skip("the package is used from a source tree, without the program")
+    said = subprocess.run([str(program), "doctor"], capture_output=True, text=True, check=True)
+    assert terrace_kv.cuda_built() == ("this build has no CUDA device" not in said.stdout)
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_the_file_beside_a_library_says_how_it_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    monkeypatch.setenv("TERRACE_LIBRARY", str(tmp_path / "libterrace.so"))
+    with pytest.raises(FileNotFoundError, match="libterrace.json"):
+        terrace_kv.cuda_built()
+    (tmp_path / "libterrace.json").write_text(json.dumps({"cuda": built}))
+    assert terrace_kv.cuda_built() is built
 
 
 def test_a_library_that_is_missing_is_an_import_error() -> None:
