@@ -180,14 +180,14 @@ class OffloadingSpecFactory:
 
 class SharedOffloadRegion:
     def __init__(self, engine_id: str, num_chunks: int, rank: int | None, kv_bytes_per_chunk: int, cpu_page_size: int) -> None:
-        self._memory = mmap.mmap(-1, num_chunks * kv_bytes_per_chunk)
-        self._shape = (num_chunks, kv_bytes_per_chunk)
+        self.num_chunks, self._row_stride = num_chunks, kv_bytes_per_chunk
+        self.mmap_obj = mmap.mmap(-1, num_chunks * kv_bytes_per_chunk)
 
     def create_kv_memoryview(self) -> memoryview:
-        return memoryview(self._memory).cast("b", self._shape)
+        return memoryview(self.mmap_obj).cast("b", (self.num_chunks, self._row_stride))
 
     def cleanup(self) -> None:
-        self._memory.close()
+        self.mmap_obj.close()
 
 
 class TieringOffloadingSpec:
@@ -207,18 +207,18 @@ class TieringOffloadingSpec:
     def create_worker(self, kv_caches: Any) -> Any: ...
 
 
+@dataclass
 class OffloadingConnectorStats:
-    def __init__(self) -> None:
-        self.data: dict[str, dict[str, Any]] = {"types": {}, "data": {}}
+    data: dict[str, Any] = field(default_factory=lambda: {"types": {}, "data": {}})
 
-    def increase_counter(self, name: str, value: float = 1, labelvalues: tuple[str, ...] = ()) -> None:
-        self.data["data"].setdefault(name, {})[labelvalues] = value
+    def increase_counter(self, counter_name: str, counter_increase_value: float = 1, labelvalues: tuple[str, ...] = ()) -> None:
+        self.data["data"].setdefault(counter_name, {})[labelvalues] = counter_increase_value
 
-    def set_gauge(self, name: str, value: float, labelvalues: tuple[str, ...] = ()) -> None:
-        self.data["data"].setdefault(name, {})[labelvalues] = value
+    def set_gauge(self, gauge_name: str, gauge_value: float, labelvalues: tuple[str, ...] = ()) -> None:
+        self.data["data"].setdefault(gauge_name, {})[labelvalues] = gauge_value
 
-    def observe_histogram(self, name: str, value: float, labelvalues: tuple[str, ...] = ()) -> None:
-        self.data["data"].setdefault(name, {}).setdefault(labelvalues, []).append(value)
+    def observe_histogram(self, histogram_name: str, histogram_value: float, labelvalues: tuple[str, ...] = ()) -> None:
+        self.data["data"].setdefault(histogram_name, {}).setdefault(labelvalues, []).append(histogram_value)
 
 
 @dataclass(frozen=True)
