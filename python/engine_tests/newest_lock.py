@@ -46,8 +46,8 @@ def main() -> None:
             packages = [*resolve("-r", requirements.name, "orjson", "pytest"), *tested]
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # pip has said why
-    locked = sorted({f"{each['name']}=={each['version']}" for each in packages if not _LEFT_OUT.match(each["name"])}, key=str.lower)
-    Path(sys.argv[1]).write_text("\n".join(locked) + "\n")
+    locked = {f"{each['name']}=={each['version']}" for each in packages if not _LEFT_OUT.match(each["name"])}
+    Path(sys.argv[1]).write_text("\n".join(sorted(locked, key=str.lower)) + "\n")
 
 
 if __name__ == "__main__":
