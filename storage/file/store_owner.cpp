@@ -120,9 +120,9 @@ bool has_ended(const std::optional<StoreOwner>& owner) {
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
   constexpr std::chrono::milliseconds pause{5};
   constexpr int pauses_max = 400;
-  // The file may name nobody or this process: a killed owner may not have written its name yet, another process may be about to
-  // write its name, or this process may have the store open twice. Wait for a short time.
-  constexpr int unnamed_pauses_max = 40;
+  // The file may name this process: another one may be about to write its name, or this process may have the store open twice.
+  // Wait for a short time. If it names nobody, a killed owner may not have written its name yet: that takes as long as above.
+  constexpr int own_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);
   for (int pauses = 0;; ++pauses) {
@@ -132,8 +132,8 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
     const std::optional<StoreOwner> owner = parse_owner(text);
-    const bool is_unnamed = !owner || owner->pid == this_process().pid;
-    if (pauses < (has_ended(owner) ? pauses_max : is_unnamed ? unnamed_pauses_max : 0)) {
+    const bool is_own = owner && owner->pid == this_process().pid;
+    if (pauses < (!owner || has_ended(owner) ? pauses_max : is_own ? own_pauses_max : 0)) {
       std::this_thread::sleep_for(pause);
       continue;
     }
