@@ -153,7 +153,7 @@ TEST(FileStoreRestart, a_lock_that_another_process_was_quicker_to_take_is_left_a
   SimulatedIo io;
   // Operations 3, 5, ...: after the directory was made and checked and the lock file was made. Between two attempts to lock, the
   // start reads who the owner is.
-  for (std::uint64_t n = 0; n < 100; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
+  for (std::uint64_t n = 0; n < 500; ++n) io.files().inject(3 + 2 * n, {.error = EWOULDBLOCK});
   EXPECT_THROW((FileStore{config_for("/store", 4), io}), std::system_error);
   EXPECT_TRUE(io.files().exists("/store/lock"));
   EXPECT_FALSE(io.files().exists("/store/catalog"));
