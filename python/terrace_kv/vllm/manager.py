@@ -264,8 +264,15 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def shutdown(self) -> None:
         """Ends all work, makes everything durable, and lets go of the shared region. A second call does nothing."""
-        if not self._cache.closed:
-            self._cache.close(60.0)
+        if self._cache.closed:
+            return
+        # Nobody completes these any more, and what waits for them would keep the cache from its end.
+        stale = [job for _last, stores, _loads in self._stale for job in stores]
+        for job in [*self._stores.values(), *stale]:
+            self._cache.publish(job, False)
+        self._stores.clear()
+        self._stale.clear()
+        self._cache.close(60.0)
 
     # ---- inside
 
