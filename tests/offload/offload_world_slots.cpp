@@ -9,7 +9,7 @@
 namespace terrace::test {
 namespace {
 
-/// What a reserved slot has until the engine fills it. No load may ever bring it.
+/// A reserved slot has this byte everywhere until the engine fills it. No load may ever bring it.
 constexpr std::byte unfilled{0x55};
 
 }  // namespace
