@@ -232,7 +232,9 @@ void NamedCopies::publish(const Reserved& reserved, bool filled) {
 void NamedCopies::resolve_load(PartRef ref) {
   Part& p = part(ref);
   const Copy in_host = residency_.copy(p.block, Tier::host);
-  if (in_host.usable()) {
+  if (in_host.usable() && p.to_host_only()) {
+    end_part(ref, {});
+  } else if (in_host.usable()) {
     residency_.hold(p.block, Tier::host);
     p.landing = {in_host.slot()};
     p.state = State::landed;
@@ -249,7 +251,8 @@ void NamedCopies::resolve_load(PartRef ref) {
                          .block = p.block,
                          .tenant = jobs_.at(ref.job).tenant,
                          .urgency = jobs_.at(ref.job).urgency,
-                         .overtaken = StoredReads::Overtaken::is_given_back});
+                         .overtaken = StoredReads::Overtaken::is_given_back,
+                         .only_host_copy = p.to_host_only()});
   } else {
     end_part(ref, Errc::not_found);
   }
@@ -305,6 +308,11 @@ void NamedCopies::on_read(const StoredReads::Result& result) {
   TERRACE_CHECK(p.state == State::reading);
   switch (result.kind) {
     case StoredReads::Result::Kind::landed:
+      if (p.to_host_only()) {
+        reads_.release(p.block, result.landing);
+        end_part(ref, {});
+        break;
+      }
       p.landing = result.landing;
       p.state = State::landed;
       landed_.push_back(ref);
@@ -323,16 +331,11 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
     const bool in = job.direction == Direction::swap_in;
     std::vector<PartRef> refs = spare_refs_.take();
     pairs_.clear();
-    scratch_.clear();
     std::erase_if(landed_, [&](const PartRef& ref) {
       if (ref.job != index) return false;
       Part& p = job.parts[ref.part];
       p.state = State::crossing;
       submitted(index);
-      if (p.slot == no_slot && p.memory == nullptr) {
-        scratch_.push_back(ref);
-        return true;
-      }
       if (p.memory != nullptr) {
         actions_.copies.push_back({memory_copies_.add(ref), p.landing.slot, p.memory, job.direction});
         return true;
@@ -341,11 +344,8 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
       pairs_.push_back(in ? SlotPair{p.landing.slot, p.slot} : SlotPair{p.slot, p.landing.slot});
       return true;
     });
-    for (const PartRef ref : scratch_) finish_copy(ref, part(ref).landing.staging ? make_error_code(Errc::full) : ErrorCode{});
-    scratch_.clear();
     if (refs.empty()) {
       spare_refs_.give(std::move(refs));
-      sweep();
       continue;
     }
     Transfer transfer;

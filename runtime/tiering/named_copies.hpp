@@ -103,11 +103,13 @@ class NamedCopies {
   struct Part {
     BlockRef block;
     SlotId slot = no_slot;        ///< the named slot
-    std::byte* memory = nullptr;  ///< in place of the slot. A load to the host tier has neither.
+    std::byte* memory = nullptr;  ///< in place of the slot
     StoredReads::Landing landing;
     StoredReads::ReadId read = 0;  ///< in state reading
     Source source = Source::host;
     State state = State::ended;
+
+    [[nodiscard]] bool to_host_only() const { return slot == no_slot && memory == nullptr; }
   };
   struct Job {
     OffloadJobId id;

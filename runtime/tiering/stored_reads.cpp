@@ -73,6 +73,12 @@ bool StoredReads::land(ReadId id) {
     if (slot) residency_.begin_fill(order.block, Tier::host, *slot);
   }
   const bool staging = !slot;
+  if (staging && order.only_host_copy) {
+    results_.push_back({Result::Kind::failed, order.reader, order.part, {}, Errc::full});
+    leave_queue(id);
+    (void)reads_.take(id);
+    return true;
+  }
   if (staging) slot = residency_.take_staging();
   if (!slot) return false;
   leave_queue(id);

@@ -22,7 +22,7 @@ namespace terrace {
 ///
 /// Blocks get landing slots in the order of their urgency, and those of one urgency in the order in which they came. If there is
 /// no slot for the first block, the others wait behind it. A block lands in a host copy if it can, because that serves later
-/// loads, too, and otherwise in a staging slot. A slot into which storage reads is not used for anything else before the read
+/// loads, too, and otherwise in a staging slot, unless the reader wants nothing but the host copy. A slot into which storage reads is not used for anything else before the read
 /// has ended, whoever has cancelled it.
 ///
 /// Readers have deadlines, too. This class says which have passed. The reader then cancels its reads.
@@ -47,6 +47,7 @@ class StoredReads {
     TenantId tenant;         ///< asks for the host slot
     Urgency urgency = Urgency::request;
     Overtaken overtaken = Overtaken::is_read;
+    bool only_host_copy = false;  ///< if the host tier has no slot for a copy: failed, with Errc::full
   };
   /// The slot of the host arena that has a block's bytes: a staging slot of the reader's, or that of a host copy, which is held.
   struct Landing {

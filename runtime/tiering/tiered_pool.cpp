@@ -258,7 +258,9 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
   swap_outs_.flush(last_transfer, id_);
   swap_outs_.raise_ahead(device_slots_.missing(swap_outs_.ahead_blocks()));
   loads_.flush(last_transfer, id_);
+  const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
   named_copies_.flush(last_transfer, id_);
+  TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);  // nobody would pump for those that wait for a slot
 }
 
 // ---- the pool as a whole -------------------------------------------------------------------------------------------------

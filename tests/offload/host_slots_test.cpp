@@ -184,6 +184,24 @@ TEST_F(OffloadHostSlots, a_load_to_a_full_host_tier_says_so) {
   cache->manager().check_invariants();
 }
 
+TEST_F(OffloadHostSlots, loads_to_a_full_host_tier_end_also_if_they_are_more_than_the_staging_slots) {
+  ManagerConfig config = sizes(1, KeyOrder::flat, true);
+  config.write_policy = WritePolicy::write_through;
+  config.pools.front().staging_blocks = 1;
+  wakes = true;
+  make(config);
+  for (int i = 1; i <= 5; ++i) fill(static_cast<std::uint64_t>(i), names({i}), 20 + i);
+  ASSERT_TRUE(offload->pin(OffloadJobId{7}, names({5})).has_value());
+  cache_waker.acknowledge();
+  ASSERT_TRUE(offload->load(order_of(8, names({1, 2, 3, 4}))).has_value());
+  poll_while_woken();
+  EXPECT_TRUE(ended(8));
+  EXPECT_EQ(results(8).size(), 4U);
+  EXPECT_FALSE(offload->has_pending_work());
+  ASSERT_TRUE(offload->unpin(OffloadJobId{7}).has_value());
+  cache->manager().check_invariants();
+}
+
 TEST_F(OffloadHostSlots, a_published_block_is_written_to_storage_by_the_write_policy) {
   ManagerConfig config = sizes(4, KeyOrder::flat, true);
   config.write_policy = WritePolicy::write_through;

@@ -10,6 +10,7 @@
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <deque>
@@ -107,6 +108,10 @@ class Offload : public ::testing::Test {
       device->run();
       poll();
     }
+  }
+  /// Polls as a loop does that sleeps on wake_fd().
+  void poll_while_woken() {
+    for (pollfd woken{offload->wake_fd(), POLLIN, 0}; ::poll(&woken, 1, 0) > 0;) poll();
   }
   /// The results of a job so far, by block; removes its events.
   std::map<std::uint32_t, ErrorCode> results(std::uint64_t id) {

@@ -183,8 +183,8 @@ TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
   for (const InclusionPolicy inclusion :
        {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     make(with_storage(sizes(6, 6, inclusion), WritePolicy::write_through));
-    PlanWatch watch{*transfers};
-    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, {{arena.get(), store.get()}}, clock});
+    PlanWatch planned{*transfers};
+    cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{planned, {{arena.get(), store.get()}}, clock});
     // Three prompts are evicted in one step for a longer one, the host tier is full of others, and copies to storage run at the
     // same time.
     std::uint64_t id = 0;
@@ -195,7 +195,7 @@ TEST_F(SlotReuse, gives_every_block_of_a_step_a_slot_of_its_own) {
       prompts.push_back(keys_of({name + 50, name + 51, name + 52, name + 53, name + 54, name + 55}));
       for (std::size_t n = prompts.size() - 4; n < prompts.size(); ++n) serve(id++, prompts[n]);
     }
-    EXPECT_GE(watch.blocks_max, 6U) << "blocks of one step go in one plan";
+    EXPECT_GE(planned.blocks_max, 6U) << "blocks of one step go in one plan";
     for (const auto& prompt : prompts) expect_hit(id++, prompt);
     cache.reset();
     transfers.reset();

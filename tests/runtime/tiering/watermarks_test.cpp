@@ -102,21 +102,21 @@ class RaiseWatch final : public TransferPort {
 
 TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it) {
   make(with_marks(sizes(4, 8), {0.5, 0.5}));
-  RaiseWatch watch{*transfers};
-  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{watch, {{arena.get()}}, clock});
+  RaiseWatch requested{*transfers};
+  cache = std::make_unique<Cache>(cache->manager().config(), CacheParts{requested, {{arena.get()}}, clock});
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
   ASSERT_TRUE(commit(1, keys_of({1, 2, 3})).has_value());
   release(1);
   poll();
-  EXPECT_TRUE(watch.raised.empty());
+  EXPECT_TRUE(requested.raised.empty());
   ASSERT_TRUE(acquire(2, keys_of({7, 8, 9})).has_value());
-  ASSERT_EQ(watch.raised.size(), 1U);  // the other swap-outs for the watermark are not raised
-  EXPECT_EQ(watch.raised[0].second, Urgency::request);
+  ASSERT_EQ(requested.raised.size(), 1U);  // the other swap-outs for the watermark are not raised
+  EXPECT_EQ(requested.raised[0].second, Urgency::request);
   settle();
   EXPECT_TRUE(ready(2));
   // The limit applies to transfers that no request waits for.
   ASSERT_TRUE(cache->limit_transfers(Urgency::store, per_second(MiB)).has_value());
-  EXPECT_EQ(watch.limits, (std::vector{std::pair{Urgency::store, per_second(MiB)}}));
+  EXPECT_EQ(requested.limits, (std::vector{std::pair{Urgency::store, per_second(MiB)}}));
   EXPECT_EQ(cache->limit_transfers(Urgency::request, per_second(MiB)).error(), Errc::invalid_argument);
   release(2);
   settle();
