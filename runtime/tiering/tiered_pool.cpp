@@ -260,7 +260,8 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
   loads_.flush(last_transfer, id_);
   const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
   named_copies_.flush(last_transfer, id_);
-  TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);  // nobody would pump for those that wait for a slot
+  // Nobody would pump for those that wait for a slot.
+  TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);
 }
 
 // ---- the pool as a whole -------------------------------------------------------------------------------------------------
