@@ -17,8 +17,6 @@
 
 namespace terrace {
 
-class HostArena;
-
 /// Returns a sentence that says why this machine has no NVIDIA GPU of this ordinal, or why this build cannot use it. Nothing: it
 /// has one. Threads: any.
 [[nodiscard]] TERRACE_API std::optional<std::string> cuda_unavailable(int ordinal = 0);
@@ -92,8 +90,7 @@ class TERRACE_API CacheSystem {
   [[nodiscard]] std::optional<StoreHealth> storage_health(PoolId pool = {}) const;
   /// A text for users that says how storage does its I/O. Empty: there is no file storage.
   [[nodiscard]] std::string io() const;
-  /// Used by Terrace's own tools and tests: the type is internal. The memory of the pool's host tier and staging together.
-  [[nodiscard]] HostArena& arena(PoolId pool = {});
+  [[nodiscard]] Bytes block_bytes(PoolId pool = {}) const;
 
  private:
   [[nodiscard]] std::size_t index_of(PoolId pool) const;

@@ -281,7 +281,7 @@ std::optional<StoreHealth> CacheSystem::storage_health(PoolId pool) const {
 }
 
 std::string CacheSystem::io() const { return parts_->storage.empty() ? std::string{} : parts_->storage.front()->io(); }
-HostArena& CacheSystem::arena(PoolId pool) { return *parts_->arenas[index_of(pool)]; }
+Bytes CacheSystem::block_bytes(PoolId pool) const { return parts_->arenas[index_of(pool)]->block_bytes(); }
 
 std::uint64_t CacheSystem::faults_planted() const {
   std::uint64_t all = 0;

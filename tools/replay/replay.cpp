@@ -141,7 +141,7 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   for (std::size_t number = 0; number < system.pool_count(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
     BlockStore* const store = system.store(pool);
-    result.pools.push_back({.block_bytes = system.arena(pool).block_bytes(),
+    result.pools.push_back({.block_bytes = system.block_bytes(pool),
                             .device = system.cache().usage(Tier::device, pool),
                             .host = system.cache().usage(Tier::host, pool),
                             .stored = store == nullptr ? 0 : store->stat().blocks});

@@ -143,7 +143,7 @@ TEST_F(CacheSystemGroups, serve_every_group_from_its_pool_and_from_the_host) {
   EXPECT_EQ(engine.system().pool_count(), 2U);
   EXPECT_EQ(engine.system().device().info().pool(narrow).slots, 23U)
       << "with those below its first, and those to which it may grow";
-  EXPECT_EQ(engine.system().arena(narrow).block_bytes(), KiB * 4);
+  EXPECT_EQ(engine.system().block_bytes(narrow), KiB * 4);
   EXPECT_EQ(engine.serve(1, 6), 0U);
   EXPECT_EQ(engine.serve(1, 6), 6U);
   EXPECT_EQ(engine.serve(2, 6), 0U);
@@ -165,7 +165,7 @@ TEST_F(CacheSystemGroups, resize_each_pool_by_itself) {
   EXPECT_EQ(engine.cache().resize(Tier::device, 17, wide).error(), Errc::invalid_argument);
   EXPECT_TRUE(engine.cache().resize(Tier::host, 48, narrow).has_value());
   while (!engine.cache().host_memory(narrow).warm()) engine.cache().poll();
-  EXPECT_EQ(engine.system().arena(narrow).slots() >= 48U, true);
+  EXPECT_EQ(engine.cache().host_memory(narrow).usable, 48U);
   EXPECT_EQ(engine.serve(1, 8), 8U);
 }
 
@@ -352,7 +352,7 @@ TEST_F(CacheSystemGroups, refuse_options_that_do_not_fit_each_other) {
 
 TEST_F(CacheSystemGroups, refuse_a_query_for_a_pool_that_does_not_exist) {
   CacheSystem system{three_groups()};
-  EXPECT_THROW((void)system.arena(PoolId{2}), std::invalid_argument);
+  EXPECT_THROW((void)system.block_bytes(PoolId{2}), std::invalid_argument);
   EXPECT_THROW((void)system.store(PoolId{2}), std::invalid_argument);
   EXPECT_THROW((void)system.storage_health(PoolId{2}), std::invalid_argument);
 }

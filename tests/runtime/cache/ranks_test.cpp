@@ -297,6 +297,11 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   options.ranks.resize(3);
   options.pools[0].device_blocks = 2;
   options.inclusion = InclusionPolicy::inclusive;
+  PoolOptions& pool = options.pools[0];
+  constexpr std::uint32_t rows = 8;
+  pool.host_blocks = 4;
+  std::vector<std::byte> host(3 * share * rows);
+  pool.host_rows = HostRows{host.data(), rows, pool.block_bytes, pool.block_bytes};
   CacheSystem stack{options};
   const auto written = [](std::uint32_t rank, std::size_t block, std::size_t at) {
     return static_cast<std::byte>((at * 7 + at / 256 + rank * 83 + block * 31) % 251);
@@ -333,7 +338,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   for (std::size_t block = 0; block < keys.size(); ++block) {
     const Prefix prefix = residency.tree().find(std::span{keys}.first(block + 1));
     ASSERT_TRUE(residency.usable(prefix.last(), Tier::host));
-    const auto bytes = stack.arena().block(residency.copy(prefix.last(), Tier::host).slot());
+    const auto bytes = std::span{host}.subspan(3 * share * residency.copy(prefix.last(), Tier::host).slot().value(), 3 * share);
     for (std::size_t at = 0; at < bytes.size(); ++at) {
       ASSERT_EQ(bytes[at], written(static_cast<std::uint32_t>(at / share), block, at % share)) << "byte " << at;
     }

@@ -356,12 +356,12 @@ TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_s
     ASSERT_TRUE(stack.cache().resize(Tier::host, Blocks{blocks}).has_value());
     const auto most = Bytes{count(options.pools[0].block_bytes) * blocks / 100 * 102};
     // Chunks are unmapped on another thread, which then tells the control plane.
-    for (int patience = 0; patience < 60'000 && stack.arena().mapped() > most; ++patience) {
+    for (int patience = 0; patience < 60'000 && stack.cache().host_memory().mapped > most; ++patience) {
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
       stack.cache().poll();
     }
-    EXPECT_LE(stack.arena().mapped(), most) << blocks;
-    EXPECT_GE(stack.arena().mapped(), options.pools[0].block_bytes * blocks);
+    EXPECT_LE(stack.cache().host_memory().mapped, most) << blocks;
+    EXPECT_GE(stack.cache().host_memory().mapped, options.pools[0].block_bytes * blocks);
   }
 }
 
