@@ -22,8 +22,8 @@ namespace terrace {
 ///
 /// Blocks get landing slots in the order of their urgency, and those of one urgency in the order in which they came. If there is
 /// no slot for the first block, the others wait behind it. A block lands in a host copy if it can, because that serves later
-/// loads, too, and otherwise in a staging slot, unless the reader wants nothing but the host copy. A slot into which storage reads is not used for anything else before the read
-/// has ended, whoever has cancelled it.
+/// loads, too, and otherwise in a staging slot, unless the reader wants nothing but the host copy. A slot into which storage
+/// reads is not used for anything else before the read has ended, whoever has cancelled it.
 ///
 /// Readers have deadlines, too. This class says which have passed. The reader then cancels its reads.
 ///

@@ -260,7 +260,7 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
   loads_.flush(last_transfer, id_);
   const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
   named_copies_.flush(last_transfer, id_);
-  // Nobody would pump for those that wait for a slot.
+  // Readers that wait for a slot would not see that one is free.
   TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);
 }
 
