@@ -177,12 +177,20 @@ TEST(Cli, serves_right_blocks_over_several_ranks_and_sees_a_fault_on_any) {
   EXPECT_TRUE(is_one_line(flipped.err)) << flipped.err;
 }
 
-// It loads always, because on a busy machine a read may be expected to take longer than to compute the block.
+// It loads always, because on a busy machine a read may be expected to take longer than to compute the block; and there is a
+// staging slot for each block, because otherwise a slow disk leaves blocks unsaved.
 TEST(Cli, finds_again_after_a_restart_what_a_file_store_holds) {
   const TemporaryDirectory directory;
-  const Words words{
-      "--storage", "file:" + (directory.path() / "store").string(), "--storage-capacity", "64MiB", "--loads", "always",
-      "--report",  (directory.path() / "r.json").string()};
+  const Words words{"--storage",
+                    "file:" + (directory.path() / "store").string(),
+                    "--storage-capacity",
+                    "64MiB",
+                    "--loads",
+                    "always",
+                    "--staging-blocks",
+                    "4096",
+                    "--report",
+                    (directory.path() / "r.json").string()};
   ASSERT_EQ(run(replay_words(small(words))).status, 0);
   const auto cold = report_in(directory).at_pointer("/blocks/miss").to_number<std::uint64_t>();
   const Ended ended = run(replay_words(small(words)));
