@@ -208,14 +208,9 @@ static_assert(source_count <= source_capacity);
 }
 
 /// The source that a tier of this cache is.
-[[nodiscard]] constexpr Source to_source(Tier tier) {
-  switch (tier) {
-    case Tier::device: return Source::device;
-    case Tier::host: return Source::host;
-    case Tier::storage: return Source::storage;
-  }
-  return Source::storage;
-}
+[[nodiscard]] constexpr Source to_source(Tier tier) { return static_cast<Source>(tier); }
+static_assert(to_source(Tier::device) == Source::device && to_source(Tier::host) == Source::host &&
+              to_source(Tier::storage) == Source::storage);
 
 /// One value for each source. Plain data, with room for sources that a later library adds: the layout does not change then, and
 /// sum() has their part even in a program that does not know them. An index must be below source_capacity; every value that the

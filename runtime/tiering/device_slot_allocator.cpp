@@ -89,6 +89,7 @@ std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t who) const {
 }
 
 bool DeviceSlotAllocator::pump() {
+  if (promised_ == 0) return false;
   const SlotAllocator& device = residency_.pool(Tier::device);
   bool changed = false;
   for (;;) {

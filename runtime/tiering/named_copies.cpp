@@ -284,20 +284,19 @@ void NamedCopies::resolve_store(PartRef ref) {
 // ---- steps -------------------------------------------------------------------------------------------------------------------
 
 bool NamedCopies::pump() {
+  if (joined_.empty()) return false;
   bool changed = false;
-  if (!joined_.empty()) {
-    scratch_.swap(joined_);
-    for (const PartRef ref : scratch_) {
-      if (residency_.copy(part(ref).block, Tier::host).state() == CopyState::filling) {
-        joined_.push_back(ref);
-        continue;
-      }
-      changed = true;
-      if (jobs_.at(ref.job).direction == Direction::swap_in) resolve_load(ref);
-      else resolve_store(ref);
+  scratch_.swap(joined_);
+  for (const PartRef ref : scratch_) {
+    if (residency_.copy(part(ref).block, Tier::host).state() == CopyState::filling) {
+      joined_.push_back(ref);
+      continue;
     }
-    scratch_.clear();
+    changed = true;
+    if (jobs_.at(ref.job).direction == Direction::swap_in) resolve_load(ref);
+    else resolve_store(ref);
   }
+  scratch_.clear();
   sweep();
   return changed;
 }

@@ -63,14 +63,9 @@ PoolResizer::Seen PoolResizer::look(Tier tier) const {
           storage_writer_.ended()};
 }
 
-bool PoolResizer::pump() {
-  const bool device = pump(Tier::device);
-  return pump(Tier::host) || device;
-}
-
 bool PoolResizer::pump(Tier tier) {
   const auto& all = entries(tier);
-  if (all.empty() || look(tier) == seen_[index(tier)]) return false;
+  if (look(tier) == seen_[index(tier)]) return false;
   const SlotAllocator& pool = residency_.pool(tier);
   bool changed = false;
   std::uint64_t later = 0;

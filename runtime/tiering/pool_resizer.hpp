@@ -53,7 +53,10 @@ class PoolResizer {
   [[nodiscard]] std::uint64_t retiring(Tier tier) const;
   /// Evicts copies in slots that shall retire, as far as it can now. Returns true if anything changed. Looks at each of these
   /// slots, but only if a copy was unpinned, read, stored or evicted since the last call.
-  bool pump();
+  bool pump() {
+    const bool device = !residency_.retiring().empty() && pump(Tier::device);
+    return (!residency_.closing_host().empty() && pump(Tier::host)) || device;
+  }
 
  private:
   /// At most so many evictions at a time, so that the queues of transfers, host tier and storage do not fill up.

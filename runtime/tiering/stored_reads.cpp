@@ -45,7 +45,7 @@ void StoredReads::cancel(ReadId id) {
   (void)reads_.take(id);
 }
 
-bool StoredReads::pump() {
+bool StoredReads::pump_queues() {
   bool changed = false;
   for (const Queue& queue : waiting_) {
     while (queue.first != none) {

@@ -78,7 +78,7 @@ class StoredReads {
   /// A read from storage has ended. `token` is that of the ReadOrder.
   void on_read(std::uint64_t token, ErrorCode error);
   /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
-  bool pump();
+  bool pump() { return reads_.size() > under_way_ && pump_queues(); }
   /// The results since the last call, in order. Swaps the vectors, so that their memory is used again. The caller hands them out
   /// before it calls cancel().
   void take_results(std::vector<Result>& results) {
@@ -114,6 +114,7 @@ class StoredReads {
   };
 
   [[nodiscard]] Queue& queue_of(const Read& read) { return waiting_[static_cast<std::size_t>(read.order.urgency)]; }
+  bool pump_queues();
   void leave_queue(ReadId id);
   [[nodiscard]] bool land(ReadId id);
   [[nodiscard]] static std::uint32_t handle(Reader reader) {

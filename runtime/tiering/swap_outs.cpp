@@ -20,6 +20,7 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
 }
 
 void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
+  if (collected_.empty()) return;
   // In order of the device slots, so that neighbouring slots become runs.
   std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
   // One transfer for each urgency: those that free slots for a waiting request go first.

@@ -256,7 +256,7 @@ bool TieredPool::pump() {
 
 void TieredPool::flush(std::uint64_t& last_transfer) {
   swap_outs_.flush(last_transfer, id_);
-  swap_outs_.raise_ahead(device_slots_.missing(swap_outs_.ahead_blocks()));
+  if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
   loads_.flush(last_transfer, id_);
   const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
   named_copies_.flush(last_transfer, id_);
