@@ -94,8 +94,8 @@ class TERRACE_API Cache {
   /// that launches no more compute; otherwise later fences end the quarantines.
   void compute_is_idle();
 
-  /// The request's block table in the group: one slot for each block of the sequence. A request has one when it is ready, or when
-  /// an event has reported layers. Valid until the next call for this request.
+  /// The request's block table in the group: one slot for each block of the sequence. A request has one when it is ready, after
+  /// a successful await(), or when an event has reported layers. Valid until the next call for this request.
   /// Fails: unknown_request, not_ready, invalid_argument (no such group).
   [[nodiscard]] Result<std::span<const SlotId>> block_table(const Lease& lease, GroupId group = {}) const;
   // ---- streams of the engine
