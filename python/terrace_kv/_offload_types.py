@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypedDict
 
 NO_SLOT = 0xFFFF_FFFF
 """Stands for no slot of the host tier (OffloadCache.reserve, OffloadCache.pin_slots)."""
@@ -110,6 +111,25 @@ class JobEvent:
     """At the end: number of blocks without an error."""
     failed: int
     """At the end: number of blocks with one."""
+
+
+class Order(TypedDict, total=False):
+    """The arguments of OffloadCache.store() by name, all optional but one of `slots` and `memory`."""
+
+    slots: Sequence[int]
+    memory: Sequence[Any]
+    first: int
+    pool: int
+    tenant: int
+    after: int
+    urgency: Urgency
+    timeout: float | None
+
+
+class LoadOrder(Order, total=False):
+    """The same of OffloadCache.load()."""
+
+    by_layer: bool
 
 
 @dataclass(frozen=True)

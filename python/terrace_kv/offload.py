@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import struct
@@ -9,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens
-from ._library import TerraceError, check, error_of, lib
+from ._library import NEVER, TerraceError, check, error_of, lib
 from ._memory import Rows
 from ._offload_types import (
     Change,
@@ -23,6 +24,8 @@ from ._offload_types import (
     HostMemory,
     JobEvent,
     JobEventKind,
+    LoadOrder,
+    Order,
     Scope,
     State,
     Urgency,
@@ -32,6 +35,8 @@ from ._offload_types import (
 from ._toml import document
 from .store import Names, _log_function, _nanoseconds, wait_until_readable
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
@@ -76,6 +81,11 @@ class OffloadCache:
         self._lock = threading.RLock()
         self._log = _log_function(log)
         self._owners: dict[int, list[Rows]] = {}
+        self._jobs: set[int] = set()  # live ones
+        self._events: list[JobEvent] = []
+        self._waiters: dict[int, tuple[asyncio.Future[list[JobEvent]], list[JobEvent]]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
         text = config if isinstance(config, str) else document(config)
         given = _library.OpenOptions(config=text.encode(), config_name=b"config")
         if self._log is not None:
@@ -146,7 +156,7 @@ class OffloadCache:
 
     # ---- jobs
 
-    def load(self, job: int, keys: Names, **order: Any) -> None:
+    def load(self, job: int, keys: Names, **order: Unpack[LoadOrder]) -> None:
         """Loads blocks into slots or memory. Does not wait. The other arguments are those of store(), and:
 
         Args:
@@ -154,7 +164,7 @@ class OffloadCache:
         """
         self._order(lib.terrace_offload_load, job, keys, writes=True, **order)
 
-    def store(self, job: int, keys: Names, **order: Any) -> None:
+    def store(self, job: int, keys: Names, **order: Unpack[Order]) -> None:
         """Stores blocks: copies them to the host tier, and from there to storage as the write policy says. Does not wait.
 
         Args:
@@ -242,19 +252,42 @@ class OffloadCache:
             check(lib.terrace_offload_unpin(self._open(), job))
 
     def poll(self) -> list[JobEvent]:
-        """Collects ended work, starts new work, and returns the events since the last call."""
-        raw = POINTER(_library.OffloadEvent)()
-        count = c_size_t()
+        """Collects ended work, starts new work, and returns the events since the last call, but those of jobs for which ended()
+        waits."""
         with self._lock:
-            check(lib.terrace_offload_poll(self._open(), byref(raw), byref(count)))
-            events = [
-                JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, _source(e.source), e.layers, e.moved, e.failed)
-                for e in raw[: count.value]
-            ]
-            for event in events:
-                if event.kind is JobEventKind.ENDED:
-                    _release_all(self._owners.pop(event.job, ()))
+            self._collect()
+            events, self._events = self._events, []
         return events
+
+    async def ended(self, job: int) -> list[JobEvent]:
+        """Waits on the running event loop for the end of a job under way, and returns its events since the last poll(). The last
+        one is the end. While it waits, nobody needs to call poll(). One loop at a time serves a cache. If the caller is
+        cancelled, the job goes on: cancel() ends it.
+
+        Raises:
+            NotFound: There is no such job, or poll() has returned its end.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[JobEvent]] = loop.create_future()
+        with self._lock:
+            descriptor = self.fileno()
+            if job not in self._jobs and all(event.job != job for event in self._events):
+                raise error_of(_library.NOT_FOUND, f"ended: there is no job {job}")
+            if self._loop is not loop:
+                loop.add_reader(descriptor, self._serve)
+                self._loop = loop
+            seen = [event for event in self._events if event.job == job]
+            self._events = [event for event in self._events if event.job != job]
+            self._waiters[job] = (future, seen)
+            if seen and seen[-1].kind is JobEventKind.ENDED:
+                self._end_wait(job)
+            self._serve()
+        try:
+            return await future
+        finally:
+            with self._lock:
+                _future, left = self._waiters.pop(job, (future, []))
+                self._events += left
 
     def fileno(self) -> int:
         """A descriptor that is readable when poll() has something."""
@@ -411,6 +444,10 @@ class OffloadCache:
             if self._handle is None:
                 return
             handle, self._handle = self._handle, None
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(lib.terrace_offload_fd(handle))
+                for future, _events in self._waiters.values():
+                    self._loop.call_soon_threadsafe(future.cancel)
             if lib.terrace_offload_destroy(handle, _nanoseconds(timeout)) == 1:
                 for owners in self._owners.values():
                     _release_all(owners)
@@ -444,6 +481,43 @@ class OffloadCache:
 
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
+
+    def _collect(self) -> None:
+        raw = POINTER(_library.OffloadEvent)()
+        count = c_size_t()
+        check(lib.terrace_offload_poll(self._open(), byref(raw), byref(count)))
+        for e in raw[: count.value]:
+            event = JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, _source(e.source), e.layers, e.moved, e.failed)
+            ended = event.kind is JobEventKind.ENDED
+            if ended:
+                self._jobs.discard(event.job)
+                _release_all(self._owners.pop(event.job, ()))
+            if event.job not in self._waiters:
+                self._events.append(event)
+                continue
+            self._waiters[event.job][1].append(event)
+            if ended:
+                self._end_wait(event.job)
+
+    def _end_wait(self, job: int) -> None:
+        future, events = self._waiters.pop(job)
+        if future.done():
+            self._events += events  # its caller was cancelled
+        else:
+            future.set_result(events)
+
+    def _serve(self) -> None:
+        """Polls for the event loop, and again when a deadline has come."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._handle is None or self._loop is None:
+                return
+            self._collect()
+            wait = lib.terrace_offload_next_poll(self._handle)
+            if self._waiters and wait != NEVER:
+                self._timer = self._loop.call_later(wait / 1e9, self._serve)
 
     def _raw_changes(self, fields: struct.Struct) -> Iterator[tuple[Any, ...]]:
         """The changes since the last call, unpacked."""
@@ -501,6 +575,7 @@ class OffloadCache:
                 order.memory = ctypes.addressof(addresses)
             with self._lock:
                 check(call(self._open(), byref(order)))
+                self._jobs.add(job)
                 if owners:
                     self._owners[job] = owners
         except BaseException:

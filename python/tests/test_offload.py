@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import hashlib
 import mmap
@@ -113,6 +114,72 @@ def test_a_miss_is_the_result_of_its_block(cache: OffloadCache) -> None:
     cache.load(1, [b"nothing"], slots=[0])
     event = end_of(cache, 1)
     assert event.failed == 1 and event.status == 7
+
+
+def test_asyncio_waits_for_the_end_of_each_job(cache: OffloadCache, engine: Engine) -> None:
+    async def serve() -> None:
+        for slot in range(4):
+            engine.fill(slot, slot + 1)
+            cache.store(slot, [b"%d" % slot], slots=[slot])
+        ends = await asyncio.gather(*(cache.ended(job) for job in reversed(range(4))))
+        assert [events[-1].job for events in ends] == [3, 2, 1, 0]
+        assert all(events[-1].kind is JobEventKind.ENDED and events[-1].moved == 1 for events in ends)
+        cache.load(7, [b"2", b"missing"], slots=[9, 10])
+        *blocks, end = await cache.ended(7)
+        assert sorted((event.block, event.status != 0) for event in blocks) == [(0, False), (1, True)]
+        assert (end.moved, end.failed) == (1, 1)
+        assert engine.has(9, 3)
+
+    asyncio.run(serve())
+    asyncio.run(serve())  # another loop
+    assert cache.poll() == []
+
+
+def test_asyncio_gives_the_events_of_other_jobs_to_poll(cache: OffloadCache, engine: Engine) -> None:
+    async def serve() -> None:
+        assert cache.reserve(5, cache.keys([b"1"])) != [NO_SLOT]
+        cache.load(1, [b"1"], slots=[1])  # waits until job 5 is published
+        cache.store(2, [b"2"], slots=[2])
+        await cache.ended(2)
+        with pytest.raises(NotFound, match="no job 2"):
+            await cache.ended(2)
+        waiting = asyncio.create_task(cache.ended(1))
+        await asyncio.sleep(0)
+        waiting.cancel()  # the job goes on, and its events are for poll()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        cache.publish(5)
+
+    asyncio.run(serve())
+    assert end_of(cache, 1).moved == 1
+
+
+def test_a_close_ends_what_asyncio_waits_for(engine: Engine, tmp_path: Path) -> None:
+    async def serve() -> None:
+        cache = OffloadCache(configuration(tmp_path), regions=[engine.region])
+        assert cache.reserve(5, cache.keys([b"a"])) != [NO_SLOT]
+        cache.load(1, [b"a"], slots=[1])  # waits for what nobody publishes
+        waiting = asyncio.create_task(cache.ended(1))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        cache.publish(5, False)
+        cache.close()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(serve())
+
+
+def test_asyncio_wakes_for_deadlines(engine: Engine, tmp_path: Path) -> None:
+    async def serve() -> None:
+        with OffloadCache(configuration(tmp_path), regions=[engine.region]) as cache:
+            assert cache.reserve(5, cache.keys([b"a"])) != [NO_SLOT]
+            cache.load(1, [b"a"], slots=[1], timeout=0.05)
+            events = await asyncio.wait_for(cache.ended(1), 30)
+            assert events[-1].failed == 1
+            cache.publish(5, False)
+
+    asyncio.run(serve())
 
 
 def test_a_write_back_job_makes_blocks_durable(engine: Engine, tmp_path: Path) -> None:
