@@ -6,7 +6,8 @@ set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)
 
 find_package(Threads REQUIRED)
 
-# Asio (event loop, coroutines), System (error_code, result), JSON (trace lines, reports). Header-only use.
+# Asio (event loop, coroutines), Beast (the admin endpoint), System (error_code, result), JSON (trace lines, reports, the admin
+# endpoint). Header-only use.
 # Debian 12 has 1.74 as its default and 1.81 beside it; Ubuntu 24.04 has 1.83.
 find_package(Boost 1.81 REQUIRED)
 
@@ -79,6 +80,12 @@ if(TERRACE_WITH_URING)
     target_link_libraries(terrace_uring INTERFACE ${URING_LIBRARY})
     target_compile_definitions(terrace_uring INTERFACE TERRACE_HAS_URING)
   endif()
+endif()
+
+# prometheus-cpp: the text format of `/metrics`. Optional: without it the admin endpoint says so. Not in portable programs: there
+# is no archive of it.
+if(NOT TERRACE_PORTABLE)
+  find_package(prometheus-cpp QUIET COMPONENTS core)
 endif()
 
 if(TERRACE_BUILD_TESTS)

@@ -11,7 +11,8 @@ endforeach()
 # What those objects call. An installed static library asks for the same by name (cmake/install.cmake).
 add_library(terrace_needs INTERFACE)
 target_link_libraries(terrace_needs INTERFACE
-  fmt::fmt OpenSSL::Crypto Threads::Threads terrace_xxhash $<TARGET_NAME_IF_EXISTS:terrace_uring> ${CMAKE_DL_LIBS})
+  fmt::fmt OpenSSL::Crypto Threads::Threads terrace_xxhash $<TARGET_NAME_IF_EXISTS:terrace_uring>
+  $<TARGET_NAME_IF_EXISTS:prometheus-cpp::core> ${CMAKE_DL_LIBS})
 
 add_library(terrace_shared SHARED ${objects})
 add_library(terrace::terrace ALIAS terrace_shared)
@@ -36,6 +37,9 @@ set(static_needs $<BUILD_INTERFACE:terrace_needs>
                  $<INSTALL_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:OpenSSL::Crypto> $<INSTALL_INTERFACE:xxhash>)
 if(TERRACE_HAS_URING)
   list(APPEND static_needs $<INSTALL_INTERFACE:uring>)
+endif()
+if(TARGET prometheus-cpp::core)
+  list(APPEND static_needs $<INSTALL_INTERFACE:prometheus-cpp-core>)
 endif()
 if(CMAKE_DL_LIBS)
   list(APPEND static_needs $<INSTALL_INTERFACE:${CMAKE_DL_LIBS}>)

@@ -453,7 +453,7 @@ TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, cons
 
 // ---- write-back jobs
 
-enum { TERRACE_SCOPE_PREFIX = 1, TERRACE_SCOPE_TENANT = 2, TERRACE_SCOPE_AGE = 3, TERRACE_SCOPE_ALL = 4 };
+enum { TERRACE_SCOPE_PREFIX = 1, TERRACE_SCOPE_TENANT = 2, TERRACE_SCOPE_IDLE = 3, TERRACE_SCOPE_ALL = 4 };
 typedef struct terrace_write_back {
   size_t struct_size;
   uint32_t scope;           ///< TERRACE_SCOPE_...
@@ -461,7 +461,7 @@ typedef struct terrace_write_back {
   const terrace_key* keys;  ///< for TERRACE_SCOPE_PREFIX
   size_t count;
   uint64_t tenant;     ///< for TERRACE_SCOPE_TENANT
-  int64_t unused_for;  ///< for TERRACE_SCOPE_AGE
+  int64_t unused_for;  ///< for TERRACE_SCOPE_IDLE
   int64_t deadline;    ///< 0 or TERRACE_NEVER: none
   uint64_t budget;     ///< most bytes to write; 0: no limit
 } terrace_write_back;

@@ -1,6 +1,6 @@
 #include "tools/arguments.hpp"
 
-#include "runtime/config/values.hpp"
+#include "runtime/config/table/values.hpp"
 
 #include <CLI/CLI.hpp>
 

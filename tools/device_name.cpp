@@ -1,6 +1,6 @@
 #include "tools/device_name.hpp"
 
-#include "runtime/config/values.hpp"
+#include "runtime/config/table/values.hpp"
 #include "tools/usage_error.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 

@@ -1,6 +1,6 @@
 #include "tools/help.hpp"
 
-#include "runtime/config/nearest_name.hpp"
+#include "runtime/config/table/nearest_name.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

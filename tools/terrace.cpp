@@ -5,6 +5,7 @@
 #include "tools/doctor/doctor.hpp"
 #include "tools/help.hpp"
 #include "tools/interrupted.hpp"
+#include "tools/live/command_line.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/replay.hpp"
@@ -67,6 +68,18 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::ConfigArguments config_arguments;
   terrace::tools::add_config_commands(*config, config_arguments);
 
+  CLI::App* const top = app.add_subcommand("top", "Shows what the tiers of a process that serves do, as it runs");
+  terrace::tools::TopArguments top_arguments;
+  terrace::tools::add_top_options(*top, top_arguments);
+
+  CLI::App* const set = app.add_subcommand("set", "Changes sizes and settings of a process that serves");
+  terrace::tools::SetArguments set_arguments;
+  terrace::tools::add_set_options(*set, set_arguments);
+
+  CLI::App* const job = app.add_subcommand("job", "Starts, watches and ends write-back jobs of a process that serves");
+  terrace::tools::JobArguments job_arguments;
+  terrace::tools::add_job_options(*job, job_arguments);
+
   const std::string command = argc > 1 ? argv[1] : "";
   const auto commands = app.get_subcommands(nullptr);
   const bool known = std::ranges::find(commands, command, &CLI::App::get_name) != commands.end();
@@ -86,6 +99,9 @@ ExitStatus run(int argc, char** argv, std::string& who) {
       return ExitStatus::done;
     }
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
+    if (top->parsed()) return terrace::tools::run_top(top_arguments);
+    if (set->parsed()) return terrace::tools::run_set(set_arguments);
+    if (job->parsed()) return terrace::tools::run_job(job_arguments);
     if (config->parsed()) {
       terrace::tools::run_config(config_arguments);
       return ExitStatus::done;

@@ -247,6 +247,9 @@ class TERRACE_API BlockStore {
 
   [[nodiscard]] virtual Bytes block_bytes() const = 0;
   [[nodiscard]] virtual StoreStat stat() const = 0;
+  /// The same without `orphans`, which takes long to count: for those who ask often. A store that counts them quickly need not
+  /// override it.
+  [[nodiscard]] virtual StoreStat quick_stat() const { return stat(); }
   /// Visits every readable block, depth first: all descendants of a block come directly after it.
   virtual void for_each(const std::function<void(const StoredBlock&)>& visit) const = 0;
   virtual void check_invariants() const = 0;

@@ -5,6 +5,7 @@
 #include "terrace/export.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
+#include "terrace/settings.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
@@ -149,8 +150,8 @@ class TERRACE_API Cache {
   /// When to call poll() even if wake_fd() is not readable.
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pending_work() const;
-  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Stops the process if
-  /// transfers are paused.
+  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Resumes transfers that
+  /// are paused, or are paused meanwhile by an operator.
   void drain();
   /// The same, but ends at `until` at the latest. Returns what is left.
   WorkLeft drain_until(TimePoint until);
@@ -224,6 +225,15 @@ class TERRACE_API Cache {
   /// How often the host tier could not grow as ordered; host_memory() says why the last growth failed.
   [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const;
 
+  /// The settings in effect.
+  [[nodiscard]] CacheSettings settings() const;
+  /// Changes the settings from now on. What is under way goes on as it began; a new write policy acts on blocks that are
+  /// committed, hit or evicted from now on. Bytes that were written earlier today count for a new daily limit. A limit of a lane
+  /// is for both directions together, on each rank; 0: its transfers use what is left of the link. Fails, and then nothing has
+  /// changed: invalid_argument (watermarks that are not 0 <= low <= high < 1, selective_hits not between 1 and 255, a write
+  /// policy without storage, a limit for Urgency::request).
+  [[nodiscard]] Result<void> change(const CacheSettings& settings);
+
   // ---- storage
 
   /// Starts a job that writes cached blocks to storage. Jobs progress in poll(), and end there. Fails: invalid_argument (there is
@@ -249,14 +259,11 @@ class TERRACE_API Cache {
   /// Starts a job that writes everything that is cached to storage and flushes it, within `budget`. Fails as start_write_back().
   [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);
   /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. Returns what is durable and what is
-  /// not. Use it at the end of a process, when all requests have been released, and not while transfers are paused.
+  /// not. Use it at the end of a process, when all requests have been released. Resumes transfers as drain() does.
   ///
   /// It never waits longer than `budget`, even if the disk hangs. The destructor of the store still waits for such a disk;
   /// CacheSystem::close() does not.
   [[nodiscard]] Result<CheckpointReport> checkpoint(Duration budget);
-  /// The most bytes per day that may be written to storage, by the write policy and by jobs together; 0: no limit. Bytes that
-  /// were written earlier today count.
-  void limit_daily_writes(Bytes per_day);
   [[nodiscard]] DailyWrites daily_writes() const;
 
   // ---- transfers
@@ -265,9 +272,7 @@ class TERRACE_API Cache {
   /// pending.
   void pause_transfers();
   void resume_transfers();
-  /// Limits the link bandwidth of transfers that no request waits for, in both directions together (and on each rank). 0: they
-  /// use what is left of the link. Fails: invalid_argument (for Urgency::request).
-  [[nodiscard]] Result<void> limit_transfers(Urgency urgency, BytesPerSecond limit);
+  [[nodiscard]] bool transfers_paused() const;
   /// Transfers, reads and writes that have started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const;
 
@@ -277,6 +282,8 @@ class TERRACE_API Cache {
   [[nodiscard]] MovedTotals moved() const;
   /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const;
+  /// The requests that waited longest among those that became ready in the last minute: at most five, the slowest first.
+  [[nodiscard]] std::vector<SlowRequest> slowest_requests() const;
   /// Slots of a tier (device or host).
   [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const;
   /// Looks at every node of the tree.
@@ -311,6 +318,8 @@ class TERRACE_API Cache {
 
  private:
   friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device
+  void resume_if_paused();
+
   struct State;
   std::unique_ptr<State> state_;
 };

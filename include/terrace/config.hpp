@@ -83,6 +83,7 @@ struct ConfigOption {
   std::string help{};      ///< one or several sentences without the end mark
   bool is_switch = false;  ///< the flag needs no value: --storage-accept-lost
   bool common = false;     ///< one of the few options that most users need
+  bool live = false;       ///< `terrace set` and Cache::change() can change it while the cache serves
 };
 
 /// A further eviction policy that option `policy` may name, besides adaptive and lru.

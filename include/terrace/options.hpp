@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/admin.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
@@ -175,7 +176,7 @@ struct TERRACE_API CacheSystemOptions {
   /// With WritePolicy::selective: a block is stored at this hit, 1 to 255.
   std::uint32_t selective_hits = 1;
   /// The most bytes per day that may be written to storage, by the write policy and by jobs together, because flash memory wears
-  /// out. 0: no limit. Cache::limit_daily_writes changes it.
+  /// out. 0: no limit. Cache::change changes it.
   Bytes daily_write_bytes{};
   /// Makes the eviction policies: one for the device and one for the host, in each pool.
   PolicyFactory policy = adaptive_policy;
@@ -196,13 +197,15 @@ struct TERRACE_API CacheSystemOptions {
   LoadPolicy loads = LoadPolicy::measured;
   /// Seconds that the engine takes to compute one hash unit of a prompt. If 0, the cache learns this time from commits.
   double unit_prefill_seconds = 0;
-  /// Limits of the link bandwidth for transfers that no request waits for. Cache::limit_transfers changes them.
+  /// Limits of the link bandwidth for transfers that no request waits for. Cache::change changes them.
   LaneRates lane_rates{};
   /// Identifies model and geometry. A store that was written with another fingerprint is refused.
   std::array<std::byte, 32> fingerprint{};
   /// The log for messages, one each, that a part works less well than configured: storage that is not used after failures, growth
   /// that stopped, lost directories, copy kernels that cannot be loaded. By default nothing is logged.
   LogOptions log{};
+  /// The endpoint for operators. By default there is none.
+  AdminOptions admin{};
   /// Poison mode, for tests: slots are overwritten as they become free.
   bool poison = false;
 };

@@ -88,6 +88,14 @@ struct WaitTotals {
   }
 };
 
+/// A request that waited, and the slowest thing that it waited for.
+struct SlowRequest {
+  RequestId id{};
+  double seconds = 0;
+  /// The farthest source from which a block came; none: it waited only for slots.
+  std::optional<Source> source{};
+};
+
 /// Tokens that requests asked for, by where they were found. A request is counted when it becomes ready, so that data that never
 /// arrived is not counted. asked = found.sum() + external + miss. A manager without groups does not know the number of tokens in
 /// a block, so it counts blocks.
@@ -181,8 +189,8 @@ struct MovedTotals {
   Moved storage_writes{};  ///< the arena to storage
 };
 
-/// Bytes written to storage in this day, and their limit (Cache::limit_daily_writes). A day is 24 hours. It begins with the first
-/// write, and the next day begins with the first write after it has ended. A restart begins a new day.
+/// Bytes written to storage in this day, and their limit (CacheSettings::daily_write_bytes). A day is 24 hours. It begins with
+/// the first write, and the next day begins with the first write after it has ended. A restart begins a new day.
 struct DailyWrites {
   Bytes limit{};  ///< 0: no limit
   Bytes written{};

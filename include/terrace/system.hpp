@@ -88,6 +88,9 @@ class TERRACE_API CacheSystem {
   /// Health of the pool's file storage, as its ResilientStore sees it. None if there is no ResilientStore. The state is also
   /// `degraded` if some of several directories are lost. Call it on the thread of the owner.
   [[nodiscard]] std::optional<StoreHealth> storage_health(PoolId pool = {}) const;
+  /// The address of the endpoint for operators, with the port or the name of the socket that was chosen:
+  /// "unix:/run/terrace/vllm-4711.sock". Empty: there is none.
+  [[nodiscard]] std::string admin_address() const;
   /// A text for users that says how storage does its I/O. Empty: there is no file storage.
   [[nodiscard]] std::string io() const;
   [[nodiscard]] Bytes block_bytes(PoolId pool = {}) const;

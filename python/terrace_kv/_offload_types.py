@@ -63,7 +63,7 @@ class Scope(IntEnum):
 
     PREFIX = 1
     TENANT = 2
-    AGE = 3
+    IDLE = 3
     ALL = 4
 
 

@@ -377,7 +377,7 @@ class OffloadCache:
 
         Args:
             keys: For Scope.PREFIX.
-            unused_for: For Scope.AGE, in seconds.
+            unused_for: For Scope.IDLE, in seconds.
             timeout: In seconds; blocks that are not stored by then are given up.
             budget: The most bytes to write; 0: no limit.
             durable: The job also flushes storage before it ends.

@@ -65,8 +65,8 @@ Result<void> Cache::wait(const Lease& lease) {
   TERRACE_CHECK(!s.visited);
   if (state(lease) == RequestState::unknown) return Errc::unknown_request;
   const auto waits = [&] { return state(lease) == RequestState::waiting; };
-  if (waits() && s.executor.paused()) return Errc::paused;
-  if (waits()) s.collect_while(waits);
+  if (waits()) s.collect_while([&] { return waits() && !s.executor.paused(); });
+  if (waits()) return Errc::paused;
   const std::optional<RequestEvent> end = s.manager.requests().take_end(lease.id());
   if (end) s.note_end(*end);
   s.end_call();
@@ -163,7 +163,12 @@ bool Cache::has_pending_work() const { return state_->manager.has_pending_work()
 void Cache::drain() { (void)drain_until(never); }
 
 WorkLeft Cache::drain_until(TimePoint until) {
-  state_->collect_while([this] { return has_pending_work(); }, until);
+  state_->collect_while(
+      [this] {
+        resume_if_paused();
+        return has_pending_work();
+      },
+      until);
   state_->end_call();
   return work_left();
 }
@@ -299,6 +304,31 @@ std::uint64_t Cache::host_growth_failures(PoolId pool) const {
   return state_->host_chunks[state_->manager.index_of(pool)].failures();
 }
 
+CacheSettings Cache::settings() const {
+  const ManagerConfig& config = state_->manager.config();
+  return {.write_policy = config.write_policy,
+          .selective_hits = config.selective_hits,
+          .loads = config.loads,
+          .device_watermarks = config.device_watermarks,
+          .host_watermarks = config.host_watermarks,
+          .daily_write_bytes = daily_writes().limit,
+          .lane_rates = state_->lane_rates};
+}
+
+Result<void> Cache::change(const CacheSettings& settings) {
+  State& s = *state_;
+  if (settings.lane_rates[static_cast<std::size_t>(Urgency::request)] != BytesPerSecond{}) return Errc::invalid_argument;
+  const Result<void> changed = s.manager.administration().change(settings);
+  if (!changed) return changed;
+  for (std::size_t lane = 0; lane < urgency_count; ++lane) {
+    if (settings.lane_rates[lane] == s.lane_rates[lane]) continue;
+    s.parts.transfers.limit(static_cast<Urgency>(lane), settings.lane_rates[lane]);
+  }
+  s.lane_rates = settings.lane_rates;
+  s.wake();  // higher watermarks begin in the next poll
+  return {};
+}
+
 // ---- storage
 
 Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
@@ -345,12 +375,13 @@ Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
 Result<CheckpointReport> Cache::checkpoint(Duration budget) {
   const Result<WriteBackId> job = start_checkpoint(budget);
   if (!job) return job.error();
-  state_->collect_while([&] { return !write_back(*job)->ended(); });
+  state_->collect_while([&] {
+    resume_if_paused();
+    return !write_back(*job)->ended();
+  });
   state_->end_call();
   return CheckpointReport{*write_back(*job), durability()};
 }
-
-void Cache::limit_daily_writes(Bytes per_day) { state_->manager.write_budget().limit(per_day); }
 
 DailyWrites Cache::daily_writes() const {
   const WriteBudget& budget = state_->manager.write_budget();
@@ -361,15 +392,15 @@ DailyWrites Cache::daily_writes() const {
 
 void Cache::pause_transfers() { state_->executor.pause(); }
 
+bool Cache::transfers_paused() const { return state_->executor.paused(); }
+
+void Cache::resume_if_paused() {
+  if (state_->executor.paused()) resume_transfers();
+}
+
 void Cache::resume_transfers() {
   state_->executor.resume();
   state_->end_call();
-}
-
-Result<void> Cache::limit_transfers(Urgency urgency, BytesPerSecond limit) {
-  if (urgency == Urgency::request) return Errc::invalid_argument;
-  state_->parts.transfers.limit(urgency, limit);
-  return {};
 }
 
 std::uint64_t Cache::transfers_in_flight() const {
@@ -381,6 +412,8 @@ std::uint64_t Cache::transfers_in_flight() const {
 
 ManagerStats Cache::stats() const { return state_->manager.stats(); }
 MovedTotals Cache::moved() const { return state_->executor.moved(); }
+std::vector<SlowRequest> Cache::slowest_requests() const { return state_->waits.slowest(state_->parts.clock.now()); }
+
 WaitTotals Cache::wait_totals() const { return state_->waits.totals(); }
 Usage Cache::usage(Tier tier, PoolId pool) const { return state_->manager.usage(tier, pool); }
 TreeCounts Cache::tree_counts(PoolId pool) const { return state_->manager.tree_counts(pool); }

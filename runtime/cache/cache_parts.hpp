@@ -20,14 +20,17 @@ struct PoolParts {
   BlockStore* store = nullptr;
 };
 
-/// Receives what the owner of a cache may want to log (see CacheSystemWatch). Threads: the thread of the cache.
+/// Is called by a cache as it goes on: for what its owner logs (CacheSystemWatch), and for the admin endpoint. Threads: the
+/// thread of the cache.
 class CacheWatch {
  public:
   virtual ~CacheWatch() = default;
-  /// Called at the end of every poll.
+  /// Called at the end of every poll. May call members of the cache.
   virtual void on_polled(TimePoint now) = 0;
   /// Called when a flush of the pool's store has ended.
-  virtual void on_flushed(ErrorCode error, PoolId pool) = 0;
+  virtual void on_flushed(ErrorCode /*error*/, PoolId /*pool*/) {}
+  /// When the cache must be polled for this object even if nothing else happens.
+  [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
 };
 
 /// The parts that a cache works with. All of them outlive the cache.
@@ -40,8 +43,9 @@ struct CacheParts {
   /// Poison mode, for tests: slots are overwritten as they become free, so that a read that comes too late, or of a slot that was
   /// never filled, is noticed. Null: off.
   RankDevices* poison = nullptr;
-  /// Null: none.
-  CacheWatch* watch = nullptr;
+  std::vector<CacheWatch*> watches{};
+  /// The limits with which `transfers` was made.
+  LaneRates lane_rates{};
 };
 
 }  // namespace terrace

@@ -16,7 +16,10 @@ constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
 }  // namespace
 
 Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
-    : parts{cache_parts}, manager{config}, executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock} {
+    : parts{cache_parts},
+      manager{config},
+      executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock},
+      lane_rates{cache_parts.lane_rates} {
   const std::span<const PoolParts> pools = executor.pools();
   TERRACE_CHECK(pools.size() == config.pools.size());
   for (std::size_t number = 0; number < pools.size(); ++number) {
@@ -71,12 +74,11 @@ void Cache::State::collect() {
   carry_out();
   if (executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
-  if (parts.watch != nullptr) parts.watch->on_polled(now);
+  for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
 }
 
 void Cache::State::collect_while(const std::function<bool()>& condition, TimePoint until) {
   TERRACE_CHECK(!visited);
-  TERRACE_CHECK(!executor.paused());
   while (condition()) {
     collect();
     if (!condition()) break;
@@ -141,6 +143,7 @@ void Cache::State::end_clear(const ClearOptions& options) {
 
 TimePoint Cache::State::next_deadline() const {
   TimePoint next = std::min(manager.next_deadline(), executor.next_deadline());
+  for (const CacheWatch* const watch : parts.watches) next = std::min(next, watch->next_deadline());
   // The device does not wake anybody when compute reaches a fence.
   if (quarantine_in_the_way) next = std::min(next, parts.clock.now() + quarantine_poll_interval);
   return next;
@@ -156,7 +159,9 @@ void Cache::State::carry_out() {
 }
 
 void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
-  if (event.kind == StoreEvent::Kind::flushed && parts.watch != nullptr) parts.watch->on_flushed(event.error, pool);
+  if (event.kind == StoreEvent::Kind::flushed) {
+    for (CacheWatch* const watch : parts.watches) watch->on_flushed(event.error, pool);
+  }
   manager.on_store(event, pool);
 }
 

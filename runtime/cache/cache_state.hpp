@@ -53,6 +53,7 @@ struct Cache::State final : LeaseHome {
   std::atomic<CacheStatus> status{CacheStatus::normal};
   bool visited = false;                ///< there is a Visit
   bool quarantine_in_the_way = false;  ///< during a quarantine, a request found too few slots
+  LaneRates lane_rates{};              ///< in effect
   WaitTimes waits;
   PrefillSpeed prefill;
   std::vector<RequestEvent> events;  ///< the result of the last poll()

@@ -1,7 +1,7 @@
 #include "terrace/config.hpp"
 
 #include "runtime/config/givens.hpp"
-#include "runtime/config/nearest_name.hpp"
+#include "runtime/config/table/nearest_name.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -159,7 +159,11 @@ std::string Config::value(std::string_view name) const {
   return value ? config::to_word(option.type, *value) : "";
 }
 
-CacheSystemOptions Config::options() const { return config::assemble(impl_->givens, impl_->policies); }
+CacheSystemOptions Config::options() const {
+  CacheSystemOptions options = config::assemble(impl_->givens, impl_->policies);
+  options.admin.config = values();
+  return options;
+}
 
 std::vector<ConfigValue> Config::values() const {
   const Givens& givens = impl_->givens;
@@ -203,6 +207,7 @@ std::vector<ConfigOption> Config::table() const {
     row.help = option.help;
     row.is_switch = option.type == Type::yes_no;
     row.common = option.common;
+    row.live = option.live;
     rows.push_back(std::move(row));
   }
   return rows;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/config/table.hpp"
+#include "runtime/config/table/table.hpp"
 #include "terrace/config.hpp"
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The only file that includes toml++. It turns a text into values of the table, with the line of each.
 
 #include "runtime/config/givens.hpp"
-#include "runtime/config/nearest_name.hpp"
+#include "runtime/config/table/nearest_name.hpp"
 
 #include <fmt/format.h>
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <stdexcept>
+#include <utility>
 
 namespace terrace {
 
@@ -43,6 +45,26 @@ Result<void> Administration::reset(const ClearOptions& options) {
 Result<void> Administration::resume() {
   if (status() == CacheStatus::clearing) return Errc::paused;
   state_.status = CacheStatus::normal;
+  return {};
+}
+
+Result<void> Administration::change(const CacheSettings& settings) {
+  ManagerConfig wanted = state_.config;
+  wanted.write_policy = settings.write_policy;
+  wanted.selective_hits = settings.selective_hits;
+  wanted.loads = settings.loads;
+  wanted.device_watermarks = settings.device_watermarks;
+  wanted.host_watermarks = settings.host_watermarks;
+  wanted.daily_write_bytes = settings.daily_write_bytes;
+  if (wanted.write_policy != WritePolicy::none && !wanted.storage) return Errc::invalid_argument;
+  try {
+    validate(wanted);
+  } catch (const std::invalid_argument&) {
+    return Errc::invalid_argument;
+  }
+  state_.config = std::move(wanted);
+  state_.write_budget.limit(settings.daily_write_bytes);
+  for (const auto& pool : groups_.pools()) pool->change(state_.config);
   return {};
 }
 
@@ -118,7 +140,7 @@ Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order
     case Scope::prefix: started = write_back_prefix(order); break;
     case Scope::tenant:
     case Scope::all: started = write_backs_.start(order, std::numeric_limits<std::uint64_t>::max()); break;
-    case Scope::age: started = write_backs_.start(order, use_clock_.stamp_at(state_.now - order.unused_for)); break;
+    case Scope::idle: started = write_backs_.start(order, use_clock_.stamp_at(state_.now - order.unused_for)); break;
   }
   requests_.settle();
   return started;

@@ -2,6 +2,7 @@
 
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/use_clock.hpp"
+#include "terrace/settings.hpp"
 #include "terrace/write_back.hpp"
 
 #include <cstdint>
@@ -31,6 +32,8 @@ class Administration {
   [[nodiscard]] CacheStatus status() const;
   /// Every clear() begins a new epoch. Work that began in an older epoch makes no block a hit any more.
   [[nodiscard]] Epoch epoch() const { return state_.epoch; }
+  /// Changes the policies, the watermarks and the daily budget. The lane rates are not the manager's. Fails: invalid_argument.
+  [[nodiscard]] Result<void> change(const CacheSettings& settings);
   // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
 
   void clear(const ClearOptions& options);

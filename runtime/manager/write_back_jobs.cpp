@@ -30,7 +30,7 @@ std::string_view to_string(WriteBackOrder::Scope scope) {
     case WriteBackOrder::Scope::request: return "request";
     case WriteBackOrder::Scope::prefix: return "prefix";
     case WriteBackOrder::Scope::tenant: return "tenant";
-    case WriteBackOrder::Scope::age: return "age";
+    case WriteBackOrder::Scope::idle: return "idle";
     case WriteBackOrder::Scope::all: return "all";
   }
   return "?";
@@ -333,16 +333,29 @@ TimePoint WriteBackJobs::next_deadline() const {
 
 std::optional<WriteBackProgress> WriteBackJobs::progress(WriteBackId id) const {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end()) return std::nullopt;
-  WriteBackProgress progress = found->second.progress;
-  if (!progress.ended()) progress.under_way = under_way(found->second);
+  return found == jobs_.end() ? std::nullopt : std::optional{progress(found->second)};
+}
+
+WriteBackProgress WriteBackJobs::progress(const Job& job) const {
+  WriteBackProgress progress = job.progress;
+  progress.looked_at = looked_at(job);
+  if (!progress.ended()) progress.under_way = under_way(job);
   return progress;
+}
+
+/// A further pass finds few blocks, so that a scan counts as complete after its first one.
+double WriteBackJobs::looked_at(const Job& job) const {
+  if (!job.scan || job.scan->done || job.scan->pass > 1) return 1;
+  const Scan& scan = *job.scan;
+  const std::uint32_t nodes = pools_[scan.pool]->residency().tree().nodes_end();
+  const double of_pool = nodes == 0 ? 0 : static_cast<double>(std::min(scan.node, nodes)) / nodes;
+  return (static_cast<double>(scan.pool) + of_pool) / static_cast<double>(pools_.size());
 }
 
 std::vector<WriteBackProgress> WriteBackJobs::all() const {
   std::vector<WriteBackProgress> all;
   all.reserve(jobs_.size());
-  for (const auto& [id, job] : jobs_) all.push_back(*progress(id));
+  for (const auto& [id, job] : jobs_) all.push_back(progress(job));
   return all;
 }
 

@@ -104,6 +104,8 @@ class WriteBackJobs {
   bool take(Job& job, TieredPool& pool, BlockRef block);
   [[nodiscard]] std::uint32_t blocks_left(const Job& job, const TieredPool& pool) const;
   [[nodiscard]] std::uint64_t under_way(const Job& job) const;
+  [[nodiscard]] double looked_at(const Job& job) const;
+  [[nodiscard]] WriteBackProgress progress(const Job& job) const;
   bool scan_some(Job& job);
   void next_pass(Job& job);
   /// Returns false, and records nothing, if the block has its result already.

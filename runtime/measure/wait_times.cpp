@@ -2,12 +2,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <ranges>
 
 namespace terrace {
 namespace {
 
 double between(TimePoint begin, TimePoint end) { return std::chrono::duration<double>(end - begin).count(); }
+
+/// The slowest source from which a block came to the device.
+std::optional<Source> farthest(const RequestStats& stats) {
+  for (const Source source : all_sources | std::views::reverse) {
+    if (source != Source::device && stats.found[source] > 0) return source;
+  }
+  return std::nullopt;
+}
+
+constexpr Duration half_a_minute = std::chrono::seconds{30};
 
 }  // namespace
 
@@ -18,19 +30,40 @@ WaitTimes::Span* WaitTimes::waiting(RequestId id) {
   return found == waits_.end() || found->second.ended != never ? nullptr : &found->second;
 }
 
-WaitTotal& WaitTimes::waited_for(const RequestStats& stats) {
-  for (const Source source : all_sources | std::views::reverse) {
-    if (source != Source::device && stats.found[source] > 0) return totals_.loads[source];
+void WaitTimes::note_slow(const SlowRequest& request, TimePoint now) {
+  const std::int64_t half = now.time_since_epoch() / half_a_minute;
+  const auto place = static_cast<std::size_t>(half % static_cast<std::int64_t>(slow_.size()));
+  std::vector<Slow>& slow = slow_[place];
+  if (slow_half_[place] != half) slow.clear();
+  slow_half_[place] = half;
+  if (slow.size() < slowest_max) {
+    slow.push_back({request, now});
+    return;
   }
-  return totals_.room;
+  const auto fastest = std::ranges::min_element(slow, {}, [](const Slow& each) { return each.request.seconds; });
+  if (fastest->request.seconds < request.seconds) *fastest = {request, now};
+}
+
+std::vector<SlowRequest> WaitTimes::slowest(TimePoint now) const {
+  std::vector<SlowRequest> all;
+  for (const std::vector<Slow>& half : slow_) {
+    for (const Slow& each : half) {
+      if (now - each.ended <= std::chrono::minutes{1}) all.push_back(each.request);
+    }
+  }
+  std::ranges::sort(all, std::ranges::greater{}, &SlowRequest::seconds);
+  all.resize(std::min(all.size(), slowest_max));
+  return all;
 }
 
 void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
   Span* const span = waiting(id);
   if (span == nullptr) return;
   span->ended = now;
-  WaitTotal& total = waited_for(stats);
+  const std::optional<Source> source = farthest(stats);
+  WaitTotal& total = source ? totals_.loads[*source] : totals_.room;
   const double seconds = between(span->begun, now);
+  note_slow({id, seconds, source}, now);
   ++total.requests;
   total.seconds += seconds;
   total.microseconds.add(static_cast<std::uint64_t>(seconds * 1e6));

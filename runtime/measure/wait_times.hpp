@@ -8,8 +8,11 @@
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace terrace {
 
@@ -28,6 +31,8 @@ class WaitTimes {
   /// Seconds that this request has waited until `now` or until it was ready; 0 if it was ready at once.
   [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
   [[nodiscard]] const WaitTotals& totals() const { return totals_; }
+  /// Those that ended their wait in the last minute before `now`: the slowest `slowest_max` of them, the slowest first.
+  [[nodiscard]] std::vector<SlowRequest> slowest(TimePoint now) const;
 
  private:
   struct Span {
@@ -35,10 +40,20 @@ class WaitTimes {
     TimePoint ended = never;  ///< `never`: still waiting
   };
 
+  /// A wait that has ended.
+  struct Slow {
+    SlowRequest request;
+    TimePoint ended{};
+  };
+  static constexpr std::size_t slowest_max = 5;
+
   [[nodiscard]] Span* waiting(RequestId id);
-  [[nodiscard]] WaitTotal& waited_for(const RequestStats& stats);
+  void note_slow(const SlowRequest& request, TimePoint now);
 
   WaitTotals totals_;
+  /// In each half of a minute the slowest ones, so that a slow request does not hide those after it for longer than a minute.
+  std::array<std::vector<Slow>, 3> slow_;
+  std::array<std::int64_t, 3> slow_half_{};  ///< which half of a minute, counted from the clock's epoch
   boost::unordered_flat_map<RequestId, Span, std::hash<RequestId>> waits_;
 };
 

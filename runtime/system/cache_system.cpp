@@ -1,5 +1,8 @@
 #include "terrace/system.hpp"
 
+#include "runtime/admin/cache_admin.hpp"
+#include "runtime/admin/listener.hpp"
+#include "runtime/admin/mailbox.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/engine_memory.hpp"
@@ -13,6 +16,7 @@
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
+#include "transfer/host/memory_limits.hpp"
 
 #include <fmt/format.h>
 
@@ -113,6 +117,13 @@ HostArenaOptions arena_options(const CacheSystemOptions& options, const PoolOpti
   return arena;
 }
 
+/// How much more memory a host tier can take (HostArenaOptions::spare).
+std::optional<Bytes> memory_for_host(const MemoryLimits& limits) {
+  const std::optional<Bytes> left = memory_left(limits);
+  const Bytes spare = HostArenaOptions{}.spare;
+  return left ? std::optional{*left - std::min(*left, spare)} : std::nullopt;
+}
+
 Bytes storage_capacity(const StorageOptions& storage) {
   if (const auto* memory = std::get_if<MemoryStorage>(&storage)) return memory->capacity;
   if (const auto* file = std::get_if<FileStorage>(&storage)) return file->capacity;
@@ -126,6 +137,7 @@ struct CacheSystem::Parts {
   explicit Parts(const CacheSystemOptions& options)
       : config{manager_config(options)}, engine_memory{options}, log{options.log, clock} {
     check_devices(options);
+    begin_admin(options);
     for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
       arenas.push_back(std::make_unique<HostArena>(arena_options(options, options.pools[pool], config.pools[pool], waker)));
     }
@@ -133,7 +145,9 @@ struct CacheSystem::Parts {
     open_storage(options);
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
     CacheParts parts{transfers, {}, clock, &waker, options.poison ? &*devices : nullptr};
-    parts.watch = &watch;
+    parts.watches = {&watch};
+    if (admin) parts.watches.push_back(&*admin);
+    parts.lane_rates = options.lane_rates;
     WatchedParts watched{nullptr, {}, ranked ? &*ranked : nullptr};
     for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
       parts.pools.push_back({arenas[pool].get(), store(pool)});
@@ -143,12 +157,55 @@ struct CacheSystem::Parts {
     cache = std::make_unique<Cache>(config, parts);
     watched.cache = cache.get();
     watch.begin(std::move(watched));
+    if (admin) begin_publishing(options);
   }
 
   ~Parts() {
     if (!cache) return;
     cache->drain();
     watch.look();
+    end_admin();
+  }
+
+  /// The endpoint answers while the memory is set up, which may take long: that it has nothing to tell yet.
+  void begin_admin(const CacheSystemOptions& options) {
+    if (options.admin.listen.empty()) return;
+    mailbox.emplace(waker);
+    admin.emplace(*mailbox, clock, options.admin.publish_interval);
+    listener.emplace(
+        options.admin, *mailbox, clock,
+        admin::Room{.host = [limits = options.memory_limits] { return limits ? memory_for_host(limits()) : std::nullopt; },
+                    .storage = [this](PoolId pool) { return storage[pool.value()]->room(); }});
+    log.write(LogLevel::info, "admin", [&] { return "operators reach this cache at " + listener->address(); });
+  }
+
+  void begin_publishing(const CacheSystemOptions& options) {
+    std::vector<Bytes> block_bytes;
+    for (const auto& arena : arenas) block_bytes.push_back(arena->block_bytes());
+    std::vector<std::uint32_t> device_max;
+    for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
+    const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
+    admin->begin(*cache, std::move(block_bytes),
+                 [this, tokens, device_max = std::move(device_max),
+                  io = storage.empty() ? std::string{} : storage.front()->io()](AdminSnapshot& snapshot) {
+                   snapshot.unit_tokens = tokens;
+                   snapshot.io = io;
+                   for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+                     snapshot.pools[pool].device_blocks_max = device_max[pool];
+                     if (storage.empty()) continue;
+                     snapshot.pools[pool].store = storage[pool]->quick_stat();
+                     snapshot.pools[pool].health = storage[pool]->health();
+                   }
+                   for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) {
+                     snapshot.ranks.push_back(ranked->health(rank));
+                   }
+                 });
+  }
+
+  void end_admin() {
+    if (!admin) return;
+    admin->end();
+    listener->stop();
   }
 
   /// Null: none.
@@ -226,6 +283,10 @@ struct CacheSystem::Parts {
   std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::vector<std::unique_ptr<PoolStorage>> storage;   ///< by PoolId; empty: there is none
   std::unique_ptr<Cache> cache;
+  // The endpoint of operators; none if nobody asked for it.
+  std::optional<admin::Mailbox> mailbox;
+  std::optional<admin::CacheAdmin> admin;
+  std::optional<admin::Listener> listener;
 };
 
 CacheSystem::CacheSystem(const CacheSystemOptions& options) { parts_ = std::make_unique<Parts>(options); }
@@ -240,6 +301,7 @@ CloseReport CacheSystem::close(TimePoint until) {
   cache.prepare_drain();
   CloseReport report{cache.drain_until(until)};
   parts_->watch.look();
+  parts_->end_admin();
   parts_->log.end();  // its sink may not exist as long as the thread below
   Parts* const parts = parts_.release();
   report.closed = end_within([parts] { delete parts; }, until);
@@ -279,6 +341,8 @@ std::optional<StoreHealth> CacheSystem::storage_health(PoolId pool) const {
   const std::size_t number = index_of(pool);
   return parts_->storage.empty() ? std::nullopt : parts_->storage[number]->health();
 }
+
+std::string CacheSystem::admin_address() const { return parts_->listener ? parts_->listener->address() : std::string{}; }
 
 std::string CacheSystem::io() const { return parts_->storage.empty() ? std::string{} : parts_->storage.front()->io(); }
 Bytes CacheSystem::block_bytes(PoolId pool) const { return parts_->arenas[index_of(pool)]->block_bytes(); }

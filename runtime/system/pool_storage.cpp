@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <system_error>
@@ -83,6 +84,8 @@ PoolStorage::PoolStorage(std::size_t pool, const CacheSystemOptions& options, By
     io_memory_ = std::make_unique<IoMemory>(arena, *io_);
     const auto files = std::make_shared<FileStore>(store_config(*file, pool, options, capacity), *io_);
     file_store_ = files.get();
+    directories_ = file->directories;
+    floor_ = file->floor;
     store_ = files;
     if (options.storage_guard) guard_.emplace(*store_, clock, *options.storage_guard, &waker);
   } else if (const auto* stores = std::get_if<CustomStorage>(&options.storage)) {
@@ -100,6 +103,19 @@ std::optional<StoreHealth> PoolStorage::health() const {
   StoreHealth health = guard_->health();
   add_health_of(*file_store_, health);
   return health;
+}
+
+/// Blocks are striped over all directories in equal parts, so the one with the least room decides.
+std::optional<Bytes> PoolStorage::room() const {
+  std::optional<std::uint64_t> least;
+  for (const std::filesystem::path& directory : directories_) {
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(directory, error);
+    if (error) return std::nullopt;
+    const std::uint64_t room = space.available - std::min<std::uint64_t>(space.available, count(floor_));
+    least = std::min(least.value_or(room), room);
+  }
+  return least ? std::optional{Bytes{*least} * directories_.size()} : std::nullopt;
 }
 
 NewStoreDirectories::NewStoreDirectories(const CacheSystemOptions& options) {

@@ -39,6 +39,11 @@ class PoolStorage {
   [[nodiscard]] const FileStore* files() const { return file_store_; }
   /// The same as CacheSystem::storage_health().
   [[nodiscard]] std::optional<StoreHealth> health() const;
+  /// The counts of the store, without `orphans`. Only if there is a store.
+  [[nodiscard]] StoreStat quick_stat() const { return store_->quick_stat(); }
+  /// How much more the file systems can take, and keep their floor free. Nothing: there are no files, or it cannot be told.
+  /// Asks the file systems, which may take long. Threads: any.
+  [[nodiscard]] std::optional<Bytes> room() const;
   /// The same as CacheSystem::io().
   [[nodiscard]] std::string io() const { return io_ ? io_->describe() : std::string{}; }
 
@@ -48,6 +53,8 @@ class PoolStorage {
   std::unique_ptr<IoEngine> io_;
   std::unique_ptr<IoMemory> io_memory_;  ///< registers the arena with io_
   std::shared_ptr<BlockStore> store_;
+  std::vector<std::filesystem::path> directories_;  ///< of the files; does not change
+  Bytes floor_{};
   const FileStore* file_store_ = nullptr;  ///< the same object as store_, if that is a FileStore
   std::optional<ResilientStore> guard_;    ///< in front of store_
 };

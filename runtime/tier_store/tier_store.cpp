@@ -292,7 +292,7 @@ TierStatistics TierStore::statistics() const { return state_->parts ? state_->pa
 
 StoreStat TierStore::stat() const {
   if (!state_->parts) return state_->last_stat;
-  return state_->parts->files != nullptr ? state_->parts->files->quick_stat() : state_->parts->store->stat();
+  return state_->parts->store->quick_stat();
 }
 
 StoreHealth TierStore::health() const {

@@ -157,7 +157,8 @@ std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   const Tier below = highest_below(last);
   // Blocks that are simply dropped are dropped together. Others are evicted one by one: they may have to be copied down, or host
   // copies may depend on them.
-  const bool just_goes = below == Tier::host || (!host_tier() && (below == Tier::storage || !write_back_));
+  const bool just_goes =
+      below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
   if (just_goes) {
     const Run alike = alike_at_end(victims, below);
     deferred_eviction_.drop_now(alike, below != Tier::device);
@@ -190,7 +191,7 @@ bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
   if (host_tier() && wants_host(block)) {
     if (host_slots_.swap_out(block, purpose) != HostSlotAllocator::Answer::impossible) return true;
   }
-  if (write_back_ && !residency_.saved(block)) {
+  if (config_.stores_by(WritePolicy::write_back) && !residency_.saved(block)) {
     if (storage_writer_.save_now(block) == StorageWriter::Saved::later) {
       if (purpose == SwapOutPurpose::evict_ahead) return false;
       ++stats_.store_no_room;

@@ -30,7 +30,7 @@ class DeviceSlotAllocator {
   DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
                       HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
       : inclusive_{config.inclusion == InclusionPolicy::inclusive},
-        write_back_{config.storage && config.write_policy == WritePolicy::write_back},
+        config_{config},
         evictions_max_{config.evictions_in_flight_max},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
@@ -101,7 +101,7 @@ class DeviceSlotAllocator {
   [[nodiscard]] bool wants_host(BlockRef block) const;
 
   bool inclusive_;
-  bool write_back_;
+  const ManagerConfig& config_;
   std::uint32_t evictions_max_;  ///< 0: no bound
   Residency& residency_;
   DeferredEviction& deferred_eviction_;

@@ -22,10 +22,11 @@ namespace terrace {
 /// Threads: the manager's.
 class HitCountWritePolicy {
  public:
-  /// Throws std::invalid_argument if selective_hits is not between 1 and 255.
   HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StorageWriter& storage_writer,
                       ManagerStats& stats);
 
+  /// The configuration has changed, or is new: makes the table if it is needed now. Hits counted so far are kept.
+  void on_settings();
   /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);
 
@@ -39,8 +40,8 @@ class HitCountWritePolicy {
 
   [[nodiscard]] std::uint32_t count(const BlockKey& key);
 
-  bool on_;
-  std::uint32_t hits_wanted_;
+  const ManagerConfig& config_;
+  std::size_t places_wanted_;
   Residency& residency_;
   StorageWriter& storage_writer_;
   ManagerStats& stats_;

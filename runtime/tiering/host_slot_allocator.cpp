@@ -50,7 +50,8 @@ bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsave
 }
 
 bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
-  const bool costs_a_write = write_back_ && !residency_.copy(victim, Tier::device).present() && !residency_.saved(victim);
+  const bool costs_a_write =
+      config_.stores_by(WritePolicy::write_back) && !residency_.copy(victim, Tier::device).present() && !residency_.saved(victim);
   if (costs_a_write) {
     if (unsaved == Unsaved::stays) return false;
     if (storage_writer_.save_now(victim) == StorageWriter::Saved::later) {

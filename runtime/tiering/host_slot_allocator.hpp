@@ -20,7 +20,7 @@ class HostSlotAllocator {
  public:
   HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
                     StorageWriter& storage_writer, ManagerStats& stats)
-      : write_back_{config.storage && config.write_policy == WritePolicy::write_back},
+      : config_{config},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
         swap_outs_{swap_outs},
@@ -70,7 +70,7 @@ class HostSlotAllocator {
   [[nodiscard]] bool in_transition() const;
   bool shrink();
 
-  bool write_back_;
+  const ManagerConfig& config_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   SwapOuts& swap_outs_;

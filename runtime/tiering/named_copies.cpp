@@ -10,7 +10,7 @@ namespace terrace {
 NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
                          HostSlotAllocator& host_slots, StorageWriter& storage_writer, Actions& actions, OffloadTotals& totals)
     : flat_{config.key_order == KeyOrder::flat},
-      write_through_{config.storage && config.write_policy == WritePolicy::write_through},
+      config_{config},
       residency_{residency},
       reads_{reads},
       host_slots_{host_slots},
@@ -223,7 +223,7 @@ void NamedCopies::publish(const Reserved& reserved, bool filled) {
     }
     ++totals_.stored;
     residency_.publish(block, Tier::host);
-    if (write_through_ && !residency_.stored(block)) storage_writer_.write_through(block, 1);
+    if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(block)) storage_writer_.write_through(block, 1);
   }
   unpin(reserved.pins);
 }
@@ -423,7 +423,7 @@ void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
     residency_.fail_host_fill(p.block);
   } else {
     residency_.publish(p.block, Tier::host);
-    if (write_through_ && !residency_.stored(p.block)) storage_writer_.write_through(p.block, 1);
+    if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(p.block)) storage_writer_.write_through(p.block, 1);
   }
   end_part(ref, error);
 }

@@ -156,7 +156,7 @@ class NamedCopies {
   void sweep();
 
   bool flat_;
-  bool write_through_;
+  const ManagerConfig& config_;
   Residency& residency_;
   StoredReads& reads_;
   HostSlotAllocator& host_slots_;

@@ -170,7 +170,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
       (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
-  if (!config_.storage || config_.write_policy != WritePolicy::write_through) return;
+  if (!config_.stores_by(WritePolicy::write_through)) return;
   storage_writer_.write_through(prefix.last(), prefix.length - from);
 }
 
@@ -219,6 +219,14 @@ void TieredPool::on_store(const StoreEvent& event) {
     }
     case StoreEvent::Kind::flushed: flushes_.on_flushed(event.error); break;
   }
+}
+
+void TieredPool::change(const ManagerConfig& config) {
+  config_.write_policy = config.write_policy;
+  config_.selective_hits = config.selective_hits;
+  config_.device_watermarks = config.device_watermarks;
+  config_.host_watermarks = config.host_watermarks;
+  hit_count_writes_.on_settings();
 }
 
 void TieredPool::on_time(TimePoint now) {

@@ -147,6 +147,8 @@ class TieredPool {
   /// The same as CacheManager::set_load_costs.
   void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
   [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
+  /// Follows the write policy and the watermarks of `config` from now on.
+  void change(const ManagerConfig& config);
 
   // ---- copies to and from slots that a caller names. The members of NamedCopies say more.
 
@@ -243,8 +245,8 @@ class TieredPool {
   [[nodiscard]] bool in_use(BlockRef block) const;
 
   PoolId id_;
-  const ManagerConfig config_;  ///< its sizes are those at construction
-  PoolSizes sizes_;             ///< as set by the last resize
+  ManagerConfig config_;  ///< its sizes are those at construction; change() changes its policies
+  PoolSizes sizes_;       ///< as set by the last resize
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;

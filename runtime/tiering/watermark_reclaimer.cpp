@@ -1,10 +1,6 @@
 #include "runtime/tiering/watermark_reclaimer.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <stdexcept>
-#include <string_view>
 
 namespace terrace {
 namespace {
@@ -12,13 +8,6 @@ namespace {
 /// Number of slots for a watermark. Watermarks are shares of a pool, so that they stay right when the pool is resized.
 std::uint64_t share_of(double share, std::uint64_t slots) {
   return static_cast<std::uint64_t>(share * static_cast<double>(slots));
-}
-
-void check_marks(const Watermarks& marks, std::string_view tier) {
-  if (!(marks.low >= 0 && marks.low <= marks.high && marks.high < 1)) {
-    throw std::invalid_argument{fmt::format(
-        "watermarks of the {}: low {}, high {}: they are shares of the pool, 0 <= low <= high < 1", tier, marks.low, marks.high)};
-  }
 }
 
 /// Slots that are free, or will be, less those that are promised to requests.
@@ -33,10 +22,7 @@ WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& r
       residency_{residency},
       device_slots_{device_slots},
       host_slots_{host_slots},
-      stats_{stats} {
-  check_marks(device_, "device");
-  check_marks(host_, "host");
-}
+      stats_{stats} {}
 
 bool WatermarkReclaimer::pump() {
   const bool on_device = device_.low > 0 && pump_device();

@@ -19,7 +19,7 @@ namespace terrace {
 /// Threads: the manager's.
 class WatermarkReclaimer {
  public:
-  /// Throws std::invalid_argument unless 0 <= low <= high < 1 for both tiers.
+  /// Reads the watermarks of `config` at each call.
   WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
                      HostSlotAllocator& host_slots, ManagerStats& stats);
 
@@ -30,8 +30,8 @@ class WatermarkReclaimer {
   bool pump_device();
   bool pump_host();
 
-  Watermarks device_;
-  Watermarks host_;
+  const Watermarks& device_;
+  const Watermarks& host_;
   Residency& residency_;
   DeviceSlotAllocator& device_slots_;
   HostSlotAllocator& host_slots_;

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace {
@@ -37,9 +39,22 @@ void validate(const PoolSizes& pool, std::size_t number, bool storage) {
   }
 }
 
+void validate(const Watermarks& marks, std::string_view tier) {
+  if (!(marks.low >= 0 && marks.low <= marks.high && marks.high < 1)) {
+    refuse(fmt::format("watermarks of the {}: low {}, high {}: they are shares of the pool, 0 <= low <= high < 1", tier,
+                       marks.low, marks.high));
+  }
+}
+
 }  // namespace
 
 void validate(const ManagerConfig& config) {
+  validate(config.device_watermarks, "device");
+  validate(config.host_watermarks, "host");
+  if (config.selective_hits == 0 || config.selective_hits > selective_hits_max) {
+    refuse(fmt::format("selective_hits is {}: it must be 1 (store at the first hit) to {}", config.selective_hits,
+                       selective_hits_max));
+  }
   if (config.pools.empty()) refuse("a cache needs at least one pool");
   for (std::size_t pool = 0; pool < config.pools.size() && config.key_order == KeyOrder::flat; ++pool) {
     if (config.pools[pool].device_blocks > 0) {

@@ -34,7 +34,10 @@ struct PoolSizes {
   std::uint32_t staging_blocks = 0;
 };
 
-/// Options of a CacheManager.
+/// The greatest ManagerConfig::selective_hits.
+inline constexpr std::uint32_t selective_hits_max = 255;
+
+/// Options of a CacheManager. Cache::change() changes some of them later, so that parts read these when they need them.
 struct ManagerConfig {
   std::vector<PoolSizes> pools = {PoolSizes{}};  ///< by PoolId; at least one
   /// The KV cache groups of the model, by GroupId. Each group names its pool. If empty, there is one group with full attention in
@@ -86,6 +89,7 @@ struct ManagerConfig {
 
   [[nodiscard]] const PoolSizes& pool(PoolId id) const { return pools.at(id.value()); }
   [[nodiscard]] PoolSizes& pool(PoolId id) { return pools.at(id.value()); }
+  [[nodiscard]] bool stores_by(WritePolicy wanted) const { return storage && write_policy == wanted; }
 };
 
 /// Checks that the sizes, groups and pools fit each other. Throws std::invalid_argument with a message that says what is wrong

@@ -77,7 +77,7 @@ class FileStore final : public BlockStore {
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.block_bytes()}; }
   [[nodiscard]] StoreStat stat() const override;
   /// The same without `orphans`, and therefore fast.
-  [[nodiscard]] StoreStat quick_stat() const { return completed(operations_.quick_stat()); }
+  [[nodiscard]] StoreStat quick_stat() const override { return completed(operations_.quick_stat()); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
   void check_invariants() const override;
 

@@ -39,6 +39,7 @@ class MemoryStore final : public BlockStore {
   void set_waker(Waker* waker) override { waker_ = waker; }
   [[nodiscard]] Bytes block_bytes() const override { return block_bytes_; }
   [[nodiscard]] StoreStat stat() const override { return operations_.stat(); }
+  [[nodiscard]] StoreStat quick_stat() const override { return operations_.quick_stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
   void check_invariants() const override { operations_.check_invariants(); }
 

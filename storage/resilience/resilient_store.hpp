@@ -61,6 +61,7 @@ class ResilientStore final : public BlockStore {
   [[nodiscard]] Bytes block_bytes() const override { return store_.block_bytes(); }
   /// The stat() of the store. A write that waits for its retry has no slot, and is not counted in `writing`.
   [[nodiscard]] StoreStat stat() const override { return store_.stat(); }
+  [[nodiscard]] StoreStat quick_stat() const override { return store_.quick_stat(); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }
   void check_invariants() const override;
 

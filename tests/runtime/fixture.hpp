@@ -71,7 +71,7 @@ class CacheFixture : public ::testing::Test {
     device = std::make_unique<SimulatedDevice>(memories);
     transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
     CacheParts parts{*transfers, std::move(pools), clock, cache_waker ? &*cache_waker : nullptr};
-    parts.watch = watch;
+    if (watch != nullptr) parts.watches = {watch};
     cache = std::make_unique<Cache>(config, parts);
   }
 

@@ -1,6 +1,6 @@
 #include "tools/config/pages.hpp"
 
-#include "runtime/config/table.hpp"
+#include "runtime/config/table/table.hpp"
 
 #include <fmt/format.h>
 
@@ -28,6 +28,7 @@ constexpr TableText table_texts[] = {
     {"transfers", "Copies between device and host for which no request waits"},
     {"storage", "The storage tier"},
     {"log", "Messages"},
+    {"admin", "The endpoint for operators"},
 };
 
 std::string_view text_of(std::string_view table) {
@@ -48,10 +49,9 @@ std::string comment(std::string_view text) {
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     if (line.size() + 1 + word.size() > columns) {
       out += line + '\n';
-      line = "#";
+      line.assign("#");
     }
-    line += ' ';
-    line += word;
+    line.append(" ").append(word);
   }
   return out + line + '\n';
 }
@@ -86,7 +86,7 @@ std::string commented_config(const Config& config) {
       table = option.table;
       out += fmt::format("\n# {}.\n", text_of(table));
       // A table of a group would be a group.
-      if (!table.empty()) out += table == "group" ? "#" + header(option) + "\n" : header(option) + "\n";
+      if (!table.empty()) out += fmt::format("{}{}\n", table == "group" ? "#" : "", header(option));
     }
     out += '\n' + entry(option);
   }
@@ -110,6 +110,7 @@ show` shows each value in effect and where it comes from. Programs read the same
   with the place and the nearest right name. Two options contradict each other only if they are set on the same level; a higher
   level replaces what a lower one says.
 - Variables that begin with `TERRACE_` and belong to no option are ignored, unless they look like a misspelt option.
+- An option that is marked "live" can change while the cache serves: `terrace set` ([admin.md](admin.md)).
 - Options of `[[pool]]` can be set by flag or variable if there is one pool. `--device` takes a list, one device for each rank.
 )";
   std::string table = "?";
@@ -123,9 +124,9 @@ show` shows each value in effect and where it comes from. Programs read the same
     const std::string value = fmt::format("{}{}{}", in_cell(option.type), option.limits.empty() ? "" : ": ", option.limits);
     std::string flag = code(option.flag);
     if (!option.flag_alias.empty()) flag += ", " + code(option.flag_alias);
-    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(option.key), value,
+    out += fmt::format("| {} | {} | {} | {} | {} | {}{} |\n", code(option.key), value,
                        option.default_value.empty() ? in_cell(option.otherwise) : code(option.default_value), flag,
-                       code(option.environment), in_cell(option.help));
+                       code(option.environment), in_cell(option.help), option.live ? " (live)" : "");
   }
   out += "\n## Fields without an option\n\nA program sets these fields of `CacheSystemOptions` itself:\n\n";
   for (const config::FieldWithoutOption& each : config::fields_without_option()) {

@@ -95,6 +95,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   }
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;
+  if (system.admin.block_tokens == 0) system.admin.block_tokens = options.block_tokens;
   system.rank_payload = options.rank_payload;
   system.ranks.clear();
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) system.ranks.push_back({.device = device_of(options, rank)});
@@ -174,6 +175,9 @@ ReplayResult run_replay(const ReplayOptions& options) {
   const Interrupt interrupt{waker, time_for_checkpoint(options)};
   const Input input = open_input(options, interrupt);
   std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
+  if (const std::string address = system->admin_address(); !address.empty()) {
+    write_error("terrace replay", "operators reach this run at " + address);
+  }
   Progress progress{input.requests_total};
   Session session{options, *input.requests, progress};
 

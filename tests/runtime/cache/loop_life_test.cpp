@@ -389,12 +389,20 @@ TEST_F(LoopJobs, of_a_checkpoint_end_with_what_is_durable) {
 
 TEST_F(LoopJobs, keep_to_the_limits_that_are_set) {
   for (std::uint64_t i = 1; i <= 16; ++i) run(i, keys_of({static_cast<std::uint32_t>(i), 100, 101}));
-  perform([](Cache& cache) { cache.limit_daily_writes(KiB * 8); });
+  perform([](Cache& cache) {
+    CacheSettings settings = cache.settings();
+    settings.daily_write_bytes = KiB * 8;
+    return cache.change(settings);
+  });
   const WriteBackId next = start();
   const WriteBackProgress ended = runtime->wait_write_back(next, asio::use_future).get();
   EXPECT_EQ(ended.of(WriteBackOutcome::over_budget), 46U);
   EXPECT_EQ(ended.of(WriteBackOutcome::stored), 2U);
-  EXPECT_EQ(failure([](Cache& cache) { return cache.limit_transfers(Urgency::request, per_second(MiB)); }),
+  EXPECT_EQ(failure([](Cache& cache) {
+              CacheSettings settings = cache.settings();
+              settings.lane_rates[static_cast<std::size_t>(Urgency::request)] = per_second(MiB);
+              return cache.change(settings);
+            }),
             Errc::invalid_argument);
 }
 

@@ -1,5 +1,5 @@
 // Every field of the options of a cache has an option in the table, or a reason why it has none.
-#include "runtime/config/table.hpp"
+#include "runtime/config/table/table.hpp"
 #include "terrace/config.hpp"
 #include "terrace/options.hpp"
 
@@ -47,7 +47,7 @@ std::string text_of(const T& value) {
 }
 
 /// The fields of options, by name, as text. Each function names all fields of one structure, so that it does not compile any more
-/// when the structure gets a further field: add it here, and its option to the table (runtime/config/table.cpp).
+/// when the structure gets a further field: add it here, and its option to the table (runtime/config/table/table.cpp).
 class Fields {
  public:
   explicit Fields(const CacheSystemOptions& options) { add(options); }
@@ -66,7 +66,7 @@ class Fields {
                  storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
                  daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
                  evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, lane_rates,
-                 fingerprint, log, poison] = options;
+                 fingerprint, log, admin, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
     put("rank_payload", rank_payload);
@@ -107,6 +107,7 @@ class Fields {
     put("lane_rates.store", store);
     put("fingerprint", to_hex(BlockKey{fingerprint}));
     add("log", log);
+    add("admin", admin);
     put("poison", poison);
   }
 
@@ -237,6 +238,18 @@ class Fields {
     put(name + ".waiting_max", waiting_max);
   }
 
+  void add(const std::string& name, const AdminOptions& admin) {
+    const auto& [listen, token_file, commands, publish_interval, command_deadline, connections_max, block_tokens, config] = admin;
+    put(name + ".listen", listen);
+    put(name + ".token_file", token_file.string());
+    put(name + ".commands", commands);
+    put(name + ".publish_interval", publish_interval);
+    put(name + ".command_deadline", command_deadline);
+    put(name + ".connections_max", connections_max);
+    put(name + ".block_tokens", block_tokens);
+    put(name + ".config", config.empty() ? "empty" : "set");
+  }
+
   Texts texts_;
 };
 
@@ -356,6 +369,13 @@ const std::vector<Row>& rows() {
       {"log.per-period", "7", {{"log.per_period", "7"}}},
       {"log.period", "\"7ns\"", {{"log.period", "7ns"}}},
       {"log.waiting-max", "7", {{"log.waiting_max", "7"}}},
+      {"admin.listen", "\"unix:/s\"", {{"admin.listen", "unix:/s"}}},
+      {"admin.token-file", "\"/t\"", {{"admin.token_file", "/t"}}},
+      {"admin.commands", "false", {{"admin.commands", "false"}}},
+      {"admin.interval", "\"7ns\"", {{"admin.publish_interval", "7ns"}}},
+      {"admin.command-deadline", "\"7ns\"", {{"admin.command_deadline", "7ns"}}},
+      {"admin.connections-max", "7", {{"admin.connections_max", "7"}}},
+      {"admin.block-tokens", "7", {{"admin.block_tokens", "7"}}},
   };
   return all;
 }

@@ -1,7 +1,7 @@
 #include "terrace/config.hpp"
 
-#include "runtime/config/nearest_name.hpp"
-#include "runtime/config/table.hpp"
+#include "runtime/config/table/nearest_name.hpp"
+#include "runtime/config/table/table.hpp"
 #include "terrace/options.hpp"
 #include "terrace/types.hpp"
 #include "transfer/engine/ranked_transfers.hpp"

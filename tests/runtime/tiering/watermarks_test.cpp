@@ -115,9 +115,12 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   settle();
   EXPECT_TRUE(ready(2));
   // The limit applies to transfers that no request waits for.
-  ASSERT_TRUE(cache->limit_transfers(Urgency::store, per_second(MiB)).has_value());
+  CacheSettings settings = cache->settings();
+  settings.lane_rates[static_cast<std::size_t>(Urgency::store)] = per_second(MiB);
+  ASSERT_TRUE(cache->change(settings).has_value());
   EXPECT_EQ(requested.limits, (std::vector{std::pair{Urgency::store, per_second(MiB)}}));
-  EXPECT_EQ(cache->limit_transfers(Urgency::request, per_second(MiB)).error(), Errc::invalid_argument);
+  settings.lane_rates[static_cast<std::size_t>(Urgency::request)] = per_second(MiB);
+  EXPECT_EQ(cache->change(settings).error(), Errc::invalid_argument);
   release(2);
   settle();
   cache.reset();

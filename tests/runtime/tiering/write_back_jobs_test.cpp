@@ -129,7 +129,7 @@ TEST_F(WriteBackJobsTest, store_what_was_not_used_for_so_long) {
   poll();
   clock.advance(seconds{10});
   poll();
-  WriteBackOrder of_age = order(Scope::age);
+  WriteBackOrder of_age = order(Scope::idle);
   of_age.unused_for = seconds{30};
   WriteBackId id = start(of_age);
   settle();
@@ -258,7 +258,9 @@ TEST_F(WriteBackJobsTest, and_policies_keep_to_what_the_drive_may_be_written_to_
   settle();
   EXPECT_EQ(of(tomorrow, stored), 2U);
   EXPECT_EQ(cache->daily_writes().written, Bytes{2 * block_bytes});
-  cache->limit_daily_writes({});
+  CacheSettings settings = cache->settings();
+  settings.daily_write_bytes = {};
+  ASSERT_TRUE(cache->change(settings).has_value());
   run(3, keys_of({11, 12, 13, 14, 15}));
   EXPECT_EQ(store->stat().blocks, 11U);
 }

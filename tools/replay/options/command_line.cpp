@@ -1,6 +1,6 @@
 #include "tools/replay/options/command_line.hpp"
 
-#include "runtime/config/values.hpp"
+#include "runtime/config/table/values.hpp"
 #include "tools/arguments.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/replay/workload/workloads.hpp"

@@ -2,7 +2,7 @@
 
 #include "radix/groups/groups.hpp"
 #include "runtime/config/givens.hpp"
-#include "runtime/config/table.hpp"
+#include "runtime/config/table/table.hpp"
 
 #include <fmt/format.h>
 

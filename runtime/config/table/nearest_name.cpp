@@ -1,4 +1,4 @@
-#include "runtime/config/nearest_name.hpp"
+#include "runtime/config/table/nearest_name.hpp"
 
 #include <fmt/format.h>
 

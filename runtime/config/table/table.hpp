@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/config/draft.hpp"
-#include "runtime/config/values.hpp"
+#include "runtime/config/table/draft.hpp"
+#include "runtime/config/table/values.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -49,6 +49,7 @@ struct Option {
   std::string_view example{};    ///< TOML, if there is no default
   Needs needs = Needs::nothing;
   bool common = false;
+  bool live = false;  ///< Cache::change() can change it
 
   [[nodiscard]] Scope scope() const;
   /// "storage.io", "pool.host-blocks", "policy".

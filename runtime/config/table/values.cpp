@@ -1,4 +1,4 @@
-#include "runtime/config/values.hpp"
+#include "runtime/config/table/values.hpp"
 
 #include "terrace/config.hpp"
 #include "terrace/types.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/config/table.hpp"
+#include "runtime/config/table/table.hpp"
 
 #include "radix/tree/copy.hpp"
 #include "terrace/block_store.hpp"
@@ -109,6 +109,11 @@ struct Field<std::string> {
   static std::string field(const Value& value) { return std::get<std::string>(value); }
 };
 template <>
+struct Field<std::filesystem::path> {
+  static Value value(const std::filesystem::path& field) { return field.string(); }
+  static std::filesystem::path field(const Value& value) { return std::get<std::string>(value); }
+};
+template <>
 struct Field<std::vector<std::string>> {
   static Value value(const std::vector<std::string>& field) { return field; }
   static std::vector<std::string> field(const Value& value) { return std::get<std::vector<std::string>>(value); }
@@ -175,6 +180,10 @@ Option common(Option option) {
   option.common = true;
   return option;
 }
+Option live(Option option) {
+  option.live = true;
+  return option;
+}
 Option with_flag(Option option, std::string_view flag, std::string_view alias = {}) {
   option.flag = flag;
   option.flag_alias = alias;
@@ -216,16 +225,17 @@ void add_general(std::vector<Option>& all) {
   inclusion.old_name = "keep";
   all.push_back(with_flag(std::move(inclusion), "--inclusion", "--relation"));
   all.push_back(
-      common(named("", "write-policy", FIELD(system.write_policy),
-                   "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
-                   "write-back (evicted blocks); with storage the default is write-through")));
-  all.push_back(row("", "selective-hits", Type::whole, {1, 255}, FIELD(system.selective_hits),
-                    "Write policy selective stores a block at this hit"));
-  all.push_back(row("", "daily-writes", Type::size, any, FIELD(system.daily_write_bytes),
-                    "Most bytes per day that are written to storage; 0: no limit"));
-  all.push_back(named("", "loads", FIELD(system.loads),
-                      "Which hits below the device are loaded: measured, if loading is expected to be faster than computing; "
-                      "always"));
+      live(common(named("", "write-policy", FIELD(system.write_policy),
+                        "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
+                        "write-back (evicted blocks); with storage the default is write-through"))));
+  all.push_back(live(row("", "selective-hits", Type::whole, {1, 255}, FIELD(system.selective_hits),
+                         "Write policy selective stores a block at this hit")));
+  all.push_back(live(row("", "daily-writes", Type::size, any, FIELD(system.daily_write_bytes),
+                         "Most bytes per day that are written to storage; 0: no limit")));
+  all.push_back(
+      live(named("", "loads", FIELD(system.loads),
+                 "Which hits below the device are loaded: measured, if loading is expected to be faster than computing; "
+                 "always")));
   all.push_back(row("", "unit-prefill", Type::duration, up_to_a_day, FIELD(unit_prefill),
                     "Time in which the engine computes one hash unit of a prompt; 0: the cache learns it"));
   all.push_back(row("", "caching", Type::yes_no, any, FIELD(system.caching),
@@ -313,14 +323,14 @@ void add_arrays(std::vector<Option>& all) {
 }
 
 void add_tiers(std::vector<Option>& all) {
-  all.push_back(row("device", "low-watermark", Type::share, any, FIELD(system.device_watermarks.low),
-                    "Share of free device slots under which the cache evicts in the background; 0: never"));
-  all.push_back(row("device", "high-watermark", Type::share, any, FIELD(system.device_watermarks.high),
-                    "Share of free device slots at which the background eviction ends"));
-  all.push_back(row("host", "low-watermark", Type::share, any, FIELD(system.host_watermarks.low),
-                    "Share of free host slots under which the cache evicts in the background; 0: never"));
-  all.push_back(row("host", "high-watermark", Type::share, any, FIELD(system.host_watermarks.high),
-                    "Share of free host slots at which the background eviction ends"));
+  all.push_back(live(row("device", "low-watermark", Type::share, any, FIELD(system.device_watermarks.low),
+                         "Share of free device slots under which the cache evicts in the background; 0: never")));
+  all.push_back(live(row("device", "high-watermark", Type::share, any, FIELD(system.device_watermarks.high),
+                         "Share of free device slots at which the background eviction ends")));
+  all.push_back(live(row("host", "low-watermark", Type::share, any, FIELD(system.host_watermarks.low),
+                         "Share of free host slots under which the cache evicts in the background; 0: never")));
+  all.push_back(live(row("host", "high-watermark", Type::share, any, FIELD(system.host_watermarks.high),
+                         "Share of free host slots at which the background eviction ends")));
   all.push_back(named("host", "warm-up", FIELD(system.host_warm_up),
                       "When the memory of the host tier is touched first: before-serving, or while-serving with a tier that "
                       "grows"));
@@ -331,12 +341,13 @@ void add_tiers(std::vector<Option>& all) {
       "the node of the thread that touches the memory", "0"));
   all.push_back(row("host", "huge-pages", Type::yes_no, any, FIELD(system.host_touch.huge_pages),
                     "Ask the kernel for huge pages for the host tier"));
-  all.push_back(row("transfers", "make-room-bandwidth", Type::bandwidth, any,
-                    FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::make_room)]),
-                    "Most bytes per second between device and host for copies that free slots ahead of requests; 0: no limit"));
-  all.push_back(row("transfers", "store-bandwidth", Type::bandwidth, any,
-                    FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::store)]),
-                    "Most bytes per second between device and host for copies on their way to storage; 0: no limit"));
+  all.push_back(
+      live(row("transfers", "make-room-bandwidth", Type::bandwidth, any,
+               FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::make_room)]),
+               "Most bytes per second between device and host for copies that free slots ahead of requests; 0: no limit")));
+  all.push_back(live(row("transfers", "store-bandwidth", Type::bandwidth, any,
+                         FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::store)]),
+                         "Most bytes per second between device and host for copies on their way to storage; 0: no limit")));
 }
 
 void add_storage(std::vector<Option>& all) {
@@ -395,6 +406,28 @@ void add_log(std::vector<Option>& all) {
                     "Most messages that wait for a slow log; further ones are counted, not written"));
 }
 
+void add_admin(std::vector<Option>& all) {
+  all.push_back(
+      optional(with_flag(row("admin", "listen", Type::text, any, FIELD(system.admin.listen),
+                             "Endpoint for operators: unix:PATH, tcp:127.0.0.1:PORT, or unix: (a name of its own in the "
+                             "folder where `terrace` looks for processes)"),
+                         "--admin"),
+               "no endpoint", "\"unix:/run/terrace/engine.sock\""));
+  all.push_back(optional(row("admin", "token-file", Type::path, any, FIELD(system.admin.token_file),
+                             "File with the token that requests over TCP must bring"),
+                         "none", "\"/etc/terrace/token\""));
+  all.push_back(row("admin", "commands", Type::yes_no, any, FIELD(system.admin.commands),
+                    "If off, the endpoint answers questions and refuses commands"));
+  all.push_back(row("admin", "interval", Type::duration, some_time, FIELD(system.admin.publish_interval),
+                    "How often the cache publishes what the endpoint answers from"));
+  all.push_back(row("admin", "command-deadline", Type::duration, some_time, FIELD(system.admin.command_deadline),
+                    "How long a command waits for the cache before it is withdrawn"));
+  all.push_back(row("admin", "connections-max", Type::whole, {1, 1024}, FIELD(system.admin.connections_max),
+                    "Most connections to the endpoint at a time"));
+  all.push_back(row("admin", "block-tokens", Type::whole, any_count, FIELD(system.admin.block_tokens),
+                    "Tokens of a hash unit, so that metrics count tokens in a cache without groups; 0: they count blocks"));
+}
+
 #undef FIELD
 
 constexpr std::array without_option{
@@ -413,6 +446,7 @@ constexpr std::array without_option{
     FieldWithoutOption{"storage.CustomStorage", "the stores are objects of the program"},
     FieldWithoutOption{"lane_rates.request", "it must be 0: requests wait for their transfers"},
     FieldWithoutOption{"log.sink", "it is an object of the program"},
+    FieldWithoutOption{"admin.config", "it is the configuration itself"},
 };
 
 }  // namespace
@@ -465,6 +499,7 @@ const std::vector<Option>& options() {
     add_tiers(rows);
     add_storage(rows);
     add_log(rows);
+    add_admin(rows);
     return rows;
   }();
   return all;

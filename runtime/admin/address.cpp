@@ -1,0 +1,113 @@
+#include "runtime/admin/address.hpp"
+
+#include "terrace/admin.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace terrace {
+
+std::filesystem::path admin_folder() {
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/') return std::filesystem::path{runtime} / "terrace";
+  if (::geteuid() == 0) return "/run/terrace";
+  return fmt::format("/tmp/terrace-{}", ::geteuid());
+}
+
+namespace admin {
+namespace {
+
+constexpr std::string_view unix_scheme = "unix:";
+constexpr std::string_view tcp_scheme = "tcp:";
+/// The room in sockaddr_un, less the end mark.
+constexpr std::size_t socket_path_max = 107;
+
+[[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw std::invalid_argument{fmt::format(
+      "admin.listen is \"{}\": it must be unix:PATH, unix:, tcp:127.0.0.1:PORT or tcp:[::1]:PORT (this machine only)", text)};
+}
+
+}  // namespace
+
+Address parse_address(std::string_view text) {
+  Address address;
+  if (text.starts_with(unix_scheme)) {
+    const std::string_view path = text.substr(unix_scheme.size());
+    if (path.size() > socket_path_max) {
+      throw std::invalid_argument{
+          fmt::format("admin.listen: the path of a Unix socket has at most {} bytes, this has {}", socket_path_max, path.size())};
+    }
+    if (path.find('\0') != std::string_view::npos) refuse(unix_scheme);
+    address.socket = path;
+    return address;
+  }
+  if (!text.starts_with(tcp_scheme)) refuse(text);
+  const std::string_view rest = text.substr(tcp_scheme.size());
+  const std::size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos) refuse(text);
+  const std::string_view host = rest.substr(0, colon);
+  const std::string_view port = rest.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), address.port);
+  if (error != std::errc{} || end != port.data() + port.size() || port.empty()) refuse(text);
+  if (host != "127.0.0.1" && host != "localhost" && host != "[::1]") refuse(text);
+  address.is_unix = false;
+  address.host = host == "[::1]" ? "::1" : "127.0.0.1";
+  return address;
+}
+
+std::string to_string(const Address& address) {
+  if (address.is_unix) return fmt::format("{}{}", unix_scheme, address.socket.string());
+  return address.host == "::1" ? fmt::format("tcp:[::1]:{}", address.port) : fmt::format("tcp:{}:{}", address.host, address.port);
+}
+
+std::string read_token(const std::filesystem::path& file) {
+  constexpr std::size_t shortest = 16;
+  struct stat info {};
+  if (::stat(file.c_str(), &info) != 0) fail(errno, fmt::format("admin.token-file {}", file.string()));
+  if ((info.st_mode & 077U) != 0) {
+    throw std::invalid_argument{
+        fmt::format("admin.token-file {}: other users can read it; run chmod 600 {}", file.string(), file.string())};
+  }
+  std::ifstream stream{file};
+  std::string token;
+  if (!stream || !std::getline(stream, token)) {
+    throw std::invalid_argument{fmt::format("admin.token-file {}: it cannot be read, or is empty", file.string())};
+  }
+  if (!token.empty() && token.back() == '\r') token.pop_back();
+  if (token.size() < shortest) {
+    throw std::invalid_argument{fmt::format("admin.token-file {}: a token has at least {} characters, this has {}", file.string(),
+                                            shortest, token.size())};
+  }
+  return token;
+}
+
+std::filesystem::path new_socket_name() {
+  static std::atomic<unsigned> last{0};
+  const std::filesystem::path folder = admin_folder();
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    fail(errno, fmt::format("admin.listen: cannot make {}", folder.string()));
+  struct stat info {};
+  if (::lstat(folder.c_str(), &info) != 0) fail(errno, fmt::format("admin.listen: {}", folder.string()));
+  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022U) != 0) {
+    throw std::runtime_error{fmt::format(
+        "admin.listen: {} must be a folder of this user in which nobody else can write; give a path of your own: unix:PATH",
+        folder.string())};
+  }
+  const unsigned number = ++last;
+  const std::string suffix = number == 1 ? "" : fmt::format("-{}", number);
+  return folder / fmt::format("{}-{}{}.sock", program_invocation_short_name, ::getpid(), suffix);
+}
+
+}  // namespace admin
+}  // namespace terrace

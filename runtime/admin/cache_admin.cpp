@@ -1,0 +1,190 @@
+#include "runtime/admin/cache_admin.hpp"
+
+#include "runtime/admin/status.hpp"
+#include "runtime/manager/cache_manager.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <memory>
+#include <utility>
+
+namespace terrace::admin {
+namespace {
+
+namespace json = boost::json;
+
+unsigned status_of(ErrorCode error) {
+  if (error == Errc::invalid_argument) return 400;
+  if (error == Errc::not_found || error == Errc::unknown_request) return 404;
+  return 409;
+}
+
+Reply refusal(ErrorCode error, std::string_view sentence) { return {status_of(error), error_body(sentence)}; }
+Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
+
+/// Carries out commands. Each call makes one reply.
+class Runner {
+ public:
+  explicit Runner(Cache& cache, const Clock& clock, const std::vector<Bytes>& block_bytes)
+      : cache_{cache}, clock_{clock}, block_bytes_{block_bytes} {}
+
+  Reply operator()(const Resize& wanted) {
+    if (wanted.pool.value() >= block_bytes_.size()) {
+      return {400, error_body(
+                       fmt::format("there is no pool {}: the number of pools is {}", wanted.pool.value(), block_bytes_.size()))};
+    }
+    const Bytes block = block_bytes_[wanted.pool.value()];
+    const std::uint64_t blocks = wanted.blocks ? *wanted.blocks : *wanted.bytes / block;
+    if (blocks > std::numeric_limits<std::uint32_t>::max())
+      return {400, error_body(fmt::format("{} blocks are too many", blocks))};
+    if (wanted.bytes && blocks == 0 && *wanted.bytes != Bytes{}) {
+      return {400, error_body(fmt::format("{} are less than one block of {}", to_string(*wanted.bytes), to_string(block)))};
+    }
+    const Result<void> resized = cache_.resize(wanted.tier, Blocks{static_cast<std::uint32_t>(blocks)}, wanted.pool);
+    if (!resized) {
+      return refusal(resized.error(), fmt::format("{} cannot have {} blocks: {}", to_string(wanted.tier), blocks,
+                                                  resized.error() == Errc::invalid_argument
+                                                      ? "there is no such tier, its size is fixed, or the size is out of range"
+                                                      : resized.error().message()));
+    }
+    return answer(json::object{{"tier", to_string(wanted.tier)},
+                               {"pool", wanted.pool.value()},
+                               {"blocks", blocks},
+                               {"bytes", count(block) * blocks}},
+                  202);
+  }
+  Reply operator()(const Clear& wanted) {
+    cache_.clear(wanted.options);
+    return answer(json::object{{"cleared", true}, {"storage", wanted.options.storage}});
+  }
+  Reply operator()(Resume) {
+    const Result<void> resumed = cache_.resume();
+    if (!resumed) return refusal(resumed.error(), "some of the cleared blocks are still in use: try again");
+    return answer(json::object{{"status", "normal"}});
+  }
+  Reply operator()(Pause wanted) {
+    if (wanted.pause) cache_.pause_transfers();
+    else cache_.resume_transfers();
+    return answer(json::object{{"transfers_paused", wanted.pause}});
+  }
+  Reply operator()(const Change& wanted) {
+    try {
+      const CacheSettings settings = changed(cache_.settings(), wanted);
+      const Result<void> made = cache_.change(settings);
+      if (!made) return refusal(made.error(), why_refused(settings));
+      return answer(to_json(settings));
+    } catch (const BadBody& error) {
+      return {400, error_body(error.what())};
+    }
+  }
+  Reply operator()(const StartJob& wanted) {
+    WriteBackOrder order = wanted.order;
+    order.keys = wanted.keys;
+    if (wanted.deadline) order.deadline = clock_.now() + *wanted.deadline;
+    const Result<WriteBackId> job = cache_.start_write_back(order);
+    if (!job) return refusal(job.error(), fmt::format("the job cannot start: {}", why_not_started(job.error())));
+    return answer(to_json(*cache_.write_back(*job)), 201);
+  }
+  Reply operator()(ChangeJob wanted) {
+    using Action = ChangeJob::Action;
+    if (wanted.action == Action::take_results) {
+      const Result<std::vector<WriteBackResult>> results = cache_.take_write_back_results(wanted.id);
+      return results ? answer(to_json(*results)) : no_job(wanted.id);
+    }
+    const Result<void> done = wanted.action == Action::pause    ? cache_.pause_write_back(wanted.id)
+                              : wanted.action == Action::resume ? cache_.resume_write_back(wanted.id)
+                                                                : cache_.cancel_write_back(wanted.id);
+    const std::optional<WriteBackProgress> job = cache_.write_back(wanted.id);
+    if (!job) return no_job(wanted.id);
+    if (!done) return {409, error_body(fmt::format("job {} has ended: {}", wanted.id.value(), to_string(job->state)))};
+    return answer(to_json(*job));
+  }
+
+ private:
+  static Reply no_job(WriteBackId id) {
+    return {404, error_body(fmt::format("there is no job {}, or it was forgotten", id.value()))};
+  }
+
+  std::string why_refused(const CacheSettings& settings) const {
+    const bool no_storage = settings.write_policy != WritePolicy::none && cache_.settings().write_policy == WritePolicy::none;
+    return no_storage
+               ? "a write policy needs storage, which this cache does not have; or the watermarks are not low <= high < 100 %"
+               : "the watermarks of a tier must be low <= high < 100 %";
+  }
+  static std::string why_not_started(ErrorCode error) {
+    if (error == Errc::invalid_argument) return "this cache has no storage";
+    if (error == Errc::not_found) return "nothing of it is cached";
+    if (error == Errc::refused) return "too many jobs run";
+    if (error == Errc::unknown_request) return "there is no such request";
+    return error.message();
+  }
+
+  Cache& cache_;
+  const Clock& clock_;
+  const std::vector<Bytes>& block_bytes_;
+};
+
+}  // namespace
+
+void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete) {
+  cache_ = &cache;
+  block_bytes_ = std::move(block_bytes);
+  complete_ = std::move(complete);
+  publish(clock_.now());
+}
+
+void CacheAdmin::end() {
+  cache_ = nullptr;
+  mailbox_.close();
+}
+
+void CacheAdmin::on_polled(TimePoint now) {
+  if (cache_ == nullptr || running_) return;
+  bool changed = false;
+  while (mailbox_.waiting()) {
+    const std::optional<Mailbox::Posted> posted = mailbox_.take();
+    if (!posted) break;
+    running_ = true;  // a command may poll
+    Reply reply = std::visit(Runner{*cache_, clock_, block_bytes_}, posted->command);
+    running_ = false;
+    publish(now);  // before the reply, so that who asks next sees the effect
+    posted->done(std::move(reply));
+    changed = true;
+  }
+  if (!changed && now >= next_publish_) publish(now);
+}
+
+void CacheAdmin::publish(TimePoint now) {
+  auto made = std::make_shared<AdminSnapshot>();
+  const Cache& cache = *cache_;
+  made->made = now;
+  made->number = ++number_;
+  made->status = cache.status();
+  made->transfers_paused = cache.transfers_paused();
+  made->work = cache.work_left();
+  made->settings = cache.settings();
+  for (std::size_t number = 0; number < block_bytes_.size(); ++number) {
+    const PoolId pool{static_cast<std::uint16_t>(number)};
+    made->pools.push_back({.block_bytes = block_bytes_[number],
+                           .device = cache.usage(Tier::device, pool),
+                           .host = cache.usage(Tier::host, pool),
+                           .retiring_device = cache.retiring(Tier::device, pool),
+                           .retiring_host = cache.retiring(Tier::host, pool),
+                           .host_memory = cache.host_memory(pool),
+                           .host_growth_failures = cache.host_growth_failures(pool)});
+  }
+  made->stats = cache.stats();
+  made->moved = cache.moved();
+  made->waits = cache.wait_totals();
+  made->slowest = cache.slowest_requests();
+  made->daily_writes = cache.daily_writes();
+  made->jobs = cache.write_backs();
+  const CacheManager& manager = cache.manager();
+  if (manager.config().pools.front().device_blocks == 0) made->offload = manager.offload().totals();
+  if (complete_) complete_(*made);
+  mailbox_.publish(std::move(made));
+  next_publish_ = now + interval_;
+}
+
+}  // namespace terrace::admin

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/snapshot.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "terrace/cache.hpp"
+#include "terrace/clock.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace terrace::admin {
+
+/// The part of the admin endpoint on the thread of the cache: publishes snapshots, and carries commands out. The cache calls it
+/// at the end of each poll; if nothing is due, that costs two comparisons.
+///
+/// Ownership: the mailbox and the clock must outlive it. Threads: that of the cache.
+class CacheAdmin final : public CacheWatch {
+ public:
+  /// Adds to a snapshot what the cache itself does not know.
+  using Complete = std::function<void(AdminSnapshot&)>;
+
+  /// Publishes a snapshot every `interval`, and after each command.
+  CacheAdmin(Mailbox& mailbox, const Clock& clock, Duration interval) : mailbox_{mailbox}, clock_{clock}, interval_{interval} {}
+
+  /// Call it before the first poll. `block_bytes` is by PoolId.
+  void begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete = {});
+  /// The cache ends: the last commands are refused. Nothing happens afterwards.
+  void end();
+
+  void on_polled(TimePoint now) override;
+  [[nodiscard]] TimePoint next_deadline() const override { return cache_ == nullptr ? never : next_publish_; }
+
+ private:
+  void publish(TimePoint now);
+
+  Mailbox& mailbox_;
+  const Clock& clock_;
+  Duration interval_;
+  Cache* cache_ = nullptr;          ///< null before begin() and after end()
+  std::vector<Bytes> block_bytes_;  ///< by PoolId
+  Complete complete_;
+  TimePoint next_publish_{};
+  std::uint64_t number_ = 0;  ///< of the last snapshot
+  bool running_ = false;      ///< a command is being carried out
+};
+
+}  // namespace terrace::admin

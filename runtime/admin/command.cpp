@@ -1,0 +1,244 @@
+#include "runtime/admin/command.hpp"
+
+#include "runtime/config/table/nearest_name.hpp"
+#include "runtime/config/table/table.hpp"
+#include "terrace/config.hpp"
+#include "terrace/keys.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+namespace terrace::admin {
+namespace {
+
+namespace json = boost::json;
+
+/// Reads the fields of a JSON object, and refuses those that nobody asks for.
+class Fields {
+ public:
+  Fields(std::string_view body, std::vector<std::string> names) : names_{std::move(names)} {
+    if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) return;
+    // Deeper than any command. The parser fails before it uses much stack.
+    json::parse_options options;
+    options.max_depth = 4;
+    boost::system::error_code error;
+    json::value value = json::parse(body, error, {}, options);
+    if (error) throw BadBody{fmt::format("the body is not JSON: {}", error.message())};
+    if (!value.is_object()) throw BadBody{"the body must be a JSON object: {...}"};
+    fields_ = std::move(value.get_object());
+    for (const auto& [name, field] : fields_) {
+      if (std::ranges::find(names_, std::string_view{name}) != names_.end()) continue;
+      throw BadBody{fmt::format("\"{}\": there is no such field here{}; the fields are {}", config::one_line(name),
+                                suggestion(name, names_), names_.empty() ? "none" : fmt::format("{}", fmt::join(names_, ", ")))};
+    }
+  }
+
+  [[nodiscard]] const json::value* find(std::string_view name) const { return fields_.if_contains(name); }
+  [[nodiscard]] bool flag(std::string_view name, bool otherwise) const {
+    const json::value* const value = find(name);
+    if (value == nullptr) return otherwise;
+    if (!value->is_bool()) throw BadBody{fmt::format("\"{}\" must be true or false", name)};
+    return value->get_bool();
+  }
+  [[nodiscard]] std::optional<std::uint64_t> number(std::string_view name, std::uint64_t max) const {
+    const json::value* const value = find(name);
+    if (value == nullptr) return std::nullopt;
+    boost::system::error_code error;
+    const auto number = value->to_number<std::uint64_t>(error);
+    if (error || number > max) throw BadBody{fmt::format("\"{}\" must be a whole number from 0 to {}", name, max)};
+    return number;
+  }
+  [[nodiscard]] std::optional<std::string> text(std::string_view name) const {
+    const json::value* const value = find(name);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_string()) throw BadBody{fmt::format("\"{}\" must be a text in quotes", name)};
+    return std::string{value->get_string()};
+  }
+  /// A text such as "8GiB", or a number of bytes.
+  [[nodiscard]] std::optional<Bytes> bytes(std::string_view name) const {
+    const json::value* const value = find(name);
+    if (value != nullptr && value->is_number()) return Bytes{*number(name, std::numeric_limits<std::uint64_t>::max())};
+    const std::optional<std::string> word = text(name);
+    if (!word) return std::nullopt;
+    return Bytes{read([&] { return config::read_size(quoted(name), *word, {}); })};
+  }
+  [[nodiscard]] std::optional<Duration> duration(std::string_view name) const {
+    const std::optional<std::string> word = text(name);
+    if (!word) return std::nullopt;
+    constexpr config::Limits year{0, 366ULL * 86'400'000'000'000};
+    const std::uint64_t time = read([&] { return config::read_duration(quoted(name), *word, year); });
+    return std::chrono::nanoseconds{static_cast<std::int64_t>(time)};
+  }
+
+ private:
+  static std::string quoted(std::string_view name) { return fmt::format("\"{}\"", name); }
+  template <class Reader>
+  static std::uint64_t read(Reader reader) {
+    try {
+      return reader();
+    } catch (const ConfigError& error) {
+      throw BadBody{error.what()};
+    }
+  }
+
+  std::vector<std::string> names_;
+  json::object fields_;
+};
+
+template <class E, std::size_t n>
+E one_of(std::string_view name, const std::string& word, const std::array<E, n>& all) {
+  std::vector<std::string> names;
+  for (const E each : all) {
+    if (to_string(each) == word) return each;
+    names.emplace_back(to_string(each));
+  }
+  throw BadBody{fmt::format("\"{}\" is \"{}\": it must be one of {}", name, config::one_line(word), fmt::join(names, ", "))};
+}
+
+/// The table's options work on a Draft. Its fields of these names are the settings.
+config::Draft draft_of(const CacheSettings& settings) {
+  config::Draft draft;
+  CacheSystemOptions& options = draft.system;
+  options.write_policy = settings.write_policy;
+  options.selective_hits = settings.selective_hits;
+  options.loads = settings.loads;
+  options.device_watermarks = settings.device_watermarks;
+  options.host_watermarks = settings.host_watermarks;
+  options.daily_write_bytes = settings.daily_write_bytes;
+  options.lane_rates = settings.lane_rates;
+  return draft;
+}
+
+CacheSettings settings_of(const config::Draft& draft) {
+  const CacheSystemOptions& options = draft.system;
+  return {.write_policy = options.write_policy,
+          .selective_hits = options.selective_hits,
+          .loads = options.loads,
+          .device_watermarks = options.device_watermarks,
+          .host_watermarks = options.host_watermarks,
+          .daily_write_bytes = options.daily_write_bytes,
+          .lane_rates = options.lane_rates};
+}
+
+std::vector<std::string> live_names() {
+  std::vector<std::string> names;
+  for (const config::Option& option : config::options()) {
+    if (option.live) names.push_back(option.name());
+  }
+  return names;
+}
+
+/// A value of JSON as the word that a flag would have.
+std::string word_of(std::string_view name, const json::value& value) {
+  if (value.is_string()) return std::string{value.get_string()};
+  if (value.is_bool()) return value.get_bool() ? "on" : "off";
+  if (value.is_number()) return json::serialize(value);
+  throw BadBody{fmt::format("\"{}\" must be a text, a number, true or false", config::one_line(name))};
+}
+
+}  // namespace
+
+Resize read_resize(std::string_view body) {
+  const Fields fields{body, {"tier", "pool", "blocks", "bytes"}};
+  Resize resize;
+  const std::optional<std::string> tier = fields.text("tier");
+  if (!tier) throw BadBody{"\"tier\" is missing: device, host or storage"};
+  resize.tier = one_of("tier", *tier, all_tiers);
+  resize.pool = PoolId{static_cast<PoolId::rep>(fields.number("pool", std::numeric_limits<PoolId::rep>::max()).value_or(0))};
+  resize.blocks = fields.number("blocks", std::numeric_limits<std::uint32_t>::max());
+  resize.bytes = fields.bytes("bytes");
+  if (resize.blocks.has_value() == resize.bytes.has_value()) throw BadBody{"give \"blocks\" or \"bytes\""};
+  return resize;
+}
+
+Clear read_clear(std::string_view body) {
+  const Fields fields{body, {"storage", "wait"}};
+  return {{.wait = fields.flag("wait", false), .storage = fields.flag("storage", false)}};
+}
+
+Change read_change(std::string_view body) {
+  std::vector<std::string> all;
+  for (const config::Option& option : config::options()) all.push_back(option.name());
+  const Fields fields{body, all};
+  Change change;
+  for (const std::string& name : all) {
+    const json::value* const value = fields.find(name);
+    if (value != nullptr) change.values.emplace_back(name, word_of(name, *value));
+  }
+  if (change.values.empty()) throw BadBody{fmt::format("nothing to change: name some of {}", fmt::join(live_names(), ", "))};
+  (void)changed({}, change);  // what is wrong by itself is refused before the cache is asked
+  return change;
+}
+
+StartJob read_start_job(std::string_view body) {
+  using Scope = WriteBackOrder::Scope;
+  const Fields fields{body, {"scope", "request", "keys", "tenant", "unused-for", "deadline", "durable", "budget"}};
+  StartJob job;
+  job.order.scope = one_of("scope", fields.text("scope").value_or("all"),
+                           std::array{Scope::all, Scope::request, Scope::prefix, Scope::tenant, Scope::idle});
+  const auto belongs = [&](std::string_view name, Scope scope) {
+    const bool given = fields.find(name) != nullptr;
+    if (given == (job.order.scope == scope)) return;
+    throw BadBody{fmt::format("\"{}\" {} scope {}", name, given ? "is for" : "is missing for", to_string(scope))};
+  };
+  belongs("request", Scope::request);
+  belongs("keys", Scope::prefix);
+  belongs("tenant", Scope::tenant);
+  belongs("unused-for", Scope::idle);
+  constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
+  job.order.request = RequestId{fields.number("request", any).value_or(0)};
+  job.order.tenant = TenantId{fields.number("tenant", any).value_or(0)};
+  job.order.unused_for = fields.duration("unused-for").value_or(Duration{});
+  job.order.durable = fields.flag("durable", true);
+  job.order.budget = fields.bytes("budget").value_or(Bytes{});
+  job.deadline = fields.duration("deadline");
+  if (const json::value* const keys = fields.find("keys")) {
+    const json::array* const array = keys->if_array();
+    if (array == nullptr || array->empty()) throw BadBody{"\"keys\" must be a list of keys, from the first block on"};
+    for (const json::value& each : *array) {
+      const json::string* const text = each.if_string();
+      const Result<BlockKey> key = text == nullptr ? Result<BlockKey>{Errc::invalid_argument} : parse_block_key(*text);
+      if (!key) throw BadBody{"\"keys\": each key has 64 hexadecimal digits"};
+      job.keys.push_back(*key);
+    }
+  }
+  return job;
+}
+
+void read_nothing(std::string_view body) { const Fields none{body, {}}; }
+
+CacheSettings changed(const CacheSettings& now, const Change& change) {
+  config::Draft draft = draft_of(now);
+  for (const auto& [name, word] : change.values) {
+    const config::Option& option = config::option_named(name);
+    if (!option.live) {
+      throw BadBody{
+          fmt::format("\"{}\" cannot change while the cache serves; what can: {}", name, fmt::join(live_names(), ", "))};
+    }
+    try {
+      option.set(draft, 0, config::read_value(option.type, fmt::format("\"{}\"", name), word, option.limits, option.names));
+    } catch (const ConfigError& error) {
+      throw BadBody{error.what()};
+    }
+  }
+  return settings_of(draft);
+}
+
+json::object to_json(const CacheSettings& settings) {
+  const config::Draft draft = draft_of(settings);
+  json::object all;
+  for (const config::Option& option : config::options()) {
+    if (option.live) all[option.name()] = config::to_word(option.type, option.get(draft, 0).value());
+  }
+  return all;
+}
+
+std::string error_body(std::string_view sentence) {
+  return json::serialize(json::object{{"error", config::one_line(sentence)}}) + "\n";
+}
+
+}  // namespace terrace::admin

@@ -1,0 +1,83 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/request.hpp"
+#include "terrace/settings.hpp"
+#include "terrace/types.hpp"
+#include "terrace/write_back.hpp"
+
+#include <boost/json.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+/// The commands of the admin endpoint, and how they are read from JSON. Nothing here has an effect.
+namespace terrace::admin {
+
+/// A body is not what its path needs. The sentence names the field, what is wrong, and what would be right.
+class BadBody : public std::invalid_argument {
+ public:
+  using std::invalid_argument::invalid_argument;
+};
+
+struct Resize {
+  Tier tier = Tier::host;
+  PoolId pool{};
+  /// One of the two.
+  std::optional<std::uint64_t> blocks{};
+  std::optional<Bytes> bytes{};
+};
+struct Clear {
+  ClearOptions options{};
+};
+/// Ends a clear that waits.
+struct Resume {};
+/// Pauses transfers, or resumes them.
+struct Pause {
+  bool pause = true;
+};
+/// Options that can change while a cache serves, by name, as words.
+struct Change {
+  std::vector<std::pair<std::string, std::string>> values{};
+};
+struct StartJob {
+  WriteBackOrder order{};  ///< without `keys` and `deadline`
+  std::vector<BlockKey> keys{};
+  std::optional<Duration> deadline{};  ///< from the moment when the job starts
+};
+struct ChangeJob {
+  enum class Action : unsigned char { pause, resume, cancel, take_results };
+  Action action = Action::pause;
+  WriteBackId id{};
+};
+using Command = std::variant<Resize, Clear, Resume, Pause, Change, StartJob, ChangeJob>;
+
+// Each reads the body of one command; an empty body is an empty object. Throws BadBody.
+
+/// {"tier": "host", "pool": 0, "blocks": 1000}, or "bytes": "8GiB" in place of "blocks".
+[[nodiscard]] Resize read_resize(std::string_view body);
+/// {"storage": true, "wait": false}
+[[nodiscard]] Clear read_clear(std::string_view body);
+/// {"write-policy": "write-back", "host.low-watermark": 0.1}
+[[nodiscard]] Change read_change(std::string_view body);
+/// {"scope": "all" | "request" | "prefix" | "tenant" | "idle", "request": 7, "keys": ["64 hexadecimal digits"], "tenant": 7,
+///  "unused-for": "10min", "deadline": "30s", "durable": true, "budget": "1GiB"}
+[[nodiscard]] StartJob read_start_job(std::string_view body);
+/// Refuses a body other than an empty one or {}.
+void read_nothing(std::string_view body);
+
+/// The settings with these values, which are given by the names of their options. Throws BadBody: there is no such option, it
+/// cannot change while a cache serves, or the value is wrong.
+[[nodiscard]] CacheSettings changed(const CacheSettings& now, const Change& change);
+/// The settings by the names of their options, as words.
+[[nodiscard]] boost::json::object to_json(const CacheSettings& settings);
+
+/// {"error": "SENTENCE"}
+[[nodiscard]] std::string error_body(std::string_view sentence);
+
+}  // namespace terrace::admin

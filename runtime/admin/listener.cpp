@@ -1,0 +1,302 @@
+#include "runtime/admin/listener.hpp"
+
+#include "base/signals_blocked.hpp"
+#include "base/thread.hpp"
+
+#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/basic_stream.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <variant>
+
+namespace terrace::admin {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+
+using Socket = asio::generic::stream_protocol::socket;
+using Stream = beast::basic_stream<asio::generic::stream_protocol, asio::any_io_executor>;
+using HttpReply = http::response<http::string_body>;
+
+constexpr std::uint64_t body_max = 64 * 1024;
+constexpr std::uint32_t headers_max = 8 * 1024;
+constexpr Duration silence_max = std::chrono::seconds{10};
+
+[[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
+
+/// A descriptor that closes itself.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_{fd} {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+sockaddr_un name_of(const std::filesystem::path& path) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path, path.c_str(), path.native().size());
+  return name;
+}
+
+/// True if a process listens on the socket.
+bool answers(const std::filesystem::path& path) {
+  const Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  const sockaddr_un name = name_of(path);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return true;
+  return errno != ECONNREFUSED && errno != ENOENT;
+}
+
+/// Makes a listening Unix socket that only its user can connect to. The mode of a socket that has no name yet becomes the mode of
+/// its file (Linux), so there is no moment at which others can connect. A socket that a dead process has left is replaced.
+int listen_on(const std::filesystem::path& path) {
+  Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (fd.get() < 0) fail(errno, "admin.listen: no socket");
+  if (::fchmod(fd.get(), 0600) != 0) fail(errno, "admin.listen: the mode of the socket");
+  const sockaddr_un name = name_of(path);
+  const auto bind = [&] { return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0; };
+  if (!bind()) {
+    struct stat info {};
+    if (errno != EADDRINUSE) fail(errno, fmt::format("admin.listen: {}", path.string()));
+    if (::lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
+      throw std::runtime_error{fmt::format("admin.listen: {} exists and is not a socket", path.string())};
+    }
+    if (answers(path)) {
+      throw std::runtime_error{
+          fmt::format("admin.listen: another process listens on {}; give this one another path", path.string())};
+    }
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(errno, fmt::format("admin.listen: {}", path.string()));
+    if (!bind()) fail(errno, fmt::format("admin.listen: {}", path.string()));
+  }
+  if (::listen(fd.get(), SOMAXCONN) != 0) fail(errno, fmt::format("admin.listen: {}", path.string()));
+  return fd.release();
+}
+
+/// The parts that all connections share. All of it is for the thread of the endpoint, but `io`.
+struct Shared {
+  asio::io_context& io;
+  Mailbox& mailbox;
+  const Routes& routes;
+  Duration command_deadline;
+  std::uint32_t connections = 0;
+};
+
+/// One connection. It lives as long as one of its operations is under way.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, Shared& shared) : stream_{std::move(socket)}, timer_{shared.io}, shared_{shared} {
+    ++shared_.connections;
+  }
+  ~Connection() { --shared_.connections; }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void read() {
+    parser_.emplace();
+    parser_->body_limit(body_max);
+    parser_->header_limit(headers_max);
+    stream_.expires_after(silence_max);
+    http::async_read(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](const boost::system::error_code& error, std::size_t) { self->on_request(error); });
+  }
+
+ private:
+  void on_request(const boost::system::error_code& error) {
+    if (error) return on_bad_request(error);
+    const http::request<http::string_body>& request = parser_->get();
+    keep_alive_ = request.keep_alive();
+    head_ = request.method() == http::verb::head;
+    const std::string method{request.method_string()};
+    const std::string target{request.target()};
+    const std::string authorization{request[http::field::authorization]};
+    auto routed = shared_.routes.route({method, target, authorization, request.body()});
+    if (auto* const reply = std::get_if<Reply>(&routed)) return write(std::move(*reply));
+    order(std::get<Command>(std::move(routed)));
+  }
+
+  void on_bad_request(const boost::system::error_code& error) {
+    keep_alive_ = false;
+    if (error == http::error::body_limit) return write({413, error_body("the body is larger than 64 KiB")});
+    if (error == http::error::header_limit) return write({431, error_body("the headers are larger than 8 KiB")});
+    const bool gone =
+        error == http::error::end_of_stream || error == http::error::partial_message || error == beast::error::timeout;
+    const bool of_http = error.category() == make_error_code(http::error::bad_version).category();
+    if (!gone && of_http) return write({400, error_body(fmt::format("this is not HTTP: {}", error.message()))});
+    close();
+  }
+
+  /// Gives the command to the cache, and waits for its reply. While the cache has not taken the command, the deadline takes it
+  /// back.
+  void order(Command command) {
+    stream_.expires_never();
+    // The timer keeps this object. The mailbox must not, because it may outlive the endpoint.
+    const auto id = shared_.mailbox.post(std::move(command), [weak = weak_from_this(), &io = shared_.io](Reply reply) {
+      asio::post(io, [self = weak.lock(), reply = std::move(reply)]() mutable {
+        if (self) self->on_reply(std::move(reply));
+      });
+    });
+    if (!id) return write({503, error_body("too many commands wait for the cache, or it has ended; nothing was done")});
+    timer_.expires_after(shared_.command_deadline);
+    timer_.async_wait([self = shared_from_this(), id = *id](const boost::system::error_code& error) {
+      if (error || !self->shared_.mailbox.withdraw(id)) return;  // a command that was taken gets its reply
+      self->write({503, error_body("the engine did not poll the cache within the deadline (option admin.command-deadline); "
+                                   "nothing was done")});
+    });
+  }
+
+  void on_reply(Reply reply) {
+    timer_.cancel();
+    write(std::move(reply));
+  }
+
+  void write(Reply reply) {
+    reply_.emplace(static_cast<http::status>(reply.status), 11);
+    reply_->set(http::field::content_type, reply.type);
+    reply_->set(http::field::cache_control, "no-store");
+    if (reply.status == 401) reply_->set(http::field::www_authenticate, "Bearer");
+    reply_->keep_alive(keep_alive_);
+    reply_->body() = std::move(reply.body);
+    reply_->prepare_payload();
+    if (head_) reply_->body().clear();
+    stream_.expires_after(silence_max);
+    http::async_write(stream_, *reply_, [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
+      if (!error && self->keep_alive_) self->read();
+      else self->close();
+    });
+  }
+
+  void close() {
+    boost::system::error_code ignored;
+    stream_.socket().shutdown(Socket::shutdown_send, ignored);
+  }
+
+  Stream stream_;
+  asio::steady_timer timer_;
+  Shared& shared_;
+  beast::flat_buffer buffer_{headers_max + body_max};
+  std::optional<http::request_parser<http::string_body>> parser_;
+  std::optional<HttpReply> reply_;
+  bool keep_alive_ = false;
+  bool head_ = false;
+};
+
+}  // namespace
+
+struct Listener::State {
+  State(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room)
+      : address{parse_address(options.listen)},
+        routes{options, token_of(options, address), mailbox, clock, std::move(room)},
+        shared{io, mailbox, routes, options.command_deadline},
+        connections_max{options.connections_max} {
+    if (address.is_unix) {
+      if (address.socket.empty()) address.socket = new_socket_name();
+      unix_acceptor.emplace(io, asio::local::stream_protocol{}, listen_on(address.socket));
+      struct stat info {};
+      if (::stat(address.socket.c_str(), &info) == 0) inode = info.st_ino;
+    } else {
+      listen_on_tcp();
+    }
+    accept();
+    thread = start_thread("terrace-admin", [this] { io.run(); });
+  }
+
+  static std::string token_of(const AdminOptions& options, const Address& address) {
+    if (!options.token_file.empty()) return read_token(options.token_file);
+    if (address.is_unix) return {};
+    throw std::invalid_argument{
+        "admin.listen over TCP needs admin.token-file: every user of this machine can connect, and commands can clear the cache"};
+  }
+
+  void listen_on_tcp() {
+    try {
+      const asio::ip::tcp::endpoint endpoint{asio::ip::make_address(address.host), address.port};
+      tcp_acceptor.emplace(io, endpoint);
+      address.port = tcp_acceptor->local_endpoint().port();
+    } catch (const boost::system::system_error& error) {
+      throw std::runtime_error{fmt::format("admin.listen: {}: {}", to_string(address), error.code().message())};
+    }
+  }
+
+  template <class Acceptor>
+  void accept(Acceptor& acceptor) {
+    acceptor.async_accept([this, &acceptor](const boost::system::error_code& error, auto socket) {
+      if (!acceptor.is_open()) return;
+      if (!error && shared.connections < connections_max) std::make_shared<Connection>(Socket{std::move(socket)}, shared)->read();
+      if (!error) return accept(acceptor);
+      // No descriptor is left, for example. Those who connect wait until there is one.
+      retry.expires_after(std::chrono::milliseconds{100});
+      retry.async_wait([this, &acceptor](const boost::system::error_code& cancelled) {
+        if (!cancelled && acceptor.is_open()) accept(acceptor);
+      });
+    });
+  }
+  void accept() {
+    if (unix_acceptor) accept(*unix_acceptor);
+    else accept(*tcp_acceptor);
+  }
+
+  void stop() noexcept {
+    if (std::exchange(stopped, true)) return;
+    struct stat info {};
+    // A process that was started later may have taken the name.
+    if (address.is_unix && ::stat(address.socket.c_str(), &info) == 0 && info.st_ino == inode) ::unlink(address.socket.c_str());
+    io.stop();
+  }
+
+  Address address;
+  const Routes routes;
+  Shared shared;
+  std::uint32_t connections_max;
+  asio::io_context io{1};  ///< owns the connections, which use the members above
+  std::optional<asio::local::stream_protocol::acceptor> unix_acceptor;
+  std::optional<asio::ip::tcp::acceptor> tcp_acceptor;
+  asio::steady_timer retry{io};
+  ino_t inode = 0;
+  bool stopped = false;
+  std::thread thread;
+};
+
+Listener::Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room)
+    : state_{std::make_unique<State>(options, mailbox, clock, std::move(room))} {}
+
+Listener::~Listener() {
+  state_->stop();
+  state_->thread.join();
+}
+
+std::string Listener::address() const { return to_string(state_->address); }
+
+void Listener::stop() noexcept { state_->stop(); }
+
+}  // namespace terrace::admin

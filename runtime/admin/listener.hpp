@@ -1,0 +1,42 @@
+#pragma once
+
+#include "runtime/admin/address.hpp"
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/routes.hpp"
+#include "terrace/admin.hpp"
+#include "terrace/clock.hpp"
+
+#include <memory>
+#include <string>
+
+namespace terrace::admin {
+
+/// The HTTP server of the admin endpoint, on a thread of its own. It never touches the cache: questions are answered from the
+/// last snapshot, and commands go through the mailbox.
+///
+/// Limits: a body has at most 64 KiB, all headers together 8 KiB; a connection that sends nothing for 10 s, or takes no reply for
+/// 10 s, is closed; more than AdminOptions::connections_max connections are closed at once. Several requests may use a
+/// connection.
+///
+/// Ownership: mailbox and clock must outlive it, and Mailbox::close() must have been called before it is destroyed. Threads: one.
+class Listener {
+ public:
+  /// Listens when it returns. Throws std::invalid_argument (the options are wrong), std::system_error, and std::runtime_error
+  /// (the socket belongs to another process), each with one clear sentence, and leaves nothing behind.
+  Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room);
+  /// Waits for the thread.
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  /// The address with the port or socket name that was chosen: "unix:/run/terrace/vllm-4711.sock".
+  [[nodiscard]] std::string address() const;
+  /// Accepts nothing from now on and removes the socket. Does not wait.
+  void stop() noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace terrace::admin

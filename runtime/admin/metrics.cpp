@@ -1,0 +1,339 @@
+#include "runtime/admin/metrics.hpp"
+
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace terrace::admin {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// Collects families. A family is made by its first sample; all its samples are added one after the other.
+class Families {
+ public:
+  template <class Number>
+  void gauge(const char* name, const char* help, Number value, Labels labels = {}) {
+    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
+    metric.gauge.value = static_cast<double>(value);
+  }
+  template <class Number>
+  void counter(const char* name, const char* help, Number value, Labels labels = {}) {
+    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
+    metric.counter.value = static_cast<double>(value);
+  }
+  void histogram(const char* name, const char* help, const WaitTotal& total, Labels labels) {
+    constexpr double microsecond = 1e-6;
+    ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
+    std::uint64_t so_far = 0;
+    for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
+      so_far += total.microseconds.counts[bucket];
+      const bool last = bucket + 1 == Histogram::buckets;  // it counts all larger values
+      const double bound =
+          last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
+      metric.histogram.bucket.push_back({so_far, bound});
+    }
+    metric.histogram.sample_count = so_far;
+    metric.histogram.sample_sum = total.seconds;
+  }
+  [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
+
+ private:
+  ClientMetric& add(const char* name, const char* help, MetricType type, Labels labels) {
+    if (families_.empty() || families_.back().name != name) {
+      MetricFamily family;
+      family.name = name;
+      family.help = help;
+      family.type = type;
+      families_.push_back(std::move(family));
+    }
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    families_.back().metric.push_back(std::move(metric));
+    return families_.back().metric.back();
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+Labels of_pool(std::size_t pool) { return {{"pool", std::to_string(pool)}}; }
+Labels of_pool(std::size_t pool, std::string_view tier) { return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}}; }
+Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) {
+  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}, {"state", std::string{state}}};
+}
+Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
+
+void add_endpoint(Families& all, const Health& health, Duration age) {
+  for (const HealthState state : {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}) {
+    all.gauge("terrace_health", "1 for the state that the cache is in, 0 for the others", health.state == state ? 1 : 0,
+              label("state", to_string(state)));
+  }
+  all.gauge("terrace_snapshot_age_seconds", "Time since the cache has published what this page shows", seconds(age));
+}
+
+void add_requests(Families& all, const AdminSnapshot& snapshot) {
+  const ManagerStats& stats = snapshot.stats;
+  all.counter("terrace_requests_total", "Requests that became ready, without preempted ones that came back",
+              stats.requests.requests);
+  all.counter("terrace_requests_preempted_total", "Preempted requests that came back and became ready", stats.preempted.requests);
+  all.counter("terrace_requests_accepted_total", "Requests that were accepted", stats.acquired);
+  all.counter("terrace_requests_refused_total", "Requests that were refused", stats.refused_no_room, label("reason", "no_room"));
+  all.counter("terrace_requests_failed_total", "Requests whose wait ended with an error", snapshot.waits.failed);
+  all.counter("terrace_requests_unfenced_total", "Leases that ended without the point up to which they were used",
+              stats.released_unfenced);
+  const bool tokens = snapshot.unit_tokens > 0;
+  const std::uint64_t each = tokens ? snapshot.unit_tokens : 1;
+  const auto found = [&](const char* name, const char* help, const RequestTotals& totals) {
+    for (const Source source : all_sources) {
+      all.counter(name, help, totals.found[source] * each, label("source", terrace::to_string(source)));
+    }
+    all.counter(name, help, totals.external * each, label("source", "external"));
+    all.counter(name, help, totals.miss * each, label("source", "none"));
+  };
+  const auto asked = [&](const char* name, const char* help, std::uint64_t units) { all.counter(name, help, units * each); };
+  if (tokens) {
+    found("terrace_request_tokens_total", "Tokens in full blocks that ready requests asked for, by where they were found",
+          stats.requests);
+    found("terrace_preempted_request_tokens_total", "The same, of preempted requests that came back", stats.preempted);
+    asked("terrace_request_tokens_asked_total", "Tokens in full blocks that ready requests asked for", stats.requests.asked);
+  } else {
+    found("terrace_request_blocks_total", "Blocks that ready requests asked for, by where they were found", stats.requests);
+    found("terrace_preempted_request_blocks_total", "The same, of preempted requests that came back", stats.preempted);
+    asked("terrace_request_blocks_asked_total", "Blocks that ready requests asked for", stats.requests.asked);
+  }
+  all.counter("terrace_requests_ready_at_once_total", "Requests that did not wait", snapshot.waits.at_once);
+  const char* const wait = "terrace_request_wait_seconds";
+  const char* const help = "Time until a request was ready, by the slowest thing that it waited for";
+  all.histogram(wait, help, snapshot.waits.room, label("for", "room"));
+  all.histogram(wait, help, snapshot.waits.loads[Source::host], label("for", "host"));
+  all.histogram(wait, help, snapshot.waits.loads[Source::storage], label("for", "storage"));
+  all.gauge("terrace_leases", "Leases that have not ended", snapshot.work.leases);
+}
+
+void add_blocks(Families& all, const ManagerStats& stats) {
+  const char* name = "terrace_evictions_total";
+  const char* help = "Copies that were dropped from a tier, for any reason";
+  all.counter(name, help, stats.evicted_device, label("tier", "device"));
+  all.counter(name, help, stats.evicted_host, label("tier", "host"));
+  all.counter(name, help, stats.stored_evicted, label("tier", "storage"));
+  name = "terrace_evictions_ahead_total";
+  help = "Copies that were dropped for a watermark, before a request needed the slot";
+  all.counter(name, help, stats.ahead_device, label("tier", "device"));
+  all.counter(name, help, stats.ahead_host, label("tier", "host"));
+  all.counter("terrace_evictions_cancelled_total", "Blocks that were hit during their swap-out, and stayed",
+              stats.evictions_cancelled);
+  name = "terrace_drops_total";
+  help = "Dropped copies, by whether a lower tier had the block";
+  all.counter(name, help, stats.dropped_clean, label("block", "kept"));
+  all.counter(name, help, stats.dropped_lost, label("block", "lost"));
+  name = "terrace_load_failures_total";
+  help = "Blocks that did not arrive";
+  all.counter(name, help, stats.loads_late, label("reason", "late"));
+  all.counter(name, help, stats.load_failures - std::min(stats.load_failures, stats.loads_late), label("reason", "error"));
+  all.counter("terrace_loads_joined_total", "Blocks for which a request joined the load of another", stats.joined);
+  all.counter("terrace_loads_turned_down_total", "Hits that were computed, because loading would have taken longer",
+              stats.turned_down);
+  all.counter("terrace_request_replans_total", "Requests that were planned again after a failed load", stats.replans);
+  all.counter("terrace_duplicates_total", "Computed blocks whose content was cached already", stats.duplicates);
+  all.counter("terrace_cleared_total", "Copies that were dropped by a clear", stats.cleared);
+  all.counter("terrace_dropped_by_call_total", "Copies that were dropped by a call of the engine", stats.dropped_by_call);
+  name = "terrace_not_stored_total";
+  help = "Blocks that should have been stored and were not";
+  const std::array<std::pair<const char*, std::uint64_t>, 7> reasons{{{"failed", stats.store_failed},
+                                                                      {"skipped", stats.store_skipped},
+                                                                      {"gone", stats.store_gone},
+                                                                      {"no_room", stats.store_no_room},
+                                                                      {"orphaned", stats.store_orphaned},
+                                                                      {"cancelled", stats.store_cancelled},
+                                                                      {"over_budget", stats.store_over_budget}}};
+  for (const auto& [reason, blocks] : reasons) all.counter(name, help, blocks, label("reason", reason));
+}
+
+void add_moved(Families& all, const AdminSnapshot& snapshot) {
+  const MovedTotals& moved = snapshot.moved;
+  const std::array<std::pair<const char*, Moved>, 4> kinds{{{"swap_out", moved.swap_out},
+                                                            {"swap_in", moved.swap_in},
+                                                            {"storage_read", moved.storage_reads},
+                                                            {"storage_write", moved.storage_writes}}};
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
+  }
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
+  }
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moving_seconds_total", "Time during which at least one copy was under way", total.seconds,
+                label("direction", kind));
+  }
+  const char* const name = "terrace_under_way";
+  const char* const help = "Transfers, reads of blocks and writes of blocks that have not ended";
+  all.gauge(name, help, snapshot.work.transfers, label("kind", "transfer"));
+  all.gauge(name, help, snapshot.work.reads, label("kind", "read"));
+  all.gauge(name, help, snapshot.work.writes, label("kind", "write"));
+  all.gauge("terrace_transfers_paused", "1 if transfers are paused", snapshot.transfers_paused ? 1 : 0);
+  for (const RankHealth& rank : snapshot.ranks) {
+    all.gauge("terrace_rank_up", "1 if the rank keeps up", rank.state == RankHealth::State::well ? 1 : 0,
+              label("rank", rank.name));
+  }
+  for (const RankHealth& rank : snapshot.ranks) {
+    all.gauge("terrace_rank_oldest_transfer_seconds", "Age of the oldest transfer that the rank owes", seconds(rank.oldest),
+              label("rank", rank.name));
+  }
+}
+
+void add_memory(Families& all, const AdminSnapshot& snapshot) {
+  const auto each = [&](const auto& visit) {
+    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) visit(pool, snapshot.pools[pool]);
+  };
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    for (const auto& [tier, usage] : {std::pair{"device", pool.device}, std::pair{"host", pool.host}}) {
+      const char* const name = "terrace_blocks";
+      const char* const help = "Slots of a tier by how they are used";
+      all.gauge(name, help, usage.free, of_pool(n, tier, "free"));
+      all.gauge(name, help, usage.evictable, of_pool(n, tier, "evictable"));
+      all.gauge(name, help, usage.blocks - usage.free - usage.evictable, of_pool(n, tier, "in_use"));
+    }
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    all.gauge("terrace_block_bytes", "Size of a block", count(pool.block_bytes), of_pool(n));
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    const char* const name = "terrace_blocks_promised";
+    const char* const help = "Slots that are promised to waiting requests";
+    all.gauge(name, help, pool.device.promised, of_pool(n, "device"));
+    all.gauge(name, help, pool.host.promised, of_pool(n, "host"));
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    const char* const name = "terrace_blocks_retiring";
+    const char* const help = "Slots that a resize still has to retire";
+    all.gauge(name, help, pool.retiring_device, of_pool(n, "device"));
+    all.gauge(name, help, pool.retiring_host, of_pool(n, "host"));
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    all.gauge("terrace_host_blocks_wanted", "Blocks that the host tier should have", pool.host_memory.wanted, of_pool(n));
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    all.gauge("terrace_host_blocks_usable", "Of these, blocks that have memory", pool.host_memory.usable, of_pool(n));
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    all.gauge("terrace_host_mapped_bytes", "Host memory that is mapped", count(pool.host_memory.mapped), of_pool(n));
+  });
+  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
+    all.counter("terrace_host_growth_failures_total", "How often the host tier could not grow as ordered",
+                pool.host_growth_failures, of_pool(n));
+  });
+}
+
+void add_storage(Families& all, const AdminSnapshot& snapshot) {
+  const auto each = [&](const auto& visit) {
+    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+      if (snapshot.pools[pool].store) visit(pool, *snapshot.pools[pool].store);
+    }
+  };
+  const auto number = [&](const char* name, const char* help, auto member, bool counts) {
+    each([&](std::size_t n, const StoreStat& store) {
+      if (counts) all.counter(name, help, store.*member, of_pool(n));
+      else all.gauge(name, help, store.*member, of_pool(n));
+    });
+  };
+  each([&](std::size_t n, const StoreStat& store) {
+    const char* const name = "terrace_storage_blocks";
+    const char* const help = "Slots of storage by how they are used";
+    for (const auto& [state, blocks] : {std::pair{"stored", store.blocks}, std::pair{"writing", store.writing},
+                                        std::pair{"quarantined", store.quarantined}, std::pair{"free", store.free}}) {
+      all.gauge(name, help, blocks, of_pool(n, "storage", state));
+    }
+  });
+  number("terrace_storage_blocks_wanted", "Blocks that storage should hold", &StoreStat::wanted_blocks, false);
+  number("terrace_storage_directories", "Directories over which storage is striped", &StoreStat::directories, false);
+  number("terrace_storage_directories_lost", "Directories that are out of use until the next start", &StoreStat::directories_lost,
+         false);
+  number("terrace_storage_corrupt_total", "Blocks that did not verify when they were read", &StoreStat::corrupt, true);
+  number("terrace_storage_io_errors_total", "Reads and writes of storage that failed", &StoreStat::io_errors, true);
+  number("terrace_storage_growth_stopped_total", "How often storage stopped growing before its size", &StoreStat::growth_stopped,
+         true);
+  const auto health = [&](const auto& visit) {
+    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+      if (snapshot.pools[pool].health) visit(pool, *snapshot.pools[pool].health);
+    }
+  };
+  health([&](std::size_t n, const StoreHealth& store) {
+    all.gauge("terrace_storage_up", "1 if storage is used in full", store.state == StoreState::well ? 1 : 0, of_pool(n));
+  });
+  health([&](std::size_t n, const StoreHealth& store) {
+    all.counter("terrace_storage_breaker_opened_total", "How often storage was taken out of use after failures", store.opened,
+                of_pool(n));
+  });
+  health([&](std::size_t n, const StoreHealth& store) {
+    all.counter("terrace_storage_retries_total", "Operations that were tried again after a failure", store.retried, of_pool(n));
+  });
+  health([&](std::size_t n, const StoreHealth& store) {
+    all.counter("terrace_storage_declined_total", "Operations that were not tried, because storage was out of use",
+                store.declined, of_pool(n));
+  });
+  all.gauge("terrace_daily_write_bytes", "Bytes that were written to storage in this day", count(snapshot.daily_writes.written));
+  all.gauge("terrace_daily_write_limit_bytes", "The most bytes per day; 0: no limit", count(snapshot.daily_writes.limit));
+}
+
+void add_jobs(Families& all, const AdminSnapshot& snapshot) {
+  std::array<std::uint64_t, 2> jobs{};
+  std::uint64_t under_way = 0;
+  for (const WriteBackProgress& job : snapshot.jobs) {
+    if (job.ended()) continue;
+    ++jobs[job.state == WriteBackState::paused ? 1 : 0];
+    under_way += job.under_way;
+  }
+  all.gauge("terrace_write_back_jobs", "Write-back jobs that have not ended", jobs[0], label("state", "running"));
+  all.gauge("terrace_write_back_jobs", "Write-back jobs that have not ended", jobs[1], label("state", "paused"));
+  all.gauge("terrace_write_back_blocks_under_way", "Blocks of write-back jobs that are being written", under_way);
+}
+
+void add_offload(Families& all, const OffloadTotals& totals) {
+  all.counter("terrace_offload_jobs_total", "Jobs of the engine that were accepted", totals.jobs);
+  all.counter("terrace_offload_jobs_refused_total", "Jobs of the engine that were refused", totals.refused);
+  const char* name = "terrace_offload_loads_total";
+  const char* help = "Blocks that the engine asked to load, by result";
+  all.counter(name, help, totals.loaded_host, label("result", "host"));
+  all.counter(name, help, totals.loaded_storage, label("result", "storage"));
+  all.counter(name, help, totals.load_misses, label("result", "miss"));
+  all.counter(name, help, totals.load_failures, label("result", "error"));
+  name = "terrace_offload_stores_total";
+  help = "Blocks that the engine asked to store, by result";
+  all.counter(name, help, totals.stored, label("result", "stored"));
+  all.counter(name, help, totals.already_there, label("result", "already_there"));
+  all.counter(name, help, totals.store_full, label("result", "full"));
+  all.counter(name, help, totals.store_failures, label("result", "error"));
+  all.counter("terrace_offload_late_total", "Blocks of jobs that ended at their deadline", totals.late);
+}
+
+}  // namespace
+
+std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Health& health, Duration age) {
+  Families all;
+  add_endpoint(all, health, age);
+  if (snapshot != nullptr) {
+    add_requests(all, *snapshot);
+    add_blocks(all, snapshot->stats);
+    add_moved(all, *snapshot);
+    add_memory(all, *snapshot);
+    add_storage(all, *snapshot);
+    add_jobs(all, *snapshot);
+    if (snapshot->offload) add_offload(all, *snapshot->offload);
+  }
+  return all.text();
+}
+
+}  // namespace terrace::admin

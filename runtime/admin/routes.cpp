@@ -1,0 +1,233 @@
+#include "runtime/admin/routes.hpp"
+
+#include "runtime/admin/metrics.hpp"
+#include "runtime/admin/status.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+namespace terrace::admin {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::string_view jobs_path = "/v1/jobs";
+
+Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
+Reply failure(unsigned status, std::string_view sentence) { return {status, error_body(sentence)}; }
+Reply no_snapshot() { return failure(503, "the cache has not published anything yet"); }
+
+constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/jobs";
+constexpr std::string_view orders = "/v1/jobs, /v1/settings, /v1/resize, /v1/clear, /v1/resume, /v1/pause, /v1/unpause";
+
+bool is_question(std::string_view path) {
+  return path == "/healthz" || path == "/metrics" || path == "/v1/status" || path == "/v1/config" || path == jobs_path ||
+         path.starts_with("/v1/jobs/");
+}
+
+std::optional<WriteBackId> job_id(std::string_view word) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc{} || end != word.data() + word.size()) return std::nullopt;
+  return WriteBackId{number};
+}
+
+/// The action of "ID/pause"; nothing for other words.
+std::optional<ChangeJob> job_change(std::string_view rest) {
+  using Action = ChangeJob::Action;
+  const std::size_t slash = rest.find('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  const std::optional<WriteBackId> id = job_id(rest.substr(0, slash));
+  const std::string_view word = rest.substr(slash + 1);
+  const std::optional<Action> action = word == "pause"     ? std::optional{Action::pause}
+                                       : word == "resume"  ? std::optional{Action::resume}
+                                       : word == "cancel"  ? std::optional{Action::cancel}
+                                       : word == "results" ? std::optional{Action::take_results}
+                                                           : std::nullopt;
+  if (!id || !action) return std::nullopt;
+  return ChangeJob{*action, *id};
+}
+
+Reply too_large(std::string_view tier, std::uint64_t blocks, std::uint64_t largest, Bytes block, std::string_view why) {
+  return answer(
+      json::object{
+          {"error", fmt::format("{} blocks ({}) do not fit into the {} tier: {}; the largest size that fits is {} blocks ({})",
+                                blocks, to_string(block * blocks), tier, why, largest, to_string(block * largest))},
+          {"largest_blocks", largest},
+          {"largest_bytes", count(block) * largest}},
+      409);
+}
+
+}  // namespace
+
+std::string without_secrets(std::string_view text) {
+  std::string shown{text};
+  const std::size_t scheme = shown.find("://");
+  if (scheme == std::string::npos) return shown;
+  const std::size_t host = scheme + 3;
+  const std::size_t at = shown.find('@', host);
+  if (at == std::string::npos || at > shown.find('/', host)) return shown;
+  return shown.replace(host, at - host, "***");
+}
+
+Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Clock& clock, Room room)
+    : commands_{options.commands},
+      interval_{options.publish_interval},
+      config_{options.config},
+      token_{std::move(token)},
+      mailbox_{mailbox},
+      clock_{clock},
+      room_{std::move(room)} {}
+
+std::variant<Reply, Command> Routes::route(const Request& request) const {
+  const std::string_view path = request.target.substr(0, request.target.find('?'));
+  if (!allowed(request.authorization)) return failure(401, "this endpoint needs \"Authorization: Bearer TOKEN\"");
+  if (request.method == "GET" || request.method == "HEAD") return ask(path);
+  if (request.method != "POST") return failure(405, "the methods are GET and POST");
+  if (!commands_) return failure(403, "commands are off (option admin.commands)");
+  try {
+    return order(path, request.body);
+  } catch (const BadBody& error) {
+    return failure(400, error.what());
+  }
+}
+
+/// Takes the same time for every wrong token of the right length.
+bool Routes::allowed(std::string_view authorization) const {
+  if (token_.empty()) return true;
+  constexpr std::string_view scheme = "Bearer ";
+  if (!authorization.starts_with(scheme)) return false;
+  const std::string_view given = authorization.substr(scheme.size());
+  if (given.size() != token_.size()) return false;
+  unsigned differing = 0;
+  for (std::size_t i = 0; i < given.size(); ++i) differing |= static_cast<unsigned char>(given[i] ^ token_[i]);
+  return differing == 0;
+}
+
+Reply Routes::ask(std::string_view path) const {
+  if (path == "/healthz") return healthz();
+  if (path == "/metrics") return metrics();
+  if (path == "/v1/status") return status();
+  if (path == "/v1/config") return config();
+  if (path == jobs_path) return jobs("");
+  if (path.starts_with("/v1/jobs/")) return jobs(path.substr(jobs_path.size() + 1));
+  return failure(404, fmt::format("there is no such path; questions are {}; commands are POST to {}", questions, orders));
+}
+
+std::variant<Reply, Command> Routes::order(std::string_view path, std::string_view body) const {
+  if (path == "/v1/resize") {
+    const Resize resize = read_resize(body);
+    if (std::optional<Reply> reply = refused(resize)) return *std::move(reply);
+    return resize;
+  }
+  if (path == "/v1/settings") return read_change(body);
+  if (path == "/v1/clear") return read_clear(body);
+  if (path == jobs_path) return read_start_job(body);
+  if (path == "/v1/resume" || path == "/v1/pause" || path == "/v1/unpause") {
+    read_nothing(body);
+    if (path == "/v1/resume") return Resume{};
+    return Pause{path == "/v1/pause"};
+  }
+  if (path.starts_with("/v1/jobs/")) {
+    if (const std::optional<ChangeJob> change = job_change(path.substr(jobs_path.size() + 1))) {
+      read_nothing(body);
+      return *change;
+    }
+    return failure(404, "the paths of a job are /v1/jobs/ID/pause, /resume, /cancel and /results");
+  }
+  if (is_question(path)) return failure(405, "this path is asked with GET");
+  return failure(404, fmt::format("there is no such path; commands are POST to {}", orders));
+}
+
+Duration Routes::age(const AdminSnapshot& snapshot) const { return std::max(clock_.now() - snapshot.made, Duration{}); }
+
+Reply Routes::healthz() const {
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (!snapshot) return no_snapshot();
+  const Health health = health_of(*snapshot, age(*snapshot), interval_, mailbox_.waiting());
+  json::array reasons;
+  for (const std::string& reason : health.reasons) reasons.emplace_back(reason);
+  return answer(json::object{{"status", to_string(health.state)},
+                             {"reasons", std::move(reasons)},
+                             {"age_seconds", std::chrono::duration<double>(age(*snapshot)).count()}},
+                health.state == HealthState::stalled ? 503 : 200);
+}
+
+Reply Routes::metrics() const {
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (!snapshot) return no_snapshot();
+  const Duration old = age(*snapshot);
+  std::optional<std::string> text = metrics_text(snapshot.get(), health_of(*snapshot, old, interval_, mailbox_.waiting()), old);
+  if (!text)
+    return failure(501, "this build has no library for Prometheus' format (prometheus-cpp); /v1/status has the same as JSON");
+  return {200, *std::move(text), "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+Reply Routes::status() const {
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (!snapshot) return no_snapshot();
+  const Health health = health_of(*snapshot, age(*snapshot), interval_, mailbox_.waiting());
+  json::object all{{"health", to_string(health.state)},
+                   {"reasons", json::array(health.reasons.begin(), health.reasons.end())},
+                   {"age_seconds", std::chrono::duration<double>(age(*snapshot)).count()}};
+  for (auto& [name, value] : to_json(*snapshot)) all[name] = std::move(value);
+  return answer(all);
+}
+
+Reply Routes::config() const {
+  json::array values;
+  for (const ConfigValue& each : config_) {
+    values.push_back({{"name", each.name}, {"value", without_secrets(each.value)}, {"origin", each.origin.where}});
+  }
+  const SharedSnapshot snapshot = mailbox_.latest();
+  return answer(json::object{{"start", std::move(values)}, {"now", snapshot ? to_json(snapshot->settings) : json::object{}}});
+}
+
+Reply Routes::jobs(std::string_view id) const {
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (!snapshot) return no_snapshot();
+  if (id.empty()) {
+    json::array all;
+    for (const WriteBackProgress& job : snapshot->jobs) all.push_back(to_json(job));
+    return answer(json::object{{"jobs", std::move(all)}});
+  }
+  const std::optional<WriteBackId> number = job_id(id);
+  const auto found = std::ranges::find_if(snapshot->jobs, [&](const WriteBackProgress& job) { return job.id == number; });
+  if (found == snapshot->jobs.end()) return failure(404, "there is no such job, or it was forgotten");
+  return answer(to_json(*found));
+}
+
+/// Refuses a growth that is known not to fit, and says what would.
+std::optional<Reply> Routes::refused(const Resize& resize) const {
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (!snapshot || resize.pool.value() >= snapshot->pools.size()) return std::nullopt;  // the cache says what is wrong
+  const AdminSnapshot::Pool& pool = snapshot->pools[resize.pool.value()];
+  const Bytes block = pool.block_bytes;
+  const std::uint64_t blocks = resize.blocks ? *resize.blocks : *resize.bytes / block;
+  const std::string_view tier = to_string(resize.tier);
+  if (resize.tier == Tier::device) {
+    if (blocks <= pool.device_blocks_max) return std::nullopt;
+    return too_large(tier, blocks, pool.device_blocks_max, block,
+                     "the engine has reserved no memory for more (device-blocks-max)");
+  }
+  const bool host = resize.tier == Tier::host;
+  if (!host && !pool.store) return failure(400, "this cache has no storage");
+  const std::uint64_t now = host ? pool.host_memory.wanted : pool.store->wanted_blocks;
+  if (blocks <= now) return std::nullopt;
+  const std::optional<Bytes> left =
+      host ? (room_.host ? room_.host() : std::nullopt) : (room_.storage ? room_.storage(resize.pool) : std::nullopt);
+  if (!left) return std::nullopt;
+  const std::uint64_t there = host ? pool.host_memory.usable : pool.store->capacity_blocks;
+  const std::uint64_t largest = there + *left / block;
+  if (blocks <= largest) return std::nullopt;
+  return too_large(
+      tier, blocks, largest, block,
+      fmt::format("the {} {} left", host ? "machine or its control group has" : "file system has", to_string(*left)));
+}
+
+}  // namespace terrace::admin

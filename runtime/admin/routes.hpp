@@ -1,0 +1,65 @@
+#pragma once
+
+#include "runtime/admin/command.hpp"
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/snapshot.hpp"
+#include "terrace/admin.hpp"
+#include "terrace/clock.hpp"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace terrace::admin {
+
+/// A request as it came over the wire.
+struct Request {
+  std::string_view method;         ///< "GET"
+  std::string_view target;         ///< "/v1/jobs/7?x=y"
+  std::string_view authorization;  ///< the header's value; empty: there is none
+  std::string_view body;
+};
+
+/// How much more memory and storage there is. Called on the thread of the endpoint, and may read files. Nothing: not known.
+struct Room {
+  std::function<std::optional<Bytes>()> host{};
+  std::function<std::optional<Bytes>(PoolId)> storage{};
+};
+
+/// Decides what a request gets: a reply at once, or a command for the cache. Does no I/O of its own. Threads: one, that of the
+/// endpoint.
+class Routes {
+ public:
+  /// `token` empty: none is asked for. `mailbox` and `clock` must outlive this object.
+  Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Clock& clock, Room room);
+
+  /// Never throws for what a request may contain.
+  [[nodiscard]] std::variant<Reply, Command> route(const Request& request) const;
+
+ private:
+  [[nodiscard]] bool allowed(std::string_view authorization) const;
+  [[nodiscard]] Reply ask(std::string_view path) const;
+  [[nodiscard]] std::variant<Reply, Command> order(std::string_view path, std::string_view body) const;
+  [[nodiscard]] Reply healthz() const;
+  [[nodiscard]] Reply metrics() const;
+  [[nodiscard]] Reply status() const;
+  [[nodiscard]] Reply config() const;
+  [[nodiscard]] Reply jobs(std::string_view id) const;
+  [[nodiscard]] Duration age(const AdminSnapshot& snapshot) const;
+  [[nodiscard]] std::optional<Reply> refused(const Resize& resize) const;
+
+  bool commands_;
+  Duration interval_;
+  std::vector<ConfigValue> config_;
+  std::string token_;
+  const Mailbox& mailbox_;
+  const Clock& clock_;
+  Room room_;
+};
+
+/// The text without the user and password of a URL in it: "redis://…@host".
+[[nodiscard]] std::string without_secrets(std::string_view text);
+
+}  // namespace terrace::admin

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "terrace/block_store.hpp"
+#include "terrace/cache.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/offload_cache.hpp"
+#include "terrace/settings.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
+#include "terrace/write_back.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+/// How a cache is at one moment, for those who must not touch the cache itself. Plain data. Threads: a published snapshot never
+/// changes, so any number of threads may read it.
+struct AdminSnapshot {
+  /// One pool and its store.
+  struct Pool {
+    Bytes block_bytes{};
+    std::uint32_t device_blocks_max = 0;  ///< to which the device tier can grow
+    Usage device{};
+    Usage host{};
+    std::uint64_t retiring_device = 0;  ///< slots that a resize still has to retire
+    std::uint64_t retiring_host = 0;
+    HostMemory host_memory{};
+    std::uint64_t host_growth_failures = 0;
+    std::optional<StoreStat> store{};     ///< without `orphans`; none: there is no storage
+    std::optional<StoreHealth> health{};  ///< none: nothing watches the store
+  };
+
+  TimePoint made{};
+  std::uint64_t number = 0;  ///< 1 for the first snapshot
+  CacheStatus status = CacheStatus::normal;
+  bool transfers_paused = false;
+  WorkLeft work{};
+  CacheSettings settings{};
+  std::vector<Pool> pools{};
+  std::vector<RankHealth> ranks{};  ///< empty if there is one rank
+  ManagerStats stats{};
+  MovedTotals moved{};
+  WaitTotals waits{};
+  std::vector<SlowRequest> slowest{};  ///< Cache::slowest_requests()
+  DailyWrites daily_writes{};
+  std::vector<WriteBackProgress> jobs{};
+  std::optional<OffloadTotals> offload{};  ///< only if the engine owns the device slots
+  std::string io{};                        ///< says how storage does its I/O
+  /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
+  /// in tokens already.
+  std::uint32_t unit_tokens = 0;
+};
+
+using SharedSnapshot = std::shared_ptr<const AdminSnapshot>;
+
+}  // namespace terrace

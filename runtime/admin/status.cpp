@@ -1,0 +1,256 @@
+#include "runtime/admin/status.hpp"
+
+#include "runtime/admin/command.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace terrace::admin {
+namespace {
+
+namespace json = boost::json;
+
+std::string of_pool(const AdminSnapshot& snapshot, std::size_t pool, std::string_view sentence) {
+  return snapshot.pools.size() == 1 ? std::string{sentence} : fmt::format("pool {}: {}", pool, sentence);
+}
+
+std::string_view to_string(CacheStatus status) {
+  switch (status) {
+    case CacheStatus::normal: return "normal";
+    case CacheStatus::clearing: return "clearing";
+    case CacheStatus::cleared: return "cleared";
+  }
+  return "unknown";
+}
+
+std::string_view to_string(RankHealth::State state) {
+  switch (state) {
+    case RankHealth::State::well: return "well";
+    case RankHealth::State::slow: return "slow";
+    case RankHealth::State::lost: return "lost";
+  }
+  return "unknown";
+}
+
+void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reasons) {
+  if (snapshot.status != CacheStatus::normal)
+    reasons.emplace_back("the cache is being cleared, and serves nothing until it is resumed");
+  if (snapshot.transfers_paused) reasons.emplace_back("transfers are paused");
+  for (std::size_t number = 0; number < snapshot.pools.size(); ++number) {
+    const AdminSnapshot::Pool& pool = snapshot.pools[number];
+    if (pool.health && pool.health->state != StoreState::well) {
+      reasons.push_back(of_pool(snapshot, number,
+                                fmt::format("storage is {}: {}", terrace::to_string(pool.health->state), pool.health->reason)));
+    }
+    const HostMemory& host = pool.host_memory;
+    if (!host.warm() && host.coming == 0 && !host.failure.empty()) {
+      reasons.push_back(of_pool(snapshot, number,
+                                fmt::format("the host tier has {} of {} blocks: {}", host.usable, host.wanted, host.failure)));
+    }
+    if (pool.store && pool.store->growth_error && pool.store->wanted_blocks > pool.store->capacity_blocks) {
+      reasons.push_back(
+          of_pool(snapshot, number, fmt::format("storage stopped growing: {}", pool.store->growth_error.message())));
+    }
+  }
+  for (const RankHealth& rank : snapshot.ranks) {
+    if (rank.state == RankHealth::State::well) continue;
+    reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
+  }
+}
+
+/// A text for people as a name in JSON: "dropped: full" becomes "dropped_full".
+std::string name_of(std::string_view text) {
+  std::string name;
+  for (const char c : text) {
+    if (c >= 'a' && c <= 'z') name += c;
+    else if (!name.empty() && name.back() != '_') name += '_';
+  }
+  return name;
+}
+
+json::object to_json(const Usage& usage, std::uint64_t retiring) {
+  return {{"blocks", usage.blocks},
+          {"free", usage.free},
+          {"evictable", usage.evictable},
+          {"promised", usage.promised},
+          {"in_use", usage.blocks - usage.free - usage.evictable},
+          {"retiring", retiring}};
+}
+
+json::object to_json(const StoreStat& store, const std::optional<StoreHealth>& health) {
+  json::object object{{"capacity_blocks", store.capacity_blocks},
+                      {"wanted_blocks", store.wanted_blocks},
+                      {"blocks", store.blocks},
+                      {"writing", store.writing},
+                      {"quarantined", store.quarantined},
+                      {"free", store.free},
+                      {"evicted", store.evicted},
+                      {"corrupt", store.corrupt},
+                      {"io_errors", store.io_errors},
+                      {"growth_stopped", store.growth_stopped},
+                      {"growth_error", store.growth_error ? store.growth_error.message() : ""},
+                      {"directories", store.directories},
+                      {"directories_lost", store.directories_lost}};
+  if (!health) return object;
+  object["state"] = terrace::to_string(health->state);
+  object["reason"] = health->reason;
+  object["breaker"] = terrace::to_string(health->breaker);
+  return object;
+}
+
+json::object to_json(const AdminSnapshot::Pool& pool) {
+  json::object host = to_json(pool.host, pool.retiring_host);
+  host["wanted"] = pool.host_memory.wanted;
+  host["usable"] = pool.host_memory.usable;
+  host["mapped_bytes"] = count(pool.host_memory.mapped);
+  host["growth_failures"] = pool.host_growth_failures;
+  host["growth_error"] = pool.host_memory.failure;
+  json::object device = to_json(pool.device, pool.retiring_device);
+  device["blocks_max"] = pool.device_blocks_max;
+  json::object object{{"block_bytes", count(pool.block_bytes)}, {"device", std::move(device)}, {"host", std::move(host)}};
+  if (pool.store) object["storage"] = to_json(*pool.store, pool.health);
+  return object;
+}
+
+json::object to_json(const RequestTotals& totals, std::string_view unit) {
+  json::object object{{"requests", totals.requests}, {"unit", unit}, {"asked", totals.asked}};
+  for (const Source source : all_sources) object[terrace::to_string(source)] = totals.found[source];
+  object["external"] = totals.external;
+  object["miss"] = totals.miss;
+  return object;
+}
+
+json::object to_json(const Moved& moved) {
+  return {{"blocks", moved.blocks}, {"bytes", count(moved.bytes)}, {"seconds", moved.seconds}};
+}
+
+json::object to_json(const WaitTotal& wait) { return {{"requests", wait.requests}, {"seconds", wait.seconds}}; }
+
+json::object to_json(const WaitTotals& waits) {
+  json::object object{{"at_once", waits.at_once}, {"room", to_json(waits.room)}, {"failed", waits.failed}};
+  for (const Source source : all_sources) {
+    if (source != Source::device) object[terrace::to_string(source)] = to_json(waits.loads[source]);
+  }
+  return object;
+}
+
+json::object to_json(const SlowRequest& request) {
+  return {{"id", request.id.value()},
+          {"seconds", request.seconds},
+          {"for", request.source ? terrace::to_string(*request.source) : "room"}};
+}
+
+json::object to_json(const ManagerStats& stats) {
+  return {{"acquired", stats.acquired},
+          {"refused_no_room", stats.refused_no_room},
+          {"joined", stats.joined},
+          {"turned_down", stats.turned_down},
+          {"load_failures", stats.load_failures},
+          {"loads_late", stats.loads_late},
+          {"evicted_device", stats.evicted_device},
+          {"evicted_host", stats.evicted_host},
+          {"dropped_clean", stats.dropped_clean},
+          {"dropped_lost", stats.dropped_lost},
+          {"stored_evicted", stats.stored_evicted},
+          {"cleared", stats.cleared}};
+}
+
+json::object to_json(const RankHealth& rank) {
+  return {{"name", rank.name},
+          {"state", to_string(rank.state)},
+          {"transfers", rank.transfers},
+          {"oldest_seconds", std::chrono::duration<double>(rank.oldest).count()}};
+}
+
+}  // namespace
+
+std::string_view to_string(HealthState state) {
+  switch (state) {
+    case HealthState::ok: return "ok";
+    case HealthState::degraded: return "degraded";
+    case HealthState::idle: return "idle";
+    case HealthState::stalled: return "stalled";
+  }
+  return "unknown";
+}
+
+Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval, bool commands_wait) {
+  Health health;
+  add_reasons(snapshot, health.reasons);
+  health.state = health.reasons.empty() ? HealthState::ok : HealthState::degraded;
+  if (age <= interval * 3 + std::chrono::seconds{2}) return health;
+  const bool works = snapshot.work.under_way || commands_wait;
+  health.state = works ? HealthState::stalled : HealthState::idle;
+  health.reasons.push_back(fmt::format("the engine has not polled the cache for {:.1f} s, {}",
+                                       std::chrono::duration<double>(age).count(),
+                                       works ? "although work is under way" : "and nothing was under way"));
+  return health;
+}
+
+json::object to_json(const AdminSnapshot& snapshot) {
+  json::array pools;
+  for (const AdminSnapshot::Pool& pool : snapshot.pools) pools.push_back(to_json(pool));
+  json::array jobs;
+  for (const WriteBackProgress& job : snapshot.jobs) jobs.push_back(to_json(job));
+  json::array slowest;
+  for (const SlowRequest& request : snapshot.slowest) slowest.push_back(to_json(request));
+  json::array ranks;
+  for (const RankHealth& rank : snapshot.ranks) ranks.push_back(to_json(rank));
+  const WorkLeft& work = snapshot.work;
+  const std::uint32_t tokens = snapshot.unit_tokens;
+  json::object requests = to_json(snapshot.stats.requests, tokens == 0 ? "blocks" : "tokens");
+  if (tokens > 1) {
+    for (auto& [name, value] : requests) {
+      if (name != "requests" && name != "unit") value = value.to_number<std::uint64_t>() * tokens;
+    }
+  }
+  return {{"cache", to_string(snapshot.status)},
+          {"transfers_paused", snapshot.transfers_paused},
+          {"snapshot", snapshot.number},
+          {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
+          {"requests", std::move(requests)},
+          {"waits", to_json(snapshot.waits)},
+          {"slowest", std::move(slowest)},
+          {"blocks", to_json(snapshot.stats)},
+          {"moved",
+           {{"swap_out", to_json(snapshot.moved.swap_out)},
+            {"swap_in", to_json(snapshot.moved.swap_in)},
+            {"storage_reads", to_json(snapshot.moved.storage_reads)},
+            {"storage_writes", to_json(snapshot.moved.storage_writes)}}},
+          {"daily_writes",
+           {{"limit_bytes", count(snapshot.daily_writes.limit)}, {"written_bytes", count(snapshot.daily_writes.written)}}},
+          {"pools", std::move(pools)},
+          {"jobs", std::move(jobs)},
+          {"ranks", std::move(ranks)},
+          {"io", snapshot.io},
+          {"settings", to_json(snapshot.settings)}};
+}
+
+json::object to_json(const WriteBackProgress& job) {
+  json::object blocks;
+  for (std::size_t outcome = 0; outcome < write_back_outcome_count; ++outcome) {
+    blocks[name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))] = job.blocks[outcome];
+  }
+  return {{"id", job.id.value()},
+          {"scope", terrace::to_string(job.scope)},
+          {"state", name_of(terrace::to_string(job.state))},
+          {"looked_at", job.looked_at},
+          {"blocks", std::move(blocks)},
+          {"under_way", job.under_way},
+          {"written_bytes", count(job.written)},
+          {"durable_bytes", count(job.durable)},
+          {"flush_error", job.flush_error ? job.flush_error.message() : ""}};
+}
+
+json::array to_json(std::span<const WriteBackResult> results) {
+  json::array all;
+  for (const WriteBackResult& result : results) {
+    all.push_back({{"key", to_hex(result.key)},
+                   {"outcome", name_of(terrace::to_string(result.outcome))},
+                   {"error", result.error ? result.error.message() : ""}});
+  }
+  return all;
+}
+
+}  // namespace terrace::admin

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "runtime/admin/snapshot.hpp"
+#include "terrace/clock.hpp"
+
+#include <boost/json.hpp>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// The answers of the admin endpoint as JSON.
+namespace terrace::admin {
+
+/// The state of a cache, as a person or a load balancer needs it.
+enum class HealthState : unsigned char {
+  ok,
+  degraded,  ///< serves, but less well than configured
+  idle,      ///< nobody has polled the cache for some time, and nothing was under way
+  stalled,   ///< nobody has polled the cache for some time, although work is under way or commands wait
+};
+[[nodiscard]] std::string_view to_string(HealthState state);
+
+struct Health {
+  HealthState state = HealthState::ok;
+  std::vector<std::string> reasons{};  ///< sentences for people
+};
+
+/// `age` is the time since the snapshot was made. A snapshot older than three intervals and two seconds is idle or stalled.
+[[nodiscard]] Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval, bool commands_wait);
+
+/// All that the snapshot knows, for `/v1/status`.
+[[nodiscard]] boost::json::object to_json(const AdminSnapshot& snapshot);
+[[nodiscard]] boost::json::object to_json(const WriteBackProgress& job);
+[[nodiscard]] boost::json::array to_json(std::span<const WriteBackResult> results);
+
+}  // namespace terrace::admin

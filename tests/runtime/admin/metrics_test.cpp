@@ -1,0 +1,266 @@
+// The page for Prometheus. Its names and its arithmetic; promtool, where it is installed, checks the format.
+
+#include "runtime/admin/metrics.hpp"
+
+#include "tests/tools/temporary_directory.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace terrace::admin {
+namespace {
+
+/// A snapshot in which every counter has a value of its own.
+AdminSnapshot full() {
+  AdminSnapshot snapshot;
+  snapshot.number = 3;
+  snapshot.unit_tokens = 16;
+  snapshot.stats.requests = {.requests = 9, .asked = 100, .found = {}, .external = 3, .miss = 40};
+  snapshot.stats.requests.found[Source::device] = 31;
+  snapshot.stats.requests.found[Source::host] = 19;
+  snapshot.stats.requests.found[Source::storage] = 7;
+  snapshot.stats.load_failures = 5;
+  snapshot.stats.loads_late = 2;
+  snapshot.stats.store_over_budget = 11;
+  snapshot.waits.room.requests = 2;
+  snapshot.waits.room.seconds = 0.5;
+  snapshot.waits.room.microseconds.add(0);
+  snapshot.waits.room.microseconds.add(500'000);
+  for (int n = 0; n < 2; ++n) {
+    AdminSnapshot::Pool pool;
+    pool.block_bytes = KiB * 64;
+    pool.device = {.blocks = 10, .free = 3, .evictable = 5};
+    pool.store.emplace();
+    pool.store->blocks = 12;
+    pool.health.emplace();
+    snapshot.pools.push_back(pool);
+  }
+  snapshot.ranks.push_back({.name = "rank 0 (\"odd\\name\"\n)"});
+  snapshot.jobs.push_back({.id = WriteBackId{1}, .under_way = 4});
+  snapshot.offload.emplace();
+  return snapshot;
+}
+
+class AdminMetrics : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!metrics_text(nullptr, {}, {})) GTEST_SKIP() << "this build has no prometheus-cpp";
+  }
+  /// The samples of a page: "name{labels}" to the value.
+  static std::map<std::string, double> samples(const std::string& text) {
+    std::map<std::string, double> all;
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+      if (line.empty() || line[0] == '#') continue;
+      const std::size_t space = line.rfind(' ');
+      const auto [at, is_new] = all.emplace(line.substr(0, space), std::strtod(line.c_str() + space, nullptr));
+      EXPECT_TRUE(is_new) << "twice: " << at->first;
+    }
+    return all;
+  }
+  static std::map<std::string, double> samples(const AdminSnapshot& snapshot) {
+    return samples(*metrics_text(&snapshot, {}, std::chrono::seconds{1}));
+  }
+};
+
+TEST_F(AdminMetrics, tokens_by_source_sum_to_the_tokens_asked_for) {
+  auto page = samples(full());
+  double sum = 0;
+  for (const char* source : {"device", "host", "storage", "external", "none"}) {
+    sum += page.at(fmt::format("terrace_request_tokens_total{{source=\"{}\"}}", source));
+  }
+  EXPECT_EQ(sum, page.at("terrace_request_tokens_asked_total"));
+  EXPECT_EQ(sum, 1600);
+  EXPECT_EQ(page.at("terrace_request_tokens_total{source=\"host\"}"), 304);
+}
+
+TEST_F(AdminMetrics, blocks_are_counted_where_the_tokens_of_a_block_are_not_known) {
+  AdminSnapshot snapshot = full();
+  snapshot.unit_tokens = 0;
+  auto page = samples(snapshot);
+  EXPECT_EQ(page.at("terrace_request_blocks_total{source=\"host\"}"), 19);
+  EXPECT_FALSE(page.contains("terrace_request_tokens_asked_total"));
+}
+
+TEST_F(AdminMetrics, reasons_and_states_are_told_apart) {
+  auto page = samples(full());
+  EXPECT_EQ(page.at("terrace_load_failures_total{reason=\"late\"}"), 2);
+  EXPECT_EQ(page.at("terrace_load_failures_total{reason=\"error\"}"), 3);
+  EXPECT_EQ(page.at("terrace_not_stored_total{reason=\"over_budget\"}"), 11);
+  EXPECT_EQ(page.at("terrace_blocks{pool=\"1\",tier=\"device\",state=\"in_use\"}"), 2);
+  EXPECT_EQ(page.at("terrace_storage_blocks{pool=\"0\",tier=\"storage\",state=\"stored\"}"), 12);
+  EXPECT_EQ(page.at("terrace_storage_up{pool=\"0\"}"), 1);
+  EXPECT_EQ(page.at("terrace_write_back_jobs{state=\"running\"}"), 1);
+  EXPECT_EQ(page.at("terrace_health{state=\"ok\"}"), 1);
+  EXPECT_EQ(page.at("terrace_health{state=\"stalled\"}"), 0);
+}
+
+TEST_F(AdminMetrics, waits_are_a_histogram_in_seconds) {
+  auto page = samples(full());
+  EXPECT_EQ(page.at("terrace_request_wait_seconds_count{for=\"room\"}"), 2);
+  EXPECT_EQ(page.at("terrace_request_wait_seconds_sum{for=\"room\"}"), 0.5);
+  EXPECT_EQ(page.at("terrace_request_wait_seconds_bucket{for=\"room\",le=\"+Inf\"}"), 2);
+  double below = 0;
+  double above = 0;
+  for (const auto& [name, value] : page) {
+    if (!name.starts_with("terrace_request_wait_seconds_bucket{for=\"room\",le=\"")) continue;
+    const double bound = std::strtod(name.c_str() + name.find("le=\"") + 4, nullptr);
+    if (bound < 0.5) below = std::max(below, value);
+    else above = std::max(above, value);
+  }
+  EXPECT_EQ(below, 1);
+  EXPECT_EQ(above, 2);
+}
+
+TEST_F(AdminMetrics, names_follow_the_conventions) {
+  const AdminSnapshot snapshot = full();
+  std::istringstream lines{*metrics_text(&snapshot, {}, {})};
+  std::set<std::string> families;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# TYPE ")) continue;
+    std::istringstream words{line.substr(7)};
+    std::string name;
+    std::string type;
+    words >> name >> type;
+    EXPECT_TRUE(families.insert(name).second) << name << " is two families";
+    EXPECT_TRUE(name.starts_with("terrace_")) << name;
+    EXPECT_EQ(type == "counter", name.ends_with("_total")) << name;
+    for (const char* unit : {"_ms", "_us", "_kib", "_milliseconds", "_percent"}) EXPECT_FALSE(name.ends_with(unit)) << name;
+  }
+  EXPECT_GT(families.size(), 40U);
+}
+
+TEST_F(AdminMetrics, nothing_that_a_snapshot_contains_makes_it_throw) {
+  AdminSnapshot snapshot = full();
+  snapshot.waits.room.seconds = std::numeric_limits<double>::quiet_NaN();
+  snapshot.moved.swap_in.seconds = std::numeric_limits<double>::infinity();
+  snapshot.stats.load_failures = 0;  // less than the late ones: counters may be read in any order
+  EXPECT_NO_THROW((void)metrics_text(&snapshot, {}, Duration::max()));
+  const AdminSnapshot empty;
+  EXPECT_NO_THROW((void)metrics_text(&empty, {}, {}));
+}
+
+/// The families of a page, as the table of docs/metrics.md has them.
+std::string table_of(const std::string& page) {
+  std::istringstream lines{page};
+  std::string table;
+  std::string help;
+  std::string name;
+  std::string type;
+  std::set<std::string> labels;
+  const auto end_family = [&] {
+    std::string shown;
+    for (const std::string& label : labels) shown += fmt::format("{}`{}`", shown.empty() ? "" : ", ", label);
+    if (!name.empty()) table += fmt::format("| `{}` | {} | {} | {} |\n", name, type, shown, help);
+    labels.clear();
+  };
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("# HELP ")) {
+      end_family();
+      name = line.substr(7, line.find(' ', 7) - 7);
+      help = line.substr(8 + name.size());
+    } else if (line.starts_with("# TYPE ")) {
+      type = line.substr(line.rfind(' ') + 1);
+    } else {
+      const std::size_t open = line.find('{');
+      for (std::size_t at = open; at != std::string::npos;) {
+        const std::size_t equals = line.find('=', at);
+        if (equals == std::string::npos) break;
+        const std::string label = line.substr(at + 1, equals - at - 1);
+        if (label != "le") labels.insert(label);
+        at = line.find("\",", equals);
+        if (at != std::string::npos) ++at;
+      }
+    }
+  }
+  end_family();
+  return table;
+}
+
+/// All metrics that there are: the page in tokens, and the families that only a page in blocks has.
+std::string all_families() {
+  AdminSnapshot snapshot = full();
+  snapshot.ranks.front().name = "rank 0";
+  std::string table = table_of(*metrics_text(&snapshot, {}, {}));
+  snapshot.unit_tokens = 0;
+  std::istringstream in_blocks{table_of(*metrics_text(&snapshot, {}, {}))};
+  for (std::string line; std::getline(in_blocks, line);) {
+    if (table.find(line.substr(0, line.find(" | "))) == std::string::npos) table += line + "\n";
+  }
+  return table;
+}
+
+TEST_F(AdminMetrics, the_page_of_the_documentation_lists_them_all) {
+  const std::filesystem::path docs = std::filesystem::path{TERRACE_SOURCE_DIR} / "docs" / "metrics.md";
+  const std::string page = test::read_file(docs);
+  const std::size_t begin = page.find("| `");
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(page.substr(begin), all_families()) << "replace the table of docs/metrics.md by the second text";
+}
+
+TEST_F(AdminMetrics, the_dashboard_and_the_alerts_name_only_metrics_that_there_are) {
+  const std::string families = all_families();
+  for (const char* file : {"dashboard.json", "alerts.yml"}) {
+    const std::string text = test::read_file(std::filesystem::path{TERRACE_SOURCE_DIR} / "docs" / "monitoring" / file);
+    const std::regex name{"terrace_[a-z_]+"};
+    std::size_t names = 0;
+    for (std::sregex_iterator at{text.begin(), text.end(), name}, end; at != end; ++at, ++names) {
+      std::string family = at->str();
+      for (const std::string_view suffix : {"_bucket", "_sum", "_count"}) {
+        if (family.ends_with(suffix)) family.resize(family.size() - suffix.size());
+      }
+      EXPECT_NE(families.find("| `" + family + "` |"), std::string::npos) << file << ": " << at->str();
+    }
+    EXPECT_GT(names, 5U) << file;
+  }
+}
+
+TEST_F(AdminMetrics, promtool_accepts_the_rules_and_the_expressions_of_the_dashboard) {
+  if (std::system("command -v promtool > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
+  const std::filesystem::path folder = std::filesystem::path{TERRACE_SOURCE_DIR} / "docs" / "monitoring";
+  const test::TemporaryDirectory directory;
+  const std::string out = (directory.path() / "out").string();
+  EXPECT_EQ(std::system(fmt::format("promtool check rules {} > {} 2>&1", (folder / "alerts.yml").string(), out).c_str()), 0)
+      << test::read_file(out);
+  // Each expression of the dashboard becomes a rule, because promtool checks rules.
+  const boost::json::value dashboard = boost::json::parse(test::read_file(folder / "dashboard.json"));
+  std::string rules = "groups:\n  - name: dashboard\n    rules:\n";
+  int number = 0;
+  for (const boost::json::value& panel : dashboard.at("panels").as_array()) {
+    for (const boost::json::value& target : panel.at("targets").as_array()) {
+      std::string expression{target.at("expr").as_string()};
+      for (std::size_t at = 0; (at = expression.find("$__rate_interval")) != std::string::npos;) expression.replace(at, 16, "1m");
+      rules += fmt::format("      - record: panel{}\n        expr: {}\n", ++number,
+                           boost::json::serialize(boost::json::string(expression)));
+    }
+  }
+  EXPECT_GT(number, 10);
+  const std::string file = directory.write("rules.yml", rules).string();
+  EXPECT_EQ(std::system(fmt::format("promtool check rules {} > {} 2>&1", file, out).c_str()), 0) << test::read_file(out);
+}
+
+TEST_F(AdminMetrics, promtool_accepts_the_page) {
+  if (std::system("command -v promtool > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
+  const test::TemporaryDirectory directory;
+  const std::string file = (directory.path() / "page").string();
+  const AdminSnapshot snapshot = full();
+  std::ofstream{file} << *metrics_text(&snapshot, {}, std::chrono::seconds{1});
+  EXPECT_EQ(std::system(fmt::format("promtool check metrics < {} > {}.out 2>&1", file, file).c_str()), 0)
+      << std::ifstream{file + ".out"}.rdbuf();
+}
+
+}  // namespace
+}  // namespace terrace::admin

@@ -1,0 +1,232 @@
+// What each request gets, without sockets.
+
+#include "runtime/admin/routes.hpp"
+
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/status.hpp"
+#include "terrace/waker.hpp"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace terrace::admin {
+namespace {
+
+constexpr Duration interval = std::chrono::seconds{1};
+
+class AdminRoutes : public ::testing::Test {
+ protected:
+  AdminRoutes() {
+    options.publish_interval = interval;
+    snapshot.number = 1;
+    AdminSnapshot::Pool pool;
+    pool.block_bytes = MiB;
+    pool.device_blocks_max = 100;
+    pool.device.blocks = 50;
+    pool.host_memory.wanted = 10;
+    pool.host_memory.usable = 10;
+    pool.store.emplace();
+    pool.store->wanted_blocks = pool.store->capacity_blocks = 20;
+    snapshot.pools.push_back(pool);
+  }
+  void publish() {
+    snapshot.made = clock.now();
+    mailbox.publish(std::make_shared<const AdminSnapshot>(snapshot));
+  }
+  std::variant<Reply, Command> route(std::string_view method, std::string_view target, std::string_view body = {},
+                                     std::string_view authorization = {}) {
+    const Routes routes{options, token, mailbox, clock, room};
+    return routes.route({method, target, authorization, body});
+  }
+  Reply reply(std::string_view method, std::string_view target, std::string_view body = {}, std::string_view authorization = {}) {
+    auto routed = route(method, target, body, authorization);
+    if (Reply* const reply = std::get_if<Reply>(&routed)) return *reply;
+    ADD_FAILURE() << target << " became a command";
+    return {};
+  }
+  boost::json::object json(const Reply& reply) { return boost::json::parse(reply.body).as_object(); }
+
+  AdminOptions options;
+  std::string token;
+  NullWaker waker;
+  ManualClock clock;
+  Mailbox mailbox{waker};
+  Room room;
+  AdminSnapshot snapshot;
+};
+
+TEST_F(AdminRoutes, before_the_first_snapshot_every_question_says_that_there_is_nothing_yet) {
+  for (const char* path : {"/healthz", "/metrics", "/v1/status", "/v1/jobs"}) {
+    EXPECT_EQ(reply("GET", path).status, 503U) << path;
+  }
+}
+
+TEST_F(AdminRoutes, questions_are_answered_from_the_snapshot) {
+  publish();
+  EXPECT_EQ(reply("GET", "/healthz").status, 200U);
+  EXPECT_EQ(json(reply("GET", "/healthz?verbose=1")).at("status").as_string(), "ok");
+  EXPECT_EQ(json(reply("GET", "/v1/status")).at("pools").as_array().size(), 1U);
+  EXPECT_TRUE(json(reply("GET", "/v1/jobs")).at("jobs").as_array().empty());
+  EXPECT_EQ(reply("GET", "/v1/jobs/7").status, 404U);
+  EXPECT_EQ(reply("GET", "/v1/jobs/x").status, 404U);
+  snapshot.jobs.push_back({.id = WriteBackId{7}});
+  publish();
+  EXPECT_EQ(json(reply("GET", "/v1/jobs/7")).at("id").to_number<int>(), 7);
+}
+
+TEST_F(AdminRoutes, health_names_what_is_wrong) {
+  snapshot.transfers_paused = true;
+  snapshot.pools[0].health.emplace();
+  snapshot.pools[0].health->state = StoreState::down;
+  snapshot.pools[0].health->reason = "5 writes in a row failed";
+  publish();
+  const Reply degraded = reply("GET", "/healthz");
+  EXPECT_EQ(degraded.status, 200U) << "it still serves";
+  EXPECT_EQ(json(degraded).at("status").as_string(), "degraded");
+  EXPECT_NE(degraded.body.find("transfers are paused"), std::string::npos);
+  EXPECT_NE(degraded.body.find("5 writes in a row failed"), std::string::npos);
+}
+
+TEST_F(AdminRoutes, a_cache_that_is_not_polled_is_idle_or_stalled) {
+  publish();
+  clock.advance(std::chrono::seconds{4});
+  EXPECT_EQ(json(reply("GET", "/healthz")).at("status").as_string(), "ok");
+  clock.advance(std::chrono::seconds{2});
+  EXPECT_EQ(json(reply("GET", "/healthz")).at("status").as_string(), "idle");
+  EXPECT_EQ(reply("GET", "/healthz").status, 200U) << "an engine without requests need not poll";
+  ASSERT_TRUE(mailbox.post(Resume{}, [](const Reply&) {}).has_value());
+  EXPECT_EQ(json(reply("GET", "/healthz")).at("status").as_string(), "stalled");
+  EXPECT_EQ(reply("GET", "/healthz").status, 503U);
+  snapshot.work.under_way = true;
+  publish();
+  clock.advance(std::chrono::minutes{1});
+  const Reply stalled = reply("GET", "/healthz");
+  EXPECT_EQ(stalled.status, 503U);
+  EXPECT_NE(stalled.body.find("for 60.0 s"), std::string::npos);
+}
+
+TEST_F(AdminRoutes, commands_are_read) {
+  publish();
+  EXPECT_TRUE(std::holds_alternative<Command>(route("POST", "/v1/resize", R"({"tier": "host", "blocks": 5})")));
+  EXPECT_TRUE(std::holds_alternative<Clear>(std::get<Command>(route("POST", "/v1/clear"))));
+  EXPECT_TRUE(std::holds_alternative<Resume>(std::get<Command>(route("POST", "/v1/resume", "{}"))));
+  EXPECT_TRUE(std::get<Pause>(std::get<Command>(route("POST", "/v1/pause"))).pause);
+  EXPECT_FALSE(std::get<Pause>(std::get<Command>(route("POST", "/v1/unpause"))).pause);
+  EXPECT_TRUE(std::holds_alternative<StartJob>(std::get<Command>(route("POST", "/v1/jobs"))));
+  EXPECT_TRUE(std::holds_alternative<Change>(std::get<Command>(route("POST", "/v1/settings", R"({"loads": "always"})"))));
+  using Action = ChangeJob::Action;
+  for (const auto& [word, action] : {std::pair{"pause", Action::pause}, std::pair{"resume", Action::resume},
+                                     std::pair{"cancel", Action::cancel}, std::pair{"results", Action::take_results}}) {
+    const auto change = std::get<ChangeJob>(std::get<Command>(route("POST", std::string{"/v1/jobs/7/"} + word)));
+    EXPECT_EQ(change.id, WriteBackId{7});
+    EXPECT_EQ(change.action, action);
+  }
+}
+
+TEST_F(AdminRoutes, wrong_requests_have_the_status_that_says_why) {
+  publish();
+  const std::vector<std::pair<std::pair<std::string_view, std::string_view>, unsigned>> wrong{
+      {{"GET", "/"}, 404},
+      {{"GET", ""}, 404},
+      {{"GET", "/v1"}, 404},
+      {{"POST", "/v1/status"}, 405},
+      {{"POST", "/metrics"}, 405},
+      {{"POST", "/v1/nothing"}, 404},
+      {{"PUT", "/v1/resize"}, 405},
+      {{"DELETE", "/v1/jobs/7"}, 405},
+      {{"POST", "/v1/jobs/7"}, 404},
+      {{"POST", "/v1/jobs/7/stop"}, 404},
+      {{"POST", "/v1/jobs/-1/pause"}, 404}};
+  for (const auto& [request, status] : wrong) {
+    const Reply got = reply(request.first, request.second);
+    EXPECT_EQ(got.status, status) << request.first << " " << request.second;
+    EXPECT_TRUE(json(got).contains("error"));
+  }
+  EXPECT_EQ(reply("POST", "/v1/resize", "{").status, 400U);
+  EXPECT_EQ(reply("POST", "/v1/pause", R"({"x": 1})").status, 400U);
+}
+
+TEST_F(AdminRoutes, commands_can_be_off) {
+  options.commands = false;
+  publish();
+  EXPECT_EQ(reply("POST", "/v1/clear").status, 403U);
+  EXPECT_EQ(reply("GET", "/v1/status").status, 200U);
+}
+
+TEST_F(AdminRoutes, a_token_is_asked_for_everywhere) {
+  token = "0123456789abcdef";
+  publish();
+  for (const char* given : {"", "Bearer", "Bearer ", "Bearer 0123456789abcdeX", "Bearer 0123456789abcdef0",
+                            "Bearer 0123456789abcde", "0123456789abcdef", "bearer 0123456789abcdef"}) {
+    EXPECT_EQ(reply("GET", "/v1/status", {}, given).status, 401U) << given;
+    EXPECT_EQ(reply("POST", "/v1/clear", {}, given).status, 401U) << given;
+  }
+  EXPECT_EQ(reply("GET", "/v1/status", {}, "Bearer 0123456789abcdef").status, 200U);
+}
+
+TEST_F(AdminRoutes, a_growth_that_does_not_fit_is_refused_with_the_largest_size_that_does) {
+  room.host = [] { return std::optional{MiB * 5}; };
+  room.storage = [](PoolId) { return std::optional{MiB * 7}; };
+  publish();
+  const std::vector<std::pair<std::string, std::uint64_t>> too_large{
+      {R"({"tier": "device", "blocks": 101})", 100},
+      {R"({"tier": "host", "blocks": 16})", 15},
+      {R"({"tier": "host", "bytes": "1GiB"})", 15},
+      {R"({"tier": "storage", "blocks": 28})", 27},
+  };
+  for (const auto& [body, largest] : too_large) {
+    const Reply refused = reply("POST", "/v1/resize", body);
+    EXPECT_EQ(refused.status, 409U) << body;
+    EXPECT_EQ(json(refused).at("largest_blocks").to_number<std::uint64_t>(), largest) << body;
+    EXPECT_EQ(json(refused).at("largest_bytes").to_number<std::uint64_t>(), largest << 20U);
+    EXPECT_NE(refused.body.find("the largest size that fits is " + std::to_string(largest) + " blocks"), std::string::npos);
+  }
+  for (const char* fits : {R"({"tier": "device", "blocks": 100})", R"({"tier": "host", "blocks": 15})",
+                           R"({"tier": "storage", "blocks": 27})", R"({"tier": "host", "blocks": 3})"}) {
+    EXPECT_TRUE(std::holds_alternative<Command>(route("POST", "/v1/resize", fits))) << fits;
+  }
+  snapshot.pools[0].store.reset();
+  publish();
+  EXPECT_EQ(reply("POST", "/v1/resize", R"({"tier": "storage", "blocks": 28})").status, 400U);
+}
+
+TEST_F(AdminRoutes, the_configuration_is_shown_without_secrets) {
+  options.config.push_back({"shared", "redis://user:secret@host:6379/0", {}});
+  options.config.push_back({"storage.where", "file:/a@b", {ConfigLevel::file, "terrace.toml:3"}});
+  publish();
+  const Reply shown = reply("GET", "/v1/config");
+  EXPECT_EQ(shown.body.find("secret"), std::string::npos);
+  EXPECT_NE(shown.body.find("redis://***@host:6379/0"), std::string::npos);
+  EXPECT_NE(shown.body.find("file:/a@b"), std::string::npos);
+  EXPECT_NE(shown.body.find("terrace.toml:3"), std::string::npos);
+  EXPECT_TRUE(json(shown).at("now").as_object().contains("write-policy"));
+  EXPECT_EQ(without_secrets("redis://host/a@b"), "redis://host/a@b");
+}
+
+TEST_F(AdminRoutes, requests_are_told_in_tokens_where_the_size_of_a_block_is_known) {
+  snapshot.stats.requests = {.requests = 2, .asked = 10, .found = {}, .external = 1, .miss = 5};
+  snapshot.stats.requests.found[Source::host] = 4;
+  publish();
+  const auto requests = json(reply("GET", "/v1/status")).at("requests").as_object();
+  EXPECT_EQ(requests.at("unit").as_string(), "blocks");
+  EXPECT_EQ(requests.at("asked").to_number<int>(), 10);
+  snapshot.unit_tokens = 16;
+  publish();
+  const auto tokens = json(reply("GET", "/v1/status")).at("requests").as_object();
+  EXPECT_EQ(tokens.at("unit").as_string(), "tokens");
+  EXPECT_EQ(tokens.at("requests").to_number<int>(), 2);
+  EXPECT_EQ(tokens.at("asked").to_number<int>(), 160);
+  EXPECT_EQ(tokens.at("host").to_number<int>(), 64);
+}
+
+}  // namespace
+}  // namespace terrace::admin

@@ -1,0 +1,183 @@
+// Settings that change while the cache serves.
+
+#include "terrace/settings.hpp"
+#include "runtime/manager/cache_manager.hpp"
+#include "runtime/types/config.hpp"
+#include "tests/runtime/fixture.hpp"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+
+class SettingsTest : public test::CacheFixture {
+ protected:
+  void change(const std::function<void(CacheSettings&)>& edit) {
+    CacheSettings settings = cache->settings();
+    edit(settings);
+    ASSERT_TRUE(cache->change(settings).has_value());
+    settle();
+  }
+  [[nodiscard]] std::uint64_t stored() const { return store->stat().blocks; }
+};
+
+TEST_F(SettingsTest, are_those_of_the_options_and_then_those_of_the_last_change) {
+  ManagerConfig config = with_storage(sizes(8, 8), WritePolicy::write_through);
+  config.selective_hits = 3;
+  config.loads = LoadPolicy::always;
+  config.device_watermarks = {0.1, 0.2};
+  config.host_watermarks = {0.3, 0.4};
+  config.daily_write_bytes = KiB;
+  make(config);
+  CacheSettings settings = cache->settings();
+  EXPECT_EQ(settings.write_policy, WritePolicy::write_through);
+  EXPECT_EQ(settings.selective_hits, 3U);
+  EXPECT_EQ(settings.loads, LoadPolicy::always);
+  EXPECT_EQ(settings.device_watermarks.high, 0.2);
+  EXPECT_EQ(settings.host_watermarks.low, 0.3);
+  EXPECT_EQ(settings.daily_write_bytes, KiB);
+  settings = {.write_policy = WritePolicy::selective,
+              .selective_hits = 2,
+              .loads = LoadPolicy::measured,
+              .device_watermarks = {},
+              .host_watermarks = {0.5, 0.5},
+              .daily_write_bytes = MiB,
+              .lane_rates = {BytesPerSecond{}, BytesPerSecond{5}}};
+  ASSERT_TRUE(cache->change(settings).has_value());
+  const CacheSettings now = cache->settings();
+  EXPECT_EQ(now.write_policy, WritePolicy::selective);
+  EXPECT_EQ(now.selective_hits, 2U);
+  EXPECT_EQ(now.loads, LoadPolicy::measured);
+  EXPECT_EQ(now.device_watermarks.low + now.device_watermarks.high, 0);
+  EXPECT_EQ(now.host_watermarks.high, 0.5);
+  EXPECT_EQ(now.daily_write_bytes, MiB);
+  EXPECT_EQ(now.lane_rates, settings.lane_rates);
+  EXPECT_EQ(cache->daily_writes().limit, MiB);
+}
+
+TEST_F(SettingsTest, watermarks_free_slots_from_the_change_on) {
+  make(sizes(10, 20));
+  run(1, keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(free_on_device(), 0U);
+  change([](CacheSettings& s) { s.device_watermarks = {0.3, 0.5}; });
+  EXPECT_EQ(free_on_device(), 5U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10})).total(), 10U);  // nothing is lost: the host has the others
+  change([](CacheSettings& s) { s.device_watermarks = {}; });
+  run(2, keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(free_on_device(), 0U);
+}
+
+TEST_F(SettingsTest, host_watermarks_free_host_slots_from_the_change_on) {
+  make(sizes(4, 10, InclusionPolicy::inclusive));
+  for (unsigned n = 0; n < 5; ++n) run(n + 1, keys_of({10 * n + 1, 10 * n + 2}));
+  EXPECT_EQ(cache->usage(Tier::host).free, 0U);
+  change([](CacheSettings& s) { s.host_watermarks = {0.3, 0.4}; });
+  EXPECT_GE(cache->usage(Tier::host).free, 4U);
+}
+
+TEST_F(SettingsTest, a_new_write_policy_acts_on_blocks_from_then_on) {
+  make(with_storage(sizes(4, 0), WritePolicy::none));
+  run(1, keys_of({1, 2}));
+  EXPECT_EQ(stored(), 0U);
+  change([](CacheSettings& s) { s.write_policy = WritePolicy::write_through; });
+  run(2, keys_of({3, 4}));
+  EXPECT_EQ(stored(), 2U);
+  change([](CacheSettings& s) { s.write_policy = WritePolicy::write_back; });
+  run(3, keys_of({5, 6}));  // evicts two blocks: 1 and 2 are stored now, 3 and 4 are already
+  EXPECT_EQ(stored(), 4U);
+  change([](CacheSettings& s) { s.write_policy = WritePolicy::none; });
+  run(4, keys_of({7, 8, 9, 10}));
+  EXPECT_EQ(stored(), 4U);
+}
+
+TEST_F(SettingsTest, selective_can_begin_and_change_its_number_of_hits) {
+  make(with_storage(sizes(8), WritePolicy::none));
+  run(1, keys_of({1}));
+  change([](CacheSettings& s) {
+    s.write_policy = WritePolicy::selective;
+    s.selective_hits = 3;
+  });
+  run(2, keys_of({1}));
+  run(3, keys_of({1}));
+  EXPECT_EQ(stored(), 0U);
+  change([](CacheSettings& s) { s.selective_hits = 4; });
+  run(4, keys_of({1}));
+  EXPECT_EQ(stored(), 0U);
+  run(5, keys_of({1}));  // the fourth hit: hits before the change count
+  EXPECT_EQ(stored(), 1U);
+}
+
+TEST_F(SettingsTest, bytes_that_were_written_before_count_for_a_new_daily_limit) {
+  make(with_storage(sizes(8), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  EXPECT_EQ(stored(), 2U);
+  change([](CacheSettings& s) { s.daily_write_bytes = Bytes{3 * block_bytes}; });
+  run(2, keys_of({3, 4}));
+  EXPECT_EQ(stored(), 3U);
+  EXPECT_EQ(cache->daily_writes().written, Bytes{3 * block_bytes});
+}
+
+TEST_F(SettingsTest, a_limit_of_a_lane_holds_its_transfers_back_until_it_is_lifted) {
+  scheduler_config.piece_bytes = Bytes{block_bytes};  // the first piece goes at once
+  make(with_storage(sizes(8), WritePolicy::write_through));
+  change([](CacheSettings& s) { s.lane_rates[static_cast<std::size_t>(Urgency::store)] = BytesPerSecond{1}; });
+  ASSERT_TRUE(acquire(1, keys_of({1, 2, 3, 4})).has_value());
+  settle();
+  ASSERT_TRUE(commit(1, keys_of({1, 2, 3, 4})).has_value());
+  release(1);
+  settle();
+  EXPECT_LT(stored(), 4U);
+  change([](CacheSettings& s) { s.lane_rates = {}; });
+  EXPECT_EQ(stored(), 4U);
+}
+
+TEST_F(SettingsTest, a_wrong_value_changes_nothing) {
+  ManagerConfig config = sizes(8, 8);
+  config.device_watermarks = {0.1, 0.2};
+  make(config);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<std::pair<std::string, std::function<void(CacheSettings&)>>> wrong{
+      {"low over high",
+       [](CacheSettings& s) {
+         s.device_watermarks = {0.5, 0.4};
+       }},
+      {"high is 1",
+       [](CacheSettings& s) {
+         s.host_watermarks = {0.5, 1};
+       }},
+      {"negative",
+       [](CacheSettings& s) {
+         s.host_watermarks = {-0.1, 0.5};
+       }},
+      {"not a number",
+       [nan](CacheSettings& s) {
+         s.device_watermarks = {nan, nan};
+       }},
+      {"no hits", [](CacheSettings& s) { s.selective_hits = 0; }},
+      {"too many hits", [](CacheSettings& s) { s.selective_hits = 256; }},
+      {"no storage", [](CacheSettings& s) { s.write_policy = WritePolicy::write_through; }},
+      {"requests wait", [](CacheSettings& s) { s.lane_rates[0] = BytesPerSecond{1}; }},
+  };
+  for (const auto& [what, edit] : wrong) {
+    SCOPED_TRACE(what);
+    CacheSettings settings = cache->settings();
+    settings.daily_write_bytes = KiB;
+    edit(settings);
+    const Result<void> changed = cache->change(settings);
+    ASSERT_FALSE(changed.has_value());
+    EXPECT_EQ(changed.error(), Errc::invalid_argument);
+    EXPECT_EQ(cache->settings().daily_write_bytes, Bytes{});
+    EXPECT_EQ(cache->settings().device_watermarks.low, 0.1);
+  }
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,132 @@
+// `terrace top`, `set` and `job` on a replay that serves.
+#include "tests/tools/cli/program.hpp"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <tuple>
+
+namespace terrace::test {
+namespace {
+
+/// A replay with an endpoint. It has served two requests and waits for the next one, for a long time.
+class LiveCommands : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const auto line = [](const std::string& timestamp) {
+      return R"({"timestamp": )" + timestamp +
+             R"(, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]})"
+             "\n";
+    };
+    const std::string trace = directory.write("t.jsonl", line("0") + line("0") + line("1e12")).string();
+    const std::string storage = "file:" + (directory.path() / "storage").string();
+    served = std::make_unique<OnTerminal>(replay_words(
+        {trace,  "--speed",          "1",   "--mode",    GetParam(),        "--block-bytes",      "4KiB", "--device-blocks",
+         "64",   "--host-blocks",    "128", "--storage", storage,           "--storage-capacity", "4MiB", "--write-policy",
+         "none", "--admin-interval", "1ms", "--admin",   "unix:" + socket()}));
+    ASSERT_TRUE(served->wait_for("operators reach this run at"));
+    ASSERT_TRUE(served->wait_for("2 requests  hits"));
+    while (status().at("requests").as_object().at("requests").to_number<int>() < 2) {
+    }
+  }
+  void TearDown() override {
+    if (!served) return;
+    served->signal(SIGINT);
+    EXPECT_EQ(served->wait().status, 130);
+    EXPECT_EQ(run(with_socket({"top", "--once"})).status, 3) << "the process has ended";
+  }
+
+  [[nodiscard]] std::string socket() const { return (directory.path() / "s").string(); }
+  [[nodiscard]] Words with_socket(Words words) const {
+    words.insert(words.end(), {"--socket", socket()});
+    return program(words);
+  }
+  /// From a snapshot, which may be a millisecond old.
+  [[nodiscard]] boost::json::object status() const {
+    return boost::json::parse(run(with_socket({"top", "--once", "--json"})).out).as_object();
+  }
+
+  TemporaryDirectory directory;
+  std::unique_ptr<OnTerminal> served;
+};
+INSTANTIATE_TEST_SUITE_P(Modes, LiveCommands, testing::Values("confined", "loop"), [](const auto& row) { return row.param; });
+
+TEST_P(LiveCommands, top_shows_one_screen_of_80_columns) {
+  const Ended screen = run(with_socket({"top", "--once"}));
+  EXPECT_EQ(screen.status, 0) << screen.err;
+  EXPECT_LE(width(screen.out), 80U) << screen.out;
+  for (const char* shown : {"TIER", "device", "host", "storage", "REQUESTS", "2 ready", "MOVING", "STORAGE"}) {
+    EXPECT_NE(screen.out.find(shown), std::string::npos) << shown << "\n" << screen.out;
+  }
+  EXPECT_EQ(status().at("requests").as_object().at("asked").to_number<int>(), 4096);
+}
+
+TEST_P(LiveCommands, set_changes_sizes_and_settings) {
+  const Ended set = run(with_socket({"set", "host-blocks", "50", "device-blocks", "32", "storage-capacity", "2MiB",
+                                     "write-policy", "write-back", "host.high-watermark", "20%"}));
+  EXPECT_EQ(set.status, 0) << set.err;
+  EXPECT_EQ(set.out,
+            "host: 50 blocks (200KiB)\ndevice: 32 blocks (128KiB)\nstorage: 512 blocks (2MiB)\nwrite-policy: write-back\n"
+            "host.high-watermark: 0.2\n");
+  const boost::json::object now = status();
+  const boost::json::value& pool = now.at("pools").as_array().front();
+  EXPECT_EQ(pool.at("host").at("blocks").to_number<int>(), 50);
+  EXPECT_EQ(pool.at("device").at("blocks").to_number<int>(), 32);
+  EXPECT_EQ(pool.at("storage").at("capacity_blocks").to_number<int>(), 512);
+  EXPECT_EQ(now.at("settings").at("write-policy").as_string(), "write-back");
+}
+
+TEST_P(LiveCommands, set_refuses_what_does_not_fit_and_what_is_wrong) {
+  const Ended too_large = run(with_socket({"set", "host-capacity", "900TiB"}));
+  EXPECT_EQ(too_large.status, 3);
+  EXPECT_TRUE(is_one_line(too_large.err)) << too_large.err;
+  EXPECT_NE(too_large.err.find("the largest size that fits is"), std::string::npos) << too_large.err;
+  const std::vector<std::pair<Words, std::string>> wrong{
+      {{"set", "host-capacty", "1GiB"}, "did you mean host-capacity?"},
+      {{"set", "host-capacity"}, "host-capacity: its value is missing"},
+      {{"set", "host-capacity", "8GB"}, "8GB"},
+      {{"set", "write-policy", "sometimes"}, "write-policy"},
+      {{"set", "host-blocks", "5", "--pool", "7"}, "there is no pool 7"},
+      {{"job", "watch", "7"}, "there is no such job"},
+      {{"job", "start", "--scope", "some"}, "one of all, request, prefix, tenant, idle"},
+  };
+  for (const auto& [words, sentence] : wrong) {
+    const Ended refused = run(with_socket(words));
+    EXPECT_EQ(refused.status, 2) << sentence;
+    EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
+    EXPECT_NE(refused.err.find(sentence), std::string::npos) << refused.err;
+  }
+  EXPECT_EQ(status().at("pools").as_array().front().at("host").at("blocks").to_number<int>(), 128);
+}
+
+TEST_P(LiveCommands, a_job_is_started_watched_and_listed) {
+  const Ended job = run(with_socket({"job", "start", "--watch", "--json"}));
+  EXPECT_EQ(job.status, 0) << job.err;
+  const boost::json::value result = boost::json::parse(job.out);
+  EXPECT_EQ(result.at("state").as_string(), "done");
+  EXPECT_EQ(result.at("blocks").at("stored").to_number<int>(), 4);
+  EXPECT_EQ(result.at("durable_bytes").to_number<int>(), 4 * 4096);
+  EXPECT_NE(run(with_socket({"job", "list"})).out.find("job 1 (all) is done: 4 stored"), std::string::npos);
+  const Ended results = run(with_socket({"job", "results", "1"}));
+  EXPECT_EQ(std::ranges::count(results.out, '\n'), 4) << results.out;
+  EXPECT_EQ(run(with_socket({"job", "cancel", "1"})).status, 3);
+}
+
+TEST(LiveCommandsAlone, say_that_nobody_listens) {
+  const TemporaryDirectory directory;
+  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", directory.path().string()}};
+  const Ended none = run(program({"top", "--once"}), environment);
+  EXPECT_EQ(none.status, 2);
+  EXPECT_TRUE(is_one_line(none.err)) << none.err;
+  EXPECT_NE(none.err.find("no process listens in"), std::string::npos) << none.err;
+  const Ended gone = run(program({"top", "--once", "--socket", (directory.path() / "no").string()}));
+  EXPECT_EQ(gone.status, 3);
+  EXPECT_NE(gone.err.find("no process listens there"), std::string::npos) << gone.err;
+  EXPECT_EQ(run(program({"top", "--once", "--socket", "tcp:example.org:80"})).status, 2);
+}
+
+}  // namespace
+}  // namespace terrace::test

@@ -1,0 +1,107 @@
+// The screen of `terrace top` from answers of the endpoint.
+
+#include "runtime/admin/snapshot.hpp"
+#include "runtime/admin/status.hpp"
+#include "tools/live/screen.hpp"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+boost::json::object answer(const AdminSnapshot& snapshot) {
+  boost::json::object all = admin::to_json(snapshot);
+  all["health"] = "ok";
+  all["reasons"] = boost::json::array{};
+  all["age_seconds"] = 0.5;
+  return all;
+}
+
+AdminSnapshot serving() {
+  AdminSnapshot snapshot;
+  snapshot.unit_tokens = 16;
+  AdminSnapshot::Pool pool;
+  pool.block_bytes = MiB;
+  pool.device = {.blocks = 100, .free = 25, .evictable = 50};
+  pool.host = {.blocks = 1000};
+  pool.host_memory.wanted = pool.host_memory.usable = 1000;
+  pool.store.emplace();
+  pool.store->capacity_blocks = 123'456;
+  pool.health.emplace();
+  snapshot.pools.push_back(pool);
+  snapshot.stats.requests = {.requests = 10, .asked = 1000, .found = {}, .external = 0, .miss = 250};
+  snapshot.stats.requests.found[Source::device] = 750;
+  snapshot.moved.swap_in = {.blocks = 1024, .bytes = GiB, .seconds = 2};
+  return snapshot;
+}
+
+std::size_t widest(const std::string& text) {
+  std::istringstream lines{text};
+  std::size_t widest = 0;
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+  return widest;
+}
+
+TEST(LiveScreen, shows_fill_hits_and_transfers) {
+  const std::string screen = screen_of("unix:/run/x.sock", answer(serving()), std::nullopt, 0);
+  EXPECT_NE(screen.find("device   ###############.....   75.0%"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  123k"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("since start    75.0 %"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("16.0k"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("512MiB/s while busy"), std::string::npos) << screen;
+}
+
+TEST(LiveScreen, shows_rates_since_the_screen_before) {
+  AdminSnapshot snapshot = serving();
+  const boost::json::object before = answer(snapshot);
+  snapshot.stats.requests.requests += 8;
+  snapshot.stats.requests.asked += 100;
+  snapshot.stats.requests.found[Source::host] += 40;
+  snapshot.stats.requests.miss += 60;
+  snapshot.moved.swap_in.bytes += MiB * 8;
+  const std::string screen = screen_of("x", answer(snapshot), before, 2);
+  EXPECT_NE(screen.find("18 ready (4.0/s)"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("now             0.0 %   40.0 %    0.0 %    0.0 %   60.0 %"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("4MiB/s now"), std::string::npos) << screen;
+}
+
+TEST(LiveScreen, a_process_that_started_again_shows_no_negative_rates) {
+  AdminSnapshot snapshot = serving();
+  const boost::json::object before = answer(snapshot);
+  const std::string screen = screen_of("x", answer(AdminSnapshot{}), before, 1);
+  EXPECT_EQ(screen.find(" -0"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("0 ready (0.0/s)"), std::string::npos) << screen;
+}
+
+TEST(LiveScreen, is_never_wider_than_80_columns) {
+  AdminSnapshot snapshot = serving();
+  snapshot.pools.push_back(snapshot.pools.front());
+  snapshot.pools[1].device = {.blocks = 4'000'000'000, .free = 1, .evictable = 3'999'999'000};
+  snapshot.pools[1].host_memory.usable = 5;
+  snapshot.pools[1].retiring_device = 4'000'000'000;
+  snapshot.stats.requests.asked = ~0ULL / 1000;
+  snapshot.moved.storage_writes = {.blocks = 1, .bytes = Bytes{~0ULL}, .seconds = 1e-9};
+  snapshot.jobs.push_back({.id = WriteBackId{~0ULL}, .under_way = ~0ULL, .written = Bytes{~0ULL}});
+  for (int n = 0; n < 5; ++n) snapshot.slowest.push_back({RequestId{~0ULL}, 1e9, Source::storage});
+  boost::json::object now = answer(snapshot);
+  now["reasons"] = boost::json::array{std::string(300, 'x')};
+  EXPECT_LE(widest(screen_of(std::string(200, 'y'), now, answer(serving()), 1)), 80U);
+}
+
+TEST(LiveScreen, shows_a_job_and_the_slowest_requests) {
+  AdminSnapshot snapshot = serving();
+  snapshot.jobs.push_back({.id = WriteBackId{3}, .looked_at = 0.5, .written = GiB});
+  snapshot.jobs.push_back({.id = WriteBackId{2}, .state = WriteBackState::done});
+  snapshot.slowest.push_back({RequestId{77}, 0.0123, std::nullopt});
+  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("JOB 3    all running: ##########.......... 50 %, 1GiB written"), std::string::npos) << screen;
+  EXPECT_EQ(screen.find("JOB 2"), std::string::npos);
+  EXPECT_NE(screen.find("77 12.3 ms (room)"), std::string::npos) << screen;
+}
+
+}  // namespace
+}  // namespace terrace::tools

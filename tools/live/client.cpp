@@ -1,0 +1,156 @@
+#include "tools/live/client.hpp"
+
+#include "runtime/admin/address.hpp"
+#include "terrace/admin.hpp"
+#include "tools/usage_error.hpp"
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+namespace terrace::tools {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+namespace json = boost::json;
+
+using Socket = asio::generic::stream_protocol::socket;
+using Endpoint = asio::generic::stream_protocol::endpoint;
+
+/// Scrapes and statuses are far smaller.
+constexpr std::uint64_t answer_max = 64ULL << 20U;
+
+std::string explained(const std::string& name, const boost::system::error_code& error) {
+  const bool refused = error == asio::error::connection_refused || error.value() == ENOENT;
+  const char* const hint = refused                               ? " (no process listens there)"
+                           : error == asio::error::access_denied ? " (the endpoint is for the user of the process, and for root)"
+                                                                 : "";
+  return fmt::format("{}: {}{}", name, error.message(), hint);
+}
+
+Endpoint endpoint_of(const admin::Address& address) {
+  if (address.is_unix) return Endpoint{asio::local::stream_protocol::endpoint{address.socket.string()}};
+  return Endpoint{asio::ip::tcp::endpoint{asio::ip::make_address(address.host), address.port}};
+}
+
+admin::Address address_of(const std::string& socket) {
+  const bool has_scheme = socket.starts_with("unix:") || socket.starts_with("tcp:");
+  try {
+    return admin::parse_address(has_scheme ? socket : "unix:" + socket);
+  } catch (const std::invalid_argument&) {
+    throw UsageError{fmt::format("--socket {}: it must be a path, unix:PATH, tcp:127.0.0.1:PORT or tcp:[::1]:PORT", socket)};
+  }
+}
+
+/// The address of the only process.
+admin::Address found() {
+  const std::filesystem::path folder = admin_folder();
+  const std::vector<std::filesystem::path> sockets = live_sockets(folder);
+  if (sockets.empty()) {
+    throw UsageError{
+        fmt::format("no process listens in {}: start one with option admin.listen (terrace replay --admin unix:), or "
+                    "name its socket with --socket",
+                    folder.string())};
+  }
+  if (sockets.size() > 1) {
+    std::vector<std::string> names;
+    for (const auto& socket : sockets) names.push_back(socket.string());
+    throw UsageError{fmt::format("several processes listen; choose one with --socket: {}", fmt::join(names, ", "))};
+  }
+  return {.socket = sockets.front()};
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> live_sockets(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> live;
+  std::error_code error;
+  for (std::filesystem::directory_iterator each{folder, error}, end; !error && each != end; each.increment(error)) {
+    if (!each->is_socket(error)) continue;
+    asio::io_context io;
+    asio::local::stream_protocol::socket socket{io};
+    boost::system::error_code refused;
+    socket.connect(asio::local::stream_protocol::endpoint{each->path().string()}, refused);
+    if (!refused) live.push_back(each->path());
+  }
+  std::ranges::sort(live);
+  return live;
+}
+
+AdminClient::AdminClient(const Target& target) {
+  const admin::Address address = target.socket.empty() ? found() : address_of(target.socket);
+  name_ = admin::to_string(address);
+  if (target.token_file.empty()) return;
+  try {
+    token_ = admin::read_token(target.token_file);
+  } catch (const std::exception& error) {
+    throw UsageError{error.what()};
+  }
+}
+
+AdminClient::Answer AdminClient::ask(std::string_view method, const std::string& path, const std::string& body,
+                                     Duration patience) const {
+  const admin::Address address = admin::parse_address(name_);
+  http::request<http::string_body> request{http::string_to_verb(method), path, 11};
+  request.set(http::field::host, "terrace");
+  request.set(http::field::connection, "close");
+  if (!token_.empty()) request.set(http::field::authorization, "Bearer " + token_);
+  if (!body.empty()) request.set(http::field::content_type, "application/json");
+  request.body() = body;
+  request.prepare_payload();
+
+  asio::io_context io;
+  Socket socket{io};
+  beast::flat_buffer buffer;
+  http::response_parser<http::string_body> parser;
+  parser.body_limit(answer_max);
+  boost::system::error_code result = asio::error::timed_out;
+  socket.async_connect(endpoint_of(address), [&](const boost::system::error_code& connected) {
+    if (connected) {
+      result = connected;
+      return;
+    }
+    http::async_write(socket, request, [&](const boost::system::error_code& written, std::size_t) {
+      // An endpoint that refuses early may close before it has read everything. Its reply says why.
+      (void)written;
+      http::async_read(socket, buffer, parser, [&](const boost::system::error_code& read, std::size_t) { result = read; });
+    });
+  });
+  io.run_for(patience);
+  if (result) throw Unreachable{explained(name_, result)};
+  Answer answer{parser.get().result_int(), parser.get().body(), {}};
+  boost::system::error_code not_json;
+  answer.body = json::parse(answer.text, not_json);
+  if (not_json) answer.body = nullptr;
+  return answer;
+}
+
+json::object AdminClient::checked(const Answer& answer) const {
+  const json::object* const object = answer.body.if_object();
+  if (answer.status >= 200 && answer.status < 300 && object != nullptr) return *object;
+  std::string sentence = fmt::format("{}: status {}", name_, answer.status);
+  if (object != nullptr && object->if_contains("error") != nullptr && object->at("error").is_string()) {
+    sentence = object->at("error").get_string().c_str();
+  }
+  if (answer.status == 400 || answer.status == 404) throw UsageError{sentence};
+  throw std::runtime_error{sentence};
+}
+
+json::object AdminClient::get(const std::string& path) const { return checked(ask("GET", path)); }
+
+json::object AdminClient::post(const std::string& path, const json::object& body) const {
+  return checked(ask("POST", path, json::serialize(body)));
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+
+#include <boost/json.hpp>
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace terrace::tools {
+
+/// The process could not be reached, or did not answer in time. The exit status is 3.
+class Unreachable : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// How the user names a process that serves.
+struct Target {
+  std::string socket;                ///< "unix:PATH", a path, or "tcp:127.0.0.1:PORT"; empty: the only one in admin_folder()
+  std::filesystem::path token_file;  ///< for TCP
+};
+
+/// The processes of this user that listen in the folder. Sockets that dead processes have left are not among them.
+[[nodiscard]] std::vector<std::filesystem::path> live_sockets(const std::filesystem::path& folder);
+
+/// Asks the admin endpoint of one process. Threads: one.
+class AdminClient {
+ public:
+  /// Throws UsageError: the target is written wrong, no process was found, or several were, which are listed.
+  explicit AdminClient(const Target& target);
+
+  struct Answer {
+    unsigned status = 0;
+    std::string text;
+    boost::json::value body;  ///< null if the text is not JSON
+  };
+  /// Makes a connection, sends one request and waits for the answer for `patience`. Throws Unreachable.
+  [[nodiscard]] Answer ask(std::string_view method, const std::string& path, const std::string& body = {},
+                           Duration patience = std::chrono::seconds{15}) const;
+  /// The same, and throws if the endpoint refuses: UsageError for what is wrong in the request, std::runtime_error otherwise,
+  /// with the sentence of the endpoint.
+  [[nodiscard]] boost::json::object get(const std::string& path) const;
+  [[nodiscard]] boost::json::object post(const std::string& path, const boost::json::object& body = {}) const;
+
+  /// The address for messages.
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  [[nodiscard]] boost::json::object checked(const Answer& answer) const;
+
+  std::string name_;
+  std::string token_;
+};
+
+}  // namespace terrace::tools

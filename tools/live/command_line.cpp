@@ -1,0 +1,145 @@
+#include "tools/live/command_line.hpp"
+
+#include "terrace/config.hpp"
+#include "tools/arguments.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace terrace::tools {
+namespace {
+
+using Part = JobArguments::Part;
+
+constexpr const char* set_help = R"(
+Changes a process that serves, at once and without losing what still fits. A
+size that does not fit is refused, with the largest one that does. The command
+waits until a new size is reached; after Ctrl-C the process goes on with it.
+
+Sizes: device-blocks, host-blocks, host-capacity, storage-blocks,
+storage-capacity. Settings: )";
+
+constexpr const char* set_examples = R"(
+Examples:
+  terrace set host-capacity 8GiB
+  terrace set write-policy write-back daily-writes 2TiB
+  terrace set host.low-watermark 5% host.high-watermark 10%
+  terrace set storage-capacity 1TiB --socket /run/terrace/vllm-4711.sock
+
+Exit status: 0 done; 2 a wrong name or value, or no process found; 3 the process
+refused, or did not answer; 130 interrupted.
+)";
+
+constexpr const char* job_help = R"(
+A write-back job brings cached blocks to storage now, whatever the write policy.
+
+Exit status: 0 done (watch: every block is in storage); 1 the job has ended
+without storing all its blocks; 2 bad arguments, or no process found; 3 the job
+was cancelled or ran out of time, or the process refused or did not answer;
+130 interrupted, while the job goes on.
+)";
+
+constexpr const char* start_help = R"(
+Examples:
+  terrace job start --watch
+      everything that is cached
+  terrace job start --scope idle --unused-for 10min --budget 20GiB
+  terrace job start --scope tenant --tenant 7 --deadline 30s --watch
+  terrace job start --scope prefix --key 09fd...  --key 77ab...
+)";
+
+constexpr const char* top_help = R"(
+Shows what every tier of a process does: fill, hit rate, transfers, storage,
+write-back jobs, the slowest requests of the last minute. Ctrl-C ends it.
+
+Examples:
+  terrace top
+  terrace top --once --json
+)";
+
+void add_target(CLI::App& command, Target& target) {
+  add_value(
+      command, "--socket", target.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
+      "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
+  add_value(command, "--token-file", target.token_file, to_file, "FILE", "File with the token, for TCP");
+}
+
+std::string live_settings() {
+  std::string names;
+  std::size_t column = 10;  // of "Settings: "
+  for (const ConfigOption& option : Config{}.table()) {
+    if (!option.live) continue;
+    const std::string name = option.table.empty() ? option.key : fmt::format("{}.{}", option.table, option.key);
+    const bool first = names.empty();
+    constexpr std::size_t columns = 78;
+    const bool breaks = !first && column + name.size() + 2 > columns;
+    names += fmt::format("{}{}", first ? "" : breaks ? ",\n" : ", ", name);
+    column = breaks ? name.size() : column + name.size() + 2;
+  }
+  return names + ".\n";
+}
+
+CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char* name, const char* what) {
+  CLI::App* const command = job.add_subcommand(name, what);
+  add_target(*command, arguments.target);
+  command->add_flag("--json", arguments.json, "JSON on standard output");
+  command->callback([&arguments, part] { arguments.part = part; });
+  if (part != Part::start && part != Part::list) {
+    command->add_option("id", arguments.id, "Number of the job, from start or list")->type_name("ID")->required();
+  }
+  return command;
+}
+
+std::string to_word(const std::string&, const std::string& word) { return word; }
+
+}  // namespace
+
+void add_set_options(CLI::App& set, SetArguments& arguments) {
+  add_words(
+      set, "settings", Words::several,
+      [&arguments](const std::string&, const std::vector<std::string>& words) { arguments.words = words; }, "NAME VALUE",
+      "What to change, and its new value")
+      ->required();
+  add_target(set, arguments.target);
+  add_value(set, "--pool", arguments.pool, WholeNumber<std::uint32_t>{0, 65535}, "NUMBER", "The pool of a size (default 0)");
+  set.add_flag("--no-wait", arguments.no_wait, "Do not wait until sizes are reached");
+  set.add_flag("--json", arguments.json, "One JSON object on standard output");
+  set.footer(set_help + live_settings() + set_examples);
+}
+
+void add_job_options(CLI::App& job, JobArguments& arguments) {
+  job.require_subcommand(1);
+  job.footer(std::string{job_help} + "\n`terrace job COMMAND --help` has examples.");
+  CLI::App* const start = add_part(job, arguments, Part::start, "start", "Starts a job, and prints its number");
+  constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
+  add_value(*start, "--scope", arguments.scope, to_word, "NAME",
+            "The blocks: all (default), request, prefix, tenant, idle (unused for some time)");
+  add_value(*start, "--request", arguments.request, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope request");
+  add_value(*start, "--tenant", arguments.tenant, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope tenant");
+  start->add_option("--key", arguments.keys, "For scope prefix: its keys, from the first block on, 64 digits each")
+      ->type_name("DIGITS");
+  add_value(*start, "--unused-for", arguments.unused_for, to_word, "TIME", "For scope idle");
+  add_value(*start, "--deadline", arguments.deadline, to_word, "TIME", "Give up what has not reached storage by then");
+  add_value(*start, "--budget", arguments.budget, to_word, "SIZE", "Most bytes to write");
+  start->add_flag("--no-flush", arguments.not_durable, "Do not flush storage at the end");
+  start->add_flag("--watch", arguments.watch, "Show the progress until the job has ended");
+  start->footer(start_help);
+  add_part(job, arguments, Part::list, "list", "Lists the jobs that run or have ended");
+  add_part(job, arguments, Part::watch, "watch", "Shows the progress of a job until it has ended");
+  add_part(job, arguments, Part::pause, "pause", "Starts no more writes of a job");
+  add_part(job, arguments, Part::resume, "resume", "Goes on with a paused job");
+  add_part(job, arguments, Part::cancel, "cancel", "Ends a job");
+  add_part(job, arguments, Part::results, "results", "Takes and prints the result of each block since the last time");
+}
+
+void add_top_options(CLI::App& top, TopArguments& arguments) {
+  add_target(top, arguments.target);
+  add_value(top, "--interval", arguments.interval, to_duration, "TIME", "Time between two screens (default 1s)");
+  top.add_flag("--once", arguments.once, "Print one screen, and exit");
+  top.add_flag("--json", arguments.json, "JSON in place of a screen: one line for each");
+  top.footer(top_help);
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "tools/exit_status.hpp"
+#include "tools/live/client.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace terrace::tools {
+
+/// The command line of `terrace set`.
+struct SetArguments {
+  Target target;
+  std::vector<std::string> words;  ///< NAME VALUE NAME VALUE...
+  std::uint32_t pool = 0;
+  bool no_wait = false;
+  bool json = false;
+};
+
+/// The command line of `terrace job`.
+struct JobArguments {
+  enum class Part : unsigned char { start, list, watch, pause, resume, cancel, results };
+
+  Target target;
+  Part part = Part::list;
+  std::uint64_t id = 0;
+  std::string scope = "all";
+  std::optional<std::uint64_t> request;
+  std::optional<std::uint64_t> tenant;
+  std::vector<std::string> keys;
+  std::string unused_for;
+  std::string deadline;
+  std::string budget;
+  bool not_durable = false;
+  bool watch = false;
+  bool json = false;
+};
+
+/// The command line of `terrace top`.
+struct TopArguments {
+  Target target;
+  Duration interval = std::chrono::seconds{1};
+  bool once = false;
+  bool json = false;
+};
+
+/// These commands work on a process that serves, over its admin endpoint. `arguments` must outlive the parsing.
+void add_set_options(CLI::App& set, SetArguments& arguments);
+void add_job_options(CLI::App& job, JobArguments& arguments);
+void add_top_options(CLI::App& top, TopArguments& arguments);
+
+// Each throws UsageError for what the user can mend, Unreachable if the process does not answer, Interrupted, and
+// std::runtime_error with a sentence if the process refuses.
+
+/// Changes settings and sizes, and waits until sizes are reached.
+[[nodiscard]] ExitStatus run_set(const SetArguments& arguments);
+/// check_failed: the watched job has ended, and has not stored all of its blocks.
+[[nodiscard]] ExitStatus run_job(const JobArguments& arguments);
+[[nodiscard]] ExitStatus run_top(const TopArguments& arguments);
+
+}  // namespace terrace::tools

@@ -1,0 +1,160 @@
+#include "terrace/types.hpp"
+#include "tools/live/command_line.hpp"
+#include "tools/live/waiting.hpp"
+#include "tools/output.hpp"
+#include "tools/progress_line.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <mutex>
+#include <stdexcept>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+using Part = JobArguments::Part;
+
+std::uint64_t number(const json::object& object, std::string_view name) { return object.at(name).to_number<std::uint64_t>(); }
+std::string text(const json::object& object, std::string_view name) { return object.at(name).as_string().c_str(); }
+
+bool has_ended(const json::object& job) { return text(job, "state") != "running" && text(job, "state") != "paused"; }
+
+/// Blocks of the job that have their result, and those among them that are in storage.
+struct Counts {
+  std::uint64_t ended = 0;
+  std::uint64_t stored = 0;
+};
+Counts counts(const json::object& job) {
+  Counts all;
+  for (const auto& [outcome, blocks] : job.at("blocks").as_object()) {
+    const auto here = blocks.to_number<std::uint64_t>();
+    all.ended += here;
+    if (outcome == "stored" || outcome == "already_there") all.stored += here;
+  }
+  return all;
+}
+
+/// The results of the blocks: "3 stored, 1 failed".
+std::string outcomes(const json::object& job) {
+  std::string all;
+  for (const auto& [outcome, blocks] : job.at("blocks").as_object()) {
+    const auto here = blocks.to_number<std::uint64_t>();
+    std::string name{outcome};
+    for (char& c : name) c = c == '_' ? ' ' : c;
+    if (here > 0) all += fmt::format("{}{} {}", all.empty() ? "" : ", ", here, name);
+  }
+  return all.empty() ? "no blocks" : all;
+}
+
+void show(const json::object& job, bool as_json) {
+  if (as_json) return print_json(job);
+  print("job {} ({}) is {}: {}; {} written, {} durable{}\n", number(job, "id"), text(job, "scope"), text(job, "state"),
+        outcomes(job), to_string(Bytes{number(job, "written_bytes")}), to_string(Bytes{number(job, "durable_bytes")}),
+        text(job, "flush_error").empty() ? "" : "; the flush failed: " + text(job, "flush_error"));
+}
+
+ExitStatus outcome_of(const json::object& job) {
+  const std::string state = text(job, "state");
+  if (state != "done") throw std::runtime_error{fmt::format("job {} is {}: {}", number(job, "id"), state, outcomes(job))};
+  const Counts all = counts(job);
+  if (all.stored == all.ended && text(job, "flush_error").empty()) return ExitStatus::done;
+  complain("terrace job", fmt::format("job {} has not stored all its blocks: {}", number(job, "id"), outcomes(job)));
+  return ExitStatus::check_failed;
+}
+
+/// The progress bar counts a share: a job over everything does not know how many blocks it will meet.
+ProgressState progress_of(const json::object& job) {
+  constexpr std::uint64_t whole = 10'000;
+  const Counts all = counts(job);
+  const std::uint64_t known = all.ended + number(job, "under_way");
+  const double looked_at = job.at("looked_at").to_number<double>();
+  const double ended = known == 0 ? looked_at : looked_at * static_cast<double>(all.ended) / static_cast<double>(known);
+  return {static_cast<std::uint64_t>(std::lround(ended * whole)), whole,
+          fmt::format("job {}: {} blocks, {}{}", number(job, "id"), all.ended, to_string(Bytes{number(job, "written_bytes")}),
+                      text(job, "state") == "paused" ? ", paused" : "")};
+}
+
+ExitStatus watch(const AdminClient& client, std::uint64_t id, bool as_json) {
+  const Waiting waiting;
+  std::mutex mutex;
+  ProgressState shown{0, 0, "asking"};
+  json::object job;
+  {
+    const ProgressLine line{[&] {
+      const std::lock_guard lock{mutex};
+      return shown;
+    }};
+    while (true) {
+      job = client.get(fmt::format("/v1/jobs/{}", id));
+      if (has_ended(job)) break;
+      {
+        const std::lock_guard lock{mutex};
+        shown = progress_of(job);
+      }
+      waiting.sleep(std::chrono::milliseconds{200});
+    }
+  }
+  show(job, as_json);
+  return outcome_of(job);
+}
+
+json::object order_of(const JobArguments& arguments) {
+  json::object order{{"scope", arguments.scope}, {"durable", !arguments.not_durable}};
+  if (arguments.request) order["request"] = *arguments.request;
+  if (arguments.tenant) order["tenant"] = *arguments.tenant;
+  if (!arguments.keys.empty()) order["keys"] = json::array(arguments.keys.begin(), arguments.keys.end());
+  if (!arguments.unused_for.empty()) order["unused-for"] = arguments.unused_for;
+  if (!arguments.deadline.empty()) order["deadline"] = arguments.deadline;
+  if (!arguments.budget.empty()) order["budget"] = arguments.budget;
+  return order;
+}
+
+void list(const AdminClient& client, bool as_json) {
+  const json::object all = client.get("/v1/jobs");
+  if (as_json) return print_json(all);
+  const json::array& jobs = all.at("jobs").as_array();
+  if (jobs.empty()) print("no jobs\n");
+  for (const json::value& job : jobs) show(job.as_object(), false);
+}
+
+void results(const AdminClient& client, const std::string& path, bool as_json) {
+  const AdminClient::Answer answer = client.ask("POST", path + "/results");
+  if (!answer.body.is_array()) {
+    (void)client.get(path);  // says what is wrong with the job
+    throw std::runtime_error{"the process has no results: " + answer.text};
+  }
+  if (as_json) return write_output(answer.text);
+  for (const json::value& each : answer.body.as_array()) {
+    const json::object& result = each.as_object();
+    const std::string error = text(result, "error");
+    print("{} {}{}\n", text(result, "key"), text(result, "outcome"), error.empty() ? "" : ": " + error);
+  }
+}
+
+}  // namespace
+
+ExitStatus run_job(const JobArguments& arguments) {
+  const AdminClient client{arguments.target};
+  const std::string path = fmt::format("/v1/jobs/{}", arguments.id);
+  switch (arguments.part) {
+    case Part::start: {
+      const json::object job = client.post("/v1/jobs", order_of(arguments));
+      if (arguments.watch) return watch(client, number(job, "id"), arguments.json);
+      if (arguments.json) print_json(job);
+      else print("{}\n", number(job, "id"));
+      return ExitStatus::done;
+    }
+    case Part::list: list(client, arguments.json); return ExitStatus::done;
+    case Part::watch: return watch(client, arguments.id, arguments.json);
+    case Part::pause: show(client.post(path + "/pause"), arguments.json); return ExitStatus::done;
+    case Part::resume: show(client.post(path + "/resume"), arguments.json); return ExitStatus::done;
+    case Part::cancel: show(client.post(path + "/cancel"), arguments.json); return ExitStatus::done;
+    case Part::results: results(client, path, arguments.json); return ExitStatus::done;
+  }
+  return ExitStatus::bad_input;
+}
+
+}  // namespace terrace::tools

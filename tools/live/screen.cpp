@@ -1,0 +1,214 @@
+#include "tools/live/screen.hpp"
+
+#include "terrace/types.hpp"
+#include "tools/text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+constexpr std::size_t columns = 80;
+
+const json::object& part(const json::object& of, std::string_view name) { return of.at(name).as_object(); }
+double number(const json::object& of, std::string_view name) { return of.at(name).to_number<double>(); }
+std::string text(const json::object& of, std::string_view name) { return printable(of.at(name).as_string()); }
+
+/// "12.3k": short enough for a column of six.
+std::string shortly(double value) {
+  for (const auto& [unit, name] : {std::pair{1e12, 'T'}, std::pair{1e9, 'G'}, std::pair{1e6, 'M'}, std::pair{1e4, 'k'}}) {
+    const double scale = name == 'k' ? 1e3 : unit;
+    if (value >= unit) return fmt::format("{:.{}f}{}", value / scale, value / scale < 99.95 ? 1 : 0, name);
+  }
+  return fmt::format("{:.0f}", value);
+}
+
+std::string size(double bytes) { return to_string(Bytes{static_cast<std::uint64_t>(bytes)}); }
+
+std::string per_cent(double part, double whole) { return whole <= 0 ? "-" : fmt::format("{:.1f} %", 100 * part / whole); }
+
+/// A bar of `width` columns, filled to a share from 0 to 1.
+std::string bar(double share, std::size_t width) {
+  const auto filled = static_cast<std::size_t>(std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(width)));
+  return std::string(filled, '#') + std::string(width - filled, '.');
+}
+
+class Screen {
+ public:
+  Screen(const json::object& now, const std::optional<json::object>& before, double seconds)
+      : now_{now}, before_{before ? &*before : nullptr}, seconds_{seconds} {}
+
+  std::string make(const std::string& name) {
+    head(name);
+    tiers();
+    requests();
+    transfers();
+    storage();
+    jobs();
+    slowest();
+    return std::move(text_);
+  }
+
+ private:
+  void line(std::string text) {
+    // Names of users may be long.
+    if (text.size() > columns) text = text.substr(0, columns - 3) + "...";
+    text_ += text + '\n';
+  }
+
+  /// How much a counter has grown since the earlier answer.
+  [[nodiscard]] double grown(std::string_view group, std::string_view name) const {
+    const double then = before_ == nullptr ? 0 : number(part(*before_, group), name);
+    return std::max(0.0, number(part(now_, group), name) - then);
+  }
+
+  void head(const std::string& name) {
+    const double age = number(now_, "age_seconds");
+    const std::string state = text(now_, "health");
+    line(fmt::format("terrace  {}  {}{}", printable(name), state, age < 3 ? "" : fmt::format(", {:.0f} s old", age)));
+    for (const json::value& reason : now_.at("reasons").as_array()) line("  ! " + printable(reason.as_string()));
+  }
+
+  void tiers() {
+    line("");
+    line(fmt::format("{:8} {:20} {:>7} {:>9} {:>8} {:>8} {:>7} {:>6}", "TIER", "FILL", "", "SIZE", "BLOCKS", "CACHED", "IN USE",
+                     "FREE"));
+    const json::array& pools = now_.at("pools").as_array();
+    for (std::size_t n = 0; n < pools.size(); ++n) {
+      const json::object& pool = pools[n].as_object();
+      const double block = number(pool, "block_bytes");
+      const std::string suffix = pools.size() == 1 ? "" : fmt::format(" {}", n);
+      for (const std::string_view tier : {"device", "host"}) {
+        const json::object& it = part(pool, tier);
+        tier_line(fmt::format("{}{}", tier, suffix), number(it, "blocks"), number(it, "evictable"), number(it, "in_use"),
+                  number(it, "free"), block);
+        const double retiring = number(it, "retiring");
+        if (retiring > 0) line(fmt::format("{:8} resizing: {:.0f} slots still to retire", "", retiring));
+      }
+      const json::object& host = part(pool, "host");
+      if (number(host, "usable") < number(host, "wanted")) {
+        line(fmt::format("{:8} growing: {:.0f} of {:.0f} blocks", "", number(host, "usable"), number(host, "wanted")));
+      }
+      if (!pool.contains("storage")) continue;
+      const json::object& store = part(pool, "storage");
+      tier_line("storage" + suffix, number(store, "capacity_blocks"), number(store, "blocks"),
+                number(store, "writing") + number(store, "quarantined"), number(store, "free"), block);
+    }
+  }
+
+  void tier_line(const std::string& name, double blocks, double cached, double in_use, double free, double block_bytes) {
+    if (blocks == 0) return line(fmt::format("{:8} none", name));
+    const double share = (blocks - free) / blocks;
+    line(fmt::format("{:8} {:20} {:>7} {:>9} {:>8} {:>8} {:>7} {:>6}", name, bar(share, 20), fmt::format("{:.1f}%", 100 * share),
+                     size(blocks * block_bytes), shortly(blocks), shortly(cached), shortly(in_use), shortly(free)));
+  }
+
+  void requests() {
+    line("");
+    const std::string speed = before_ == nullptr ? "" : fmt::format(" ({:.1f}/s)", rate(grown("requests", "requests")));
+    line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {} refused", shortly(number(part(now_, "requests"), "requests")), speed,
+                     number(part(now_, "work"), "leases"), shortly(number(part(now_, "blocks"), "refused_no_room"))));
+    line(fmt::format("  {:12} {:>8} {:>8} {:>8} {:>8} {:>8} of {}", "", "device", "host", "storage", "external", "computed",
+                     text(part(now_, "requests"), "unit")));
+    if (before_ != nullptr) hits("now", [this](std::string_view name) { return grown("requests", name); });
+    hits("since start", [this](std::string_view name) { return number(part(now_, "requests"), name); });
+  }
+
+  template <class Amount>
+  void hits(std::string_view when, Amount amount) {
+    const double asked = amount("asked");
+    const auto share = [&](std::string_view name) { return per_cent(amount(name), asked); };
+    line(fmt::format("  {:12} {:>8} {:>8} {:>8} {:>8} {:>8} of {}", when, share("device"), share("host"), share("storage"),
+                     share("external"), share("miss"), shortly(asked)));
+  }
+
+  [[nodiscard]] double rate(double amount) const { return seconds_ > 0 ? amount / seconds_ : 0; }
+
+  void transfers() {
+    const json::object& work = part(now_, "work");
+    line("");
+    line(fmt::format("MOVING   {:.0f} transfers, {:.0f} reads, {:.0f} writes under way{}", number(work, "transfers"),
+                     number(work, "reads"), number(work, "writes"), now_.at("transfers_paused").as_bool() ? "; PAUSED" : ""));
+    for (const auto& [name, shown] :
+         {std::pair{"swap_in", "host to device"}, std::pair{"swap_out", "device to host"},
+          std::pair{"storage_reads", "storage reads"}, std::pair{"storage_writes", "storage writes"}}) {
+      const json::object& all = part(part(now_, "moved"), name);
+      const double then = before_ == nullptr ? 0 : number(part(part(*before_, "moved"), name), "bytes");
+      const double bytes = std::max(0.0, number(all, "bytes") - then);
+      const std::string now = before_ == nullptr ? "" : fmt::format("{:>10}/s now, ", size(rate(bytes)));
+      line(fmt::format("  {:16} {}{:>10} since start, {:>10}/s while busy", shown, now, size(number(all, "bytes")),
+                       size(number(all, "seconds") > 0 ? number(all, "bytes") / number(all, "seconds") : 0)));
+    }
+  }
+
+  void storage() {
+    bool any = false;
+    const json::array& pools = now_.at("pools").as_array();
+    for (std::size_t n = 0; n < pools.size(); ++n) {
+      const json::object& pool = pools[n].as_object();
+      if (!pool.contains("storage")) continue;
+      if (!any) line("");
+      const json::object& store = part(pool, "storage");
+      const std::string state = store.contains("state") ? text(store, "state") : "not watched";
+      line(fmt::format("{:8} {}: {} errors, {} corrupt, {} evicted{}", any ? "" : "STORAGE", state,
+                       shortly(number(store, "io_errors")), shortly(number(store, "corrupt")), shortly(number(store, "evicted")),
+                       pools.size() == 1 ? "" : fmt::format(" (pool {})", n)));
+      any = true;
+    }
+    const json::object& daily = part(now_, "daily_writes");
+    if (!any || number(daily, "written_bytes") == 0) return;
+    const double limit = number(daily, "limit_bytes");
+    line(fmt::format("  written today: {}{}", size(number(daily, "written_bytes")), limit == 0 ? "" : " of " + size(limit)));
+  }
+
+  void jobs() {
+    bool any = false;
+    for (const json::value& each : now_.at("jobs").as_array()) {
+      const json::object& job = each.as_object();
+      const std::string state = text(job, "state");
+      if (state != "running" && state != "paused") continue;
+      if (!any) line("");
+      any = true;
+      const double looked_at = number(job, "looked_at");
+      line(fmt::format("JOB {:<4} {} {}: {} {:.0f} %, {} written, {:.0f} under way", job.at("id").to_number<std::uint64_t>(),
+                       text(job, "scope"), state, bar(looked_at, 20), 100 * looked_at, size(number(job, "written_bytes")),
+                       number(job, "under_way")));
+    }
+  }
+
+  void slowest() {
+    const json::array& all = now_.at("slowest").as_array();
+    if (all.empty()) return;
+    std::string shown = "SLOWEST ";
+    for (const json::value& each : all) {
+      const json::object& request = each.as_object();
+      const std::string one = fmt::format(" {} {:.1f} ms ({})", request.at("id").to_number<std::uint64_t>(),
+                                          number(request, "seconds") * 1e3, text(request, "for"));
+      if (shown.size() + one.size() > columns) break;
+      shown += one;
+    }
+    line("");
+    line(shown);
+  }
+
+  const json::object& now_;
+  const json::object* before_;
+  double seconds_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string screen_of(const std::string& name, const json::object& now, const std::optional<json::object>& before,
+                      double seconds) {
+  return Screen{now, before, seconds}.make(name);
+}
+
+}  // namespace terrace::tools

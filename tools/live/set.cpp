@@ -1,0 +1,157 @@
+#include "runtime/config/table/nearest_name.hpp"
+#include "runtime/config/table/values.hpp"
+#include "terrace/config.hpp"
+#include "tools/arguments.hpp"
+#include "tools/live/command_line.hpp"
+#include "tools/live/waiting.hpp"
+#include "tools/output.hpp"
+#include "tools/progress_line.hpp"
+#include "tools/usage_error.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <stdexcept>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+/// A size that `terrace set` knows.
+struct Size {
+  std::string_view name;
+  std::string_view tier;
+  bool in_bytes;
+};
+constexpr std::array sizes{Size{"device-blocks", "device", false},   Size{"device-capacity", "device", true},
+                           Size{"host-blocks", "host", false},       Size{"host-capacity", "host", true},
+                           Size{"storage-blocks", "storage", false}, Size{"storage-capacity", "storage", true}};
+
+/// The names of everything that can change.
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const Size& size : sizes) names.emplace_back(size.name);
+  for (const ConfigOption& option : Config{}.table()) {
+    if (option.live) names.push_back(option.table.empty() ? option.key : option.table + "." + option.key);
+  }
+  return names;
+}
+
+struct Wanted {
+  std::vector<json::object> resizes;
+  json::object settings;
+};
+
+Wanted read(const SetArguments& arguments) {
+  if (arguments.words.size() % 2 != 0) {
+    throw UsageError{fmt::format("{}: its value is missing (NAME VALUE NAME VALUE...)", printable(arguments.words.back()))};
+  }
+  const std::vector<std::string> names = all_names();
+  Wanted wanted;
+  for (std::size_t i = 0; i < arguments.words.size(); i += 2) {
+    const std::string& name = arguments.words[i];
+    const std::string& word = arguments.words[i + 1];
+    if (std::ranges::find(names, name) == names.end()) {
+      throw UsageError{fmt::format("there is no setting \"{}\"{}; there are {}", printable(name), suggestion(name, names),
+                                   fmt::join(names, ", "))};
+    }
+    const auto size = std::ranges::find(sizes, name, &Size::name);
+    if (size == sizes.end()) {
+      wanted.settings[name] = word;
+      continue;
+    }
+    json::object resize{{"tier", size->tier}, {"pool", arguments.pool}};
+    if (size->in_bytes) resize["bytes"] = count(to_size(name, word));
+    else resize["blocks"] = to_whole_number(name, word, 0, UINT32_MAX);
+    wanted.resizes.push_back(std::move(resize));
+  }
+  return wanted;
+}
+
+std::uint64_t number(const json::value& value, std::string_view name) {
+  return value.as_object().at(name).to_number<std::uint64_t>();
+}
+
+/// How far a resize has come.
+struct Reached {
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;
+  bool ended = false;
+  std::string failure{};  ///< why it stopped early
+};
+
+Reached look(const json::object& status, const json::object& resize) {
+  const json::value& pool = status.at("pools").as_array().at(resize.at("pool").to_number<std::size_t>());
+  const std::string tier = resize.at("tier").as_string().c_str();
+  const std::uint64_t wanted = number(resize, "blocks");
+  const json::value& it = pool.as_object().at(tier);
+  if (tier != "device" && number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
+    throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
+  }
+  // The device tier changes at once, except for slots in use, which retire.
+  const std::uint64_t now = tier == "device" ? wanted : number(it, tier == "host" ? "usable" : "capacity_blocks");
+  const std::uint64_t retiring = tier == "storage" ? 0 : number(it, "retiring");
+  const std::uint64_t missing = (now > wanted ? now - wanted : wanted - now) + retiring;
+  Reached reached{.done = wanted - std::min(wanted, missing), .total = wanted, .ended = missing == 0};
+  if (now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
+    reached.failure = fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
+                                  it.as_object().at("growth_error").as_string().c_str());
+  }
+  return reached;
+}
+
+/// Waits until the size is reached.
+void await(const AdminClient& client, const json::object& resize, const Waiting& waiting) {
+  ProgressState shown;
+  std::mutex mutex;
+  const ProgressLine line{[&] {
+    const std::lock_guard lock{mutex};
+    return shown;
+  }};
+  while (true) {
+    const Reached reached = look(client.get("/v1/status"), resize);
+    if (!reached.failure.empty()) throw std::runtime_error{reached.failure};
+    if (reached.ended) return;
+    {
+      const std::lock_guard lock{mutex};
+      shown = {reached.done, reached.total, "resizing"};
+    }
+    waiting.sleep(std::chrono::milliseconds{200});
+  }
+}
+
+}  // namespace
+
+ExitStatus run_set(const SetArguments& arguments) {
+  const Wanted wanted = read(arguments);
+  const AdminClient client{arguments.target};
+  const Waiting waiting;
+  json::object results;
+  json::array made;
+  for (const json::object& resize : wanted.resizes) {
+    json::object answer = client.post("/v1/resize", resize);
+    if (!arguments.no_wait) await(client, answer, waiting);
+    if (!arguments.json) {
+      const std::string tier = answer.at("tier").as_string().c_str();
+      print("{}: {} blocks ({}){}\n", tier, number(answer, "blocks"), to_string(Bytes{number(answer, "bytes")}),
+            arguments.no_wait ? ", under way" : "");
+    }
+    made.push_back(std::move(answer));
+  }
+  if (!wanted.settings.empty()) {
+    const json::object settings = client.post("/v1/settings", wanted.settings);
+    for (const auto& [name, given] : wanted.settings) {
+      if (!arguments.json) print("{}: {}\n", std::string{name}, std::string{settings.at(name).as_string()});
+    }
+    results["settings"] = settings;
+  }
+  results["sizes"] = std::move(made);
+  if (arguments.json) print_json(results);
+  return ExitStatus::done;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,47 @@
+#include "tools/live/command_line.hpp"
+#include "tools/live/screen.hpp"
+#include "tools/live/waiting.hpp"
+#include "tools/output.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+/// Moves the cursor to the upper left corner and removes what is right of and below it.
+constexpr const char* new_screen = "\x1b[H\x1b[J";
+
+}  // namespace
+
+ExitStatus run_top(const TopArguments& arguments) {
+  using Clock = std::chrono::steady_clock;
+  const AdminClient client{arguments.target};
+  const bool redraws = !arguments.once && !arguments.json && ::isatty(STDOUT_FILENO) == 1;
+  const Waiting waiting;
+  std::optional<json::object> before;
+  Clock::time_point asked_before{};
+  while (true) {
+    const json::object now = client.get("/v1/status");
+    const Clock::time_point asked = Clock::now();
+    const double seconds = std::chrono::duration<double>(asked - asked_before).count();
+    if (arguments.json) print_json(now);
+    else if (redraws) write_output(std::string{new_screen} + screen_of(client.name(), now, before, seconds));
+    else write_output(std::string{before ? "\n" : ""} + screen_of(client.name(), now, before, seconds));
+    flush_output();
+    if (arguments.once) return ExitStatus::done;
+    before = now;
+    asked_before = asked;
+    try {
+      waiting.sleep(std::chrono::duration_cast<std::chrono::milliseconds>(arguments.interval));
+    } catch (const Interrupted&) {
+      return ExitStatus::done;  // the usual end
+    }
+  }
+}
+
+}  // namespace terrace::tools
