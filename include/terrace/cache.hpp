@@ -282,6 +282,10 @@ class TERRACE_API Cache {
   [[nodiscard]] MovedTotals moved() const;
   /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const;
+  [[nodiscard]] CallTimes call_times() const;
+  [[nodiscard]] TransferTimes transfer_times() const;
+  /// One entry for each direction and urgency.
+  [[nodiscard]] std::vector<TransferQueue> transfer_queues() const;
   /// The requests that waited longest among those that became ready in the last minute: at most five, the slowest first.
   [[nodiscard]] std::vector<SlowRequest> slowest_requests() const;
   /// Slots of a tier (device or host).

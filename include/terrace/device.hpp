@@ -33,6 +33,15 @@ inline constexpr std::size_t urgency_count = 3;
 /// Rate limits by urgency; 0: no limit.
 using LaneRates = std::array<BytesPerSecond, urgency_count>;
 
+/// Transfers of one direction and urgency that have been ordered and have not ended.
+struct TransferQueue {
+  Direction direction = Direction::swap_out;
+  Urgency urgency = Urgency::request;
+  std::uint64_t transfers = 0;
+  std::uint64_t blocks = 0;
+  double oldest_seconds = 0;  ///< since the order of the oldest one; 0: there is none
+};
+
 /// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
 /// arena; for swap_in, it is the other way round.
 struct SlotRun {

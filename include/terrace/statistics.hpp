@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -61,6 +62,38 @@ struct TERRACE_API ResidencyTotals {
   std::uint64_t overlooked = 0;  ///< blocks that should have been sampled, but found no place
 
   friend ResidencyTotals operator-(const ResidencyTotals& now, const ResidencyTotals& before) { return difference(now, before); }
+};
+
+/// Times of one kind: how many, and how long.
+struct TERRACE_API TimeTotal {
+  std::uint64_t number = 0;
+  double seconds = 0;
+  Histogram microseconds{};
+
+  void add(Duration time) {
+    ++number;
+    const double took = std::chrono::duration<double>(time).count();
+    seconds += took;
+    microseconds.add(static_cast<std::uint64_t>(took * 1e6));
+  }
+  friend TimeTotal operator-(const TimeTotal& now, const TimeTotal& before) {
+    return {now.number - before.number, now.seconds - before.seconds, difference(now.microseconds, before.microseconds)};
+  }
+};
+
+/// How long calls of the engine took. One call in sixteen of each kind is measured.
+struct CallTimes {
+  TimeTotal acquire{};
+  TimeTotal extend{};
+  TimeTotal commit{};
+  TimeTotal release{};
+  TimeTotal poll{};
+};
+
+/// How long transfers took, from their order to their end, with the time in which they waited for their turn.
+struct TransferTimes {
+  TimeTotal swap_out{};
+  TimeTotal swap_in{};
 };
 
 /// Waits of one kind: how many requests waited, and how long.

@@ -177,6 +177,9 @@ void CacheAdmin::publish(TimePoint now) {
   made->stats = cache.stats();
   made->moved = cache.moved();
   made->waits = cache.wait_totals();
+  made->calls = cache.call_times();
+  made->transfer_times = cache.transfer_times();
+  made->queues = cache.transfer_queues();
   made->slowest = cache.slowest_requests();
   made->daily_writes = cache.daily_writes();
   made->jobs = cache.write_backs();

@@ -147,6 +147,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void on_bad_request(const boost::system::error_code& error) {
     keep_alive_ = false;
+    unread_ = true;
     if (error == http::error::body_limit) return write({413, error_body("the body is larger than 64 KiB")});
     if (error == http::error::header_limit) return write({431, error_body("the headers are larger than 8 KiB")});
     const bool gone =
@@ -191,9 +192,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (head_) reply_->body().clear();
     stream_.expires_after(silence_max);
     http::async_write(stream_, *reply_, [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
-      if (!error && self->keep_alive_) self->read();
-      else self->close();
+      if (!error && self->keep_alive_) return self->read();
+      self->close();
+      if (!error && self->unread_) self->discard();
     });
+  }
+
+  /// Reads the rest of a request that was refused, for a short time: a socket that is closed with unread bytes may take the
+  /// reply away from the client (TCP).
+  void discard() {
+    buffer_.clear();
+    stream_.async_read_some(buffer_.prepare(headers_max),
+                            [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
+                              if (!error) self->discard();
+                            });
   }
 
   void close() {
@@ -208,6 +220,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<http::request_parser<http::string_body>> parser_;
   std::optional<HttpReply> reply_;
   bool keep_alive_ = false;
+  bool unread_ = false;  ///< a part of the request was not read
   bool head_ = false;
 };
 

@@ -35,19 +35,19 @@ class Families {
     ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
     metric.counter.value = static_cast<double>(value);
   }
-  void histogram(const char* name, const char* help, const WaitTotal& total, Labels labels) {
+  void histogram(const char* name, const char* help, const Histogram& microseconds, double sum, Labels labels) {
     constexpr double microsecond = 1e-6;
     ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
     std::uint64_t so_far = 0;
     for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
-      so_far += total.microseconds.counts[bucket];
+      so_far += microseconds.counts[bucket];
       const bool last = bucket + 1 == Histogram::buckets;  // it counts all larger values
       const double bound =
           last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
       metric.histogram.bucket.push_back({so_far, bound});
     }
     metric.histogram.sample_count = so_far;
-    metric.histogram.sample_sum = total.seconds;
+    metric.histogram.sample_sum = sum;
   }
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
 
@@ -117,9 +117,11 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
   all.counter("terrace_requests_ready_at_once_total", "Requests that did not wait", snapshot.waits.at_once);
   const char* const wait = "terrace_request_wait_seconds";
   const char* const help = "Time until a request was ready, by the slowest thing that it waited for";
-  all.histogram(wait, help, snapshot.waits.room, label("for", "room"));
-  all.histogram(wait, help, snapshot.waits.loads[Source::host], label("for", "host"));
-  all.histogram(wait, help, snapshot.waits.loads[Source::storage], label("for", "storage"));
+  all.histogram(wait, help, snapshot.waits.room.microseconds, snapshot.waits.room.seconds, label("for", "room"));
+  all.histogram(wait, help, snapshot.waits.loads[Source::host].microseconds, snapshot.waits.loads[Source::host].seconds,
+                label("for", "host"));
+  all.histogram(wait, help, snapshot.waits.loads[Source::storage].microseconds, snapshot.waits.loads[Source::storage].seconds,
+                label("for", "storage"));
   all.gauge("terrace_leases", "Leases that have not ended", snapshot.work.leases);
 }
 
@@ -192,6 +194,46 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
     all.gauge("terrace_rank_oldest_transfer_seconds", "Age of the oldest transfer that the rank owes", seconds(rank.oldest),
               label("rank", rank.name));
   }
+}
+
+std::string_view to_string(Direction direction) { return direction == Direction::swap_in ? "swap_in" : "swap_out"; }
+std::string_view to_string(Urgency urgency) {
+  switch (urgency) {
+    case Urgency::request: return "request";
+    case Urgency::make_room: return "make_room";
+    case Urgency::store: return "store";
+  }
+  return "unknown";
+}
+
+void add_queues(Families& all, const AdminSnapshot& snapshot) {
+  const auto of = [](const TransferQueue& queue) {
+    return Labels{{"direction", std::string{to_string(queue.direction)}}, {"urgency", std::string{to_string(queue.urgency)}}};
+  };
+  for (const TransferQueue& queue : snapshot.queues) {
+    all.gauge("terrace_transfers_queued", "Transfers that have not ended", queue.transfers, of(queue));
+  }
+  for (const TransferQueue& queue : snapshot.queues) {
+    all.gauge("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", queue.blocks, of(queue));
+  }
+  for (const TransferQueue& queue : snapshot.queues) {
+    all.gauge("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended",
+              queue.oldest_seconds, of(queue));
+  }
+  const auto times = [&](const char* name, const char* help, const TimeTotal& total, Labels labels) {
+    all.histogram(name, help, total.microseconds, total.seconds, std::move(labels));
+  };
+  const char* name = "terrace_transfer_seconds";
+  const char* help = "Time from the order of a transfer to its end";
+  times(name, help, snapshot.transfer_times.swap_out, label("direction", "swap_out"));
+  times(name, help, snapshot.transfer_times.swap_in, label("direction", "swap_in"));
+  name = "terrace_call_seconds";
+  help = "Time of calls of the engine; one call in sixteen is measured";
+  times(name, help, snapshot.calls.acquire, label("call", "acquire"));
+  times(name, help, snapshot.calls.extend, label("call", "extend"));
+  times(name, help, snapshot.calls.commit, label("call", "commit"));
+  times(name, help, snapshot.calls.release, label("call", "release"));
+  times(name, help, snapshot.calls.poll, label("call", "poll"));
 }
 
 void add_memory(Families& all, const AdminSnapshot& snapshot) {
@@ -328,6 +370,7 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
     add_requests(all, *snapshot);
     add_blocks(all, snapshot->stats);
     add_moved(all, *snapshot);
+    add_queues(all, *snapshot);
     add_memory(all, *snapshot);
     add_storage(all, *snapshot);
     add_jobs(all, *snapshot);

@@ -46,6 +46,9 @@ struct AdminSnapshot {
   ManagerStats stats{};
   MovedTotals moved{};
   WaitTotals waits{};
+  CallTimes calls{};
+  TransferTimes transfer_times{};
+  std::vector<TransferQueue> queues{};
   std::vector<SlowRequest> slowest{};  ///< Cache::slowest_requests()
   DailyWrites daily_writes{};
   std::vector<WriteBackProgress> jobs{};

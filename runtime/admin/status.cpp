@@ -135,6 +135,16 @@ json::object to_json(const WaitTotals& waits) {
   return object;
 }
 
+json::object to_json(const TransferQueue& queue) {
+  return {{"direction", queue.direction == Direction::swap_in ? "swap_in" : "swap_out"},
+          {"urgency", queue.urgency == Urgency::request     ? "request"
+                      : queue.urgency == Urgency::make_room ? "make_room"
+                                                            : "store"},
+          {"transfers", queue.transfers},
+          {"blocks", queue.blocks},
+          {"oldest_seconds", queue.oldest_seconds}};
+}
+
 json::object to_json(const SlowRequest& request) {
   return {{"id", request.id.value()},
           {"seconds", request.seconds},
@@ -195,6 +205,8 @@ json::object to_json(const AdminSnapshot& snapshot) {
   for (const WriteBackProgress& job : snapshot.jobs) jobs.push_back(to_json(job));
   json::array slowest;
   for (const SlowRequest& request : snapshot.slowest) slowest.push_back(to_json(request));
+  json::array queues;
+  for (const TransferQueue& queue : snapshot.queues) queues.push_back(to_json(queue));
   json::array ranks;
   for (const RankHealth& rank : snapshot.ranks) ranks.push_back(to_json(rank));
   const WorkLeft& work = snapshot.work;
@@ -211,6 +223,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
           {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
           {"requests", std::move(requests)},
           {"waits", to_json(snapshot.waits)},
+          {"queues", std::move(queues)},
           {"slowest", std::move(slowest)},
           {"blocks", to_json(snapshot.stats)},
           {"moved",

@@ -21,11 +21,16 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
   if (actions.empty() || paused_) return;
   const PoolParts& parts = pools_[pool.value()];
   for (Transfer& transfer : actions.transfers) {
-    links_[static_cast<std::size_t>(transfer.direction)].began(1, clock_.now());
+    const TimePoint now = clock_.now();
+    links_[static_cast<std::size_t>(transfer.direction)].began(1, now);
+    transfer_clock_.begin(transfer, now);
     transfers_.submit(std::move(transfer));
   }
   for (const TransferId id : actions.cancels) transfers_.cancel(id);
-  for (const TransferId id : actions.raises) transfers_.raise(id, Urgency::request);
+  for (const TransferId id : actions.raises) {
+    transfer_clock_.raise(id, Urgency::request);
+    transfers_.raise(id, Urgency::request);
+  }
   for (const Postponement& later : actions.postponements) transfers_.postpone(later.id, later.deadline);
   if (parts.store != nullptr) {
     if (!actions.touches.empty()) parts.store->touch(actions.touches);
@@ -66,7 +71,9 @@ TimePoint ActionExecutor::next_deadline() const {
 void ActionExecutor::note(const TransferEvent& event) {
   if (event.kind != TransferEvent::Kind::finished) return;
   Throughput& link = links_[static_cast<std::size_t>(event.direction)];
-  link.ended(1, event.moved, clock_.now(), event.copying);
+  const TimePoint now = clock_.now();
+  transfer_clock_.end(event.id, now);
+  link.ended(1, event.moved, now, event.copying);
   count_moved(event.direction == Direction::swap_out ? moved_.swap_out : moved_.swap_in, link,
               static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
 }

@@ -3,6 +3,7 @@
 #include "base/fifo.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/measure/throughput.hpp"
+#include "runtime/measure/transfer_clock.hpp"
 #include "runtime/tiering/actions.hpp"
 #include "terrace/statistics.hpp"
 #include "transfer/engine/transfer_port.hpp"
@@ -75,6 +76,7 @@ class ActionExecutor {
   [[nodiscard]] std::uint64_t transfers_under_way() const { return links_[0].under_way() + links_[1].under_way(); }
   [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }
   [[nodiscard]] std::uint64_t writes_under_way() const { return writes_.under_way(); }
+  [[nodiscard]] const TransferClock& transfer_clock() const { return transfer_clock_; }
   [[nodiscard]] const MovedTotals& moved() const { return moved_; }
   [[nodiscard]] const Throughput& link(Direction direction) const { return links_[static_cast<std::size_t>(direction)]; }
   [[nodiscard]] const Throughput& reads() const { return reads_; }
@@ -96,6 +98,7 @@ class ActionExecutor {
   const Clock& clock_;
   bool paused_ = false;
   MovedTotals moved_;
+  TransferClock transfer_clock_;
   Throughput links_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};
   Throughput reads_;
   Throughput writes_;

@@ -36,6 +36,7 @@ MatchResult Cache::match(std::span<const BlockKey> keys, Source farthest) const 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
   State& s = *state_;
   TERRACE_CHECK(!s.visited);
+  const State::CallTimer timer{s, &CallTimes::acquire};
   s.note_time();
   s.end_quarantines();
   const Result<Acquired> acquired = s.manager.requests().acquire(request);
@@ -75,6 +76,7 @@ Result<void> Cache::wait(const Lease& lease) {
 }
 
 Result<void> Cache::extend(const Lease& lease, HashUnits units) {
+  const State::CallTimer timer{*state_, &CallTimes::extend};
   state_->note_time();
   state_->end_quarantines();
   const Result<void> extended = state_->manager.requests().extend(lease.id(), units.value());
@@ -84,6 +86,7 @@ Result<void> Cache::extend(const Lease& lease, HashUnits units) {
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
   State& s = *state_;
+  const State::CallTimer timer{s, &CallTimes::commit};
   s.note_time();
   const Result<std::span<const Duplicate>> committed = s.manager.requests().commit(lease.id(), keys, written);
   s.end_call();
@@ -144,6 +147,7 @@ std::uint32_t Cache::common_prefix(GroupId group) const { return state_->manager
 std::span<const RequestEvent> Cache::poll() {
   State& s = *state_;
   TERRACE_CHECK(!s.visited);
+  const State::CallTimer timer{s, &CallTimes::poll};
   s.collect();
   s.manager.requests().take_events(s.events);
   for (const RequestEvent& event : s.events) {
@@ -412,6 +416,13 @@ std::uint64_t Cache::transfers_in_flight() const {
 
 ManagerStats Cache::stats() const { return state_->manager.stats(); }
 MovedTotals Cache::moved() const { return state_->executor.moved(); }
+CallTimes Cache::call_times() const { return state_->call_times; }
+TransferTimes Cache::transfer_times() const { return state_->executor.transfer_clock().times(); }
+
+std::vector<TransferQueue> Cache::transfer_queues() const {
+  return state_->executor.transfer_clock().queues(state_->parts.clock.now());
+}
+
 std::vector<SlowRequest> Cache::slowest_requests() const { return state_->waits.slowest(state_->parts.clock.now()); }
 
 WaitTotals Cache::wait_totals() const { return state_->waits.totals(); }

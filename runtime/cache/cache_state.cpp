@@ -35,6 +35,7 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
 }
 
 void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  const CallTimer timer{*this, &CallTimes::release};
   note_time();
   const Fence after = lease->last_use ? *lease->last_use : parts.transfers.after_all_work();
   const bool is_known = lease->last_use || parts.transfers.reached() >= after;

@@ -46,6 +46,25 @@ struct Cache::State final : LeaseHome {
   }
   [[nodiscard]] TimePoint next_deadline() const;
 
+  /// Measures one call in sixteen, from its construction to its destruction.
+  class CallTimer {
+   public:
+    CallTimer(State& state, TimeTotal CallTimes::*kind) : state_{state}, kind_{kind} {
+      if (++state.calls_ % measured_one_in == 0) begun_ = state.parts.clock.now();
+    }
+    ~CallTimer() {
+      if (begun_ != never) (state_.call_times.*kind_).add(state_.parts.clock.now() - begun_);
+    }
+    CallTimer(const CallTimer&) = delete;
+    CallTimer& operator=(const CallTimer&) = delete;
+
+   private:
+    static constexpr unsigned measured_one_in = 16;
+    State& state_;
+    TimeTotal CallTimes::*kind_;
+    TimePoint begun_ = never;
+  };
+
   const CacheParts parts;
   CacheManager manager;
   ActionExecutor executor;
@@ -55,6 +74,7 @@ struct Cache::State final : LeaseHome {
   bool quarantine_in_the_way = false;  ///< during a quarantine, a request found too few slots
   LaneRates lane_rates{};              ///< in effect
   WaitTimes waits;
+  CallTimes call_times;
   PrefillSpeed prefill;
   std::vector<RequestEvent> events;  ///< the result of the last poll()
   std::vector<std::unique_ptr<ReturnedLease>> spare_leases;
@@ -66,6 +86,7 @@ struct Cache::State final : LeaseHome {
   void learn_prefill(TimePoint now);
   void poison_freed(PoolId pool);
 
+  unsigned calls_ = 0;
   std::vector<PoolId> pool_ids_;
   std::vector<SlotId> freed_[2];  ///< scratch
 };

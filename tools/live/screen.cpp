@@ -136,6 +136,13 @@ class Screen {
     line("");
     line(fmt::format("MOVING   {:.0f} transfers, {:.0f} reads, {:.0f} writes under way{}", number(work, "transfers"),
                      number(work, "reads"), number(work, "writes"), now_.at("transfers_paused").as_bool() ? "; PAUSED" : ""));
+    double oldest = 0;
+    double blocks = 0;
+    for (const json::value& queue : now_.at("queues").as_array()) {
+      oldest = std::max(oldest, number(queue.as_object(), "oldest_seconds"));
+      blocks += number(queue.as_object(), "blocks");
+    }
+    if (blocks > 0) line(fmt::format("  queued: {} blocks, the oldest for {:.1f} ms", shortly(blocks), oldest * 1e3));
     for (const auto& [name, shown] :
          {std::pair{"swap_in", "host to device"}, std::pair{"swap_out", "device to host"},
           std::pair{"storage_reads", "storage reads"}, std::pair{"storage_writes", "storage writes"}}) {
@@ -143,8 +150,9 @@ class Screen {
       const double then = before_ == nullptr ? 0 : number(part(part(*before_, "moved"), name), "bytes");
       const double bytes = std::max(0.0, number(all, "bytes") - then);
       const std::string now = before_ == nullptr ? "" : fmt::format("{:>10}/s now, ", size(rate(bytes)));
-      line(fmt::format("  {:16} {}{:>10} since start, {:>10}/s while busy", shown, now, size(number(all, "bytes")),
-                       size(number(all, "seconds") > 0 ? number(all, "bytes") / number(all, "seconds") : 0)));
+      const double busy = number(all, "seconds");
+      line(fmt::format("  {:16} {}{:>10} since start, {:>8}/s busy", shown, now, size(number(all, "bytes")),
+                       size(busy > 0 ? number(all, "bytes") / busy : 0)));
     }
   }
 
@@ -186,11 +194,12 @@ class Screen {
   void slowest() {
     const json::array& all = now_.at("slowest").as_array();
     if (all.empty()) return;
-    std::string shown = "SLOWEST ";
+    std::string shown;
     for (const json::value& each : all) {
       const json::object& request = each.as_object();
-      const std::string one = fmt::format(" {} {:.1f} ms ({})", request.at("id").to_number<std::uint64_t>(),
-                                          number(request, "seconds") * 1e3, text(request, "for"));
+      const std::string one =
+          fmt::format("{} {}: {:.1f} ms ({})", shown.empty() ? "SLOWEST " : ",", request.at("id").to_number<std::uint64_t>(),
+                      number(request, "seconds") * 1e3, text(request, "for"));
       if (shown.size() + one.size() > columns) break;
       shown += one;
     }

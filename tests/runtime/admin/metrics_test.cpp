@@ -51,6 +51,9 @@ AdminSnapshot full() {
   snapshot.ranks.push_back({.name = "rank 0 (\"odd\\name\"\n)"});
   snapshot.jobs.push_back({.id = WriteBackId{1}, .under_way = 4});
   snapshot.offload.emplace();
+  snapshot.queues.push_back({.direction = Direction::swap_in, .transfers = 2, .blocks = 33, .oldest_seconds = 0.25});
+  snapshot.transfer_times.swap_in.add(std::chrono::milliseconds{3});
+  snapshot.calls.acquire.add(std::chrono::microseconds{10});
   return snapshot;
 }
 
@@ -106,6 +109,16 @@ TEST_F(AdminMetrics, reasons_and_states_are_told_apart) {
   EXPECT_EQ(page.at("terrace_write_back_jobs{state=\"running\"}"), 1);
   EXPECT_EQ(page.at("terrace_health{state=\"ok\"}"), 1);
   EXPECT_EQ(page.at("terrace_health{state=\"stalled\"}"), 0);
+}
+
+TEST_F(AdminMetrics, transfers_and_calls_are_told_by_kind) {
+  auto page = samples(full());
+  EXPECT_EQ(page.at("terrace_transfers_queued_blocks{direction=\"swap_in\",urgency=\"request\"}"), 33);
+  EXPECT_EQ(page.at("terrace_transfers_oldest_seconds{direction=\"swap_in\",urgency=\"request\"}"), 0.25);
+  EXPECT_EQ(page.at("terrace_transfer_seconds_count{direction=\"swap_in\"}"), 1);
+  EXPECT_NEAR(page.at("terrace_transfer_seconds_sum{direction=\"swap_in\"}"), 0.003, 1e-9);
+  EXPECT_EQ(page.at("terrace_call_seconds_count{call=\"acquire\"}"), 1);
+  EXPECT_EQ(page.at("terrace_call_seconds_count{call=\"poll\"}"), 0);
 }
 
 TEST_F(AdminMetrics, waits_are_a_histogram_in_seconds) {

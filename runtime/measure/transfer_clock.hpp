@@ -1,0 +1,42 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/statistics.hpp"
+#include "transfer/device/transfer.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace terrace {
+
+/// Measures how long transfers take, and counts those that have not ended. Its memory is proportional to their number. Threads:
+/// that of the cache.
+class TransferClock {
+ public:
+  void begin(const Transfer& transfer, TimePoint now);
+  /// The transfer has become as urgent as this.
+  void raise(TransferId id, Urgency urgency);
+  /// A transfer that was not begun, or has ended, is ignored.
+  void end(TransferId id, TimePoint now);
+
+  [[nodiscard]] const TransferTimes& times() const { return times_; }
+  /// One entry for each direction and urgency. Looks at all transfers under way.
+  [[nodiscard]] std::vector<TransferQueue> queues(TimePoint now) const;
+
+ private:
+  struct UnderWay {
+    Direction direction = Direction::swap_out;
+    Urgency urgency = Urgency::request;
+    std::uint32_t blocks = 0;
+    TimePoint ordered{};
+  };
+
+  TransferTimes times_;
+  boost::unordered_flat_map<TransferId, UnderWay, std::hash<TransferId>> under_way_;
+};
+
+}  // namespace terrace
