@@ -94,10 +94,7 @@ ExitStatus run(int argc, char** argv, std::string& who) {
       terrace::tools::run_bench(bench_arguments);
       return ExitStatus::done;
     }
-    if (doctor->parsed()) {
-      terrace::tools::run_doctor(doctor_arguments);
-      return ExitStatus::done;
-    }
+    if (doctor->parsed()) return terrace::tools::run_doctor(doctor_arguments);
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
     if (top->parsed()) return terrace::tools::run_top(top_arguments);
     if (set->parsed()) return terrace::tools::run_set(set_arguments);

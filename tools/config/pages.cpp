@@ -49,7 +49,7 @@ std::string comment(std::string_view text) {
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     if (line.size() + 1 + word.size() > columns) {
       out += line + '\n';
-      line.assign("#");
+      line.resize(1);
     }
     line.append(" ").append(word);
   }

@@ -2,7 +2,9 @@
 
 #include "storage/io/uring_io.hpp"
 #include "tools/calibration_file.hpp"
+#include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
+#include "tools/doctor/self_test.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/report_file.hpp"
@@ -35,7 +37,11 @@ Examples:
   terrace doctor --device cuda:1 --measure
       measures another device, even if results are kept
   terrace doctor --report methods.json
-      writes all figures of all copy methods as JSON)";
+      writes all figures of all copy methods as JSON
+  terrace doctor --config terrace.toml
+      tests every tier of a configuration as well: blocks are stored, dropped,
+      found, loaded and compared, on its devices and in its directories; exit
+      status 1 if a tier does not work, or is written and never read)";
 
 CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
   const auto taken =
@@ -153,11 +159,13 @@ void add_doctor_options(CLI::App& command, DoctorArguments& into) {
       ->type_name("DEVICE");
   command.add_flag("--measure", into.measure,
                    "Measure the copy methods again, even if results for this device and driver are kept");
+  command.add_option("--config", into.config_file, "Test every tier of this configuration as well")->type_name("FILE");
   command.add_option("--report", into.report, "Write all figures as JSON to this file")->type_name("FILE");
 }
 
-void run_doctor(const DoctorArguments& arguments) {
-  check_report(arguments.report, {});
+namespace {
+
+void describe_machine(const DoctorArguments& arguments) {
   std::optional<int> cuda;
   if (arguments.device) {
     cuda = parse_cuda("--device", *arguments.device);
@@ -184,6 +192,19 @@ void run_doctor(const DoctorArguments& arguments) {
   print("{}\n", file.empty() ? std::string{"not measured: there is no folder for the results (set $HOME or $XDG_CACHE_HOME)"}
                              : fmt::format("kept in {}", file.string()));
   if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, methods));
+}
+
+}  // namespace
+
+ExitStatus run_doctor(const DoctorArguments& arguments) {
+  check_report(arguments.report, {});
+  Config config{replay_policies()};
+  if (!arguments.config_file.empty()) read_config(config, arguments.config_file);
+  describe_machine(arguments);
+  flush_output();
+  if (arguments.config_file.empty() || run_self_test(config)) return ExitStatus::done;
+  complain("terrace doctor", "a tier of the configuration does not work");
+  return ExitStatus::check_failed;
 }
 
 }  // namespace terrace::tools

@@ -1,0 +1,86 @@
+// `terrace doctor --config`: the self-test of every tier.
+#include "tests/tools/cli/program.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+namespace terrace::test {
+namespace {
+
+Ended doctor(const TemporaryDirectory& directory, const std::string& config) {
+  return run({TERRACE_PROGRAM, "doctor", "--config", directory.write("t.toml", config).string()});
+}
+
+std::string files(const TemporaryDirectory& directory) {
+  return "[storage]\nwhere = \"file:" + (directory.path() / "kv").string() + "\"\ncapacity = \"64MiB\"\n";
+}
+
+constexpr const char* small_blocks = "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 100\nhost-blocks = 200\n";
+
+class SelfTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Configurations, SelfTest,
+                         testing::Values("", "inclusion = \"exclusive\"\n", "inclusion = \"inclusive\"\n",
+                                         "write-policy = \"none\"\n", "engine-owns-slots = true\nkey-order = \"flat\"\n",
+                                         "ranks = 2\n"));
+
+TEST_P(SelfTest, finds_that_every_tier_works_and_leaves_nothing_behind) {
+  const TemporaryDirectory directory;
+  const Ended ended = doctor(directory, GetParam() + files(directory) + small_blocks);
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  for (const char* tier : {"device   works: ", "host     works: ", "storage  works: "}) {
+    EXPECT_NE(ended.out.find(tier), std::string::npos) << ended.out;
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "kv"));
+}
+
+TEST(SelfTests, tests_groups_that_share_a_pool) {
+  const TemporaryDirectory directory;
+  const Ended ended =
+      doctor(directory, files(directory) + "[[pool]]\nblock-bytes = \"4KiB\"\nnull-block = true\n" +
+                            "[[group]]\nblock-tokens = 32\n[[group]]\nkind = \"sliding-window\"\nblock-tokens = 32\n" +
+                            "span-tokens = 64\n");
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+}
+
+TEST(SelfTests, finds_a_tier_that_is_written_and_never_read) {
+  const TemporaryDirectory directory;
+  const Ended ended = doctor(directory, "loads = \"measured\"\nunit-prefill = \"1ns\"\n" + files(directory) + small_blocks);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.out.find("host     FAILED: "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("blocks were written and none was read"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("unit-prefill"), std::string::npos) << ended.out;
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+}
+
+TEST(SelfTests, finds_storage_that_nothing_is_written_to) {
+  const TemporaryDirectory directory;
+  const Ended ended = doctor(directory, "daily-writes = \"1KiB\"\n" + files(directory) + small_blocks);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.out.find("storage  FAILED: nothing was written: the daily limit"), std::string::npos) << ended.out;
+}
+
+TEST(SelfTests, leaves_the_configured_store_alone) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory.path() / "kv" / "store");
+  const std::filesystem::path kept = directory.write("kv/store/data", "of an engine");
+  EXPECT_EQ(doctor(directory, files(directory) + small_blocks).status, 0);
+  EXPECT_EQ(read_file(kept), "of an engine");
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "kv" / "doctor"));
+}
+
+TEST(SelfTests, refuses_a_wrong_configuration) {
+  const TemporaryDirectory directory;
+  const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
+  const Ended missing = run({TERRACE_PROGRAM, "doctor", "--config", (directory.path() / "no.toml").string()});
+  EXPECT_EQ(missing.status, 2);
+  const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
+  EXPECT_EQ(no_directory.status, 2);
+  EXPECT_TRUE(is_one_line(no_directory.err)) << no_directory.err;
+}
+
+}  // namespace
+}  // namespace terrace::test
