@@ -7,6 +7,7 @@
 #include "tools/interrupted.hpp"
 #include "tools/live/command_line.hpp"
 #include "tools/output.hpp"
+#include "tools/plan/plan.hpp"
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/store/command_line.hpp"
@@ -51,6 +52,10 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::ReplayArguments arguments;
   terrace::tools::add_replay_options(*replay, arguments);
 
+  CLI::App* const plan = app.add_subcommand("plan", "Computes hit rates by the size of a tier, and what they bring");
+  terrace::tools::PlanArguments plan_arguments;
+  terrace::tools::add_plan_options(*plan, plan_arguments);
+
   CLI::App* const bench = app.add_subcommand("bench", "Measures one part of the cache by itself");
   terrace::tools::BenchArguments bench_arguments;
   terrace::tools::add_bench_options(*bench, bench_arguments);
@@ -90,6 +95,10 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   };
   try {
     app.parse(argc, argv);
+    if (plan->parsed()) {
+      terrace::tools::run_plan(terrace::tools::resolve(plan_arguments));
+      return ExitStatus::done;
+    }
     if (bench->parsed()) {
       terrace::tools::run_bench(bench_arguments);
       return ExitStatus::done;

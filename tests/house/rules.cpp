@@ -66,7 +66,7 @@ const std::vector<Folder>& house() {
       {"transfer/engine", {"base", "transfer/device"}},
       {"transfer/host", {"base"}},
       {"tools", {"base", "radix", "transfer", "storage", "runtime", "capi", "tools/policies"}},
-      {"tools/policies", {"base", "radix/eviction"}},
+      {"tools/policies", {"base", "radix/eviction", "radix/tree"}},
       {"examples", {}},
       // These two show what the public headers do not offer.
       {"examples/cuda_stream.cpp", {"transfer/cuda"}},

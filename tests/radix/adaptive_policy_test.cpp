@@ -3,9 +3,10 @@
 
 #include "radix/eviction/adaptive_policy.hpp"
 #include "terrace/policies.hpp"
-#include "tests/radix/cache_simulator.hpp"
+#include "tests/radix/cheap_keys.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"
+#include "tools/policies/cache_simulator.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,11 +15,11 @@
 namespace terrace {
 namespace {
 
-using test::CacheSimulator;
 using test::CheapKeys;
 using test::Requests;
 using test::Workload;
 using test::WorkloadShape;
+using tools::CacheSimulator;
 
 /// Hit rate in per cent of the blocks.
 double serve(CacheSimulator& cache, const Requests& requests) {

@@ -1,8 +1,9 @@
 // Which block each policy evicts first, on the smallest cases in which it differs from LRU.
 
 #include "tools/policies/policies.hpp"
-#include "tests/radix/cache_simulator.hpp"
+#include "tests/radix/cheap_keys.hpp"
 #include "tests/radix/workloads.hpp"
+#include "tools/policies/cache_simulator.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +13,8 @@
 namespace terrace {
 namespace {
 
-using test::CacheSimulator;
 using test::CheapKeys;
+using tools::CacheSimulator;
 using tools::PolicyKind;
 
 constexpr std::uint32_t capacity = 20;

@@ -3,9 +3,10 @@
 
 #include "base/random.hpp"
 #include "radix/tree/prefix_tree.hpp"
-#include "tests/radix/cache_simulator.hpp"
+#include "tests/radix/cheap_keys.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"
+#include "tools/policies/cache_simulator.hpp"
 #include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
@@ -222,7 +223,7 @@ TEST_P(PolicyContract, victims_are_leaves_and_no_leaf_is_lost) {
 TEST_P(PolicyContract, ghosts_have_a_bound) {
   constexpr std::uint32_t capacity = 64;
   const auto policy = make_policy(GetParam(), capacity);
-  test::CacheSimulator cache{*policy, capacity};
+  tools::CacheSimulator cache{*policy, capacity};
   test::CheapKeys keys;
   for (const auto& request : test::zipf({capacity, 1, 100'000})) cache.serve(keys.of(request));
   EXPECT_LE(policy->ghosts(), ghosts_per_block_max * capacity);
@@ -232,7 +233,7 @@ TEST_P(PolicyContract, ghosts_have_a_bound) {
 TEST_P(PolicyContract, a_prefix_goes_from_its_end) {
   constexpr std::uint32_t capacity = 8;
   const auto policy = make_policy(GetParam(), capacity);
-  test::CacheSimulator cache{*policy, capacity};
+  tools::CacheSimulator cache{*policy, capacity};
   test::CheapKeys keys;
   const std::vector<std::uint64_t> first{1, 2, 3, 4, 5, 6};
   cache.serve(keys.of(first));
@@ -243,7 +244,7 @@ TEST_P(PolicyContract, a_prefix_goes_from_its_end) {
 TEST_P(PolicyContract, the_same_requests_end_in_the_same_hits) {
   const auto hits = [] {
     const auto policy = make_policy(GetParam(), 200);
-    test::CacheSimulator cache{*policy, 200};
+    tools::CacheSimulator cache{*policy, 200};
     test::CheapKeys keys;
     std::vector<std::uint32_t> all;
     for (const auto& request : test::phases({200, 5, 20'000})) all.push_back(cache.serve(keys.of(request)));

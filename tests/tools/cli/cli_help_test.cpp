@@ -13,6 +13,7 @@ namespace {
 
 const std::vector<Words> all_commands{{},
                                       {"replay"},
+                                      {"plan"},
                                       {"doctor"},
                                       {"bench"},
                                       {"bench", "copy"},
@@ -82,7 +83,7 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"replay", "--requests", "3", "--host-block=4"}, "there is no option --host-block; did you mean --host-blocks?"},
       {{"replay", "--xyzzy"}, "there is no option --xyzzy"},
       {{"bench", "storage", "--directroy", "x"}, "there is no option --directroy; did you mean --directory?"},
-      {{}, "a command is missing: replay, bench, doctor, store, config, top, set, job"},
+      {{}, "a command is missing: replay, plan, bench, doctor, store, config, top, set, job"},
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));

@@ -1,7 +1,7 @@
 #include "tools/replay/report/report.hpp"
 
 #include "tools/device_name.hpp"
-#include "tools/output.hpp"
+#include "tools/table.hpp"
 
 #include <fmt/format.h>
 
@@ -13,21 +13,6 @@
 
 namespace terrace::tools {
 namespace {
-
-/// Returns for example "1,234,567" for 1234567.
-std::string grouped(std::uint64_t number) {
-  const std::string digits = std::to_string(number);
-  std::string result;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) result += ',';
-    result += digits[i];
-  }
-  return result;
-}
-
-double per_cent(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
-}
 
 std::string pool(std::uint64_t blocks, Bytes block_bytes) {
   if (blocks == 0) return "none";
@@ -52,30 +37,6 @@ std::string pace(const ReplayOptions& options) {
   const std::string threads = options.threads > 1 ? fmt::format(", {} threads", options.threads) : "";
   return fmt::format("{}, {} mode{}", how, to_string(options.mode), threads);
 }
-
-constexpr std::size_t columns = 80;
-
-class Table {
- public:
-  /// Adds a line; a line longer than 80 columns is broken.
-  template <class... Args>
-  void line(fmt::format_string<Printable<Args>...> format, const Args&... args) {
-    std::string rest = printable_format<Args...>(format, args...);
-    const std::size_t indent = std::min(rest.find_first_not_of(' '), rest.size()) + 2;
-    // Lines are broken between words. A word that is too long stays whole.
-    while (rest.size() > columns) {
-      const std::size_t blank = rest.rfind(' ', columns);
-      if (blank == std::string::npos || blank <= indent) break;
-      text_ += rest.substr(0, blank) + '\n';
-      rest = std::string(indent, ' ') + rest.substr(blank + 1);
-    }
-    text_ += rest + '\n';
-  }
-  [[nodiscard]] std::string take() { return std::move(text_); }
-
- private:
-  std::string text_;
-};
 
 void add_head(Table& table, const ReplayOptions& options, const ReplayResult& result) {
   const std::string source = options.trace.empty() ? fmt::format("{} workload, seed {}", options.workload, options.seed)

@@ -1,0 +1,266 @@
+#include "tools/plan/plan.hpp"
+
+#include "tests/tools/plan/logs.hpp"
+#include "tools/interrupted.hpp"
+#include "tools/plan/report.hpp"
+
+#include <boost/json.hpp>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+using test::log_of;
+using test::random_prompts;
+
+PlanOptions options_for(PlannedTier planned) {
+  PlanOptions options;
+  options.trace = "trace.jsonl";
+  options.planned = planned;
+  if (planned != PlannedTier::device) options.fixed.device = 40;
+  if (planned == PlannedTier::storage) options.fixed.host = 80;
+  options.policies.assign(all_plan_policies.begin(), all_plan_policies.end());
+  options.machine.block_tokens = test::log_block_tokens;
+  options.machine.block_bytes = KiB * 64;
+  return options;
+}
+
+PlanResult plan(const PlanOptions& options, const RequestLog& log) {
+  PlanProgress progress;
+  PlanResult result = make_plan(options, log, test::always, progress);
+  EXPECT_EQ(progress.done, progress.total);
+  return result;
+}
+
+/// The smallest size by trying one after the other.
+std::optional<std::uint64_t> smallest_size(const PlanOptions& options, const RequestLog& log, PlanPolicy policy, double hits) {
+  HitCounts counts{log, test::always};
+  for (std::uint64_t size = 0; size <= log.different_blocks(); ++size) {
+    const auto found = tier_costs(log, counts, policy, options.with(size), options.machine).hits();
+    if (static_cast<double>(found) >= hits) return size;
+  }
+  return std::nullopt;
+}
+
+class PlanOf : public testing::TestWithParam<PlannedTier> {};
+INSTANTIATE_TEST_SUITE_P(Tiers, PlanOf, testing::Values(PlannedTier::device, PlannedTier::host, PlannedTier::storage),
+                         [](const auto& tier) { return std::string{to_string(tier.param)}; });
+
+TEST_P(PlanOf, finds_the_smallest_size_for_a_hit_rate) {
+  const RequestLog log = log_of(random_prompts(3, 400, 6, 3));
+  PlanOptions options = options_for(GetParam());
+  options.fixed.inclusion = InclusionPolicy::exclusive;
+  const double most = 1 - static_cast<double>(log.different_blocks()) / static_cast<double>(log.blocks());
+  options.targets = {0, 0.5 * most, 0.9 * most, 0.97 * most, 0.995 * most, 1};
+  const PlanResult result = plan(options, log);
+  ASSERT_EQ(result.targets.size(), options.targets.size() * 3);
+  bool any_size = false;
+  for (const PlanResult::Target& target : result.targets) {
+    SCOPED_TRACE(std::string{to_string(target.policy)} + " " + std::to_string(target.share));
+    const double hits = std::ceil(target.share * static_cast<double>(log.blocks()));
+    const auto expected = smallest_size(options, log, target.policy, hits);
+    ASSERT_EQ(target.size.has_value(), expected.has_value());
+    any_size = any_size || target.size > 0;
+    if (!expected) continue;
+    EXPECT_EQ(target.exact, target.policy != PlanPolicy::default_policy || expected == 0U);
+    if (target.exact) {
+      EXPECT_EQ(*target.size, *expected);
+    } else {
+      HitCounts counts{log, test::always};
+      const auto found = tier_costs(log, counts, target.policy, options.with(*target.size), options.machine).hits();
+      EXPECT_GE(static_cast<double>(found), hits);
+    }
+  }
+  EXPECT_TRUE(any_size);
+  EXPECT_FALSE(result.targets.back().size.has_value());
+}
+
+TEST(Plan, a_share_that_is_a_whole_number_of_blocks_is_not_rounded_up) {
+  // 7 of the 100 blocks are hit. 0.07 * 100 is more than 7.
+  test::Prompts prompts{{1, 2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}};
+  for (std::uint64_t id = 100; id < 186; ++id) prompts.push_back({id});
+  const RequestLog log = log_of(prompts);
+  ASSERT_EQ(log.blocks(), 100U);
+  PlanOptions options = options_for(PlannedTier::device);
+  options.targets = {0.07};
+  for (const PlanResult::Target& target : plan(options, log).targets) EXPECT_EQ(target.size, 7U);
+}
+
+TEST_P(PlanOf, chooses_twenty_sizes_up_to_all_different_blocks) {
+  const RequestLog log = log_of(random_prompts(3, 3000, 12, 3));
+  const std::vector<std::uint64_t> sizes = automatic_sizes(options_for(GetParam()), log);
+  const bool is_device = GetParam() == PlannedTier::device;
+  ASSERT_EQ(sizes.size(), is_device ? 20U : 21U);
+  EXPECT_TRUE(std::ranges::is_sorted(sizes, std::ranges::less_equal{})) << "none is there twice";
+  EXPECT_EQ(sizes.front(), is_device ? log.longest() : 0);
+  EXPECT_EQ(sizes.back(), log.different_blocks());
+}
+
+TEST(Plan, of_few_blocks_has_few_sizes) {
+  EXPECT_EQ(automatic_sizes(options_for(PlannedTier::device), log_of({{1, 2}, {3}})), (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(automatic_sizes(options_for(PlannedTier::device), log_of({{1, 2}})), (std::vector<std::uint64_t>{2}));
+  EXPECT_EQ(automatic_sizes(options_for(PlannedTier::host), log_of({{1, 2}})), (std::vector<std::uint64_t>{0, 1, 2}));
+}
+
+TEST_P(PlanOf, default_policy_hits_no_more_than_opt_in_any_size) {
+  const RequestLog log = log_of(random_prompts(3, 1000, 6, 3));
+  const PlanResult result = plan(options_for(GetParam()), log);
+  for (const PlanResult::Row& row : result.rows) {
+    EXPECT_LE(row.costs[0].hits(), row.costs[2].hits());
+    EXPECT_LE(row.costs[1].hits(), row.costs[2].hits());
+    EXPECT_EQ(row.costs[1].hits() + row.costs[1].misses, log.blocks());
+  }
+  // The largest size evicts nothing.
+  EXPECT_EQ(result.rows.back().costs[1].misses, log.different_blocks());
+}
+
+/// Every point at which the work can be stopped.
+TEST(Plan, ends_wherever_it_is_interrupted) {
+  const RequestLog log = log_of(random_prompts(3, 20, 4, 2));
+  PlanOptions options = options_for(PlannedTier::device);
+  options.sizes = {5, 9};
+  options.targets = {0.2};
+  std::uint64_t calls = 0;
+  PlanProgress counted;
+  (void)make_plan(
+      options, log, [&] { return ++calls > 0; }, counted);
+  ASSERT_GT(calls, 100U);
+  for (std::uint64_t stop = 0; stop < calls; ++stop) {
+    std::uint64_t left = stop;
+    PlanProgress progress;
+    EXPECT_THROW((void)make_plan(
+                     options, log, [&] { return left > 0 && left-- > 0; }, progress),
+                 Interrupted)
+        << stop;
+  }
+}
+
+/// A workload of ten thousand million blocks of 512 MiB.
+PlanResult huge() {
+  constexpr std::uint64_t blocks = 10'000'000'000;
+  TierCosts costs;
+  costs.device_hits = costs.host_hits = costs.storage_hits = blocks / 4;
+  costs.swap_out = costs.swap_in = costs.storage_reads = costs.storage_writes = blocks;
+  costs.first_token_seconds = 1234.5;
+  costs.saved_seconds = 1e9;
+  costs.drive_writes_per_day = 123456.789;
+  costs.drive_years = 1e-7;
+  return {.requests = 4'000'000'000,
+          .blocks = blocks,
+          .different_blocks = blocks / 2,
+          .tokens = blocks * 512,
+          .longest = 1'000'000,
+          .seconds = 3e8,
+          .rows = {{blocks / 2, {costs, costs, costs}}},
+          .targets = {{PlanPolicy::default_policy, 1, blocks / 2, false}, {PlanPolicy::opt, 0.5, std::nullopt, true}}};
+}
+
+TEST_P(PlanOf, fits_on_a_screen_of_80_columns) {
+  PlanOptions options = options_for(GetParam());
+  options.machine.block_bytes = MiB * 512;
+  std::istringstream lines{to_table(options, huge())};
+  std::vector<std::size_t> sections(1);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80U) << line;
+    if (line.empty()) sections.push_back(0);
+    else ++sections.back();
+  }
+  // Each section but the first has its title, the heads of the columns or a target, and a row or a target. No row is broken.
+  const std::size_t tables = GetParam() == PlannedTier::device ? 1 : GetParam() == PlannedTier::host ? 2 : 3;
+  ASSERT_EQ(sections.size(), 1 + tables + 1);
+  for (std::size_t section = 1; section < sections.size(); ++section) EXPECT_EQ(sections[section], 3U) << section;
+}
+
+TEST(Plan, table_shows_the_figures_of_each_tier) {
+  PlanOptions options = options_for(PlannedTier::storage);
+  options.fixed.write_policy = WritePolicy::write_back;
+  options.sizes = {100, 1000};
+  options.targets = {0.1, 1};
+  const RequestLog log = log_of(random_prompts(3, 1000, 6, 3));
+  const PlanResult result = plan(options, log);
+  const std::string table = to_table(options, result);
+  for (const char* const words :
+       {"trace.jsonl: 1,000 requests in 16.6 minutes", "device 40 blocks (2.5MiB); host 80 blocks (5MiB), non-inclusive;\n",
+        "write-back", "lru  default      opt   first token      GPU saved", "default: hits by tier", "swap-out",
+        "drive writes a day", "\n         1,000   62.5MiB", "10.00 %  lru      0 blocks", "100.00 %  opt      no size"}) {
+    EXPECT_NE(table.find(words), std::string::npos) << words << "\n" << table;
+  }
+  EXPECT_EQ(table.find("note"), std::string::npos) << table;
+  options.policies = {PlanPolicy::lru};
+  EXPECT_NE(to_table(options, plan(options, log)).find("lru: hits by tier"), std::string::npos);
+}
+
+TEST(Plan, says_that_a_device_is_too_small_for_the_longest_prompt) {
+  PlanOptions options = options_for(PlannedTier::device);
+  options.sizes = {3, 100};
+  const RequestLog log = log_of(random_prompts(3, 100, 6, 3));
+  EXPECT_NE(to_table(options, plan(options, log)).find("the longest prompt has 6 blocks"), std::string::npos);
+}
+
+TEST(Plan, as_json_has_all_figures_of_all_policies) {
+  PlanOptions options = options_for(PlannedTier::storage);
+  options.sizes = {100, 1000};
+  options.targets = {0.1, 1};
+  const RequestLog log = log_of(random_prompts(3, 1000, 6, 3));
+  const PlanResult result = plan(options, log);
+  const json::object all = to_json(options, result);
+  const json::object inputs{{"source", "trace.jsonl"},
+                            {"requests", 1000},
+                            {"blocks", log.blocks()},
+                            {"different_blocks", log.different_blocks()},
+                            {"longest_prompt_blocks", 6},
+                            {"tokens", log.tokens()},
+                            {"seconds", 999.0},
+                            {"block_tokens", 10},
+                            {"block_bytes", 65536},
+                            {"planned", "storage"},
+                            {"device_blocks", 40},
+                            {"host_blocks", 80},
+                            {"inclusion", "non-inclusive"},
+                            {"write_policy", "write-through"},
+                            {"link_bytes_per_second", 50ULL << 30U},
+                            {"disk_bytes_per_second", 3ULL << 30U},
+                            {"prefill_tokens_per_second", 20000.0},
+                            {"rated_drive_writes_per_day", 1.0}};
+  for (const auto& [name, value] : inputs) EXPECT_EQ(all.at(name), value) << name;
+  EXPECT_EQ(all.size(), inputs.size() + 2) << "policies and targets";
+  for (std::size_t policy = 0; policy < all_plan_policies.size(); ++policy) {
+    const json::array& rows = all.at("policies").at(to_string(all_plan_policies[policy])).as_array();
+    ASSERT_EQ(rows.size(), 2U);
+    const TierCosts& costs = result.rows[1].costs[policy];
+    const auto moved = [](std::uint64_t blocks) { return json::object{{"blocks", blocks}, {"bytes", blocks * 65536}}; };
+    const json::object expected{
+        {"blocks", 1000},
+        {"bytes", 65'536'000},
+        {"hits",
+         {{"device", costs.device_hits}, {"host", costs.host_hits}, {"storage", costs.storage_hits}, {"all", costs.hits()}}},
+        {"misses", costs.misses},
+        {"block_hit_rate", static_cast<double>(costs.hits()) / static_cast<double>(log.blocks())},
+        {"token_hit_rate", static_cast<double>(costs.hits() * 10) / static_cast<double>(log.tokens())},
+        {"moved",
+         {{"swap_out", moved(costs.swap_out)},
+          {"swap_in", moved(costs.swap_in)},
+          {"prefetch", moved(costs.storage_reads)},
+          {"persist", moved(costs.storage_writes)}}},
+        {"first_token_seconds", costs.first_token_seconds},
+        {"prefill_seconds", costs.prefill_seconds},
+        {"gpu_seconds_saved", costs.saved_seconds},
+        {"drive_writes_per_day", costs.drive_writes_per_day.value()},
+        {"drive_years", costs.drive_years.value()}};
+    EXPECT_EQ(rows[1].as_object(), expected) << json::serialize(rows[1]);
+  }
+  const json::array& targets = all.at("targets").as_array();
+  ASSERT_EQ(targets.size(), 6U);
+  EXPECT_EQ(targets[0], (json::object{{"policy", "lru"}, {"share", 0.1}, {"blocks", 0}, {"bytes", 0}, {"exact", true}}));
+  EXPECT_EQ(targets[5], (json::object{{"policy", "opt"}, {"share", 1.0}, {"blocks", nullptr}, {"bytes", nullptr}}));
+}
+
+}  // namespace
+}  // namespace terrace::tools

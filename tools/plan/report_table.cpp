@@ -1,0 +1,130 @@
+#include "tools/plan/report.hpp"
+#include "tools/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+namespace terrace::tools {
+namespace {
+
+std::string with_bytes(const PlanOptions& options, std::uint64_t blocks) {
+  return fmt::format("{} blocks ({})", grouped(blocks), to_string(options.machine.block_bytes * blocks));
+}
+
+std::string duration(double seconds) {
+  if (seconds < 120) return fmt::format("{:.1f} s", seconds);
+  if (seconds < 2 * 3600) return fmt::format("{:.1f} minutes", seconds / 60);
+  if (seconds < 2 * 86400) return fmt::format("{:.1f} hours", seconds / 3600);
+  return fmt::format("{:.1f} days", seconds / 86400);
+}
+
+std::string tiers(const PlanOptions& options) {
+  if (options.planned == PlannedTier::device) return "the device, whose size is planned";
+  const std::string device = fmt::format("device {}", with_bytes(options, options.fixed.device));
+  const std::string_view inclusion = to_string(options.fixed.inclusion);
+  if (options.planned == PlannedTier::host) return fmt::format("{}; host, {}, whose size is planned", device, inclusion);
+  const std::string host =
+      options.fixed.host == 0 ? "no host" : fmt::format("host {}, {}", with_bytes(options, options.fixed.host), inclusion);
+  return fmt::format("{}; {}; storage, {}, whose size is planned", device, host, to_string(options.fixed.write_policy));
+}
+
+void add_head(Table& table, const PlanOptions& options, const PlanResult& result) {
+  const PlanMachine& machine = options.machine;
+  table.line("{}: {} requests in {}", options.source(), grouped(result.requests), duration(result.seconds));
+  table.line("  blocks   {} full ones of {} tokens, {}; {} different ones ({})", grouped(result.blocks), machine.block_tokens,
+             to_string(machine.block_bytes), grouped(result.different_blocks),
+             to_string(machine.block_bytes * result.different_blocks));
+  table.line("  tiers    {}", tiers(options));
+  table.line("  speeds   link {}, disk {}, prefill {:g} tokens/s", to_string(machine.link), to_string(machine.disk),
+             machine.prefill_speed);
+  const auto bytes = static_cast<double>(count(machine.block_bytes));
+  table.line("  a block  {:.3g} ms to compute, {:.3g} ms over the link, {:.3g} ms from the disk",
+             1e3 * machine.block_tokens / machine.prefill_speed, 1e3 * bytes / static_cast<double>(count(machine.link)),
+             1e3 * bytes / static_cast<double>(count(machine.disk)));
+  const std::uint64_t device = options.planned == PlannedTier::device ? result.rows.front().size : options.fixed.device;
+  if (device < result.longest) {
+    table.line("  note     the longest prompt has {} blocks: a smaller device does not keep all of it", grouped(result.longest));
+  }
+}
+
+/// The columns with which each row begins.
+constexpr std::size_t size_width = 24;
+std::string size_columns(const PlanOptions& options, std::uint64_t size) {
+  return fmt::format("{:>14}{:>{}}", grouped(size), to_string(options.machine.block_bytes * size), size_width - 14);
+}
+
+void add_hits(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
+  table.line("");
+  table.line("hits in all tiers in per cent; times with {}", to_string(options.policies[policy]));
+  std::string head = fmt::format("{:>{}}", to_string(options.planned), size_width);
+  for (const PlanPolicy each : options.policies) head += fmt::format("{:>9}", to_string(each));
+  table.line("{}{:>14}{:>15}", head, "first token", "GPU saved");
+  for (const PlanResult::Row& row : result.rows) {
+    std::string line = size_columns(options, row.size);
+    for (const TierCosts& costs : row.costs) line += fmt::format("{:>9.2f}", per_cent(costs.hits(), result.blocks));
+    table.line("{}{:>11.1f} ms{:>13.1f} s", line, row.costs[policy].first_token_seconds * 1e3, row.costs[policy].saved_seconds);
+  }
+}
+
+void add_moves(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
+  if (options.planned == PlannedTier::device) return;
+  const auto size_of = [&](std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); };
+  table.line("");
+  table.line("{}: hits by tier in per cent, and bytes moved", to_string(options.policies[policy]));
+  table.line("{:>{}}{:>9}{:>9}{:>9}{:>14}{:>15}", to_string(options.planned), size_width, "device", "host", "storage", "swap-out",
+             "swap-in");
+  for (const PlanResult::Row& row : result.rows) {
+    const TierCosts& costs = row.costs[policy];
+    table.line("{}{:>9.2f}{:>9.2f}{:>9.2f}{:>14}{:>15}", size_columns(options, row.size),
+               per_cent(costs.device_hits, result.blocks), per_cent(costs.host_hits, result.blocks),
+               per_cent(costs.storage_hits, result.blocks), size_of(costs.swap_out), size_of(costs.swap_in));
+  }
+}
+
+void add_wear(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
+  if (options.planned != PlannedTier::storage) return;
+  const auto size_of = [&](std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); };
+  const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : std::string{"-"}; };
+  table.line("");
+  table.line("{}: storage; years at an endurance of {:g} drive writes per day", to_string(options.policies[policy]),
+             options.machine.drive_writes_per_day);
+  table.line("{:>{}}{:>12}{:>12}{:>20}{:>9}", to_string(options.planned), size_width, "read", "written", "drive writes a day",
+             "years");
+  for (const PlanResult::Row& row : result.rows) {
+    const TierCosts& costs = row.costs[policy];
+    table.line("{}{:>12}{:>12}{:>20}{:>9}", size_columns(options, row.size), size_of(costs.storage_reads),
+               size_of(costs.storage_writes), number(costs.drive_writes_per_day), number(costs.drive_years));
+  }
+}
+
+void add_targets(Table& table, const PlanOptions& options, const PlanResult& result) {
+  if (result.targets.empty()) return;
+  table.line("");
+  table.line("smallest {} for a hit rate", to_string(options.planned));
+  for (const PlanResult::Target& target : result.targets) {
+    const std::string name = fmt::format("{:>10.2f} %  {:<9}", 100 * target.share, to_string(target.policy));
+    if (!target.size) {
+      table.line("{}no size", name);
+    } else {
+      table.line("{}{}{}", name, with_bytes(options, *target.size), target.exact ? "" : ", within 1 %");
+    }
+  }
+}
+
+}  // namespace
+
+std::string to_table(const PlanOptions& options, const PlanResult& result) {
+  Table table;
+  const auto shown = std::ranges::find(options.policies, PlanPolicy::default_policy);
+  const std::size_t policy = shown == options.policies.end() ? 0 : static_cast<std::size_t>(shown - options.policies.begin());
+  add_head(table, options, result);
+  add_hits(table, options, result, policy);
+  add_moves(table, options, result, policy);
+  add_wear(table, options, result, policy);
+  add_targets(table, options, result);
+  return table.take();
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "base/check.hpp"
+#include "radix/tree/prefix_tree.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace terrace::tools {
+
+/// One tier of a cache, with the event order of a reference run (`terrace replay --reference`): the prefix tree and a policy,
+/// without slots or bytes. The policy must outlive it. Threads: one.
+class CacheSimulator {
+ public:
+  CacheSimulator(EvictionPolicy& policy, std::uint32_t capacity) : capacity_{capacity} { tree_.set_policy(device, policy); }
+
+  /// Serves one request. Returns how many of its blocks were cached. Blocks beyond the capacity are not cached.
+  std::uint32_t serve(std::span<const BlockKey> keys) {
+    if (keys.size() > capacity_) keys = keys.first(capacity_);
+    const Prefix hit = tree_.find(keys);
+    tree_.pin(hit);
+    tree_.touch(hit, ++stamp_);
+    while (tree_.resident(device) + keys.size() - hit.length > capacity_) {
+      const auto victim = tree_.victim(device);
+      TERRACE_CHECK(victim.has_value());
+      tree_.set_copy(*victim, device, {});
+    }
+    const Prefix whole = tree_.extend(hit, keys.subspan(hit.length));
+    tree_.pin(whole);
+    for (std::uint32_t depth = hit.length; depth < whole.length; ++depth) {
+      tree_.set_copy({whole.node, depth}, device, Copy{CopyState::ready, SlotId{0}});
+    }
+    tree_.touch(whole, stamp_);
+    tree_.unpin(whole);
+    tree_.unpin(hit);
+    return hit.length;
+  }
+
+  [[nodiscard]] const PrefixTree& tree() const { return tree_; }
+
+ private:
+  static constexpr Tier device = Tier::device;
+
+  std::uint32_t capacity_;
+  PrefixTree tree_;
+  std::uint64_t stamp_ = 0;
+};
+
+}  // namespace terrace::tools
