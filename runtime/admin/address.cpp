@@ -17,7 +17,7 @@
 namespace terrace {
 
 std::filesystem::path admin_folder() {
-  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+  const char* const runtime = std::getenv("XDG_RUNTIME_DIR");  // NOLINT(concurrency-mt-unsafe): only read
   if (runtime != nullptr && *runtime == '/') return std::filesystem::path{runtime} / "terrace";
   if (::geteuid() == 0) return "/run/terrace";
   return fmt::format("/tmp/terrace-{}", ::geteuid());

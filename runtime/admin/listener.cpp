@@ -40,7 +40,7 @@ using Socket = asio::generic::stream_protocol::socket;
 using Stream = beast::basic_stream<asio::generic::stream_protocol, asio::any_io_executor>;
 using HttpReply = http::response<http::string_body>;
 
-constexpr std::uint64_t body_max = 64 * 1024;
+constexpr std::uint64_t body_max = 64ULL * 1024;
 constexpr std::uint32_t headers_max = 8 * 1024;
 constexpr Duration silence_max = std::chrono::seconds{10};
 

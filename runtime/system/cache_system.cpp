@@ -181,8 +181,10 @@ struct CacheSystem::Parts {
 
   void begin_publishing(const CacheSystemOptions& options) {
     std::vector<Bytes> block_bytes;
+    block_bytes.reserve(arenas.size());
     for (const auto& arena : arenas) block_bytes.push_back(arena->block_bytes());
     std::vector<std::uint32_t> device_max;
+    device_max.reserve(options.pools.size());
     for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
     const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
     admin->begin(*cache, std::move(block_bytes),

@@ -52,7 +52,7 @@ class ScratchDirectory {
 /// Removes what the self-test leaves in the directories of a file store: its own stores, and directories that did not exist.
 class StoresOfTest {
  public:
-  StoresOfTest(const ReplayOptions& options) : pools_{std::max<std::size_t>(1, options.pools.size())} {
+  explicit StoresOfTest(const ReplayOptions& options) : pools_{std::max<std::size_t>(1, options.pools.size())} {
     const auto* const file = std::get_if<FileStorage>(&options.storage);
     if (file == nullptr) return;
     for (const std::filesystem::path& directory : file->directories) {

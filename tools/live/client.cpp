@@ -65,6 +65,7 @@ admin::Address found() {
   }
   if (sockets.size() > 1) {
     std::vector<std::string> names;
+    names.reserve(sockets.size());
     for (const auto& socket : sockets) names.push_back(socket.string());
     throw UsageError{fmt::format("several processes listen; choose one with --socket: {}", fmt::join(names, ", "))};
   }

@@ -34,6 +34,7 @@ constexpr std::array sizes{Size{"device-blocks", "device", false},   Size{"devic
 /// The names of everything that can change.
 std::vector<std::string> all_names() {
   std::vector<std::string> names;
+  names.reserve(sizes.size());
   for (const Size& size : sizes) names.emplace_back(size.name);
   for (const ConfigOption& option : Config{}.table()) {
     if (option.live) names.push_back(option.table.empty() ? option.key : option.table + "." + option.key);
