@@ -23,7 +23,7 @@ struct WriteBackOrder {
     request,  ///< the blocks that a ready request has committed, hits included
     prefix,   ///< the cached blocks of a prefix
     tenant,   ///< the cached blocks of a tenant
-    idle,    ///< the blocks that were not used for some time
+    idle,     ///< the blocks that were not used for some time
     all,
   };
 
@@ -81,7 +81,7 @@ struct WriteBackProgress {
   std::uint64_t under_way = 0;                                   ///< number of blocks
   /// The share of its scope that the job has looked at, from 0 to 1. Some of these blocks may be under way.
   double looked_at = 0;
-  Bytes written{};                                               ///< bytes of the stored blocks
+  Bytes written{};  ///< bytes of the stored blocks
   /// Bytes of blocks that are stored or were already there, and that a flush has covered since, unless storage has evicted them.
   Bytes durable{};
   ErrorCode flush_error{};  ///< of the last flush: why `durable` is less than everything
