@@ -1,5 +1,6 @@
 #include "runtime/admin/listener.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
 
@@ -45,22 +46,6 @@ constexpr std::uint32_t headers_max = 8 * 1024;
 constexpr Duration silence_max = std::chrono::seconds{10};
 
 [[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
-
-/// A descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_{fd} {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 sockaddr_un name_of(const std::filesystem::path& path) {
   sockaddr_un name{};
@@ -158,19 +143,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   /// Gives the command to the cache, and waits for its reply. While the cache has not taken the command, the deadline takes it
-  /// back.
+  /// back. A command that was taken gets its reply, however late: this object lives until then.
   void order(Command command) {
     stream_.expires_never();
-    // The timer keeps this object. The mailbox must not, because it may outlive the endpoint.
-    const auto id = shared_.mailbox.post(std::move(command), [weak = weak_from_this(), &io = shared_.io](Reply reply) {
-      asio::post(io, [self = weak.lock(), reply = std::move(reply)]() mutable {
-        if (self) self->on_reply(std::move(reply));
-      });
+    // The thread of the cache gives its share away with the reply, so that it is never the one that ends this object.
+    const auto id = shared_.mailbox.post(std::move(command), [self = shared_from_this(), &io = shared_.io](Reply reply) mutable {
+      asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable { self->on_reply(std::move(reply)); });
     });
     if (!id) return write({503, error_body("too many commands wait for the cache, or it has ended; nothing was done")});
     timer_.expires_after(shared_.command_deadline);
     timer_.async_wait([self = shared_from_this(), id = *id](const boost::system::error_code& error) {
-      if (error || !self->shared_.mailbox.withdraw(id)) return;  // a command that was taken gets its reply
+      if (error || !self->shared_.mailbox.withdraw(id)) return;
       self->write({503, error_body("the engine did not poll the cache within the deadline (option admin.command-deadline); "
                                    "nothing was done")});
     });
@@ -240,8 +223,13 @@ struct Listener::State {
     } else {
       listen_on_tcp();
     }
-    accept();
-    thread = start_thread("terrace-admin", [this] { io.run(); });
+    try {
+      accept();
+      thread = start_thread("terrace-admin", [this] { io.run(); });
+    } catch (...) {
+      stop();
+      throw;
+    }
   }
 
   static std::string token_of(const AdminOptions& options, const Address& address) {
@@ -306,6 +294,7 @@ Listener::Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& c
 Listener::~Listener() {
   state_->stop();
   state_->thread.join();
+  state_->shared.mailbox.close();  // the commands that wait hold connections
 }
 
 std::string Listener::address() const { return to_string(state_->address); }

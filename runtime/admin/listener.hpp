@@ -18,7 +18,8 @@ namespace terrace::admin {
 /// 10 s, is closed; more than AdminOptions::connections_max connections are closed at once. Several requests may use a
 /// connection.
 ///
-/// Ownership: mailbox and clock must outlive it, and Mailbox::close() must have been called before it is destroyed. Threads: one.
+/// Ownership: mailbox and clock must outlive it. It closes the mailbox when it ends; the cache must carry out no command then.
+/// Threads: one of its own; the calls are for one thread.
 class Listener {
  public:
   /// Listens when it returns. Throws std::invalid_argument (the options are wrong), std::system_error, and std::runtime_error

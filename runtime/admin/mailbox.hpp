@@ -25,7 +25,8 @@ struct Reply {
 /// Stands between the thread of a cache and the threads that ask about it: commands go in, replies and snapshots come out.
 /// No call waits for another thread: the lock is held for a few instructions only.
 ///
-/// Threads: post(), withdraw(), latest() and waiting() from any; take(), publish() and close() from that of the cache.
+/// Threads: post(), withdraw(), latest() and waiting() from any; take() and publish() from that of the cache; close() from the
+/// one that ends it.
 class Mailbox {
  public:
   /// At most so many commands wait for the cache; more are refused.

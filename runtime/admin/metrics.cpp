@@ -196,16 +196,6 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
   }
 }
 
-std::string_view to_string(Direction direction) { return direction == Direction::swap_in ? "swap_in" : "swap_out"; }
-std::string_view to_string(Urgency urgency) {
-  switch (urgency) {
-    case Urgency::request: return "request";
-    case Urgency::make_room: return "make_room";
-    case Urgency::store: return "store";
-  }
-  return "unknown";
-}
-
 void add_queues(Families& all, const AdminSnapshot& snapshot) {
   const auto of = [](const TransferQueue& queue) {
     return Labels{{"direction", std::string{to_string(queue.direction)}}, {"urgency", std::string{to_string(queue.urgency)}}};

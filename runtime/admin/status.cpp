@@ -136,10 +136,8 @@ json::object to_json(const WaitTotals& waits) {
 }
 
 json::object to_json(const TransferQueue& queue) {
-  return {{"direction", queue.direction == Direction::swap_in ? "swap_in" : "swap_out"},
-          {"urgency", queue.urgency == Urgency::request     ? "request"
-                      : queue.urgency == Urgency::make_room ? "make_room"
-                                                            : "store"},
+  return {{"direction", admin::to_string(queue.direction)},
+          {"urgency", admin::to_string(queue.urgency)},
           {"transfers", queue.transfers},
           {"blocks", queue.blocks},
           {"oldest_seconds", queue.oldest_seconds}};
@@ -174,6 +172,17 @@ json::object to_json(const RankHealth& rank) {
 }
 
 }  // namespace
+
+std::string_view to_string(Direction direction) { return direction == Direction::swap_in ? "swap_in" : "swap_out"; }
+
+std::string_view to_string(Urgency urgency) {
+  switch (urgency) {
+    case Urgency::request: return "request";
+    case Urgency::make_room: return "make_room";
+    case Urgency::store: return "store";
+  }
+  return "unknown";
+}
 
 std::string_view to_string(HealthState state) {
   switch (state) {

@@ -21,6 +21,9 @@ enum class HealthState : unsigned char {
   stalled,   ///< nobody has polled the cache for some time, although work is under way or commands wait
 };
 [[nodiscard]] std::string_view to_string(HealthState state);
+/// The names in replies and metrics.
+[[nodiscard]] std::string_view to_string(Direction direction);
+[[nodiscard]] std::string_view to_string(Urgency urgency);
 
 struct Health {
   HealthState state = HealthState::ok;

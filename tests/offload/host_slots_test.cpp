@@ -77,6 +77,17 @@ TEST_F(OffloadHostSlots, slots_that_were_not_filled_are_free_again) {
   cache->manager().check_invariants();
 }
 
+TEST_F(OffloadHostSlots, blocks_of_a_reservation_are_pinned_until_it_is_published_and_forgotten_if_it_failed) {
+  make(sizes(4, KeyOrder::flat));
+  fill(1, names({1}), 1);
+  std::vector<SlotId> to(3);
+  ASSERT_EQ(offload->reserve(order_of(2, names({1, 2, 3})), to).value(), 2U);
+  EXPECT_EQ(cache->manager().tree_counts().references, 2U);
+  ASSERT_TRUE(offload->publish(OffloadJobId{2}, false).has_value());
+  EXPECT_EQ(cache->manager().tree_counts().references, 0U);
+  EXPECT_EQ(cache->manager().tree_counts().blocks, 1U);
+}
+
 TEST_F(OffloadHostSlots, only_blocks_that_are_not_there_need_a_slot) {
   make(sizes(4, KeyOrder::flat));
   fill(1, names({1}), 7);
@@ -124,19 +135,21 @@ TEST_F(OffloadHostSlots, a_pin_tells_the_slots_and_keeps_them) {
 }
 
 TEST_F(OffloadHostSlots, a_pin_with_slots_is_a_use) {
-  make(sizes(2, KeyOrder::flat));
-  fill(1, names({1}), 1);
-  fill(2, names({2}), 2);
-  std::vector<SlotId> at(1);
-  ASSERT_TRUE(offload->pin(OffloadJobId{5}, names({1}), {}, at).has_value());
+  ManagerConfig config = sizes(2, KeyOrder::flat, true);
+  config.write_policy = WritePolicy::selective;  // stores blocks that are used again
+  config.selective_hits = 1;
+  make(config);
+  fill(1, names({1, 2}), 1);
+  // A pin without slots only keeps the block.
+  ASSERT_TRUE(offload->pin(OffloadJobId{5}, names({2})).has_value());
   ASSERT_TRUE(offload->unpin(OffloadJobId{5}).has_value());
-  fill(3, names({3}), 3);
-  EXPECT_EQ(look_up(names({1, 2, 3})), (std::vector{host, miss, host}));
-  EXPECT_EQ(offload->totals().loaded_host, 1U);
-  // A pin without slots is none.
-  ASSERT_TRUE(offload->pin(OffloadJobId{6}, names({1})).has_value());
+  std::vector<SlotId> at(1);
+  ASSERT_TRUE(offload->pin(OffloadJobId{6}, names({1}), {}, at).has_value());
   ASSERT_TRUE(offload->unpin(OffloadJobId{6}).has_value());
+  settle();
   EXPECT_EQ(offload->totals().loaded_host, 1U);
+  fill(2, names({3, 4}), 3);
+  EXPECT_EQ(look_up(names({1, 2, 3, 4})), (std::vector{storage, miss, host, host}));
 }
 
 TEST_F(OffloadHostSlots, touched_blocks_stay_and_the_first_of_them_longest) {

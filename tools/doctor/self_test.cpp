@@ -3,15 +3,14 @@
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/replay.hpp"
+#include "tools/scratch_directory.hpp"
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <optional>
@@ -28,26 +27,6 @@ constexpr std::uint32_t prompt_blocks = 4;
 constexpr std::uint32_t storage_times = 4;  ///< as many times larger than device and host together
 constexpr const char* store_name = "doctor";
 constexpr std::chrono::seconds time_for_the_disk{60};
-
-/// A directory for the trace, which is removed with its content.
-class ScratchDirectory {
- public:
-  ScratchDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "terrace-doctor-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::system_error{errno, std::generic_category(), name};
-    path_ = name;
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Removes what the self-test leaves in the directories of a file store: its own stores, and directories that did not exist.
 class StoresOfTest {
@@ -218,7 +197,7 @@ ReplayResult run_part(const ReplayOptions& options) {
 }  // namespace
 
 bool run_self_test(const Config& config) {
-  const ScratchDirectory scratch;
+  const ScratchDirectory scratch{std::filesystem::temp_directory_path(), "the folder for temporary files"};
   const std::filesystem::path trace = scratch.path() / "trace.jsonl";
   const ReplayOptions options = self_test_options(config, trace);
   std::ofstream{trace} << self_test_trace(options);

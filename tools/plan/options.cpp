@@ -44,9 +44,6 @@ Examples:
 
 /// The KV of a token in 16 bits, of a model with 32 layers and 8 heads of 128 for keys and for values.
 constexpr Bytes default_token_bytes = KiB * 128;
-constexpr std::uint32_t default_trace_block_tokens = 512;
-constexpr std::uint32_t default_workload_block_tokens = 64;
-constexpr std::uint64_t default_workload_requests = 2000;
 /// Limits that keep sums and products of sizes below 2^64.
 constexpr std::uint64_t blocks_max = std::uint64_t{1} << 34U;
 constexpr Bytes block_bytes_max = MiB * 512;

@@ -1,5 +1,6 @@
 #include "terrace/host_memory.hpp"
 
+#include "base/descriptor.hpp"
 #include "transfer/host/region_memory.hpp"
 
 #include <fmt/format.h>
@@ -38,25 +39,6 @@ struct Header {
   std::array<std::byte, 32> digest{};
 };
 static_assert(sizeof(Header) == 88);
-
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_{fd} {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_{std::exchange(other.fd_, -1)} {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  [[nodiscard]] int get() const { return fd_; }
-  [[nodiscard]] bool is_open() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 [[noreturn]] void fail(int error, const std::string& sentence) {
   throw std::system_error{error, std::generic_category(), sentence};

@@ -94,7 +94,6 @@ class AdminListener : public ::testing::Test {
     snapshot->pools.emplace_back();
     mailbox.publish(std::move(snapshot));
   }
-  ~AdminListener() override { mailbox.close(); }
   void listen() { listener.emplace(options, mailbox, clock, Room{}); }
   [[nodiscard]] std::string path() const { return (directory.path() / "admin.sock").string(); }
   [[nodiscard]] std::string ask(std::string_view method, std::string_view target, std::string_view body = {}) const {
@@ -164,6 +163,29 @@ TEST_F(AdminListener, a_command_that_nobody_takes_is_withdrawn_at_its_deadline) 
   EXPECT_NE(reply.find("nothing was done"), std::string::npos);
   EXPECT_TRUE(waker.woken);
   EXPECT_FALSE(mailbox.take().has_value());
+}
+
+TEST_F(AdminListener, a_command_that_was_taken_gets_its_reply_even_after_its_deadline) {
+  listen();
+  std::thread cache{[&] {
+    std::optional<Mailbox::Posted> posted;
+    while (!(posted = mailbox.take())) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    std::this_thread::sleep_for(4 * std::chrono::milliseconds{100});  // the deadline is 100 ms
+    posted->done({202, "{\"done\": true}"});
+  }};
+  EXPECT_NE(ask("POST", "/v1/pause").find("{\"done\": true}"), std::string::npos);
+  cache.join();
+}
+
+TEST_F(AdminListener, its_end_refuses_the_commands_that_wait) {
+  options.command_deadline = std::chrono::hours{1};
+  listen();
+  const RawClient client{path()};
+  client.send(request("POST", "/v1/pause"));
+  while (!mailbox.waiting()) std::this_thread::sleep_for(std::chrono::milliseconds{1});
+  listener.reset();
+  EXPECT_FALSE(mailbox.waiting());
+  EXPECT_EQ(client.rest(), "");
 }
 
 TEST_F(AdminListener, a_command_gets_the_reply_of_the_cache) {

@@ -1,4 +1,4 @@
-// What each request gets, without sockets.
+// The reply to each request, and the commands, without sockets.
 
 #include "runtime/admin/routes.hpp"
 

@@ -127,5 +127,36 @@ TEST(WaitTimes, count_an_end_once_however_often_it_is_told) {
   EXPECT_EQ(totals.failed, 0U);
 }
 
+TEST(WaitTimes, the_slowest_of_the_last_minute_are_known_and_a_minute_later_forgotten) {
+  ManualClock clock;
+  WaitTimes times;
+  std::uint64_t id = 0;
+  const auto wait = [&](int milliseconds, const RequestStats& stats = {}) {
+    const TimePoint begun = clock.now();
+    clock.advance(std::chrono::milliseconds{milliseconds});
+    times.begin(RequestId{++id}, begun);
+    times.end(RequestId{id}, clock.now(), stats);
+  };
+  const auto slowest = [&] {
+    std::vector<std::uint64_t> ids;
+    for (const SlowRequest& request : times.slowest(clock.now())) ids.push_back(request.id.value());
+    return ids;
+  };
+  RequestStats from_host;
+  from_host.found[Source::host] = 1;
+  for (const int milliseconds : {3, 7, 1, 9, 2, 8}) wait(milliseconds, milliseconds == 9 ? from_host : RequestStats{});
+  EXPECT_EQ(slowest(), (std::vector<std::uint64_t>{4, 6, 2, 1, 5}));  // not the one that is faster than five others
+  EXPECT_EQ(times.slowest(clock.now()).front().source, Source::host);
+  EXPECT_EQ(times.slowest(clock.now()).back().source, std::nullopt);
+  EXPECT_DOUBLE_EQ(times.slowest(clock.now()).front().seconds, 0.009);
+  clock.advance(std::chrono::seconds{40});
+  wait(5);
+  EXPECT_EQ(slowest(), (std::vector<std::uint64_t>{4, 6, 2, 7, 1}));
+  clock.advance(std::chrono::seconds{30});
+  EXPECT_EQ(slowest(), std::vector<std::uint64_t>{7});
+  clock.advance(std::chrono::seconds{60});
+  EXPECT_EQ(slowest(), std::vector<std::uint64_t>{});
+}
+
 }  // namespace
 }  // namespace terrace

@@ -154,11 +154,15 @@ TEST_F(WriteBackJobsTest, store_all_there_is_in_device_and_host_a_part_at_a_time
   EXPECT_LE(progress(id).under_way, ahead_max);
   EXPECT_TRUE(cache->has_pending_work());
   std::uint64_t most = 0;
+  std::vector<double> looked_at{progress(id).looked_at};
   for (int i = 0; i < 2000 && !progress(id).ended(); ++i) {
     device->run();
     poll();
     most = std::max(most, progress(id).under_way);
+    if (!progress(id).ended()) looked_at.push_back(progress(id).looked_at);
   }
+  EXPECT_TRUE(std::ranges::is_sorted(looked_at));
+  EXPECT_TRUE(std::ranges::any_of(looked_at, [](double part) { return part > 0.25 && part < 0.75; }));
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_LE(most, ahead_max);
   EXPECT_EQ(of(id, stored), 1200U);

@@ -120,7 +120,7 @@ TEST_F(TierCostsOfTurns, with_write_back) {
   // Four blocks leave the device, and four of six were computed: 2.67.
   EXPECT_EQ(costs.storage_writes, 3U);
   EXPECT_EQ(costs.swap_out, 3U);
-  // What fits above is never written.
+  // Blocks that fit into the tiers above are never written.
   const TierCosts nothing = of({.device = 2, .host = 4, .storage = 4, .write_policy = WritePolicy::write_back});
   EXPECT_EQ(nothing.storage_writes, 0U);
   EXPECT_DOUBLE_EQ(nothing.drive_writes_per_day.value(), 0);

@@ -7,11 +7,11 @@
 #include "storage/io/make_io_engine.hpp"
 #include "terrace/system.hpp"
 #include "tools/bench/rounds.hpp"
-#include "tools/bench/storage/bench_directory.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/report_file.hpp"
+#include "tools/scratch_directory.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -177,7 +177,7 @@ void bench_restart(const RestartBenchOptions& options) {
   if (options.prefix_blocks == 0) throw std::invalid_argument{"--prefix-blocks 0: at least 1 is needed"};
   EventFdWaker waker;
   const Interrupt interrupt{waker};
-  const BenchDirectory directory{options.directory};
+  const ScratchDirectory directory{options.directory};
   Ground ground{options, directory.path()};
   ground.fill(interrupt);
 

@@ -35,8 +35,8 @@ AlignedBuffer noise(std::uint64_t bytes) {
 std::string_view to_string(StorageWay way) { return way == StorageWay::read ? "read" : "write"; }
 
 StorageDirectories::StorageDirectories(const StorageBenchOptions& options) {
-  directories_.push_back(std::make_unique<BenchDirectory>(options.directory));
-  for (const auto& stripe : options.stripes) directories_.push_back(std::make_unique<BenchDirectory>(stripe, "--stripe"));
+  directories_.push_back(std::make_unique<ScratchDirectory>(options.directory));
+  for (const auto& stripe : options.stripes) directories_.push_back(std::make_unique<ScratchDirectory>(stripe, "--stripe"));
 }
 
 std::vector<std::filesystem::path> StorageDirectories::paths() const {

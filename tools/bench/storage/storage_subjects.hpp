@@ -5,9 +5,9 @@
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/make_io_engine.hpp"
 #include "terrace/types.hpp"
-#include "tools/bench/storage/bench_directory.hpp"
 #include "tools/bench/storage/storage.hpp"
 #include "tools/replay/engine/interrupt.hpp"
+#include "tools/scratch_directory.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -39,7 +39,7 @@ struct StorageGround {
   }
 };
 
-/// The temporary directories of the bench, one in each given directory. The destructor removes them. Throws as BenchDirectory
+/// The temporary directories of the bench, one in each given directory. The destructor removes them. Throws as ScratchDirectory
 /// does.
 class StorageDirectories {
  public:
@@ -47,7 +47,7 @@ class StorageDirectories {
   [[nodiscard]] std::vector<std::filesystem::path> paths() const;
 
  private:
-  std::vector<std::unique_ptr<BenchDirectory>> directories_;
+  std::vector<std::unique_ptr<ScratchDirectory>> directories_;
 };
 [[nodiscard]] StorageGround make_ground(const StorageBenchOptions& options, const StorageDirectories& directories,
                                         Bytes block_bytes, const Interrupt& interrupt, EventFdWaker& waker);

@@ -3,6 +3,7 @@
 #include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
 #include "tools/replay/options/groups.hpp"
+#include "tools/replay/workload/workloads.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
 #include <fmt/format.h>
@@ -15,9 +16,6 @@
 namespace terrace::tools {
 namespace {
 
-constexpr std::uint32_t default_trace_block_tokens = 512;
-constexpr std::uint32_t default_workload_block_tokens = 64;
-constexpr std::uint64_t default_workload_requests = 2000;
 constexpr std::uint32_t default_concurrency = 16;
 constexpr std::uint32_t speed_concurrency = 4096;  ///< only a safety limit; the trace's clock decides
 

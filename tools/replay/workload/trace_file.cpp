@@ -57,8 +57,6 @@ bool write_all(int target, const char* bytes, std::size_t size) {
 
 }  // namespace
 
-TraceFile::Descriptor::~Descriptor() { ::close(number); }
-
 void TraceFile::fail(const std::string& what) const { throw UsageError{fmt::format("{}: {}", name_, what)}; }
 
 TraceFile::TraceFile(const std::filesystem::path& name, const TraceLimits& limits)
@@ -75,7 +73,7 @@ TraceFile::TraceFile(const std::filesystem::path& name, const TraceLimits& limit
   if (!S_ISREG(status.st_mode)) descriptor_ = copy_of(opened, limits);
 }
 
-std::shared_ptr<TraceFile::Descriptor> TraceFile::copy_of(int source, const TraceLimits& limits) const {
+std::shared_ptr<Descriptor> TraceFile::copy_of(int source, const TraceLimits& limits) const {
   const std::filesystem::path folder = std::filesystem::temp_directory_path();
   std::string file = (folder / "terrace-trace-XXXXXX").string();
   const int made = ::mkostemp(file.data(), O_CLOEXEC);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/descriptor.hpp"
 #include "terrace/types.hpp"
 
 #include <filesystem>
@@ -29,16 +30,9 @@ class TraceFile {
 
   /// The name for messages.
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] int descriptor() const { return descriptor_->number; }
+  [[nodiscard]] int descriptor() const { return descriptor_->get(); }
 
  private:
-  struct Descriptor {
-    explicit Descriptor(int n) : number{n} {}
-    ~Descriptor();
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    const int number;
-  };
   [[nodiscard]] std::shared_ptr<Descriptor> copy_of(int source, const TraceLimits& limits) const;
   [[noreturn]] void fail(const std::string& what) const;
 

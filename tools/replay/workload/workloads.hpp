@@ -18,6 +18,11 @@ struct Workload {
 /// The names that --workload accepts. The first is the default.
 inline constexpr std::array<std::string_view, 3> workload_names{"chat", "agent", "rag"};
 
+/// The sizes where the user gives none. Traces with ids of blocks have 512 tokens in each.
+inline constexpr std::uint32_t default_trace_block_tokens = 512;
+inline constexpr std::uint32_t default_workload_block_tokens = 64;
+inline constexpr std::uint64_t default_workload_requests = 2000;
+
 /// `name` must be one of workload_names.
 [[nodiscard]] Workload make_workload(std::string_view name, std::uint64_t seed, std::uint32_t block_tokens);
 

@@ -8,26 +8,28 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace terrace::tools {
 
 /// A temporary directory in the given one. The destructor removes it. Throws UsageError if it cannot be made.
-class BenchDirectory {
+class ScratchDirectory {
  public:
-  explicit BenchDirectory(const std::filesystem::path& parent, const char* option = "--directory") {
-    std::string name = (parent / "terrace-bench-XXXXXX").string();
+  /// `named_by`: what the user gave the parent with, for the message.
+  explicit ScratchDirectory(const std::filesystem::path& parent, std::string_view named_by = "--directory") {
+    std::string name = (parent / "terrace-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      throw UsageError{fmt::format("{} {}: {}", option, parent.string(), std::generic_category().message(errno))};
+      throw UsageError{fmt::format("{} {}: {}", named_by, parent.string(), std::generic_category().message(errno))};
     }
     path_ = name;
   }
-  ~BenchDirectory() {
+  ~ScratchDirectory() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  BenchDirectory(const BenchDirectory&) = delete;
-  BenchDirectory& operator=(const BenchDirectory&) = delete;
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
