@@ -85,6 +85,14 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::JobArguments job_arguments;
   terrace::tools::add_job_options(*job, job_arguments);
 
+  CLI::App* const trace = app.add_subcommand("trace", "Records what a process that serves does, and how long it takes");
+  terrace::tools::CaptureArguments capture_arguments;
+  using Capture = terrace::tools::CaptureArguments::Part;
+  terrace::tools::add_capture_options(*trace, capture_arguments, Capture::trace);
+
+  CLI::App* const record = app.add_subcommand("record", "Records the requests of a process that serves, for replay and plan");
+  terrace::tools::add_capture_options(*record, capture_arguments, Capture::record);
+
   const std::string command = argc > 1 ? argv[1] : "";
   const auto commands = app.get_subcommands(nullptr);
   const bool known = std::ranges::find(commands, command, &CLI::App::get_name) != commands.end();
@@ -95,6 +103,9 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   };
   try {
     app.parse(argc, argv);
+    if (plan->parsed() && !plan_arguments.live.socket.empty()) {
+      return terrace::tools::run_live_plan(plan_arguments.live, plan_arguments.json);
+    }
     if (plan->parsed()) {
       terrace::tools::run_plan(terrace::tools::resolve(plan_arguments));
       return ExitStatus::done;
@@ -107,6 +118,7 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
     if (top->parsed()) return terrace::tools::run_top(top_arguments);
     if (set->parsed()) return terrace::tools::run_set(set_arguments);
+    if (trace->parsed() || record->parsed()) return terrace::tools::run_capture(capture_arguments);
     if (job->parsed()) return terrace::tools::run_job(job_arguments);
     if (config->parsed()) {
       terrace::tools::run_config(config_arguments);

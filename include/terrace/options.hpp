@@ -206,6 +206,10 @@ struct TERRACE_API CacheSystemOptions {
   LogOptions log{};
   /// The endpoint for operators. By default there is none.
   AdminOptions admin{};
+  /// Writes trace events of requests, calls, transfers, reads and writes to this file, for Perfetto, from the start on. The
+  /// thread of the cache writes them, so it is a tool for tests and replays; the admin endpoint traces a process that serves.
+  /// Empty: none.
+  std::filesystem::path trace_out{};
   /// Poison mode, for tests: slots are overwritten as they become free.
   bool poison = false;
 };

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -26,8 +27,8 @@ Reply answer(const json::value& body, unsigned status = 200) { return {status, j
 /// Carries out commands. Each call makes one reply.
 class Runner {
  public:
-  explicit Runner(Cache& cache, const Clock& clock, const std::vector<Bytes>& block_bytes)
-      : cache_{cache}, clock_{clock}, block_bytes_{block_bytes} {}
+  Runner(Cache& cache, Observer& observer, const Clock& clock, const std::vector<Bytes>& block_bytes)
+      : cache_{cache}, observer_{observer}, clock_{clock}, block_bytes_{block_bytes} {}
 
   Reply operator()(const Resize& wanted) {
     if (wanted.pool.value() >= block_bytes_.size()) {
@@ -67,6 +68,10 @@ class Runner {
     if (wanted.pause) cache_.pause_transfers();
     else cache_.resume_transfers();
     return answer(json::object{{"transfers_paused", wanted.pause}});
+  }
+  Reply operator()(StartCapture wanted) {
+    observer_.capture(wanted.kind, wanted.length);
+    return answer(json::object{{"seconds", std::chrono::duration<double>(wanted.length).count()}}, 202);
   }
   Reply operator()(const Change& wanted) {
     try {
@@ -121,6 +126,7 @@ class Runner {
   }
 
   Cache& cache_;
+  Observer& observer_;
   const Clock& clock_;
   const std::vector<Bytes>& block_bytes_;
 };
@@ -131,6 +137,8 @@ void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete co
   cache_ = &cache;
   block_bytes_ = std::move(block_bytes);
   complete_ = std::move(complete);
+  // One size tells what fits only if all blocks are of one kind.
+  observer_.sample(cache.manager().config().groups.size() <= 1 && block_bytes_.size() == 1);
   publish(clock_.now());
 }
 
@@ -146,13 +154,14 @@ void CacheAdmin::on_polled(TimePoint now) {
     const std::optional<Mailbox::Posted> posted = mailbox_.take();
     if (!posted) break;
     running_ = true;  // a command may poll
-    Reply reply = std::visit(Runner{*cache_, clock_, block_bytes_}, posted->command);
+    Reply reply = std::visit(Runner{*cache_, observer_, clock_, block_bytes_}, posted->command);
     running_ = false;
     publish(now);  // before the reply, so that who asks next sees the effect
     posted->done(std::move(reply));
     changed = true;
   }
-  if (!changed && now >= next_publish_) publish(now);
+  const bool captured = observer_.end_captures(now);
+  if (!changed && (captured || now >= next_publish_)) publish(now);
 }
 
 void CacheAdmin::publish(TimePoint now) {
@@ -185,7 +194,9 @@ void CacheAdmin::publish(TimePoint now) {
   made->jobs = cache.write_backs();
   const CacheManager& manager = cache.manager();
   if (manager.config().pools.front().device_blocks == 0) made->offload = manager.offload().totals();
+  made->inclusion = manager.config().inclusion;
   if (complete_) complete_(*made);
+  observer_.hand_over();
   mailbox_.publish(std::move(made));
   next_publish_ = now + interval_;
 }

@@ -1,13 +1,16 @@
 #pragma once
 
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/observer.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "terrace/cache.hpp"
 #include "terrace/clock.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace terrace::admin {
@@ -22,7 +25,8 @@ class CacheAdmin final : public CacheWatch {
   using Complete = std::function<void(AdminSnapshot&)>;
 
   /// Publishes a snapshot every `interval`, and after each command.
-  CacheAdmin(Mailbox& mailbox, const Clock& clock, Duration interval) : mailbox_{mailbox}, clock_{clock}, interval_{interval} {}
+  CacheAdmin(Mailbox& mailbox, const Clock& clock, Duration interval)
+      : mailbox_{mailbox}, clock_{clock}, interval_{interval}, observer_{mailbox, clock} {}
 
   /// Call it before the first poll. `block_bytes` is by PoolId.
   void begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete = {});
@@ -30,7 +34,14 @@ class CacheAdmin final : public CacheWatch {
   void end();
 
   void on_polled(TimePoint now) override;
-  [[nodiscard]] TimePoint next_deadline() const override { return cache_ == nullptr ? never : next_publish_; }
+  void on_acquired(const AcquireRequest& request) override { observer_.on_acquired(request); }
+  void on_committed(RequestId id, std::span<const BlockKey> keys) override { observer_.on_committed(id, keys); }
+  void on_released(RequestId id) override { observer_.on_released(id); }
+  [[nodiscard]] bool wants_spans() const override { return observer_.captures(CaptureKind::trace); }
+  void on_span(const TraceSpan& span) override { observer_.on_span(span); }
+  [[nodiscard]] TimePoint next_deadline() const override {
+    return cache_ == nullptr ? never : std::min(next_publish_, observer_.next_deadline());
+  }
 
  private:
   void publish(TimePoint now);
@@ -38,6 +49,7 @@ class CacheAdmin final : public CacheWatch {
   Mailbox& mailbox_;
   const Clock& clock_;
   Duration interval_;
+  Observer observer_;
   Cache* cache_ = nullptr;          ///< null before begin() and after end()
   std::vector<Bytes> block_bytes_;  ///< by PoolId
   Complete complete_;

@@ -209,6 +209,13 @@ StartJob read_start_job(std::string_view body) {
   return job;
 }
 
+StartCapture read_capture(CaptureKind kind, std::string_view body) {
+  const Fields fields{body, {"time"}};
+  const Duration length = fields.duration("time").value_or(std::chrono::seconds{10});
+  if (length > std::chrono::hours{1}) throw BadBody{"\"time\" must be at most 1h"};
+  return {kind, length};
+}
+
 void read_nothing(std::string_view body) { const Fields none{body, {}}; }
 
 CacheSettings changed(const CacheSettings& now, const Change& change) {

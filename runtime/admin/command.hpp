@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/admin/observed.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/request.hpp"
 #include "terrace/settings.hpp"
@@ -55,7 +56,12 @@ struct ChangeJob {
   Action action = Action::pause;
   WriteBackId id{};
 };
-using Command = std::variant<Resize, Clear, Resume, Pause, Change, StartJob, ChangeJob>;
+/// Captures for some time from now on; length 0 ends a capture that is under way.
+struct StartCapture {
+  CaptureKind kind = CaptureKind::trace;
+  Duration length{};
+};
+using Command = std::variant<Resize, Clear, Resume, Pause, Change, StartJob, ChangeJob, StartCapture>;
 
 // Each reads the body of one command; an empty body is an empty object. Throws BadBody.
 
@@ -68,6 +74,8 @@ using Command = std::variant<Resize, Clear, Resume, Pause, Change, StartJob, Cha
 /// {"scope": "all" | "request" | "prefix" | "tenant" | "idle", "request": 7, "keys": ["64 hexadecimal digits"], "tenant": 7,
 ///  "unused-for": "10min", "deadline": "30s", "durable": true, "budget": "1GiB"}
 [[nodiscard]] StartJob read_start_job(std::string_view body);
+/// {"time": "30s"}: up to an hour; without a time, 10 s.
+[[nodiscard]] StartCapture read_capture(CaptureKind kind, std::string_view body);
 /// Refuses a body other than an empty one or {}.
 void read_nothing(std::string_view body);
 

@@ -89,8 +89,14 @@ int listen_on(const std::filesystem::path& path) {
 
 /// The parts that all connections share. All of it is for the thread of the endpoint, but `io`.
 struct Shared {
+  /// Works out what the cache has observed.
+  void observe() const {
+    for (Observed& portion : mailbox.observed()) observations.add(std::move(portion));
+  }
+
   asio::io_context& io;
   Mailbox& mailbox;
+  Observations& observations;
   const Routes& routes;
   Duration command_deadline;
   std::uint32_t connections = 0;
@@ -120,6 +126,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_request(const boost::system::error_code& error) {
     if (error) return on_bad_request(error);
     const http::request<http::string_body>& request = parser_->get();
+    shared_.observe();
     keep_alive_ = request.keep_alive();
     head_ = request.method() == http::verb::head;
     const std::string method{request.method_string()};
@@ -212,8 +219,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 struct Listener::State {
   State(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room)
       : address{parse_address(options.listen)},
-        routes{options, token_of(options, address), mailbox, clock, std::move(room)},
-        shared{io, mailbox, routes, options.command_deadline},
+        routes{options, token_of(options, address), mailbox, observations, clock, std::move(room)},
+        shared{io, mailbox, observations, routes, options.command_deadline},
         connections_max{options.connections_max} {
     if (address.is_unix) {
       if (address.socket.empty()) address.socket = new_socket_name();
@@ -225,6 +232,7 @@ struct Listener::State {
     }
     try {
       accept();
+      observe();
       thread = start_thread("terrace-admin", [this] { io.run(); });
     } catch (...) {
       stop();
@@ -275,7 +283,17 @@ struct Listener::State {
     io.stop();
   }
 
+  /// Does so once a second at least, so that little waits.
+  void observe() {
+    shared.observe();
+    look.expires_after(std::chrono::seconds{1});
+    look.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) observe();
+    });
+  }
+
   Address address;
+  Observations observations;
   const Routes routes;
   Shared shared;
   std::uint32_t connections_max;
@@ -283,6 +301,7 @@ struct Listener::State {
   std::optional<asio::local::stream_protocol::acceptor> unix_acceptor;
   std::optional<asio::ip::tcp::acceptor> tcp_acceptor;
   asio::steady_timer retry{io};
+  asio::steady_timer look{io};
   ino_t inode = 0;
   bool stopped = false;
   std::thread thread;

@@ -46,6 +46,20 @@ void Mailbox::publish(SharedSnapshot snapshot) {
   latest_.swap(snapshot);
 }
 
+void Mailbox::give(Observed observed) {
+  std::deque<Observed> dropped;  // its end is outside the lock
+  const std::lock_guard lock{mutex_};
+  observed_.push_back(std::move(observed));
+  if (observed_.size() <= observed_max) return;
+  dropped.push_back(std::move(observed_.front()));
+  observed_.pop_front();
+}
+
+std::deque<Observed> Mailbox::observed() {
+  const std::lock_guard lock{mutex_};
+  return std::exchange(observed_, {});
+}
+
 void Mailbox::close() {
   std::deque<Posted> left;
   {

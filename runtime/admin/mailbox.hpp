@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/admin/command.hpp"
+#include "runtime/admin/observed.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "terrace/waker.hpp"
 
@@ -25,12 +26,14 @@ struct Reply {
 /// Stands between the thread of a cache and the threads that ask about it: commands go in, replies and snapshots come out.
 /// No call waits for another thread: the lock is held for a few instructions only.
 ///
-/// Threads: post(), withdraw(), latest() and waiting() from any; take() and publish() from that of the cache; close() from the
-/// one that ends it.
+/// Threads: post(), withdraw(), latest(), waiting() and observed() from any; take(), give() and publish() from that of the cache;
+/// close() from the one that ends it.
 class Mailbox {
  public:
   /// At most so many commands wait for the cache; more are refused.
   static constexpr std::size_t commands_max = 64;
+  /// At most so many portions of observations wait for the endpoint.
+  static constexpr std::size_t observed_max = 256;
   using CommandId = std::uint64_t;
   /// Called once with the reply, on the thread of the cache, unless the command is withdrawn before. Must not block or throw.
   using Done = std::function<void(Reply)>;
@@ -56,6 +59,10 @@ class Mailbox {
 
   [[nodiscard]] std::optional<Posted> take();
   void publish(SharedSnapshot snapshot);
+  /// Hands over what the thread of the cache has observed. If nobody takes it for long, the oldest is dropped.
+  void give(Observed observed);
+  /// Takes what was handed over, the oldest first.
+  [[nodiscard]] std::deque<Observed> observed();
   /// Refuses all commands from now on. Those that wait get a reply.
   void close();
 
@@ -64,6 +71,7 @@ class Mailbox {
   mutable std::mutex mutex_;
   std::deque<Posted> posted_;
   SharedSnapshot latest_;
+  std::deque<Observed> observed_;
   CommandId last_ = 0;
   bool closed_ = false;
   std::atomic<bool> waiting_{false};

@@ -351,9 +351,18 @@ void add_offload(Families& all, const OffloadTotals& totals) {
   all.counter("terrace_offload_late_total", "Blocks of jobs that ended at their deadline", totals.late);
 }
 
+void add_effect(Families& all, const SizeEffect& effect) {
+  for (std::size_t n = 0; n < size_factors.size(); ++n) {
+    all.gauge("terrace_lru_hit_ratio",
+              "Share of the blocks asked for that an LRU cache would hit in this tier and those above it, by the tier's size",
+              effect.hit_ratio[n], {{"tier", std::string{to_string(effect.tier)}}, {"size", std::string{size_factors[n].name}}});
+  }
+}
+
 }  // namespace
 
-std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Health& health, Duration age) {
+std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Health& health, Duration age,
+                                        std::span<const SizeEffect> effects) {
   Families all;
   add_endpoint(all, health, age);
   if (snapshot != nullptr) {
@@ -366,6 +375,7 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
     add_jobs(all, *snapshot);
     if (snapshot->offload) add_offload(all, *snapshot->offload);
   }
+  for (const SizeEffect& effect : effects) add_effect(all, effect);
   return all.text();
 }
 

@@ -4,6 +4,8 @@
 
 namespace terrace::admin {
 
-std::optional<std::string> metrics_text(const AdminSnapshot*, const Health&, Duration) { return std::nullopt; }
+std::optional<std::string> metrics_text(const AdminSnapshot*, const Health&, Duration, std::span<const SizeEffect>) {
+  return std::nullopt;
+}
 
 }  // namespace terrace::admin

@@ -1,6 +1,7 @@
 #include "runtime/admin/routes.hpp"
 
 #include "runtime/admin/metrics.hpp"
+#include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -17,17 +19,20 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view jobs_path = "/v1/jobs";
+constexpr std::string_view trace_path = "/v1/trace";
+constexpr std::string_view record_path = "/v1/record";
 
 Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
 Reply failure(unsigned status, std::string_view sentence) { return {status, error_body(sentence)}; }
 Reply no_snapshot() { return failure(503, "the cache has not published anything yet"); }
 
-constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/jobs";
-constexpr std::string_view orders = "/v1/jobs, /v1/settings, /v1/resize, /v1/clear, /v1/resume, /v1/pause, /v1/unpause";
+constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/jobs, /v1/trace, /v1/record";
+constexpr std::string_view orders =
+    "/v1/jobs, /v1/settings, /v1/resize, /v1/clear, /v1/resume, /v1/pause, /v1/unpause, /v1/trace, /v1/record";
 
 bool is_question(std::string_view path) {
-  return path == "/healthz" || path == "/metrics" || path == "/v1/status" || path == "/v1/config" || path == jobs_path ||
-         path.starts_with("/v1/jobs/");
+  return path == "/healthz" || path == "/metrics" || path == trace_path || path == record_path || path == "/v1/status" ||
+         path == "/v1/config" || path == jobs_path || path.starts_with("/v1/jobs/");
 }
 
 std::optional<WriteBackId> job_id(std::string_view word) {
@@ -63,6 +68,37 @@ Reply too_large(std::string_view tier, std::uint64_t blocks, std::uint64_t large
       409);
 }
 
+json::object capture_json(const Observations::Status& status) {
+  return {{"state", to_string(status.state)},
+          {"seconds_left", status.seconds_left},
+          {"seconds", status.seconds},
+          {"entries", status.entries},
+          {"truncated", status.truncated}};
+}
+
+json::object reuse_json(const ReuseCurve& curve, const AdminSnapshot& snapshot) {
+  json::array tiers;
+  for (const SizeEffect& effect : size_effects(curve, snapshot)) {
+    json::object ratios;
+    for (std::size_t n = 0; n < size_factors.size(); ++n) ratios[size_factors[n].name] = effect.hit_ratio[n];
+    tiers.push_back({{"tier", to_string(effect.tier)},
+                     {"blocks", effect.blocks},
+                     {"bytes", count(effect.bytes)},
+                     {"lru_hit_ratio", std::move(ratios)}});
+  }
+  json::array points;
+  const double end = std::min<double>(curve.covered(), curve.different());
+  for (double blocks = 1; curve.asked() > 0 && blocks < 2 * end; blocks *= std::sqrt(2.0)) {
+    const double size = std::min(std::round(blocks), end);
+    points.push_back({{"blocks", size}, {"lru_hit_ratio", curve.hit_ratio(size)}});
+  }
+  return {{"asked_blocks", curve.asked()},
+          {"different_blocks", curve.different()},
+          {"covered_blocks", end},
+          {"points", std::move(points)},
+          {"tiers", std::move(tiers)}};
+}
+
 }  // namespace
 
 std::string without_secrets(std::string_view text) {
@@ -75,12 +111,14 @@ std::string without_secrets(std::string_view text) {
   return shown.replace(host, at - host, "***");
 }
 
-Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Clock& clock, Room room)
+Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Observations& observations,
+               const Clock& clock, Room room)
     : commands_{options.commands},
       interval_{options.publish_interval},
       config_{options.config},
       token_{std::move(token)},
       mailbox_{mailbox},
+      observations_{observations},
       clock_{clock},
       room_{std::move(room)} {}
 
@@ -115,6 +153,8 @@ Reply Routes::ask(std::string_view path) const {
   if (path == "/v1/status") return status();
   if (path == "/v1/config") return config();
   if (path == jobs_path) return jobs("");
+  if (path == trace_path) return captured(CaptureKind::trace);
+  if (path == record_path) return captured(CaptureKind::record);
   if (path.starts_with("/v1/jobs/")) return jobs(path.substr(jobs_path.size() + 1));
   return failure(404, fmt::format("there is no such path; questions are {}; commands are POST to {}", questions, orders));
 }
@@ -127,6 +167,8 @@ std::variant<Reply, Command> Routes::order(std::string_view path, std::string_vi
   }
   if (path == "/v1/settings") return read_change(body);
   if (path == "/v1/clear") return read_clear(body);
+  if (path == trace_path) return read_capture(CaptureKind::trace, body);
+  if (path == record_path) return read_capture(CaptureKind::record, body);
   if (path == jobs_path) return read_start_job(body);
   if (path == "/v1/resume" || path == "/v1/pause" || path == "/v1/unpause") {
     read_nothing(body);
@@ -162,7 +204,8 @@ Reply Routes::metrics() const {
   const SharedSnapshot snapshot = mailbox_.latest();
   if (!snapshot) return no_snapshot();
   const Duration old = age(*snapshot);
-  std::optional<std::string> text = metrics_text(snapshot.get(), health_of(*snapshot, old, interval_, mailbox_.waiting()), old);
+  std::optional<std::string> text = metrics_text(snapshot.get(), health_of(*snapshot, old, interval_, mailbox_.waiting()), old,
+                                                 size_effects(observations_.curve(), *snapshot));
   if (!text)
     return failure(501, "this build has no library for Prometheus' format (prometheus-cpp); /v1/status has the same as JSON");
   return {200, *std::move(text), "text/plain; version=0.0.4; charset=utf-8"};
@@ -176,6 +219,9 @@ Reply Routes::status() const {
                    {"reasons", json::array(health.reasons.begin(), health.reasons.end())},
                    {"age_seconds", std::chrono::duration<double>(age(*snapshot)).count()}};
   for (auto& [name, value] : to_json(*snapshot)) all[name] = std::move(value);
+  all["reuse"] = reuse_json(observations_.curve(), *snapshot);
+  all["captures"] = json::object{{"trace", capture_json(observations_.status(CaptureKind::trace, clock_.now()))},
+                                 {"record", capture_json(observations_.status(CaptureKind::record, clock_.now()))}};
   return answer(all);
 }
 
@@ -200,6 +246,21 @@ Reply Routes::jobs(std::string_view id) const {
   const auto found = std::ranges::find_if(snapshot->jobs, [&](const WriteBackProgress& job) { return job.id == number; });
   if (found == snapshot->jobs.end()) return failure(404, "there is no such job, or it was forgotten");
   return answer(to_json(*found));
+}
+
+Reply Routes::captured(CaptureKind kind) const {
+  const Observations::Status status = observations_.status(kind, clock_.now());
+  const std::string_view path = kind == CaptureKind::trace ? trace_path : record_path;
+  if (status.state == Observations::State::none) {
+    return failure(404, fmt::format(R"(nothing was captured yet: POST {{"time": "10s"}} to {} first)", path));
+  }
+  if (status.state == Observations::State::running) {
+    return failure(409, fmt::format("the capture goes on for {:.1f} s; /v1/status tells when it has ended", status.seconds_left));
+  }
+  if (kind == CaptureKind::trace) return {200, observations_.trace()};
+  const SharedSnapshot snapshot = mailbox_.latest();
+  const std::uint32_t tokens = snapshot ? snapshot->key_tokens : 0;
+  return {200, observations_.recording(std::max(tokens, 1U)), "application/jsonl"};
 }
 
 /// Refuses a growth that is known not to fit, and says what would.

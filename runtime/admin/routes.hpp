@@ -2,6 +2,7 @@
 
 #include "runtime/admin/command.hpp"
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/observations.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "terrace/admin.hpp"
 #include "terrace/clock.hpp"
@@ -32,8 +33,9 @@ struct Room {
 /// endpoint.
 class Routes {
  public:
-  /// `token` empty: none is asked for. `mailbox` and `clock` must outlive this object.
-  Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Clock& clock, Room room);
+  /// `token` empty: none is asked for. References must outlive this object.
+  Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Observations& observations,
+         const Clock& clock, Room room);
 
   /// Never throws for what a request may contain.
   [[nodiscard]] std::variant<Reply, Command> route(const Request& request) const;
@@ -47,6 +49,7 @@ class Routes {
   [[nodiscard]] Reply status() const;
   [[nodiscard]] Reply config() const;
   [[nodiscard]] Reply jobs(std::string_view id) const;
+  [[nodiscard]] Reply captured(CaptureKind kind) const;
   [[nodiscard]] Duration age(const AdminSnapshot& snapshot) const;
   [[nodiscard]] std::optional<Reply> refused(const Resize& resize) const;
 
@@ -55,6 +58,7 @@ class Routes {
   std::vector<ConfigValue> config_;
   std::string token_;
   const Mailbox& mailbox_;
+  const Observations& observations_;
   const Clock& clock_;
   Room room_;
 };

@@ -5,6 +5,7 @@
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/offload_cache.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/settings.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
@@ -57,6 +58,8 @@ struct AdminSnapshot {
   /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
   /// in tokens already.
   std::uint32_t unit_tokens = 0;
+  std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
+  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
 };
 
 using SharedSnapshot = std::shared_ptr<const AdminSnapshot>;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace terrace {
@@ -37,13 +38,17 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
     store_writes_.clear();
     for (const WriteOrder& order : actions.writes) {
       store_writes_.push_back({order.token, order.block, parts.arena->block(order.from)});
+      note_order(write_times_, pool, order.token);
     }
     writes_.began(store_writes_.size(), clock_.now());
     if (!store_writes_.empty()) parts.store->write(store_writes_);
     // Removes come after the writes. If transfers were paused, one of the writes may be for a block that was cleared since.
     if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
     store_reads_.clear();
-    for (const ReadOrder& order : actions.reads) store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
+    for (const ReadOrder& order : actions.reads) {
+      store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
+      note_order(read_times_, pool, order.token);
+    }
     reads_.began(store_reads_.size(), clock_.now());
     if (!store_reads_.empty()) parts.store->read(store_reads_);
     for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
@@ -60,6 +65,12 @@ std::uint64_t ActionExecutor::make(const MemoryCopy& copy, PoolId pool) {
   return block.size();
 }
 
+void ActionExecutor::trace_to(SpanSink* sink) { spans_ = sink; }
+
+void ActionExecutor::note_order(OrderTimes& times, PoolId pool, std::uint64_t token) {
+  if (spans_ != nullptr) times.insert_or_assign({pool.value(), token}, clock_.now());
+}
+
 TimePoint ActionExecutor::next_deadline() const {
   TimePoint next = transfers_.next_deadline();
   for (const PoolParts& pool : pools_) {
@@ -72,7 +83,12 @@ void ActionExecutor::note(const TransferEvent& event) {
   if (event.kind != TransferEvent::Kind::finished) return;
   Throughput& link = links_[static_cast<std::size_t>(event.direction)];
   const TimePoint now = clock_.now();
-  transfer_clock_.end(event.id, now);
+  const std::optional<TransferClock::Ended> transfer = transfer_clock_.end(event.id, now);
+  if (spans_ != nullptr && transfer) {
+    const bool failed = !std::ranges::all_of(event.outcomes, [](BlockOutcome outcome) { return outcome == BlockOutcome::done; });
+    spans_->on_span({event.direction == Direction::swap_out ? TraceSpan::Kind::swap_out : TraceSpan::Kind::swap_in,
+                     event.id.value(), transfer->ordered, now, transfer->blocks, failed});
+  }
   link.ended(1, event.moved, now, event.copying);
   count_moved(event.direction == Direction::swap_out ? moved_.swap_out : moved_.swap_in, link,
               static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
@@ -84,7 +100,16 @@ void ActionExecutor::note(const StoreEvent& event, PoolId pool) {
   const bool done = !event.error;
   const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
   Throughput& link = is_read ? reads_ : writes_;
-  link.ended(1, bytes, clock_.now());
+  const TimePoint now = clock_.now();
+  if (OrderTimes& times = is_read ? read_times_ : write_times_; !times.empty()) {
+    const auto order = times.find({pool.value(), event.token});
+    if (order != times.end() && spans_ != nullptr) {
+      spans_->on_span(
+          {is_read ? TraceSpan::Kind::storage_read : TraceSpan::Kind::storage_write, 0, order->second, now, 1, !done});
+    }
+    if (order != times.end()) times.erase(order);
+  }
+  link.ended(1, bytes, now);
   count_moved(is_read ? moved_.storage_reads : moved_.storage_writes, link, done ? 1 : 0, bytes);
 }
 

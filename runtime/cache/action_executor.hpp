@@ -8,8 +8,11 @@
 #include "terrace/statistics.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -73,6 +76,9 @@ class ActionExecutor {
   /// When collect() must be called even if nothing wakes the caller.
   [[nodiscard]] TimePoint next_deadline() const;
 
+  /// Tells the sink of transfers that end from now on, and of reads and writes that are ordered from now on. Null: nobody.
+  void trace_to(SpanSink* sink);
+
   [[nodiscard]] std::uint64_t transfers_under_way() const { return links_[0].under_way() + links_[1].under_way(); }
   [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }
   [[nodiscard]] std::uint64_t writes_under_way() const { return writes_.under_way(); }
@@ -89,9 +95,13 @@ class ActionExecutor {
     MemoryCopy copy;
   };
 
+  /// By pool and token.
+  using OrderTimes = boost::unordered_flat_map<std::pair<std::uint16_t, std::uint64_t>, TimePoint>;
+
   std::uint64_t make(const MemoryCopy& copy, PoolId pool);
   void note(const TransferEvent& event);
   void note(const StoreEvent& event, PoolId pool);
+  void note_order(OrderTimes& times, PoolId pool, std::uint64_t token);
 
   TransferPort& transfers_;
   std::vector<PoolParts> pools_;
@@ -102,6 +112,9 @@ class ActionExecutor {
   Throughput links_[direction_count] = {Throughput{Throughput::Times::told}, Throughput{Throughput::Times::told}};
   Throughput reads_;
   Throughput writes_;
+  SpanSink* spans_ = nullptr;
+  OrderTimes read_times_;  ///< of reads that were ordered while a sink was there
+  OrderTimes write_times_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
   Fifo<PoolCopy> memory_copies_;

@@ -36,7 +36,7 @@ MatchResult Cache::match(std::span<const BlockKey> keys, Source farthest) const 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
   State& s = *state_;
   TERRACE_CHECK(!s.visited);
-  const State::CallTimer timer{s, &CallTimes::acquire};
+  const State::CallTimer timer{s, TraceSpan::Kind::acquire};
   s.note_time();
   s.end_quarantines();
   const Result<Acquired> acquired = s.manager.requests().acquire(request);
@@ -51,6 +51,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   } else {
     s.waits.begin(request.id, s.parts.clock.now());
   }
+  s.note_acquired(request, *acquired == Acquired::ready);
   if (s.spare_leases.empty()) return Lease{s, request.id};
   Lease lease{s, request.id, std::move(s.spare_leases.back())};
   s.spare_leases.pop_back();
@@ -76,7 +77,7 @@ Result<void> Cache::wait(const Lease& lease) {
 }
 
 Result<void> Cache::extend(const Lease& lease, HashUnits units) {
-  const State::CallTimer timer{*state_, &CallTimes::extend};
+  const State::CallTimer timer{*state_, TraceSpan::Kind::extend};
   state_->note_time();
   state_->end_quarantines();
   const Result<void> extended = state_->manager.requests().extend(lease.id(), units.value());
@@ -86,10 +87,13 @@ Result<void> Cache::extend(const Lease& lease, HashUnits units) {
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
   State& s = *state_;
-  const State::CallTimer timer{s, &CallTimes::commit};
+  const State::CallTimer timer{s, TraceSpan::Kind::commit};
   s.note_time();
   const Result<std::span<const Duplicate>> committed = s.manager.requests().commit(lease.id(), keys, written);
   s.end_call();
+  if (committed) {
+    for (CacheWatch* const watch : s.parts.watches) watch->on_committed(lease.id(), keys);
+  }
   if (s.prefill.computes(lease.id())) s.prefill.on_commit(lease.id(), s.manager.requests().prompt_left(lease.id()), written);
   return committed;
 }
@@ -147,7 +151,7 @@ std::uint32_t Cache::common_prefix(GroupId group) const { return state_->manager
 std::span<const RequestEvent> Cache::poll() {
   State& s = *state_;
   TERRACE_CHECK(!s.visited);
-  const State::CallTimer timer{s, &CallTimes::poll};
+  const State::CallTimer timer{s, TraceSpan::Kind::poll};
   s.collect();
   s.manager.requests().take_events(s.events);
   for (const RequestEvent& event : s.events) {

@@ -1,12 +1,15 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "runtime/measure/trace_span.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
+#include "terrace/request.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
 
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -20,15 +23,21 @@ struct PoolParts {
   BlockStore* store = nullptr;
 };
 
-/// Is called by a cache as it goes on: for what its owner logs (CacheSystemWatch), and for the admin endpoint. Threads: the
-/// thread of the cache.
-class CacheWatch {
+/// Is called by a cache as it goes on: for what its owner logs (CacheSystemWatch), for the admin endpoint, and for traces.
+/// Threads: the thread of the cache.
+class CacheWatch : public SpanSink {
  public:
-  virtual ~CacheWatch() = default;
   /// Called at the end of every poll. May call members of the cache.
   virtual void on_polled(TimePoint now) = 0;
   /// Called when a flush of the pool's store has ended.
   virtual void on_flushed(ErrorCode /*error*/, PoolId /*pool*/) {}
+  /// Called when a request was accepted, when blocks were shared under `keys`, and when a lease has ended.
+  virtual void on_acquired(const AcquireRequest& /*request*/) {}
+  virtual void on_committed(RequestId /*id*/, std::span<const BlockKey> /*keys*/) {}
+  virtual void on_released(RequestId /*id*/) {}
+  /// True if on_span() is to be called. Asked at the end of every poll.
+  [[nodiscard]] virtual bool wants_spans() const { return false; }
+  void on_span(const TraceSpan& /*span*/) override {}
   /// When the cache must be polled for this object even if nothing else happens.
   [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
 };

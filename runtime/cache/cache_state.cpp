@@ -32,10 +32,11 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
   if (parts.poison != nullptr) manager.remember_freed();
   if (config.storage) restore_stored();
   tell_load_costs();
+  ask_for_spans();
 }
 
 void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
-  const CallTimer timer{*this, &CallTimes::release};
+  const CallTimer timer{*this, TraceSpan::Kind::release};
   note_time();
   const Fence after = lease->last_use ? *lease->last_use : parts.transfers.after_all_work();
   const bool is_known = lease->last_use || parts.transfers.reached() >= after;
@@ -43,6 +44,8 @@ void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
       is_known ? manager.requests().release(lease->id, after) : manager.requests().quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());
   waits.forget(lease->id);
+  if (!lives_.empty()) end_hold_span(lease->id);
+  for (CacheWatch* const watch : parts.watches) watch->on_released(lease->id);
   prefill.on_released(lease->id);
   spare_leases.push_back(std::move(lease));
   end_call();
@@ -76,6 +79,7 @@ void Cache::State::collect() {
   if (executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
   for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
+  ask_for_spans();
 }
 
 void Cache::State::collect_while(const std::function<bool()>& condition, TimePoint until) {
@@ -103,6 +107,7 @@ void Cache::State::end_quarantines() {
 
 void Cache::State::note_end(const RequestEvent& event) {
   const TimePoint now = parts.clock.now();
+  if (!lives_.empty()) end_wait_span(event.id, now, bool{event.error});
   if (event.error) {
     waits.fail(event.id, now);
   } else {
@@ -129,6 +134,53 @@ void Cache::State::note_ready(RequestId id, TimePoint now) {
   // Blocks that are computed elsewhere say nothing about the speed of this engine.
   const bool computes = manager.requests().request_stats(id)->external == 0;
   prefill.on_ready(id, computes ? manager.requests().prompt_left(id) : 0, now);
+}
+
+void Cache::State::note_acquired(const AcquireRequest& request, bool ready) {
+  for (CacheWatch* const watch : parts.watches) watch->on_acquired(request);
+  if (!tracing_) return;
+  const TimePoint now = parts.clock.now();
+  const auto blocks = static_cast<std::uint32_t>(std::max<std::size_t>(request.units.value(), request.keys.size()));
+  lives_.insert_or_assign(request.id, Life{.acquired = now, .blocks = blocks});
+  if (ready) end_wait_span(request.id, now, false);
+}
+
+TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
+  switch (call) {
+    case TraceSpan::Kind::acquire: return call_times.acquire;
+    case TraceSpan::Kind::extend: return call_times.extend;
+    case TraceSpan::Kind::commit: return call_times.commit;
+    case TraceSpan::Kind::release: return call_times.release;
+    default: return call_times.poll;
+  }
+}
+
+void Cache::State::ask_for_spans() {
+  tracing_ = std::ranges::any_of(parts.watches, &CacheWatch::wants_spans);
+  executor.trace_to(tracing_ ? this : nullptr);
+  if (!tracing_ && !lives_.empty()) lives_.clear();
+}
+
+void Cache::State::on_span(const TraceSpan& span) {
+  for (CacheWatch* const watch : parts.watches) {
+    if (watch->wants_spans()) watch->on_span(span);
+  }
+}
+
+void Cache::State::end_wait_span(RequestId id, TimePoint now, bool failed) {
+  const auto found = lives_.find(id);
+  if (found == lives_.end() || found->second.waited != never) return;
+  found->second.waited = now;
+  on_span({TraceSpan::Kind::wait, id.value(), found->second.acquired, now, found->second.blocks, failed});
+}
+
+void Cache::State::end_hold_span(RequestId id) {
+  const auto found = lives_.find(id);
+  if (found == lives_.end()) return;
+  const TimePoint now = parts.clock.now();
+  end_wait_span(id, now, true);  // it gave up
+  on_span({TraceSpan::Kind::hold, id.value(), found->second.waited, now, found->second.blocks, false});
+  lives_.erase(found);
 }
 
 void Cache::State::end_call() {

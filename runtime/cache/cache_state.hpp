@@ -8,6 +8,8 @@
 #include "runtime/measure/wait_times.hpp"
 #include "terrace/cache.hpp"
 
+#include <boost/unordered/unordered_flat_map.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -18,7 +20,7 @@
 namespace terrace {
 
 /// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: that of the cache.
-struct Cache::State final : LeaseHome {
+struct Cache::State final : LeaseHome, SpanSink {
   State(const ManagerConfig& config, const CacheParts& parts);
 
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
@@ -37,6 +39,9 @@ struct Cache::State final : LeaseHome {
   /// Called before every operation that may free slots, because a waiting request may then start a load.
   void note_time();
   void note_ready(RequestId id, TimePoint now);
+  void note_acquired(const AcquireRequest& request, bool ready);
+  /// Tells all who want spans.
+  void on_span(const TraceSpan& span) override;
   /// Ends a call that has cleared the cache. Blocks in storage become hits again, unless they were cleared, too.
   void end_clear(const ClearOptions& options);
   /// Ends each call that may have left work or events, except poll(), which takes the events.
@@ -46,14 +51,17 @@ struct Cache::State final : LeaseHome {
   }
   [[nodiscard]] TimePoint next_deadline() const;
 
-  /// Measures one call in sixteen, from its construction to its destruction.
+  /// Measures one call in sixteen, from its construction to its destruction, or each call while somebody wants spans.
   class CallTimer {
    public:
-    CallTimer(State& state, TimeTotal CallTimes::*kind) : state_{state}, kind_{kind} {
-      if (++state.calls_ % measured_one_in == 0) begun_ = state.parts.clock.now();
+    CallTimer(State& state, TraceSpan::Kind kind) : state_{state}, kind_{kind}, counts_{++state.calls_ % measured_one_in == 0} {
+      if (counts_ || state.tracing_) begun_ = state.parts.clock.now();
     }
     ~CallTimer() {
-      if (begun_ != never) (state_.call_times.*kind_).add(state_.parts.clock.now() - begun_);
+      if (begun_ == never) return;
+      const TimePoint now = state_.parts.clock.now();
+      if (counts_) state_.time_of(kind_).add(now - begun_);
+      if (state_.tracing_) state_.on_span({.kind = kind_, .begin = begun_, .end = now});
     }
     CallTimer(const CallTimer&) = delete;
     CallTimer& operator=(const CallTimer&) = delete;
@@ -61,7 +69,8 @@ struct Cache::State final : LeaseHome {
    private:
     static constexpr unsigned measured_one_in = 16;
     State& state_;
-    TimeTotal CallTimes::*kind_;
+    TraceSpan::Kind kind_;
+    bool counts_;
     TimePoint begun_ = never;
   };
 
@@ -86,7 +95,21 @@ struct Cache::State final : LeaseHome {
   void learn_prefill(TimePoint now);
   void poison_freed(PoolId pool);
 
+  /// The times of a request that was accepted while somebody wanted spans.
+  struct Life {
+    TimePoint acquired{};
+    TimePoint waited = never;  ///< when it was ready or had failed
+    std::uint32_t blocks = 0;
+  };
+
+  [[nodiscard]] TimeTotal& time_of(TraceSpan::Kind call);
+  void ask_for_spans();
+  void end_wait_span(RequestId id, TimePoint now, bool failed);
+  void end_hold_span(RequestId id);
+
   unsigned calls_ = 0;
+  bool tracing_ = false;                                                    ///< a watch wants spans
+  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;  ///< empty if nobody wants spans
   std::vector<PoolId> pool_ids_;
   std::vector<SlotId> freed_[2];  ///< scratch
 };

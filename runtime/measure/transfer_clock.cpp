@@ -16,12 +16,13 @@ void TransferClock::raise(TransferId id, Urgency urgency) {
   if (found != under_way_.end()) found->second.urgency = urgency;
 }
 
-void TransferClock::end(TransferId id, TimePoint now) {
+std::optional<TransferClock::Ended> TransferClock::end(TransferId id, TimePoint now) {
   const auto found = under_way_.find(id);
-  if (found == under_way_.end()) return;
-  const UnderWay& transfer = found->second;
+  if (found == under_way_.end()) return std::nullopt;
+  const UnderWay transfer = found->second;
   (transfer.direction == Direction::swap_in ? times_.swap_in : times_.swap_out).add(now - transfer.ordered);
   under_way_.erase(found);
+  return Ended{transfer.ordered, transfer.blocks};
 }
 
 std::vector<TransferQueue> TransferClock::queues(TimePoint now) const {

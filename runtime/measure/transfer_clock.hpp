@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace terrace {
@@ -20,8 +21,12 @@ class TransferClock {
   void begin(const Transfer& transfer, TimePoint now);
   /// The transfer has become as urgent as this.
   void raise(TransferId id, Urgency urgency);
-  /// A transfer that was not begun, or has ended, is ignored.
-  void end(TransferId id, TimePoint now);
+  /// Returns what is known of the transfer; nothing if it was not begun, or has ended.
+  struct Ended {
+    TimePoint ordered{};
+    std::uint32_t blocks = 0;
+  };
+  std::optional<Ended> end(TransferId id, TimePoint now);
 
   [[nodiscard]] const TransferTimes& times() const { return times_; }
   /// One entry for each direction and urgency. Looks at all transfers under way.

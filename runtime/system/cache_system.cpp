@@ -8,6 +8,7 @@
 #include "runtime/system/engine_memory.hpp"
 #include "runtime/system/pool_storage.hpp"
 #include "runtime/system/system_config.hpp"
+#include "runtime/system/trace_file.hpp"
 #include "storage/io/end_within.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
@@ -147,6 +148,7 @@ struct CacheSystem::Parts {
     CacheParts parts{transfers, {}, clock, &waker, options.poison ? &*devices : nullptr};
     parts.watches = {&watch};
     if (admin) parts.watches.push_back(&*admin);
+    if (!options.trace_out.empty()) parts.watches.push_back(&trace.emplace(options.trace_out, clock.now(), log));
     parts.lane_rates = options.lane_rates;
     WatchedParts watched{nullptr, {}, ranked ? &*ranked : nullptr};
     for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
@@ -187,10 +189,12 @@ struct CacheSystem::Parts {
     device_max.reserve(options.pools.size());
     for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
     const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
+    const std::uint32_t key_tokens = options.groups.empty() ? options.admin.block_tokens : hash_unit(options.groups);
     admin->begin(*cache, std::move(block_bytes),
-                 [this, tokens, device_max = std::move(device_max),
+                 [this, tokens, key_tokens, device_max = std::move(device_max),
                   io = storage.empty() ? std::string{} : storage.front()->io()](AdminSnapshot& snapshot) {
                    snapshot.unit_tokens = tokens;
+                   snapshot.key_tokens = key_tokens;
                    snapshot.io = io;
                    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
                      snapshot.pools[pool].device_blocks_max = device_max[pool];
@@ -277,6 +281,7 @@ struct CacheSystem::Parts {
   SteadyClock clock;
   Log log;
   CacheSystemWatch watch{log};
+  std::optional<TraceFile> trace;
   EventFdWaker waker;
   std::vector<std::unique_ptr<HostArena>> arenas;  ///< by PoolId
   std::vector<std::shared_ptr<Device>> owned_devices;

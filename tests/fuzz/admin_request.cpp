@@ -49,7 +49,8 @@ void run_admin_request(std::string_view text) {
   admin::Mailbox mailbox{waker};
   mailbox.publish(some_snapshot());
   const admin::Room room{.host = [] { return std::optional{MiB}; }, .storage = [](PoolId) { return std::optional{MiB}; }};
-  const admin::Routes routes{AdminOptions{}, "", mailbox, clock, room};
+  const admin::Observations observations;
+  const admin::Routes routes{AdminOptions{}, "", mailbox, observations, clock, room};
   const auto routed = routes.route({method, target, "", body});
   if (const auto* const reply = std::get_if<admin::Reply>(&routed)) return check(*reply);
   TERRACE_CHECK(method == "POST");

@@ -55,6 +55,16 @@ TEST(LiveScreen, shows_fill_hits_and_transfers) {
   EXPECT_NE(screen.find("512MiB/s busy"), std::string::npos) << screen;
 }
 
+TEST(LiveScreen, shows_what_larger_tiers_would_bring) {
+  boost::json::object now = answer(serving());
+  EXPECT_EQ(screen_of("x", now, std::nullopt, 0).find("larger"), std::string::npos);
+  now["reuse"] = boost::json::parse(R"({"tiers": [
+      {"tier": "device", "bytes": 104857600, "lru_hit_ratio": {"same": 0.2, "double": 0.25}},
+      {"tier": "host", "bytes": 1048576000, "lru_hit_ratio": {"same": 0.3, "double": 0.371}}]})");
+  const std::string screen = screen_of("x", now, std::nullopt, 0);
+  EXPECT_NE(screen.find("  larger (LRU) device +100MiB: +5.0 %, host +1000MiB: +7.1 %\n"), std::string::npos) << screen;
+}
+
 TEST(LiveScreen, shows_rates_since_the_screen_before) {
   AdminSnapshot snapshot = serving();
   const boost::json::object before = answer(snapshot);

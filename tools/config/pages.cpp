@@ -29,6 +29,7 @@ constexpr TableText table_texts[] = {
     {"storage", "The storage tier"},
     {"log", "Messages"},
     {"admin", "The endpoint for operators"},
+    {"trace", "Trace events of the whole run, for Perfetto"},
 };
 
 std::string_view text_of(std::string_view table) {

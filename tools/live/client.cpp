@@ -29,7 +29,7 @@ using Socket = asio::generic::stream_protocol::socket;
 using Endpoint = asio::generic::stream_protocol::endpoint;
 
 /// Scrapes and statuses are far smaller.
-constexpr std::uint64_t answer_max = 64ULL << 20U;
+constexpr std::uint64_t answer_max = 512ULL << 20U;
 
 std::string explained(const std::string& name, const boost::system::error_code& error) {
   const bool refused = error == asio::error::connection_refused || error.value() == ENOENT;
@@ -132,6 +132,9 @@ AdminClient::Answer AdminClient::ask(std::string_view method, const std::string&
   if (result) throw Unreachable{explained(name_, result)};
   Answer answer{parser.get().result_int(), parser.get().body(), {}};
   boost::system::error_code not_json;
+  // A capture is long, and nobody reads its values here.
+  constexpr std::size_t parsed_max = std::size_t{4} << 20U;
+  if (answer.text.size() > parsed_max) return answer;
   answer.body = json::parse(answer.text, not_json);
   if (not_json) answer.body = nullptr;
   return answer;

@@ -59,12 +59,25 @@ Examples:
   terrace top --once --json
 )";
 
-void add_target(CLI::App& command, Target& target) {
-  add_value(
-      command, "--socket", target.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
-      "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
-  add_value(command, "--token-file", target.token_file, to_file, "FILE", "File with the token, for TCP");
-}
+constexpr const char* trace_help = R"(
+Records what a process that serves does: requests, calls of the engine,
+transfers, reads and writes of storage, and how long each takes. Perfetto
+(ui.perfetto.dev) shows the file. Ctrl-C ends the recording early.
+
+Examples:
+  terrace trace --time 5s --out trace.json
+)";
+
+constexpr const char* record_help = R"(
+Records the requests of a process that serves as a trace for `terrace replay`
+and `terrace plan`: times, lengths, and which blocks prompts have in common.
+Blocks are numbered anew, so nothing tells what the prompts contain. Outputs
+count whole blocks. Ctrl-C ends the recording early.
+
+Examples:
+  terrace record --time 10min --out requests.jsonl
+  terrace plan requests.jsonl --block-tokens 16
+)";
 
 std::string live_settings() {
   std::string names;
@@ -95,6 +108,13 @@ CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char
 std::string to_word(const std::string&, const std::string& word) { return word; }
 
 }  // namespace
+
+void add_target(CLI::App& command, Target& target) {
+  add_value(
+      command, "--socket", target.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
+      "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
+  add_value(command, "--token-file", target.token_file, to_file, "FILE", "File with the token, for TCP");
+}
 
 void add_set_options(CLI::App& set, SetArguments& arguments) {
   add_words(
@@ -132,6 +152,15 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   add_part(job, arguments, Part::resume, "resume", "Goes on with a paused job");
   add_part(job, arguments, Part::cancel, "cancel", "Ends a job");
   add_part(job, arguments, Part::results, "results", "Takes and prints the result of each block since the last time");
+}
+
+void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part) {
+  const bool traces = part == CaptureArguments::Part::trace;
+  add_target(command, arguments.target);
+  command.callback([&arguments, part] { arguments.part = part; });
+  add_value(command, "--time", arguments.time, to_duration, "TIME", "How long (default 10s, at most 1h)");
+  add_value(command, "--out", arguments.out, to_file, "FILE", "A new file for the result (default: standard output)");
+  command.footer(traces ? trace_help : record_help);
 }
 
 void add_top_options(CLI::App& top, TopArguments& arguments) {

@@ -4,6 +4,7 @@
 #include "tools/live/client.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,10 +51,23 @@ struct TopArguments {
   bool json = false;
 };
 
+/// The command line of `terrace record` and of `terrace trace`.
+struct CaptureArguments {
+  enum class Part : unsigned char { trace, record };
+
+  Target target;
+  Part part = Part::trace;
+  Duration time = std::chrono::seconds{10};
+  std::filesystem::path out;  ///< empty: standard output
+};
+
 /// These commands work on a process that serves, over its admin endpoint. `arguments` must outlive the parsing.
 void add_set_options(CLI::App& set, SetArguments& arguments);
 void add_job_options(CLI::App& job, JobArguments& arguments);
 void add_top_options(CLI::App& top, TopArguments& arguments);
+void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part);
+/// Adds --socket and --token-file.
+void add_target(CLI::App& command, Target& target);
 
 // Each throws UsageError for what the user can mend, Unreachable if the process does not answer, Interrupted, and
 // std::runtime_error with a sentence if the process refuses.
@@ -63,5 +77,9 @@ void add_top_options(CLI::App& top, TopArguments& arguments);
 /// check_failed: the watched job has ended, and has not stored all of its blocks.
 [[nodiscard]] ExitStatus run_job(const JobArguments& arguments);
 [[nodiscard]] ExitStatus run_top(const TopArguments& arguments);
+/// Captures for some time, and writes the result.
+[[nodiscard]] ExitStatus run_capture(const CaptureArguments& arguments);
+/// `terrace plan --socket`: what the process has measured of other sizes.
+[[nodiscard]] ExitStatus run_live_plan(const Target& target, bool as_json);
 
 }  // namespace terrace::tools

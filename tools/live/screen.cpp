@@ -49,6 +49,7 @@ class Screen {
     head(name);
     tiers();
     requests();
+    sizes();
     transfers();
     storage();
     jobs();
@@ -127,6 +128,19 @@ class Screen {
     const auto share = [&](std::string_view name) { return per_cent(amount(name), asked); };
     line(fmt::format("  {:12} {:>8} {:>8} {:>8} {:>8} {:>8} of {}", when, share("device"), share("host"), share("storage"),
                      share("external"), share("miss"), shortly(asked)));
+  }
+
+  /// Tells what each tier would bring if it had twice its size.
+  void sizes() {
+    if (!now_.contains("reuse")) return;  // a process of an earlier version
+    std::string shown;
+    for (const json::value& each : part(now_, "reuse").at("tiers").as_array()) {
+      const json::object& tier = each.as_object();
+      const json::object& ratio = part(tier, "lru_hit_ratio");
+      shown += fmt::format("{} {} +{}: {:+.1f} %", shown.empty() ? "" : ",", text(tier, "tier"), size(number(tier, "bytes")),
+                           100 * (number(ratio, "double") - number(ratio, "same")));
+    }
+    if (!shown.empty()) line("  larger (LRU)" + shown);
   }
 
   [[nodiscard]] double rate(double amount) const { return seconds_ > 0 ? amount / seconds_ : 0; }

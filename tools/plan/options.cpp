@@ -25,6 +25,9 @@ given device the host; below a given host storage.
 SIZE takes B, KiB, MiB, GiB or TiB. A number in --sizes without a unit is a
 number of blocks.
 
+With --socket it shows what a process that serves has measured itself, for LRU
+(docs/admin.md); of the other options only --json counts then.
+
 Exit status: 0 done; 2 bad arguments or input; 3 failed while running; 130
 interrupted. Each status but 0 comes with one line on standard error.
 
@@ -176,6 +179,10 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
       ->default_str(fmt::format("{}", machine.drive_writes_per_day));
   command.add_flag("--json", into.json, "One JSON object on standard output, with all figures of all policies");
   option("--plot", into.plot, to_directory, "DIR", "Write hit-rate.svg and first-token.svg to this directory");
+  option(
+      "--socket", into.live.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
+      "A process that serves, in place of a workload: what other sizes would have brought it");
+  option("--token-file", into.live.token_file, to_file, "FILE", "File with the token, for a socket over TCP");
   command.footer(explanation);
 }
 

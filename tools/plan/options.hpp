@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tools/live/client.hpp"
 #include "tools/plan/request_log.hpp"
 #include "tools/plan/tier_costs.hpp"
 
@@ -48,6 +49,7 @@ struct PlanArguments {
   PlanMachine machine;  ///< without the block's sizes
   bool json = false;
   std::filesystem::path plot;  ///< a directory; empty: no plots
+  Target live;                 ///< with a socket: a process that serves, in place of a workload
 };
 
 /// A plan's options with their defaults, in blocks.

@@ -428,6 +428,13 @@ void add_admin(std::vector<Option>& all) {
                     "Tokens of a hash unit, so that metrics count tokens in a cache without groups; 0: they count blocks"));
 }
 
+void add_trace(std::vector<Option>& all) {
+  all.push_back(optional(with_flag(row("trace", "out", Type::path, any, FIELD(system.trace_out),
+                                       "File for trace events of the whole run, which Perfetto (ui.perfetto.dev) shows"),
+                                   "--trace-out"),
+                         "none", "\"trace.json\""));
+}
+
 #undef FIELD
 
 constexpr std::array without_option{
@@ -500,6 +507,7 @@ const std::vector<Option>& options() {
     add_storage(rows);
     add_log(rows);
     add_admin(rows);
+    add_trace(rows);
     return rows;
   }();
   return all;

@@ -207,7 +207,8 @@ std::string table_of(const std::string& page) {
 std::string all_families() {
   AdminSnapshot snapshot = full();
   snapshot.ranks.front().name = "rank 0";
-  std::string table = table_of(*metrics_text(&snapshot, {}, {}));
+  const SizeEffect effect{.tier = Tier::host, .blocks = 10};
+  std::string table = table_of(*metrics_text(&snapshot, {}, {}, {&effect, 1}));
   snapshot.unit_tokens = 0;
   std::istringstream in_blocks{table_of(*metrics_text(&snapshot, {}, {}))};
   for (std::string line; std::getline(in_blocks, line);) {

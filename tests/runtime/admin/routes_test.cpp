@@ -44,7 +44,7 @@ class AdminRoutes : public ::testing::Test {
   }
   std::variant<Reply, Command> route(std::string_view method, std::string_view target, std::string_view body = {},
                                      std::string_view authorization = {}) {
-    const Routes routes{options, token, mailbox, clock, room};
+    const Routes routes{options, token, mailbox, observations, clock, room};
     return routes.route({method, target, authorization, body});
   }
   Reply reply(std::string_view method, std::string_view target, std::string_view body = {}, std::string_view authorization = {}) {
@@ -60,6 +60,7 @@ class AdminRoutes : public ::testing::Test {
   NullWaker waker;
   ManualClock clock;
   Mailbox mailbox{waker};
+  Observations observations;
   Room room;
   AdminSnapshot snapshot;
 };

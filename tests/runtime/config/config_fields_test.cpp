@@ -66,7 +66,7 @@ class Fields {
                  storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
                  daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
                  evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, lane_rates,
-                 fingerprint, log, admin, poison] = options;
+                 fingerprint, log, admin, trace_out, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
     put("rank_payload", rank_payload);
@@ -108,6 +108,7 @@ class Fields {
     put("fingerprint", to_hex(BlockKey{fingerprint}));
     add("log", log);
     add("admin", admin);
+    put("trace_out", trace_out.string());
     put("poison", poison);
   }
 
@@ -376,6 +377,7 @@ const std::vector<Row>& rows() {
       {"admin.command-deadline", "\"7ns\"", {{"admin.command_deadline", "7ns"}}},
       {"admin.connections-max", "7", {{"admin.connections_max", "7"}}},
       {"admin.block-tokens", "7", {{"admin.block_tokens", "7"}}},
+      {"trace.out", "\"t.json\"", {{"trace_out", "t.json"}}},
   };
   return all;
 }

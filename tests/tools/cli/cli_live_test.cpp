@@ -115,6 +115,44 @@ TEST_P(LiveCommands, a_job_is_started_watched_and_listed) {
   EXPECT_EQ(run(with_socket({"job", "cancel", "1"})).status, 3);
 }
 
+TEST_P(LiveCommands, a_trace_and_a_recording_are_captured_and_written) {
+  const std::string trace = (directory.path() / "trace.json").string();
+  const Ended traced = run(with_socket({"trace", "--time", "50ms", "--out", trace}));
+  EXPECT_EQ(traced.status, 0) << traced.err;
+  EXPECT_NE(traced.out.find("spans"), std::string::npos);
+  EXPECT_GT(boost::json::parse(read_file(trace)).at("traceEvents").as_array().size(), 2U);
+  const Ended again = run(with_socket({"trace", "--time", "50ms", "--out", trace}));
+  EXPECT_EQ(again.status, 2);
+  EXPECT_NE(again.err.find("exists; give another file"), std::string::npos) << again.err;
+  const Ended recorded = run(with_socket({"record", "--time", "50ms"}));
+  EXPECT_EQ(recorded.status, 0) << recorded.err;
+  EXPECT_EQ(recorded.out, "") << "no request came";
+  EXPECT_EQ(run(with_socket({"record", "--time", "0s"})).status, 2);
+  EXPECT_EQ(run(with_socket({"record", "--time", "2h"})).status, 2);
+}
+
+TEST_P(LiveCommands, ctrl_c_ends_a_capture_early_and_keeps_it) {
+  const std::string trace = (directory.path() / "trace.json").string();
+  OnTerminal tracing{with_socket({"trace", "--time", "1h", "--out", trace})};
+  ASSERT_TRUE(tracing.wait_for("spans"));
+  const Ended second = run(with_socket({"trace", "--time", "1s"}));
+  EXPECT_EQ(second.status, 3);
+  EXPECT_NE(second.err.find("another trace goes on"), std::string::npos) << second.err;
+  tracing.signal(SIGINT);
+  EXPECT_EQ(tracing.wait().status, 0);
+  EXPECT_NO_THROW((void)boost::json::parse(read_file(trace)));
+}
+
+TEST_P(LiveCommands, plan_shows_what_other_sizes_would_have_brought) {
+  const Ended plan = run(with_socket({"plan"}));
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_LE(width(plan.out), 80U) << plan.out;
+  EXPECT_NE(plan.out.find("samples of 8 blocks"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("host         512KiB        128"), std::string::npos) << plan.out;
+  const boost::json::value reuse = boost::json::parse(run(with_socket({"plan", "--json"})).out);
+  EXPECT_EQ(reuse.at("tiers").as_array().front().at("lru_hit_ratio").at("same").to_number<double>(), 0.5);
+}
+
 TEST(LiveCommandsAlone, say_that_nobody_listens) {
   const TemporaryDirectory directory;
   const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", directory.path().string()}};

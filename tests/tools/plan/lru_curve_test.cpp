@@ -89,17 +89,5 @@ TEST(LruCurve, begins_at_nothing_and_ends_at_all_blocks_that_were_there_before) 
   EXPECT_EQ(curve.hits(1'000'000), 5U);
 }
 
-/// Places are numbered anew many times: there are 3000 uses of few blocks.
-TEST(LruStack, keeps_positions_when_its_places_are_used_up) {
-  LruStack stack;
-  EXPECT_EQ(stack.position(0), LruStack::unknown);
-  for (BlockNumber use = 0; use < 3000; ++use) {
-    const BlockNumber block = use % 7;
-    EXPECT_EQ(stack.position(block), use < 7 ? LruStack::unknown : 7U);
-    stack.use(block);
-    EXPECT_EQ(stack.position(block), 1U);
-  }
-}
-
 }  // namespace
 }  // namespace terrace::tools

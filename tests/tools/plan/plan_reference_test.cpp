@@ -1,5 +1,7 @@
 // Hit rates of plans on real traces: the exact results of a correct cache. TERRACE_TRACES is the folder with
 // conversation_trace.jsonl.gz, synthetic_trace.jsonl.gz and agent_trace.jsonl.gz.
+#include "runtime/measure/path_sample.hpp"
+#include "runtime/measure/reuse_curve.hpp"
 #include "terrace/keys.hpp"
 #include "tests/tools/plan/logs.hpp"
 #include "tools/plan/tier_costs.hpp"
@@ -8,6 +10,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <ostream>
@@ -41,6 +45,41 @@ struct Trace {
 };
 
 class PlanReference : public testing::TestWithParam<Trace> {};
+
+/// What a cache that serves measures from samples (ReuseCurve), beside the exact curve.
+TEST_P(PlanReference, is_within_a_point_of_what_a_live_cache_measures) {
+  const char* const folder = std::getenv("TERRACE_TRACES");
+  if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "TERRACE_TRACES is not set: no traces to measure";
+  constexpr std::uint32_t block_tokens = 512;
+  TraceReader reader{TraceFile{std::filesystem::path{folder} / (GetParam().name + "_trace.jsonl.gz")}, block_tokens};
+  RequestLog log{root_key({}), block_tokens};
+  while (const auto request = reader.next()) log.add(*request);
+  ReuseCurve live;
+  std::vector<BlockNumber> numbers;
+  std::vector<BlockKey> keys;
+  std::vector<ReuseSample> samples;
+  std::size_t taken = 0;
+  for (const RequestLog::Request& request : log.requests()) {
+    log.read(request, numbers);
+    keys.clear();
+    samples.clear();
+    for (const BlockNumber number : numbers) keys.push_back(log.key(number));
+    sample_path(keys, 0, [&](const BlockKey& key, std::uint32_t weight) { samples.push_back({key.prefix64(), weight, true}); });
+    live.use(samples, {});
+    taken += samples.size();
+  }
+  const LruCurve exact{log, test::always};
+  double worst = 0;
+  for (double size = 100; size < 2.0 * log.different_blocks(); size *= std::sqrt(2.0)) {
+    const auto blocks = static_cast<std::uint64_t>(size);
+    const double right = static_cast<double>(exact.hits(blocks)) / static_cast<double>(log.blocks());
+    worst = std::max(worst, std::abs(live.hit_ratio(static_cast<double>(blocks)) - right));
+  }
+  EXPECT_LT(worst, 0.01);
+  RecordProperty("points", fmt::format("{:.2f}", 100 * worst));
+  fmt::print("{}: at most {:.2f} points from the exact curve, with {} samples for {} blocks\n", GetParam().name, 100 * worst,
+             taken, log.blocks());
+}
 
 TEST_P(PlanReference, hits_and_moves_what_a_correct_cache_does) {
   const char* const folder = std::getenv("TERRACE_TRACES");

@@ -1,0 +1,110 @@
+#include "runtime/admin/observations.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iterator>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace terrace::admin {
+namespace {
+
+/// A portion that was made after the end of a capture is the last one for it. If the engine does not poll, none comes.
+constexpr Duration patience = std::chrono::seconds{2};
+
+double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+std::string_view to_string(Observations::State state) {
+  switch (state) {
+    case Observations::State::none: return "none";
+    case Observations::State::running: return "running";
+    case Observations::State::done: return "done";
+  }
+  return "?";
+}
+
+void Observations::add(Observed portion) {
+  std::uint32_t begin = 0;
+  for (const std::uint32_t end : portion.ends) {
+    curve_.use(std::span{portion.samples}.subspan(begin, end - begin), portion.made);
+    begin = end;
+  }
+  for (std::size_t kind = 0; kind < capture_kinds; ++kind) {
+    Kept& kept = kept_[kind];
+    if (portion.captures[kind].number != kept.capture.number) {
+      kept = {};
+      if (kind == static_cast<std::size_t>(CaptureKind::record)) {
+        requests_.clear();
+      } else {
+        trace_.clear();
+        trace_json_.emplace(portion.captures[kind].begin);
+      }
+    }
+    kept.capture = portion.captures[kind];
+    kept.seen = portion.made;
+  }
+  for (const TraceSpan& span : portion.spans) {
+    const std::size_t before = trace_.size();
+    if (!keeps(of(CaptureKind::trace), 0)) break;
+    trace_json_->append(trace_, span);
+    of(CaptureKind::trace).bytes += trace_.size() - before;
+  }
+  for (RecordedRequest& request : portion.requests) {
+    if (!keeps(of(CaptureKind::record), sizeof request + request.prompt.size() * sizeof(std::uint64_t))) break;
+    requests_.push_back(std::move(request));
+  }
+}
+
+bool Observations::keeps(Kept& kept, std::size_t bytes) {
+  if (kept.bytes + bytes > capture_bytes_max) kept.truncated = true;
+  if (kept.truncated) return false;
+  kept.bytes += bytes;
+  ++kept.entries;
+  return true;
+}
+
+Observations::Status Observations::status(CaptureKind kind, TimePoint now) const {
+  const Kept& kept = of(kind);
+  if (kept.capture.number == 0) return {};
+  const bool done = kept.seen >= kept.capture.end || now >= kept.capture.end + patience;
+  return {.state = done ? State::done : State::running,
+          .seconds_left = done ? 0 : std::max(0.0, seconds(kept.capture.end - now)),
+          .seconds = seconds(kept.capture.end - kept.capture.begin),
+          .entries = kept.entries,
+          .truncated = kept.truncated};
+}
+
+std::string Observations::trace() const {
+  return std::string{TraceJson::begin()} + trace_ + std::string{TraceJson::end(of(CaptureKind::trace).truncated)};
+}
+
+std::string Observations::recording(std::uint32_t block_tokens) const {
+  std::vector<const RecordedRequest*> order;
+  order.reserve(requests_.size());
+  for (const RecordedRequest& request : requests_) order.push_back(&request);
+  std::ranges::stable_sort(order, {}, [](const RecordedRequest* request) { return request->at; });
+  boost::unordered_flat_map<std::uint64_t, std::uint64_t> numbers;
+  std::string text;
+  const auto into = std::back_inserter(text);
+  for (const RecordedRequest* const request : order) {
+    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(request->at - of(CaptureKind::record).capture.begin);
+    fmt::format_to(into, "{{\"timestamp\": {}, \"input_length\": {}, \"output_length\": {}, \"hash_ids\": [", since.count(),
+                   request->prompt.size() * block_tokens, std::uint64_t{request->output_blocks} * block_tokens);
+    const char* separator = "";
+    for (const std::uint64_t block : request->prompt) {
+      fmt::format_to(into, "{}{}", separator, numbers.try_emplace(block, numbers.size()).first->second);
+      separator = ", ";
+    }
+    text += "]}\n";
+  }
+  return text;
+}
+
+}  // namespace terrace::admin

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/observed.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/request.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace terrace::admin {
+
+/// Notes on the thread of the cache what the endpoint works out on its own thread: few samples of each request, always, and
+/// everything that a capture needs, while one is under way. It costs some stores for each request; keys are only looked at.
+///
+/// Threads: that of the cache.
+class Observer {
+ public:
+  Observer(Mailbox& mailbox, const Clock& clock) : mailbox_{mailbox}, clock_{clock} {}
+
+  /// Whether requests are sampled at all.
+  void sample(bool samples) { samples_ = samples; }
+
+  void on_acquired(const AcquireRequest& request);
+  void on_committed(RequestId id, std::span<const BlockKey> keys);
+  void on_released(RequestId id);
+  void on_span(const TraceSpan& span);
+
+  /// Captures for `length` from now on. Length 0 ends a capture that is under way.
+  void capture(CaptureKind kind, Duration length);
+  [[nodiscard]] bool captures(CaptureKind kind) const { return capturing_[static_cast<std::size_t>(kind)]; }
+  /// Ends captures whose time is over, and says whether there were any.
+  bool end_captures(TimePoint now);
+  /// The end of the next capture.
+  [[nodiscard]] TimePoint next_deadline() const;
+  void hand_over();
+
+ private:
+  /// A request that has not ended.
+  struct Live {
+    std::uint32_t prompt = 0;  ///< blocks
+    std::uint32_t known = 0;   ///< blocks of the prompt, and those that were shared after it
+    bool recorded = false;
+    RecordedRequest record{};
+  };
+  /// A portion is handed over before it has more than these.
+  static constexpr std::size_t samples_max = 4096;
+  static constexpr std::size_t spans_max = 8192;
+  static constexpr std::size_t requests_max = 512;
+
+  [[nodiscard]] Capture& of(CaptureKind kind) { return portion_.captures[static_cast<std::size_t>(kind)]; }
+  [[nodiscard]] const Capture& of(CaptureKind kind) const { return portion_.captures[static_cast<std::size_t>(kind)]; }
+  void end_record(Live& live);
+
+  Mailbox& mailbox_;
+  const Clock& clock_;
+  bool samples_ = false;
+  bool capturing_[capture_kinds]{};
+  Observed portion_;
+  boost::unordered_flat_map<RequestId, Live, std::hash<RequestId>> live_;
+};
+
+}  // namespace terrace::admin

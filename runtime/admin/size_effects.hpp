@@ -1,0 +1,44 @@
+#pragma once
+
+#include "runtime/admin/snapshot.hpp"
+#include "runtime/measure/reuse_curve.hpp"
+#include "terrace/types.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace terrace::admin {
+
+/// The sizes for which a tier is judged, as parts of its own.
+struct SizeFactor {
+  double factor;
+  std::string_view name;
+};
+inline constexpr std::array<SizeFactor, 4> size_factors{{{0.5, "half"}, {1, "same"}, {2, "double"}, {4, "fourfold"}}};
+
+/// The share of the blocks that requests ask for which an LRU cache would hit in this tier and the tiers above it, if this tier
+/// had another size.
+struct SizeEffect {
+  Tier tier = Tier::device;
+  std::uint64_t blocks = 0;
+  Bytes bytes{};
+  std::array<double, size_factors.size()> hit_ratio{};  ///< by size_factors
+};
+
+/// Different blocks that the tiers hold together when they are full. Below an inclusive host tier, and with write-through, the
+/// lower tier has all that is above. Otherwise each block counts in one tier only, which is an upper bound.
+struct TierBlocks {
+  double device = 0;
+  double host = 0;
+  double storage = 0;
+
+  [[nodiscard]] double together(Tier lowest, InclusionPolicy inclusion, WritePolicy write_policy) const;
+};
+
+/// One entry for each tier of the cache, from the device down. Empty if nothing was measured: requests have not asked for
+/// anything, or the cache has groups of layers, for which one size does not tell what fits.
+[[nodiscard]] std::vector<SizeEffect> size_effects(const ReuseCurve& curve, const AdminSnapshot& snapshot);
+
+}  // namespace terrace::admin

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace terrace {
+
+/// Something in a cache that took time.
+struct TraceSpan {
+  enum class Kind : std::uint8_t {
+    acquire,  ///< a call of the engine
+    extend,
+    commit,
+    release,
+    poll,
+    wait,      ///< of a request, from acquire() until it is ready or has failed
+    hold,      ///< of a request, from then until its lease ends
+    swap_out,  ///< a transfer, from its order to its end
+    swap_in,
+    storage_read,  ///< of one block, from its order to its end
+    storage_write,
+  };
+
+  Kind kind = Kind::poll;
+  std::uint64_t id = 0;  ///< of the request or transfer; 0 for calls and storage
+  TimePoint begin{};
+  TimePoint end{};
+  std::uint32_t blocks = 0;
+  bool failed = false;
+};
+
+[[nodiscard]] constexpr std::string_view to_string(TraceSpan::Kind kind) {
+  using enum TraceSpan::Kind;
+  switch (kind) {
+    case acquire: return "acquire";
+    case extend: return "extend";
+    case commit: return "commit";
+    case release: return "release";
+    case poll: return "poll";
+    case wait: return "wait";
+    case hold: return "hold";
+    case swap_out: return "swap_out";
+    case swap_in: return "swap_in";
+    case storage_read: return "storage_read";
+    case storage_write: return "storage_write";
+  }
+  return "?";
+}
+
+/// Takes spans. Threads: that of the cache.
+class SpanSink {
+ public:
+  virtual ~SpanSink() = default;
+  virtual void on_span(const TraceSpan& span) = 0;
+};
+
+}  // namespace terrace

@@ -1,0 +1,54 @@
+#include "runtime/system/trace_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <string_view>
+#include <system_error>
+
+namespace terrace {
+namespace {
+
+constexpr std::size_t text_max = std::size_t{1} << 20U;
+
+}  // namespace
+
+TraceFile::TraceFile(const std::filesystem::path& file, TimePoint origin, Log& log)
+    : name_{file},
+      log_{log},
+      json_{origin},
+      file_{::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)},
+      text_{TraceJson::begin()} {
+  if (!file_.is_open()) throw std::system_error{errno, std::generic_category(), "trace-out: " + file.string()};
+  write();
+}
+
+TraceFile::~TraceFile() {
+  text_ += TraceJson::end();
+  write();
+}
+
+void TraceFile::on_span(const TraceSpan& span) {
+  json_.append(text_, span);
+  if (text_.size() >= text_max) write();
+}
+
+void TraceFile::write() {
+  std::string_view left = text_;
+  while (file_.is_open() && !left.empty()) {
+    const ssize_t written = ::write(file_.get(), left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const std::string why = std::generic_category().message(errno);
+      log_.write(LogLevel::error, "trace", [&] { return "the trace " + name_.string() + " ends early: " + why; });
+      file_ = Descriptor{};
+      break;
+    }
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+  text_.clear();
+}
+
+}  // namespace terrace

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "base/descriptor.hpp"
+#include "base/log.hpp"
+#include "runtime/cache/cache_parts.hpp"
+#include "runtime/measure/trace_json.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace terrace {
+
+/// Writes the spans of a cache to a file, from its start to its end (TraceJson). The file can be read at any time, also after a
+/// crash; then the last spans are missing. If a write fails, this is logged, and the trace ends; the cache goes on.
+///
+/// Threads: that of the cache, which does the writes. So it is a tool for tests and replays. (A process that serves is traced by
+/// its admin endpoint.)
+class TraceFile final : public CacheWatch {
+ public:
+  /// Replaces a file of this name. Throws std::system_error if it cannot be made.
+  TraceFile(const std::filesystem::path& file, TimePoint origin, Log& log);
+  ~TraceFile() override;
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  void on_polled(TimePoint /*now*/) override {}
+  [[nodiscard]] bool wants_spans() const override { return file_.is_open(); }
+  void on_span(const TraceSpan& span) override;
+
+ private:
+  void write();
+
+  std::filesystem::path name_;
+  Log& log_;
+  TraceJson json_;
+  Descriptor file_;  ///< not open after a write has failed
+  std::string text_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,264 @@
+// What the thread of a cache notes for the endpoint, and what the endpoint makes of it, without sockets and without time.
+
+#include "runtime/admin/observer.hpp"
+
+#include "runtime/admin/cache_admin.hpp"
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/observations.hpp"
+#include "runtime/admin/size_effects.hpp"
+#include "tests/runtime/fixture.hpp"
+
+#include <boost/json.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace terrace::admin {
+namespace {
+
+namespace json = boost::json;
+using namespace std::chrono_literals;
+using test::keys_of;
+using test::sizes;
+using test::with_storage;
+using State = Observations::State;
+
+class AdminObserver : public test::CacheFixture {
+ protected:
+  void begin(const ManagerConfig& config) {
+    watch = &admin;
+    make(config);
+    admin.begin(*cache, {Bytes{block_bytes}}, [](AdminSnapshot& snapshot) { snapshot.key_tokens = 16; });
+  }
+  void TearDown() override {
+    leases.clear();
+    admin.end();
+    CacheFixture::TearDown();
+  }
+  void order(StartCapture capture) {
+    std::optional<Reply> reply;
+    ASSERT_TRUE(mailbox.post(capture, [&](Reply got) { reply = std::move(got); }).has_value());
+    poll();
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 202U) << reply->body;
+  }
+  /// Lets time pass, and hands everything over to the endpoint.
+  void pass(Duration time) {
+    clock.advance(time);
+    poll();
+    observe();
+  }
+  void observe() {
+    for (Observed& portion : mailbox.observed()) observations.add(std::move(portion));
+  }
+  [[nodiscard]] Observations::Status status(CaptureKind kind) const { return observations.status(kind, clock.now()); }
+  /// The spans of the trace by name.
+  [[nodiscard]] std::map<std::string, std::vector<json::object>> spans() const {
+    std::map<std::string, std::vector<json::object>> all;
+    const json::object trace = json::parse(observations.trace()).as_object();
+    for (const json::value& event : trace.at("traceEvents").as_array()) {
+      const json::object& it = event.as_object();
+      if (it.at("ph") != "M") all[std::string{it.at("name").as_string()}].push_back(it);
+    }
+    return all;
+  }
+  [[nodiscard]] std::vector<json::object> recorded() const {
+    std::vector<json::object> requests;
+    std::istringstream lines{observations.recording(16)};
+    for (std::string line; std::getline(lines, line);) requests.push_back(json::parse(line).as_object());
+    return requests;
+  }
+
+  NullWaker nobody;
+  Mailbox mailbox{nobody};
+  CacheAdmin admin{mailbox, clock, 1s};
+  Observations observations;
+};
+
+TEST_F(AdminObserver, traces_what_a_cache_does_while_it_is_asked_to) {
+  begin(with_storage(sizes(4, 4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3, 4}));
+  pass(1s);
+  EXPECT_EQ(status(CaptureKind::trace).state, State::none);
+  EXPECT_FALSE(admin.wants_spans());
+  order({CaptureKind::trace, 10s});
+  EXPECT_TRUE(admin.wants_spans());
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 1s);
+  ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
+  clock.advance(3ms);
+  settle();
+  ASSERT_TRUE(commit(2, keys_of({5, 6})).has_value());
+  clock.advance(20ms);
+  release(2);
+  settle();
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 3, 4})).has_value());
+  release(3);  // gives up
+  settle();
+  pass(1s);
+  EXPECT_EQ(status(CaptureKind::trace).state, State::running);
+  EXPECT_DOUBLE_EQ(status(CaptureKind::trace).seconds, 10);
+  pass(10s);
+  EXPECT_EQ(status(CaptureKind::trace).state, State::done);
+  EXPECT_FALSE(admin.wants_spans());
+  run(4, keys_of({9}));
+  pass(1s);
+
+  const auto all = spans();
+  EXPECT_EQ(all.at("acquire").size(), 2U);
+  EXPECT_EQ(all.at("acquire").front().at("ph"), "X");
+  EXPECT_EQ(all.at("commit").size(), 1U);
+  EXPECT_EQ(all.at("release").size(), 2U);
+  EXPECT_GT(all.at("poll").size(), 10U);
+  const std::vector<json::object>& waits = all.at("wait");
+  ASSERT_EQ(waits.size(), 4U);  // each has a begin and an end
+  EXPECT_EQ(waits[0].at("args").at("id").to_number<int>(), 2);
+  EXPECT_EQ(waits[0].at("args").at("blocks").to_number<int>(), 2);
+  EXPECT_EQ(waits[0].at("args").at("failed"), false);
+  EXPECT_NEAR(waits[1].at("ts").to_number<double>() - waits[0].at("ts").to_number<double>(), 3000, 0.1);
+  EXPECT_EQ(waits[2].at("args").at("failed"), true);
+  const std::vector<json::object>& holds = all.at("hold");
+  EXPECT_NEAR(holds[1].at("ts").to_number<double>() - holds[0].at("ts").to_number<double>(), 20'000, 0.1);
+  EXPECT_EQ(holds[0].at("id"), waits[0].at("id"));
+  EXPECT_FALSE(all.at("swap_out").empty());
+  EXPECT_FALSE(all.at("storage_write").empty());
+}
+
+TEST_F(AdminObserver, a_second_trace_replaces_the_first_and_one_can_be_ended_early) {
+  begin(sizes(8));
+  order({CaptureKind::trace, 10s});
+  run(1, keys_of({1}));
+  pass(10s);
+  EXPECT_EQ(spans().at("acquire").size(), 1U);
+  order({CaptureKind::trace, 1h});
+  run(2, keys_of({2}));
+  run(3, keys_of({3}));
+  order({CaptureKind::trace, 0s});
+  observe();
+  EXPECT_EQ(status(CaptureKind::trace).state, State::done);
+  EXPECT_EQ(spans().at("acquire").size(), 2U);
+  order({CaptureKind::trace, 0s});  // there is none to end
+  observe();
+  EXPECT_EQ(spans().at("acquire").size(), 2U);
+}
+
+TEST_F(AdminObserver, records_requests_with_what_they_have_in_common_and_without_what_they_contain) {
+  begin(sizes(40));
+  run(1, keys_of({1, 2}));
+  order({CaptureKind::record, 10s});
+  clock.advance(100ms);
+  ASSERT_TRUE(acquire(2, keys_of({7, 8, 9}), 2).has_value());
+  clock.advance(50ms);
+  ASSERT_TRUE(acquire(3, keys_of({7, 8, 5})).has_value());
+  ASSERT_TRUE(commit(2, keys_of({7, 8, 9})).has_value());
+  ASSERT_TRUE(commit(2, keys_of({7, 8, 9, 10, 11})).has_value());
+  release(2);
+  pass(1s);
+  EXPECT_EQ(status(CaptureKind::record).entries, 1U);  // the other one has not ended
+  pass(10s);
+  EXPECT_EQ(status(CaptureKind::record).state, State::done);
+  release(3);
+  run(4, keys_of({1, 2}));
+  pass(1s);
+  const std::vector<json::object> requests = recorded();
+  ASSERT_EQ(requests.size(), 2U);
+  EXPECT_EQ(json::serialize(requests[0]), R"({"timestamp":100,"input_length":48,"output_length":32,"hash_ids":[0,1,2]})");
+  EXPECT_EQ(json::serialize(requests[1]), R"({"timestamp":150,"input_length":48,"output_length":0,"hash_ids":[0,1,3]})");
+}
+
+TEST_F(AdminObserver, a_capture_is_done_even_if_the_engine_does_not_poll) {
+  begin(sizes(8));
+  order({CaptureKind::record, 10s});
+  observe();
+  clock.advance(11s);
+  EXPECT_EQ(status(CaptureKind::record).state, State::running);
+  clock.advance(2s);
+  EXPECT_EQ(status(CaptureKind::record).state, State::done);
+}
+
+TEST_F(AdminObserver, a_capture_has_a_limit_and_says_what_is_missing) {
+  Observed portion;
+  portion.captures[0] = {1, clock.now(), clock.now() + 1h};
+  portion.captures[1] = portion.captures[0];
+  portion.spans.assign(1000, {.kind = TraceSpan::Kind::wait, .id = 1});
+  portion.requests.assign(10, {.at = clock.now(), .prompt = std::vector<std::uint64_t>(100'000)});
+  while (!status(CaptureKind::trace).truncated || !status(CaptureKind::record).truncated) observations.add(portion);
+  const std::uint64_t spans = status(CaptureKind::trace).entries;
+  const std::uint64_t requests = status(CaptureKind::record).entries;
+  observations.add(portion);
+  EXPECT_EQ(status(CaptureKind::trace).entries, spans);
+  EXPECT_EQ(status(CaptureKind::record).entries, requests);
+  EXPECT_LT(observations.trace().size(), Observations::capture_bytes_max + 4096);
+  EXPECT_NE(observations.trace().find("\"truncated\":true"), std::string::npos);
+  portion.captures[0].number = 2;
+  observations.add(portion);
+  EXPECT_FALSE(status(CaptureKind::trace).truncated);
+  EXPECT_EQ(status(CaptureKind::trace).entries, 1000U);
+}
+
+TEST_F(AdminObserver, measures_how_often_blocks_come_back) {
+  begin(sizes(30, 8));
+  for (std::uint64_t id = 1; id <= 3; ++id) run(id, keys_of({1}));
+  ASSERT_TRUE(acquire(9, keys_of({1}), 1).has_value());
+  ASSERT_TRUE(commit(9, keys_of({1, 2})).has_value());
+  release(9);
+  run(10, keys_of({1, 2}));
+  pass(1s);
+  EXPECT_EQ(observations.curve().asked(), 6);
+  EXPECT_EQ(observations.curve().different(), 2U);
+  // Block 2 was computed by a request that had not asked for it.
+  EXPECT_DOUBLE_EQ(observations.curve().hit_ratio(10), 5.0 / 6);
+}
+
+TEST_F(AdminObserver, does_not_measure_a_cache_with_groups) {
+  ManagerConfig config = sizes(30);
+  config.groups = {{.block_tokens = 16}, {.block_tokens = 32}};
+  begin(config);
+  run(1, keys_of({1}));
+  pass(1s);
+  EXPECT_EQ(observations.curve().asked(), 0);
+}
+
+TEST_F(AdminObserver, an_endpoint_that_does_not_look_costs_no_memory_without_end) {
+  for (std::size_t n = 0; n < 3 * Mailbox::observed_max; ++n) mailbox.give({.made = clock.now()});
+  EXPECT_EQ(mailbox.observed().size(), Mailbox::observed_max);
+  EXPECT_TRUE(mailbox.observed().empty());
+}
+
+TEST(SizeEffects, follow_how_the_copies_of_tiers_relate) {
+  const TierBlocks tiers{.device = 10, .host = 30, .storage = 100};
+  using enum InclusionPolicy;
+  EXPECT_EQ(tiers.together(Tier::device, exclusive, WritePolicy::none), 10);
+  EXPECT_EQ(tiers.together(Tier::host, exclusive, WritePolicy::none), 40);
+  EXPECT_EQ(tiers.together(Tier::host, non_inclusive, WritePolicy::none), 40);
+  EXPECT_EQ(tiers.together(Tier::host, inclusive, WritePolicy::none), 30);
+  EXPECT_EQ(tiers.together(Tier::storage, inclusive, WritePolicy::write_back), 130);
+  EXPECT_EQ(tiers.together(Tier::storage, exclusive, WritePolicy::write_through), 100);
+}
+
+TEST(SizeEffects, tell_what_half_and_double_a_tier_would_have_hit) {
+  ReuseCurve curve;
+  AdminSnapshot snapshot;
+  snapshot.pools.push_back({.block_bytes = KiB, .device = {.blocks = 4}, .host = {.blocks = 8}});
+  EXPECT_TRUE(size_effects(curve, snapshot).empty());
+  // A scan of ten blocks, again and again: a cache that has room for all ten hits them all, and a smaller one none.
+  for (int round = 0; round < 5; ++round) {
+    for (std::uint64_t block = 0; block < 10; ++block) curve.use(std::vector<ReuseSample>{{block, 1, true}}, {});
+  }
+  const std::vector<SizeEffect> effects = size_effects(curve, snapshot);
+  ASSERT_EQ(effects.size(), 2U);
+  EXPECT_EQ(effects[0].tier, Tier::device);
+  EXPECT_EQ(effects[0].hit_ratio, (std::array<double, 4>{0, 0, 0, 0.8}));
+  EXPECT_EQ(effects[1].tier, Tier::host);
+  EXPECT_EQ(effects[1].bytes, KiB * 8);
+  EXPECT_EQ(effects[1].hit_ratio, (std::array<double, 4>{0, 0.8, 0.8, 0.8}));
+}
+
+}  // namespace
+}  // namespace terrace::admin

@@ -1,0 +1,52 @@
+#include "terrace/types.hpp"
+#include "tools/live/command_line.hpp"
+#include "tools/output.hpp"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+double number(const json::value& of, const char* name) { return of.at(name).to_number<double>(); }
+
+}  // namespace
+
+ExitStatus run_live_plan(const Target& target, bool as_json) {
+  const AdminClient client{target};
+  const json::object status = client.get("/v1/status");
+  const json::object& reuse = status.at("reuse").as_object();
+  if (as_json) {
+    print_json(reuse);
+    return ExitStatus::done;
+  }
+  const double asked = number(reuse, "asked_blocks");
+  if (asked == 0) {
+    print("{}: nothing was measured yet, or the cache has groups of layers, which are not measured\n", client.name());
+    return ExitStatus::done;
+  }
+  print("{}: hit rates of an LRU cache of other sizes,\n", client.name());
+  print("from samples of {:.0f} blocks that requests asked for in the last hour\n\n", asked);
+  print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", "TIER", "SIZE", "BLOCKS", "HALF", "AS IS", "DOUBLE", "FOURFOLD");
+  for (const json::value& tier : reuse.at("tiers").as_array()) {
+    const json::value& ratio = tier.at("lru_hit_ratio");
+    const auto share = [&](const char* size) { return fmt::format("{:.1f} %", 100 * number(ratio, size)); };
+    print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", std::string{tier.at("tier").as_string()},
+          to_string(Bytes{tier.at("bytes").to_number<std::uint64_t>()}), tier.at("blocks").to_number<std::uint64_t>(),
+          share("half"), share("same"), share("double"), share("fourfold"));
+  }
+  print("\n{:>12} {:>9}   (different blocks in all tiers together)\n", "BLOCKS", "HIT RATE");
+  // Every second point: sizes a factor of 2 apart.
+  const json::array& points = reuse.at("points").as_array();
+  for (std::size_t n = points.size() % 2 == 0 ? 1 : 0; n < points.size(); n += 2) {
+    print("{:>12.0f} {:>7.1f} %\n", number(points[n], "blocks"), 100 * number(points[n], "lru_hit_ratio"));
+  }
+  return ExitStatus::done;
+}
+
+}  // namespace terrace::tools
