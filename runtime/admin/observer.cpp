@@ -66,7 +66,7 @@ void Observer::capture(CaptureKind kind, Duration length) {
   capturing_[static_cast<std::size_t>(kind)] = true;
 }
 
-bool Observer::end_captures(TimePoint now) {
+bool Observer::end_those_over(TimePoint now) {
   bool any = false;
   for (const CaptureKind kind : {CaptureKind::trace, CaptureKind::record}) {
     if (!captures(kind) || now < of(kind).end) continue;

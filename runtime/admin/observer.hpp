@@ -34,8 +34,10 @@ class Observer {
   /// Captures for `length` from now on. Length 0 ends a capture that is under way.
   void capture(CaptureKind kind, Duration length);
   [[nodiscard]] bool captures(CaptureKind kind) const { return capturing_[static_cast<std::size_t>(kind)]; }
-  /// Ends captures whose time is over, and says whether there were any.
-  bool end_captures(TimePoint now);
+  /// Ends captures whose time is over, and says whether there were any. Costs two comparisons if none is under way.
+  bool end_captures(TimePoint now) {
+    return (captures(CaptureKind::trace) || captures(CaptureKind::record)) && end_those_over(now);
+  }
   /// The end of the next capture.
   [[nodiscard]] TimePoint next_deadline() const;
   void hand_over();
@@ -55,6 +57,7 @@ class Observer {
 
   [[nodiscard]] Capture& of(CaptureKind kind) { return portion_.captures[static_cast<std::size_t>(kind)]; }
   [[nodiscard]] const Capture& of(CaptureKind kind) const { return portion_.captures[static_cast<std::size_t>(kind)]; }
+  bool end_those_over(TimePoint now);
   void end_record(Live& live);
 
   Mailbox& mailbox_;
