@@ -21,8 +21,24 @@ void Observer::on_acquired(const AcquireRequest& request) {
   sample_path(request.keys, 0, [this](const BlockKey& key, std::uint32_t weight) {
     portion_.samples.push_back({key.prefix64(), weight, true});
   });
-  portion_.ends.push_back(static_cast<std::uint32_t>(portion_.samples.size()));
-  if (portion_.samples.size() >= samples_max || portion_.ends.size() >= samples_max) hand_over();
+  end_samples();
+}
+
+void Observer::on_offload_asked(std::span<const BlockKey> keys) {
+  constexpr std::uint32_t one_in = 4;
+  if (!samples_) return;
+  for (const BlockKey& key : keys) {
+    // prefix64() names the block; other bytes of the digest choose it.
+    if (std::to_integer<std::uint32_t>(key.bytes.back()) % one_in == 0)
+      portion_.samples.push_back({key.prefix64(), one_in, true});
+  }
+  end_samples();
+}
+
+void Observer::end_samples() {
+  const auto end = static_cast<std::uint32_t>(portion_.samples.size());
+  if (end > (portion_.ends.empty() ? 0 : portion_.ends.back())) portion_.ends.push_back(end);
+  if (end >= samples_max) hand_over();
 }
 
 void Observer::on_committed(RequestId id, std::span<const BlockKey> keys) {
@@ -33,8 +49,7 @@ void Observer::on_committed(RequestId id, std::span<const BlockKey> keys) {
   sample_path(keys, known, [this](const BlockKey& key, std::uint32_t weight) {
     portion_.samples.push_back({key.prefix64(), weight, false});
   });
-  const auto end = static_cast<std::uint32_t>(portion_.samples.size());
-  if (end > (portion_.ends.empty() ? 0 : portion_.ends.back())) portion_.ends.push_back(end);
+  end_samples();
 }
 
 void Observer::on_released(RequestId id) {

@@ -25,10 +25,13 @@ class Observer {
 
   /// Whether requests are sampled at all.
   void sample(bool samples) { samples_ = samples; }
+  [[nodiscard]] bool samples() const { return samples_; }
 
   void on_acquired(const AcquireRequest& request);
   void on_committed(RequestId id, std::span<const BlockKey> keys);
   void on_released(RequestId id);
+  /// Nothing tells where these blocks lie on their path, so one in four is sampled by its key alone.
+  void on_offload_asked(std::span<const BlockKey> keys);
   void on_span(const TraceSpan& span);
 
   /// Captures for `length` from now on. Length 0 ends a capture that is under way.
@@ -58,6 +61,8 @@ class Observer {
   [[nodiscard]] Capture& of(CaptureKind kind) { return portion_.captures[static_cast<std::size_t>(kind)]; }
   [[nodiscard]] const Capture& of(CaptureKind kind) const { return portion_.captures[static_cast<std::size_t>(kind)]; }
   bool end_those_over(TimePoint now);
+  /// Ends the samples of a request.
+  void end_samples();
   void end_record(Live& live);
 
   Mailbox& mailbox_;

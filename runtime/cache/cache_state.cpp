@@ -145,6 +145,8 @@ void Cache::State::note_acquired(const AcquireRequest& request, bool ready) {
   if (ready) end_wait_span(request.id, now, false);
 }
 
+bool Cache::State::offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
+
 TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
   switch (call) {
     case TraceSpan::Kind::acquire: return call_times.acquire;

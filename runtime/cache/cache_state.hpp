@@ -40,6 +40,17 @@ struct Cache::State final : LeaseHome, SpanSink {
   void note_time();
   void note_ready(RequestId id, TimePoint now);
   void note_acquired(const AcquireRequest& request, bool ready);
+  [[nodiscard]] bool offload_is_watched() const;
+  /// Tells who watches of the keys for which `asked(index)` is true.
+  template <class Asked>
+  void note_offload_asked(std::span<const BlockKey> keys, Asked asked) {
+    offload_asked_.clear();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (asked(i)) offload_asked_.push_back(keys[i]);
+    }
+    if (offload_asked_.empty()) return;
+    for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(offload_asked_);
+  }
   /// Tells all who want spans.
   void on_span(const TraceSpan& span) override;
   /// Ends a call that has cleared the cache. Blocks in storage become hits again, unless they were cleared, too.
@@ -111,7 +122,8 @@ struct Cache::State final : LeaseHome, SpanSink {
   bool tracing_ = false;                                                    ///< a watch wants spans
   boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;  ///< empty if nobody wants spans
   std::vector<PoolId> pool_ids_;
-  std::vector<SlotId> freed_[2];  ///< scratch
+  std::vector<BlockKey> offload_asked_;  ///< scratch
+  std::vector<SlotId> freed_[2];         ///< scratch
 };
 
 }  // namespace terrace

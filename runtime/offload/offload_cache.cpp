@@ -44,13 +44,25 @@ Result<void> OffloadCache::load(const OffloadOrder& order) {
   cache_.state_->note_time();
   const Result<void> begun = cache_.state_->manager.offload().load(order);
   cache_.state_->end_call();
+  if (begun && cache_.state_->offload_is_watched()) {
+    cache_.state_->note_offload_asked(order.keys.subspan(order.first), [](std::size_t) { return true; });
+  }
   return begun;
 }
 
 Result<void> OffloadCache::store(const OffloadOrder& order) {
   cache_.state_->note_time();
+  const bool watched = cache_.state_->offload_is_watched();
+  if (watched) {
+    hits_.resize(order.keys.size());
+    (void)look_up(order.keys, hits_, order.pool);
+  }
   const Result<void> begun = cache_.state_->manager.offload().store(order);
   cache_.state_->end_call();
+  if (watched && begun) {
+    cache_.state_->note_offload_asked(order.keys,
+                                      [&](std::size_t i) { return i >= order.first && hits_[i] == OffloadHit::miss; });
+  }
   return begun;
 }
 
@@ -69,7 +81,11 @@ Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamR
 }
 
 Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots) {
-  return cache_.state_->manager.offload().pin(job, keys, pool, slots);
+  const Result<std::uint32_t> pinned = cache_.state_->manager.offload().pin(job, keys, pool, slots);
+  if (pinned && !slots.empty() && cache_.state_->offload_is_watched()) {
+    cache_.state_->note_offload_asked(keys, [&](std::size_t i) { return slots[i] != no_host_slot; });
+  }
+  return pinned;
 }
 
 Result<void> OffloadCache::unpin(OffloadJobId job) {
@@ -88,6 +104,9 @@ Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span
   cache_.state_->note_time();
   const Result<std::uint32_t> reserved = cache_.state_->manager.offload().reserve(order, slots);
   cache_.state_->end_call();
+  if (reserved && cache_.state_->offload_is_watched()) {
+    cache_.state_->note_offload_asked(order.keys.subspan(order.first), [&](std::size_t i) { return slots[i] != no_host_slot; });
+  }
   return reserved;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
+#include <vector>
 
 /// Engines that move blocks themselves: they fill host slots that they have reserved, and read host slots that they have pinned.
 
@@ -150,6 +152,38 @@ TEST_F(OffloadHostSlots, a_pin_with_slots_is_a_use) {
   EXPECT_EQ(offload->totals().loaded_host, 1U);
   fill(2, names({3, 4}), 3);
   EXPECT_EQ(look_up(names({1, 2, 3, 4})), (std::vector{storage, miss, host, host}));
+}
+
+/// Whether larger tiers would help is measured from the blocks that an engine asks for.
+TEST_F(OffloadHostSlots, who_watches_hears_once_of_each_block_that_is_asked_for) {
+  struct Asked final : CacheWatch {
+    void on_polled(TimePoint) override {}
+    void on_offload_asked(std::span<const BlockKey> keys) override { all.insert(all.end(), keys.begin(), keys.end()); }
+    [[nodiscard]] bool wants_offload_asked() const override { return true; }
+    std::vector<BlockKey> take() { return std::exchange(all, {}); }
+    std::vector<BlockKey> all;
+  } asked;
+  watch = &asked;
+  make(sizes(8, KeyOrder::flat));
+  fill(1, names({1, 2}), 1);
+  EXPECT_EQ(asked.take(), names({1, 2}));
+  fill(2, names({1, 2, 3}), 1);
+  EXPECT_EQ(asked.take(), names({3})) << "the others are there already";
+  put(3, names({3, 4}), 0, 5);
+  EXPECT_EQ(asked.take(), names({4}));
+  look_up(names({1, 2, 9}));
+  ASSERT_TRUE(offload->touch(names({1})).has_value());
+  ASSERT_TRUE(offload->pin(OffloadJobId{4}, names({1})).has_value());
+  EXPECT_EQ(asked.take(), names({}));
+  std::vector<SlotId> at(2);
+  ASSERT_TRUE(offload->pin(OffloadJobId{5}, names({1, 2}), {}, at).has_value());
+  EXPECT_EQ(asked.take(), names({1, 2}));
+  ASSERT_TRUE(offload->load(order(6, names({4, 3}), slots({5, 6}))).has_value());
+  EXPECT_EQ(asked.take(), names({4, 3}));
+  EXPECT_FALSE(offload->load(order(6, names({4, 3}), slots({5, 6}))).has_value()) << "the id is taken";
+  EXPECT_EQ(asked.take(), names({}));
+  for (const std::uint64_t job : {4U, 5U}) ASSERT_TRUE(offload->unpin(OffloadJobId{job}).has_value());
+  settle();
 }
 
 TEST_F(OffloadHostSlots, touched_blocks_stay_and_the_first_of_them_longest) {

@@ -58,8 +58,10 @@ class Offload : public ::testing::Test {
     offload = std::make_unique<OffloadCache>(*cache, limits);
   }
   CacheParts parts() {
-    return {
+    CacheParts parts{
         .transfers = *transfers, .pools = {{arena.get(), store.get()}}, .clock = clock, .waker = wakes ? &cache_waker : nullptr};
+    if (watch != nullptr) parts.watches = {watch};
+    return parts;
   }
   static ManagerConfig sizes(std::uint32_t host_blocks, KeyOrder order, bool storage = false) {
     ManagerConfig config;
@@ -68,6 +70,9 @@ class Offload : public ::testing::Test {
     config.storage = storage;
     return config;
   }
+
+  /// Set it before make().
+  CacheWatch* watch = nullptr;
 
   /// The keys and slots of the order live as long as the test.
   OffloadOrder order(std::uint64_t id, const std::vector<BlockKey>& keys, const std::vector<SlotId>& to) {

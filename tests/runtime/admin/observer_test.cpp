@@ -216,6 +216,19 @@ TEST_F(AdminObserver, measures_how_often_blocks_come_back) {
   EXPECT_DOUBLE_EQ(observations.curve().hit_ratio(10), 5.0 / 6);
 }
 
+TEST_F(AdminObserver, measures_blocks_of_an_offload_cache_by_their_keys_alone) {
+  begin(sizes(8));
+  ASSERT_TRUE(admin.wants_offload_asked());
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    for (std::uint32_t name = 0; name < 400; ++name) admin.on_offload_asked(keys_of({name}));
+  }
+  pass(1s);
+  EXPECT_NEAR(observations.curve().asked(), 1200, 200);
+  EXPECT_NEAR(observations.curve().different(), 400, 70);
+  EXPECT_EQ(observations.curve().hit_ratio(200), 0);
+  EXPECT_DOUBLE_EQ(observations.curve().hit_ratio(600), 2.0 / 3);
+}
+
 TEST_F(AdminObserver, does_not_measure_a_cache_with_groups) {
   ManagerConfig config = sizes(30);
   config.groups = {{.block_tokens = 16}, {.block_tokens = 32}};
