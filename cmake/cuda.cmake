@@ -1,9 +1,13 @@
 # The CUDA device: the toolkit's cuda.h for its types, and nvcc for the copy kernels. Nothing of CUDA is linked: the driver is
-# found when the program runs. Sets TERRACE_HAS_CUDA, TERRACE_NVCC and TERRACE_CUDA_INCLUDE_DIR.
+# found when the program runs. Sets TERRACE_HAS_CUDA, TERRACE_NVCC, TERRACE_CUDA_INCLUDE_DIR, TERRACE_CUDA_TOOLKIT (its version, or
+# nothing) and TERRACE_CUDA_ARCHITECTURES.
 
 set(TERRACE_CUDA AUTO CACHE STRING "The CUDA device: AUTO (where the toolkit, 12.8 or newer, is installed), ON, OFF")
 set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TERRACE_HAS_CUDA FALSE)
+set(TERRACE_CUDA_TOOLKIT "")
+# Kernels are compiled for these; as PTX (compute_90) for whatever comes after.
+set(TERRACE_CUDA_ARCHITECTURES "sm_80 sm_90 compute_90")
 
 if(TERRACE_CUDA)
   find_program(TERRACE_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda)
@@ -19,6 +23,9 @@ if(TERRACE_CUDA)
   endif()
   if(cuda_version GREATER_EQUAL 12080)
     set(TERRACE_HAS_CUDA TRUE)
+    math(EXPR cuda_major "${cuda_version} / 1000")
+    math(EXPR cuda_minor "${cuda_version} % 1000 / 10")
+    set(TERRACE_CUDA_TOOLKIT ${cuda_major}.${cuda_minor})
     message(STATUS "CUDA device: yes (toolkit ${cuda_version}, ${TERRACE_CUDA_INCLUDE_DIR})")
   elseif(TERRACE_CUDA STREQUAL AUTO)
     message(STATUS "CUDA device: no (needs nvcc and cuda.h of CUDA 12.8 or newer; TERRACE_CUDA=ON makes this an error)")
@@ -34,15 +41,21 @@ if(TERRACE_HAS_CUDA)
   target_link_libraries(terrace_cuda INTERFACE ${CMAKE_DL_LIBS})
 endif()
 
-# terrace_cuda_kernels(TARGET SOURCE SYMBOL): compiles kernels for compute capability 8.0, 9.0 and, as PTX, whatever comes after,
-# and puts the result into the target as `extern "C" const unsigned char SYMBOL[]`.
+# terrace_cuda_kernels(TARGET SOURCE SYMBOL): compiles kernels for TERRACE_CUDA_ARCHITECTURES, and puts the result into the target
+# as `extern "C" const unsigned char SYMBOL[]`.
 function(terrace_cuda_kernels target source symbol)
   set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.fatbin)
   set(embedded ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.cpp)
+  set(architectures)
+  string(REPLACE " " ";" codes "${TERRACE_CUDA_ARCHITECTURES}")
+  foreach(code IN LISTS codes)
+    string(REGEX REPLACE "^[a-z]+_" compute_ architecture ${code})
+    list(APPEND architectures -gencode arch=${architecture},code=${code})
+  endforeach()
   add_custom_command(
     OUTPUT ${fatbin}
     COMMAND ${TERRACE_NVCC} --fatbin -std=c++20 -O3 -I${PROJECT_SOURCE_DIR}
-            -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+            ${architectures}
             -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler
             -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
     DEPENDS ${source}

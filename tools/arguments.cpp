@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <chrono>
+#include <sstream>
 #include <utility>
 
 namespace terrace::tools {
@@ -50,8 +51,21 @@ std::filesystem::path to_directory(const std::string& option, const std::string&
   return as_usage([&] { return config::read_path(option, word); });
 }
 
-IoChoice to_io_choice(const std::string& option, const std::string& word) {
-  return one_of(IoChoice::automatic, IoChoice::uring, IoChoice::threads)(option, word);
+// CLI11 has no place for them in an option, other than the name of a check. The check accepts every word.
+void set_choices(CLI::Option& option, const std::vector<std::string>& words) {
+  if (words.empty()) return;
+  option.check(CLI::Validator{[](std::string&) { return std::string{}; }, "", fmt::format("{}", fmt::join(words, " "))});
+}
+
+std::vector<std::string> choices_of(CLI::Option& option) {
+  std::vector<std::string> words;
+  try {
+    std::istringstream names{option.get_validator(0)->get_name()};
+    for (std::string word; names >> word;) words.push_back(word);
+  } catch (const CLI::OptionNotFound&) {
+    // The option has no check, and so no list.
+  }
+  return words;
 }
 
 CLI::Option* add_words(CLI::App& command, const std::string& names, Words number,

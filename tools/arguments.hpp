@@ -6,6 +6,7 @@
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <concepts>
@@ -41,7 +42,6 @@ namespace terrace::tools {
 /// A name that is not empty.
 [[nodiscard]] std::filesystem::path to_file(const std::string& option, const std::string& word);
 [[nodiscard]] std::filesystem::path to_directory(const std::string& option, const std::string& word);
-[[nodiscard]] IoChoice to_io_choice(const std::string& option, const std::string& word);
 
 /// Converts to an integer of type T in a range.
 template <class T>
@@ -60,13 +60,15 @@ struct OneOf {
   std::array<T, n> values;
 
   T operator()(const std::string& option, const std::string& word) const {
-    std::string names;
     for (const T& value : values) {
-      const std::string_view name = name_of(value);
-      if (name == word) return value;
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+      if (name_of(value) == word) return value;
     }
-    throw UsageError{fmt::format("{}: there is no \"{}\"; there is: {}", option, word, names)};
+    throw UsageError{fmt::format("{}: there is no \"{}\"; there is: {}", option, word, fmt::join(names(), ", "))};
+  }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const T& value : values) all.emplace_back(name_of(value));
+    return all;
   }
 
  private:
@@ -82,6 +84,19 @@ template <class... Ts>
   return OneOf{std::array{values...}};
 }
 
+/// Notes the words that an option takes, which the completion of shells offers. The option's converter still decides.
+void set_choices(CLI::Option& option, const std::vector<std::string>& words);
+/// The noted words; nothing if there are none.
+[[nodiscard]] std::vector<std::string> choices_of(CLI::Option& option);
+/// Notes the words that the converter accepts, if it has a list of them.
+template <class Convert>
+CLI::Option* with_choices(CLI::Option* option, const Convert& convert) {
+  if constexpr (requires { convert.names(); }) set_choices(*option, convert.names());
+  return option;
+}
+
+inline constexpr auto to_io_choice = one_of(IoChoice::automatic, IoChoice::uring, IoChoice::threads);
+
 enum class Words : unsigned char { one, several };
 
 /// Adds an option to `command`. Parsing calls `take` with the option's first name and its words, unless the command is asked for
@@ -94,7 +109,7 @@ template <class T, class Convert>
 CLI::Option* add_value(CLI::App& command, const std::string& names, T& into, Convert convert, const char* type,
                        const char* text) {
   const auto take = [&into, convert](const std::string& option, const auto& words) { into = convert(option, words.front()); };
-  return add_words(command, names, Words::one, take, type, text);
+  return with_choices(add_words(command, names, Words::one, take, type, text), convert);
 }
 /// The same for an option with one or several values.
 template <class T, class Convert>
@@ -104,7 +119,7 @@ CLI::Option* add_value(CLI::App& command, const std::string& names, std::vector<
     into.clear();
     for (const std::string& word : words) into.push_back(convert(option, word));
   };
-  return add_words(command, names, Words::several, take, type, text);
+  return with_choices(add_words(command, names, Words::several, take, type, text), convert);
 }
 
 }  // namespace terrace::tools

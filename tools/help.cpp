@@ -1,6 +1,7 @@
 #include "tools/help.hpp"
 
 #include "runtime/config/table/nearest_name.hpp"
+#include "tools/text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -12,44 +13,29 @@
 namespace terrace::tools {
 namespace {
 
-constexpr std::size_t columns = 80;
 constexpr std::size_t text_column = 30;  ///< the column where descriptions begin
-
-/// Breaks `text` between words. The first line begins at column `at`, the following ones at column `indent`.
-std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
-  std::string out;
-  bool first = true;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    if (!first && at + 1 + word.size() > columns) {
-      out += '\n' + std::string(indent, ' ');
-      at = indent;
-    } else if (!first) {
-      out += ' ';
-      ++at;
-    }
-    first = false;
-    out += word;
-    at += word.size();
-  }
-  return out + '\n';
-}
 
 std::string entry(const std::string& name, const std::string& text) {
   std::string out = "  " + name;
   if (out.size() + 2 > text_column) out += '\n' + std::string(text_column, ' ');
   out.resize(std::max(out.size(), text_column), ' ');
-  return out + wrapped(text, text_column, text_column);
+  return out + wrapped(text, text_column, text_column) + '\n';
+}
+
+std::string upper(std::string word) {
+  for (char& c : word) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return word;
 }
 
 class HelpFormatter final : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-    std::string out = wrapped(app->get_description(), 0, 0) + "\nUsage: " + wrapped(usage(*app, name), 7, 11);
+    std::string out = wrapped(app->get_description(), 0, 0) + "\n\nUsage: " + wrapped(name + arguments_text(*app), 7, 11) + '\n';
     std::string positionals;
     for (const CLI::Option* option : app->get_options(&CLI::Option::get_positional)) {
-      positionals += entry(upper(option->get_name(true)), text_of(*option));
+      positionals += entry(name_text(*option), description_text(*option));
     }
     if (!positionals.empty()) out += '\n' + positionals;
     const bool is_short = app->get_help_all_ptr() != nullptr && mode == CLI::AppFormatMode::Normal;
@@ -57,7 +43,7 @@ class HelpFormatter final : public CLI::Formatter {
       if (is_short && group != "Options") continue;
       std::string options;
       for (const CLI::Option* option : app->get_options([](const CLI::Option* each) { return each->nonpositional(); })) {
-        if (option->get_group() == group) options += entry(name_of(*option), text_of(*option));
+        if (option->get_group() == group) options += entry(name_text(*option), description_text(*option));
       }
       if (!group.empty() && !options.empty()) out += fmt::format("\n{}:\n{}", group, options);
     }
@@ -68,40 +54,6 @@ class HelpFormatter final : public CLI::Formatter {
     if (!commands.empty()) out += "\nCommands:\n" + commands;
     const std::string footer = app->get_footer();
     return footer.empty() ? out : out + footer + '\n';
-  }
-
- private:
-  static std::string upper(std::string word) {
-    for (char& c : word) {
-      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-    }
-    return word;
-  }
-
-  static std::string usage(const CLI::App& app, const std::string& name) {
-    std::string out = name;
-    if (!app.get_subcommands(nullptr).empty()) return out + " COMMAND";
-    out += " [OPTIONS]";
-    for (const CLI::Option* option : app.get_options(&CLI::Option::get_positional)) {
-      const std::string word = upper(option->get_name(true)) + (option->get_expected_max() > 1 ? "..." : "");
-      out += option->get_required() ? " " + word : fmt::format(" [{}]", word);
-    }
-    return out;
-  }
-
-  static std::string name_of(const CLI::Option& option) {
-    std::string name = option.get_name(false, true);
-    if (const std::size_t comma = name.find(','); comma != std::string::npos) name.insert(comma + 1, " ");
-    if (option.get_type_size() != 0) name += " " + option.get_type_name();
-    return option.get_expected_max() > 1 ? name + "..." : name;
-  }
-
-  static std::string text_of(const CLI::Option& option) {
-    std::string text = option.get_description();
-    std::string fallback = option.get_default_str();
-    std::erase_if(fallback, [](char c) { return c == '[' || c == ']' || c == '"'; });
-    if (!fallback.empty()) text += fmt::format(" (default {})", fallback);
-    return option.get_required() && option.nonpositional() ? text + " (required)" : text;
   }
 };
 
@@ -120,6 +72,32 @@ std::vector<std::string> names_of_options(const CLI::App& app) {
 }
 
 }  // namespace
+
+std::string arguments_text(const CLI::App& command) {
+  if (!command.get_subcommands(nullptr).empty()) return " COMMAND";
+  std::string out = " [OPTIONS]";
+  for (const CLI::Option* option : command.get_options(&CLI::Option::get_positional)) {
+    const std::string word = name_text(*option) + (option->get_expected_max() > 1 ? "..." : "");
+    out += option->get_required() ? " " + word : fmt::format(" [{}]", word);
+  }
+  return out;
+}
+
+std::string name_text(const CLI::Option& option) {
+  if (!option.nonpositional()) return upper(option.get_name(true));
+  std::string name = option.get_name(false, true);
+  if (const std::size_t comma = name.find(','); comma != std::string::npos) name.insert(comma + 1, " ");
+  if (option.get_type_size() != 0) name += " " + option.get_type_name();
+  return option.get_expected_max() > 1 ? name + "..." : name;
+}
+
+std::string description_text(const CLI::Option& option) {
+  std::string text = option.get_description();
+  std::string fallback = option.get_default_str();
+  std::erase_if(fallback, [](char c) { return c == '[' || c == ']' || c == '"'; });
+  if (!fallback.empty()) text += fmt::format(" (default {})", fallback);
+  return option.get_required() && option.nonpositional() ? text + " (required)" : text;
+}
 
 std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
 

@@ -1,4 +1,6 @@
 #include "base/check.hpp"
+#include "tools/about/command_line.hpp"
+#include "tools/about/version.hpp"
 #include "tools/bench/command_line.hpp"
 #include "tools/config/command.hpp"
 #include "tools/config/flags.hpp"
@@ -44,7 +46,7 @@ std::string one_line(std::string text) {
 ExitStatus run(int argc, char** argv, std::string& who) {
   CLI::App app{"terrace: the memory tier of an LLM serving stack", "terrace"};
   app.formatter(terrace::tools::help_formatter());  // applies to all commands that are added later
-  app.set_version_flag("--version", "terrace " TERRACE_VERSION);
+  app.set_version_flag("--version", terrace::tools::program_version(), "Print the version, and exit");
   app.require_subcommand(1);
   app.footer("\n`terrace COMMAND --help` has examples.");
   app.get_help_ptr()->description("Print this help, and exit");
@@ -93,6 +95,9 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   CLI::App* const record = app.add_subcommand("record", "Records the requests of a process that serves, for replay and plan");
   terrace::tools::add_capture_options(*record, capture_arguments, Capture::record);
 
+  terrace::tools::AboutArguments about;
+  terrace::tools::add_about_commands(app, about);
+
   const std::string command = argc > 1 ? argv[1] : "";
   const auto commands = app.get_subcommands(nullptr);
   const bool known = std::ranges::find(commands, command, &CLI::App::get_name) != commands.end();
@@ -122,6 +127,10 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     if (job->parsed()) return terrace::tools::run_job(job_arguments);
     if (config->parsed()) {
       terrace::tools::run_config(config_arguments);
+      return ExitStatus::done;
+    }
+    if (about.part) {
+      terrace::tools::run_about(app, about);
       return ExitStatus::done;
     }
     terrace::tools::read_config(arguments.config, arguments.config_file);

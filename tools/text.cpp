@@ -3,6 +3,7 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -70,6 +71,27 @@ std::string json_text(const boost::json::value& value) {
     rest.remove_prefix(first.bytes);
   }
   return valid;
+}
+
+std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
+  constexpr std::size_t columns = 80;
+  std::string out;
+  bool first = true;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (!first && at + 1 + word.size() > columns) {
+      out += '\n' + std::string(indent, ' ');
+      at = indent;
+    } else if (!first) {
+      out += ' ';
+      ++at;
+    }
+    first = false;
+    out += word;
+    at += word.size();
+  }
+  return out;
 }
 
 }  // namespace terrace::tools

@@ -2,6 +2,7 @@
 
 #include <boost/json/fwd.hpp>
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -17,5 +18,9 @@ namespace terrace::tools {
 /// Returns `value` as JSON text that every parser accepts: bytes that are not UTF-8 become U+FFFD. The text has no control
 /// characters, so it is safe on a terminal too.
 [[nodiscard]] std::string json_text(const boost::json::value& value);
+
+/// Breaks `text` between words for a screen of 80 columns. The first line begins at column `at`, the others at column `indent`.
+/// The last line has no line end.
+[[nodiscard]] std::string wrapped(std::string_view text, std::size_t at, std::size_t indent);
 
 }  // namespace terrace::tools

@@ -33,6 +33,19 @@ std::string text_of(const ConfigOption& option) {
   return fmt::format("{} (default{} {})", text, option.default_value.empty() ? ":" : "", usual);
 }
 
+/// The words that the completion of shells offers for a value.
+std::vector<std::string> words_of(const ConfigOption& option) {
+  if (option.type == "WHERE") return {"none", "memory:", "file:"};
+  std::vector<std::string> words;
+  if (option.type != "NAME") return words;
+  for (std::string_view names = option.limits; !names.empty();) {
+    const std::string_view name = names.substr(0, names.find(", "));
+    words.emplace_back(name);
+    names.remove_prefix(std::min(names.size(), name.size() + 2));
+  }
+  return words;
+}
+
 void add_flag(CLI::App& command, Config& config, const ConfigOption& option) {
   const std::string names = option.flag_alias.empty() ? option.flag : option.flag + "," + option.flag_alias;
   CLI::Option* added = nullptr;
@@ -49,6 +62,7 @@ void add_flag(CLI::App& command, Config& config, const ConfigOption& option) {
       });
     };
     added = add_words(command, names, number, set, option.type.c_str(), text_of(option).c_str());
+    set_choices(*added, words_of(option));
   }
   if (!option.common) added->group(group_of(option));
 }

@@ -1,7 +1,7 @@
 #include "tools/live/command_line.hpp"
 
-#include "terrace/config.hpp"
 #include "tools/arguments.hpp"
+#include "tools/text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -18,8 +18,7 @@ Changes a process that serves, at once and without losing what still fits. A
 size that does not fit is refused, with the largest one that does. The command
 waits until a new size is reached; after Ctrl-C the process goes on with it.
 
-Sizes: device-blocks, host-blocks, host-capacity, storage-blocks,
-storage-capacity. Settings: )";
+)";
 
 constexpr const char* set_examples = R"(
 Examples:
@@ -79,21 +78,6 @@ Examples:
   terrace plan requests.jsonl --block-tokens 16
 )";
 
-std::string live_settings() {
-  std::string names;
-  std::size_t column = 10;  // of "Settings: "
-  for (const ConfigOption& option : Config{}.table()) {
-    if (!option.live) continue;
-    const std::string name = option.table.empty() ? option.key : fmt::format("{}.{}", option.table, option.key);
-    const bool first = names.empty();
-    constexpr std::size_t columns = 78;
-    const bool breaks = !first && column + name.size() + 2 > columns;
-    names += fmt::format("{}{}", first ? "" : breaks ? ",\n" : ", ", name);
-    column = breaks ? name.size() : column + name.size() + 2;
-  }
-  return names + ".\n";
-}
-
 CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char* name, const char* what) {
   CLI::App* const command = job.add_subcommand(name, what);
   add_target(*command, arguments.target);
@@ -117,16 +101,17 @@ void add_target(CLI::App& command, Target& target) {
 }
 
 void add_set_options(CLI::App& set, SetArguments& arguments) {
-  add_words(
+  const std::vector<std::string> names = names_to_set();
+  CLI::Option* const words = add_words(
       set, "settings", Words::several,
       [&arguments](const std::string&, const std::vector<std::string>& words) { arguments.words = words; }, "NAME VALUE",
-      "What to change, and its new value")
-      ->required();
+      "What to change, and its new value");
+  set_choices(*words->required(), names);
   add_target(set, arguments.target);
   add_value(set, "--pool", arguments.pool, WholeNumber<std::uint32_t>{0, 65535}, "NUMBER", "The pool of a size (default 0)");
   set.add_flag("--no-wait", arguments.no_wait, "Do not wait until sizes are reached");
   set.add_flag("--json", arguments.json, "One JSON object on standard output");
-  set.footer(set_help + live_settings() + set_examples);
+  set.footer(set_help + wrapped(fmt::format("Sizes and settings: {}.", fmt::join(names, ", ")), 0, 0) + '\n' + set_examples);
 }
 
 void add_job_options(CLI::App& job, JobArguments& arguments) {
@@ -134,8 +119,9 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   job.footer(std::string{job_help} + "\n`terrace job COMMAND --help` has examples.");
   CLI::App* const start = add_part(job, arguments, Part::start, "start", "Starts a job, and prints its number");
   constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
-  add_value(*start, "--scope", arguments.scope, to_word, "NAME",
-            "The blocks: all (default), request, prefix, tenant, idle (unused for some time)");
+  set_choices(*add_value(*start, "--scope", arguments.scope, to_word, "NAME",
+                         "The blocks: all (default), request, prefix, tenant, idle (unused for some time)"),
+              {"all", "request", "prefix", "tenant", "idle"});
   add_value(*start, "--request", arguments.request, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope request");
   add_value(*start, "--tenant", arguments.tenant, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope tenant");
   start->add_option("--key", arguments.keys, "For scope prefix: its keys, from the first block on, 64 digits each")

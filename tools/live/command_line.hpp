@@ -69,6 +69,9 @@ void add_capture_options(CLI::App& command, CaptureArguments& arguments, Capture
 /// Adds --socket and --token-file.
 void add_target(CLI::App& command, Target& target);
 
+/// The names of the sizes and settings that `terrace set` changes.
+[[nodiscard]] std::vector<std::string> names_to_set();
+
 // Each throws UsageError for what the user can mend, Unreachable if the process does not answer, Interrupted, and
 // std::runtime_error with a sentence if the process refuses.
 

@@ -31,17 +31,6 @@ constexpr std::array sizes{Size{"device-blocks", "device", false},   Size{"devic
                            Size{"host-blocks", "host", false},       Size{"host-capacity", "host", true},
                            Size{"storage-blocks", "storage", false}, Size{"storage-capacity", "storage", true}};
 
-/// The names of everything that can change.
-std::vector<std::string> all_names() {
-  std::vector<std::string> names;
-  names.reserve(sizes.size());
-  for (const Size& size : sizes) names.emplace_back(size.name);
-  for (const ConfigOption& option : Config{}.table()) {
-    if (option.live) names.push_back(option.table.empty() ? option.key : option.table + "." + option.key);
-  }
-  return names;
-}
-
 struct Wanted {
   std::vector<json::object> resizes;
   json::object settings;
@@ -51,7 +40,7 @@ Wanted read(const SetArguments& arguments) {
   if (arguments.words.size() % 2 != 0) {
     throw UsageError{fmt::format("{}: its value is missing (NAME VALUE NAME VALUE...)", printable(arguments.words.back()))};
   }
-  const std::vector<std::string> names = all_names();
+  const std::vector<std::string> names = names_to_set();
   Wanted wanted;
   for (std::size_t i = 0; i < arguments.words.size(); i += 2) {
     const std::string& name = arguments.words[i];
@@ -126,6 +115,16 @@ void await(const AdminClient& client, const json::object& resize, const Waiting&
 }
 
 }  // namespace
+
+std::vector<std::string> names_to_set() {
+  std::vector<std::string> names;
+  names.reserve(sizes.size());
+  for (const Size& size : sizes) names.emplace_back(size.name);
+  for (const ConfigOption& option : Config{}.table()) {
+    if (option.live) names.push_back(option.table.empty() ? option.key : option.table + "." + option.key);
+  }
+  return names;
+}
 
 ExitStatus run_set(const SetArguments& arguments) {
   const Wanted wanted = read(arguments);

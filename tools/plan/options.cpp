@@ -53,8 +53,19 @@ constexpr Bytes block_bytes_max = MiB * 512;
 
 /// Converts for an optional value.
 template <class Convert>
-auto maybe(Convert convert) {
-  return [convert](const std::string& option, const std::string& word) { return std::optional{convert(option, word)}; };
+struct Maybe {
+  Convert convert;
+
+  auto operator()(const std::string& option, const std::string& word) const { return std::optional{convert(option, word)}; }
+  [[nodiscard]] auto names() const
+    requires requires { convert.names(); }
+  {
+    return convert.names();
+  }
+};
+template <class Convert>
+Maybe<Convert> maybe(Convert convert) {
+  return {convert};
 }
 
 PlanSize to_blocks(const std::string& option, const std::string& word) {
@@ -146,7 +157,9 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
   const auto name_of_workload = [](const std::string& name, const std::string& word) {
     return std::string{OneOf{workload_names}(name, word)};
   };
-  option("--workload", into.workload, maybe(name_of_workload), "NAME", "Built-in workload: chat (default), agent, rag");
+  with_choices(
+      option("--workload", into.workload, maybe(name_of_workload), "NAME", "Built-in workload: chat (default), agent, rag"),
+      OneOf{workload_names});
   option("--seed", into.seed, WholeNumber<std::uint64_t>{}, "NUMBER", "Seed of the built-in workload")->default_str("1");
   option("--requests", into.requests_max, maybe(WholeNumber<std::uint64_t>{1}), "COUNT",
          "Only the first requests (default: the whole trace; a workload: 2000)");

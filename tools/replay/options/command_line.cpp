@@ -85,7 +85,7 @@ class Group {
       given.insert(option);
       return convert(option, word);
     };
-    CLI::Option* const added = add_value(command_, names, into, convert_and_note, type, text);
+    CLI::Option* const added = with_choices(add_value(command_, names, into, convert_and_note, type, text), convert);
     if (!name_.empty()) added->group(name_);
     return *this;
   }
