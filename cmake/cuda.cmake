@@ -1,6 +1,6 @@
 # The CUDA device: the toolkit's cuda.h for its types, and nvcc for the copy kernels. Nothing of CUDA is linked: the driver is
-# found when the program runs. Sets TERRACE_HAS_CUDA, TERRACE_NVCC, TERRACE_CUDA_INCLUDE_DIR, TERRACE_CUDA_TOOLKIT (its version, or
-# nothing) and TERRACE_CUDA_ARCHITECTURES.
+# found when the program runs. Sets TERRACE_HAS_CUDA, TERRACE_NVCC, TERRACE_CUDA_INCLUDE_DIR, TERRACE_CUDA_TOOLKIT (its version,
+# or nothing) and TERRACE_CUDA_ARCHITECTURES.
 
 set(TERRACE_CUDA AUTO CACHE STRING "The CUDA device: AUTO (where the toolkit, 12.8 or newer, is installed), ON, OFF")
 set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF)

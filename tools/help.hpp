@@ -17,7 +17,7 @@ namespace terrace::tools {
 /// the options without a group of their own. Footers are shown unchanged.
 [[nodiscard]] std::shared_ptr<CLI::FormatterBase> help_formatter();
 
-// What the help and the manual page show of a command and of its options.
+// The help and the manual page show these texts of a command and of its options.
 
 /// The words that follow the name of the command: " [OPTIONS] [TRACE]".
 [[nodiscard]] std::string arguments_text(const CLI::App& command);

@@ -44,7 +44,7 @@ constexpr const char* end = R"(  esac
 complete -F _terrace terrace
 )";
 
-/// What follows an option, or stands in the place of an argument: "file", "directory", or a list of words, which may be empty.
+/// Returns what follows an option or is an argument: "file", "directory", or a list of words, which may be empty.
 std::string kind_of(CLI::Option& option) {
   const std::string type = option.get_type_name();
   if (type == "FILE" || type == "ADDRESS") return "file";

@@ -12,13 +12,14 @@ TEST(CliPackage, explains_itself) {
   const Ended help = run({TERRACE_PACKAGE, "--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* const word : {"usage: tools/package", "--output", "CUDA toolkit", "doctor --measure", "gpu_tests"}) {
+  for (const char* const word : {"usage: tools/package", "--output", "--deb", "CUDA toolkit", "doctor --measure", "gpu_tests"}) {
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   }
 }
 
 TEST(CliPackage, refuses_what_it_does_not_know_before_it_builds) {
-  for (const Words& words : {Words{"--frobnicate"}, Words{"file.tar.gz"}, Words{"--output"}, Words{"--output", "file.zip"}}) {
+  for (const Words& words : {Words{"--frobnicate"}, Words{"file.tar.gz"}, Words{"--output"}, Words{"--output", "file.zip"},
+                             Words{"--deb", "--wheel"}, Words{"--output", "a.tar.gz", "--deb"}, Words{"--wheel", "x"}}) {
     Words all{TERRACE_PACKAGE};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
