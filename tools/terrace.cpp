@@ -63,7 +63,7 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::add_bench_options(*bench, bench_arguments);
 
   CLI::App* const doctor =
-      app.add_subcommand("doctor", "Shows what this machine has, and how fast the copy methods of its GPU are");
+      app.add_subcommand("doctor", "Shows what this machine has and lacks, and how fast the copy methods of its GPU are");
   terrace::tools::DoctorArguments doctor_arguments;
   terrace::tools::add_doctor_options(*doctor, doctor_arguments);
 

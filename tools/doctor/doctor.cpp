@@ -4,9 +4,9 @@
 #include "tools/calibration_file.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
+#include "tools/doctor/facts.hpp"
 #include "tools/doctor/self_test.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/options/preflight.hpp"
 #include "tools/report_file.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -28,18 +28,21 @@ namespace json = boost::json;
 constexpr std::array<std::pair<Direction, std::string_view>, direction_count> directions{
     {{Direction::swap_out, "device to host"}, {Direction::swap_in, "host to device"}}};
 constexpr double giga = 1e-9;
+constexpr const char* root = "/";
 
 constexpr const char* examples = R"(
 Examples:
   terrace doctor
-      shows what this machine has; measures the copy methods of the first CUDA
-      device once (a few seconds), and keeps the results
+      shows what this machine has and lacks, what that costs, and how to get it;
+      measures the copy methods of the first CUDA device once (a few seconds), and
+      keeps the results
   terrace doctor --device cuda:1 --measure
       measures another device, even if results are kept
   terrace doctor --report methods.json
       writes all figures of all copy methods as JSON
   terrace doctor --config terrace.toml
-      tests every tier of a configuration as well: blocks are stored, dropped,
+      compares the machine with the sizes and directories of a configuration, and
+      tests every tier of it as well: blocks are stored, dropped,
       found, loaded and compared, on its devices and in its directories; exit
       status 1 if a tier does not work, or is written and never read)";
 
@@ -55,17 +58,6 @@ std::string pieces_of(std::size_t bytes_class) {
   return fmt::format("under {}", to_string(Bytes{classes[bytes_class + 1]}));
 }
 
-std::string huge_pages() {
-  std::ifstream in{"/sys/kernel/mm/transparent_hugepage/enabled"};
-  std::string words;
-  std::getline(in, words);
-  const auto begin = words.find('[');
-  const auto end = words.find(']');
-  if (begin == std::string::npos || end == std::string::npos) return "unknown";
-  const std::string mode = words.substr(begin + 1, end - begin - 1);
-  return mode == "never" ? "never: tables and arenas use small pages (madvise would be enough)" : mode;
-}
-
 CudaFacts facts_of(int ordinal) {
   HostArena arena{1, KiB * 64};
   const PoolMemory pool{.slots = 1, .host = &arena};
@@ -74,14 +66,26 @@ CudaFacts facts_of(int ordinal) {
   return CudaDevice::open(std::span{&pool, 1}, options)->facts();
 }
 
-void print_machine() {
-  const std::optional<Bytes> memory = available_memory();
-  print("memory   {} available for host tiers now\n", memory ? to_string(*memory) : "an unknown amount");
-  print("pages    transparent huge pages: {}\n", huge_pages());
-  const std::optional<std::string> no_uring = UringIo::unavailable();
-  print("storage  files, with direct reads and writes: by {}\n", no_uring ? "I/O workers" : "io_uring");
-  if (no_uring) print("         {}\n", *no_uring);
-  print("device   emulated: always\n");
+void print_fact(const Fact& fact) { write_output(to_text(fact)); }
+
+/// The directories of storage, or the current one.
+std::vector<std::filesystem::path> directories_of(const CacheSystemOptions& options) {
+  const auto* const files = std::get_if<FileStorage>(&options.storage);
+  std::error_code ignored;
+  return files != nullptr ? files->directories : std::vector{std::filesystem::current_path(ignored)};
+}
+
+void print_machine(const CacheSystemOptions& options) {
+  const MemoryLimits limits = read_memory_limits();
+  const MemoryNeeds needs = memory_needs(options);
+  print_fact(memory_fact(limits, needs));
+  print_fact(cgroup_fact(limits, needs));
+  print_fact(huge_pages_fact(root));
+  print_fact(memlock_fact(root, limits, needs));
+  print_fact(uring_fact(root, UringIo::unavailable()));
+  for (const std::filesystem::path& directory : directories_of(options)) {
+    print_fact(direct_io_fact(directory, try_direct_io(directory, PosixCalls::system())));
+  }
 }
 
 void print_cuda(const CudaFacts& facts, const CopyMethodTable& methods) {
@@ -165,7 +169,7 @@ void add_doctor_options(CLI::App& command, DoctorArguments& into) {
 
 namespace {
 
-void describe_machine(const DoctorArguments& arguments) {
+void describe_machine(const DoctorArguments& arguments, const CacheSystemOptions& options) {
   std::optional<int> cuda;
   if (arguments.device) {
     cuda = parse_cuda("--device", *arguments.device);
@@ -176,9 +180,14 @@ void describe_machine(const DoctorArguments& arguments) {
     const std::string why = CudaDevice::unavailable().value_or("the emulated device has none");
     throw UsageError{fmt::format("there are no copy methods to measure: {}", why)};
   }
-  print_machine();
-  if (!cuda) {
-    print("         CUDA: {}\n", CudaDevice::unavailable().value_or("not asked for"));
+  print_machine(options);
+  flush_output();
+  const std::optional<CudaFacts> open = cuda ? std::optional{facts_of(*cuda)} : std::nullopt;
+  print_fact(numa_fact(root, open ? open->pci : "", options.host_touch.numa_node));
+  print("device   emulated: always\n");
+  if (!open) {
+    const std::optional<std::string> unavailable = CudaDevice::unavailable();
+    print_fact(unavailable ? cuda_fact(root, *unavailable) : Fact{.label = "", .text = "CUDA: not asked for"});
     return;
   }
   print("         {}:\n", device_name(cuda));
@@ -186,12 +195,18 @@ void describe_machine(const DoctorArguments& arguments) {
   const std::filesystem::path file = calibration_file();
   std::error_code ignored;
   if (arguments.measure) std::filesystem::remove(file, ignored);
-  const CudaFacts facts = facts_of(*cuda);
   const CopyMethodTable methods = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
-  print_cuda(facts, methods);
+  print_cuda(*open, methods);
   print("{}\n", file.empty() ? std::string{"not measured: there is no folder for the results (set $HOME or $XDG_CACHE_HOME)"}
                              : fmt::format("kept in {}", file.string()));
-  if (!arguments.report.empty()) write_report(arguments.report, to_json(facts, methods));
+  if (!arguments.report.empty()) write_report(arguments.report, to_json(*open, methods));
+}
+
+/// Options that take no memory, for a machine without a configuration.
+CacheSystemOptions no_tiers() {
+  CacheSystemOptions options;
+  options.pools.clear();
+  return options;
 }
 
 }  // namespace
@@ -200,7 +215,7 @@ ExitStatus run_doctor(const DoctorArguments& arguments) {
   check_report(arguments.report, {});
   Config config{replay_policies()};
   if (!arguments.config_file.empty()) read_config(config, arguments.config_file);
-  describe_machine(arguments);
+  describe_machine(arguments, arguments.config_file.empty() ? no_tiers() : options_of(config));
   flush_output();
   if (arguments.config_file.empty() || run_self_test(config)) return ExitStatus::done;
   complain("terrace doctor", "a tier of the configuration does not work");

@@ -36,6 +36,7 @@ struct CudaFacts {
   std::string driver;
   int compute_capability_major = 0;
   int compute_capability_minor = 0;
+  std::string pci;           ///< address on the PCI bus, as the kernel names it: "0000:17:00.0"
   CopyMethods methods;       ///< the available methods
   std::string no_kernels;    ///< why the copy kernels are not available; empty if they are
   std::uint64_t failed = 0;  ///< driver calls that have failed since the device was opened

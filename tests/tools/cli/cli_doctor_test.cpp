@@ -9,10 +9,27 @@ TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
   const Ended ended = run({TERRACE_PROGRAM, "doctor"});
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
-  for (const char* const line : {"memory   ", "pages    ", "storage  ", "device   emulated: always", "CUDA", "\n"}) {
-    const bool named = ended.out.find(line) != std::string::npos || ended.out.find("cuda:0") != std::string::npos;
-    EXPECT_TRUE(named) << line << " is missing in\n" << ended.out;
+  EXPECT_TRUE(ended.out.starts_with("memory   ")) << ended.out;
+  for (const char* const line :
+       {"cgroup   ", "pages    ", "memlock  ", "io_uring ", "direct   ", "numa     ", "device   emulated: always"}) {
+    EXPECT_NE(ended.out.find("\n" + std::string{line}), std::string::npos) << line << " is missing in\n" << ended.out;
   }
+  EXPECT_TRUE(ended.out.find("CUDA: ") != std::string::npos || ended.out.find("cuda:0") != std::string::npos) << ended.out;
+}
+
+TEST(CliDoctor, compares_a_configuration_with_the_machine) {
+  const TemporaryDirectory directory;
+  const std::string kv = (directory.path() / "kv").string();
+  const std::string config = directory
+                                 .write("t.toml", "[storage]\nwhere = \"file:" + kv + "\"\ncapacity = \"64MiB\"\n[[pool]]\n" +
+                                                      "block-bytes = \"4KiB\"\ndevice-blocks = 256\nhost-blocks = 768\n")
+                                 .string();
+  const Ended ended = run({TERRACE_PROGRAM, "doctor", "--config", config});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_NE(ended.out.find("; the configuration takes 4MiB\n"), std::string::npos) << ended.out;
+  const std::size_t direct = ended.out.find("\ndirect ");
+  EXPECT_NE(ended.out.find(kv, direct), std::string::npos) << ended.out;
+  EXPECT_LE(width(ended.out.substr(0, direct)), 80U) << ended.out;
 }
 
 TEST(CliDoctor, refuses_a_device_that_is_not_there) {

@@ -127,6 +127,7 @@ TEST_F(CudaSetup, has_bulk_kernels_from_compute_capability_9_on) {
   open();
   EXPECT_EQ(device_->facts().methods, CopyMethods{0b0111});
   EXPECT_EQ(device_->facts().compute_capability_major, 8);
+  EXPECT_EQ(device_->facts().pci, "0000:1a:00.0");
 }
 
 TEST_F(CudaSetup, has_batches_where_the_driver_has) {

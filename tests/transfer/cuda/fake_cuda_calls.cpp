@@ -92,7 +92,9 @@ void add_machine_calls(CudaDriver& driver) {
     return begin_outside("cuDeviceGetName");
   };
   driver.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
-    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? fake->machine.capability_major : 0;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? fake->machine.capability_major
+             : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID             ? 0x1a
+                                                                       : 0;
     return begin_outside("cuDeviceGetAttribute");
   };
   driver.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) -> CUresult {
