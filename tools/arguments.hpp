@@ -67,6 +67,7 @@ struct OneOf {
   }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> all;
+    all.reserve(n);
     for (const T& value : values) all.emplace_back(name_of(value));
     return all;
   }

@@ -33,18 +33,17 @@ constexpr const char* root = "/";
 constexpr const char* examples = R"(
 Examples:
   terrace doctor
-      shows what this machine has and lacks, what that costs, and how to get it;
-      measures the copy methods of the first CUDA device once (a few seconds), and
-      keeps the results
+      shows what this machine has and lacks, what that costs, and how to get
+      it; measures the copy methods of the first CUDA device once (a few
+      seconds), and keeps the results
   terrace doctor --device cuda:1 --measure
       measures another device, even if results are kept
   terrace doctor --report methods.json
       writes all figures of all copy methods as JSON
   terrace doctor --config terrace.toml
-      compares the machine with the sizes and directories of a configuration, and
-      tests every tier of it as well: blocks are stored, dropped,
-      found, loaded and compared, on its devices and in its directories; exit
-      status 1 if a tier does not work, or is written and never read)";
+      compares the machine with the sizes and directories of a configuration,
+      and tests every tier of it: blocks are stored, dropped, found, loaded and
+      compared, on its devices and in its directories; exit status 1 if a tier does not work, or is written and never read)";
 
 CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
   const auto taken =
