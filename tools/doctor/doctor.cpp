@@ -43,7 +43,8 @@ Examples:
   terrace doctor --config terrace.toml
       compares the machine with the sizes and directories of a configuration,
       and tests every tier of it: blocks are stored, dropped, found, loaded and
-      compared, on its devices and in its directories; exit status 1 if a tier does not work, or is written and never read)";
+      compared, on its devices and in its directories; exit status 1
+      if a tier does not work, or is written and never read)";
 
 CopyMethod chosen(const CopyMethodTable::Cell& cell, CopyMethods available) {
   const auto taken =

@@ -69,6 +69,7 @@ Listed listed_in(const std::string& help) {
     std::string word;
     if (are_commands && words >> word) listed.commands.push_back(word);
     // The names of an option stand in front of its description, which begins after two spaces.
+    if (line[2] != '-') continue;
     std::istringstream names{line.substr(2, line.find("  ", 2) - 2)};
     while (names >> word) {
       if (word.starts_with("--")) listed.options.insert(word.substr(0, word.find(',')));
@@ -187,7 +188,7 @@ TEST(CliCompletion, completes_what_has_begun) {
   EXPECT_EQ(completed({"replay", "--storage-stripe-"}), (Offers{"--storage-stripe-size"}));
   EXPECT_EQ(completed({"replay", "--requests", "3", "--policy", "l"}), (Offers{"lru", "lru-2"}));
   EXPECT_EQ(completed({"replay", "--help", "--poi"}), (Offers{"--poison"})) << "a flag takes no value";
-  EXPECT_EQ(completed({"nonsense", "re"}), (Offers{"replay"}));
+  EXPECT_EQ(completed({"nonsense", "rep"}), (Offers{"replay"}));
 }
 
 TEST(CliCompletion, offers_the_values_of_options_with_fixed_choices) {

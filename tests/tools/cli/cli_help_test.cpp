@@ -87,7 +87,9 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"replay", "--requests", "3", "--host-block=4"}, "there is no option --host-block; did you mean --host-blocks?"},
       {{"replay", "--xyzzy"}, "there is no option --xyzzy"},
       {{"bench", "storage", "--directroy", "x"}, "there is no option --directroy; did you mean --directory?"},
-      {{}, "a command is missing: replay, plan, bench, doctor, store, config, top, set, job, version, manual, completion"},
+      {{},
+       "a command is missing: replay, plan, bench, doctor, store, config, top, set, job, trace, record, version, "
+       "manual, completion"},
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));
