@@ -130,17 +130,17 @@ class Screen {
                      share("external"), share("miss"), shortly(asked)));
   }
 
-  /// Tells what each tier would bring if it had twice its size.
+  /// Tells what each tier would bring if it had twice its size, and the policy were LRU.
   void sizes() {
     if (!now_.contains("reuse")) return;  // a process of an earlier version
     std::string shown;
     for (const json::value& each : part(now_, "reuse").at("tiers").as_array()) {
       const json::object& tier = each.as_object();
       const json::object& ratio = part(tier, "lru_hit_ratio");
-      shown += fmt::format("{} {} +{}: {:+.1f} %", shown.empty() ? "" : ",", text(tier, "tier"), size(number(tier, "bytes")),
+      shown += fmt::format("{} {} +{} {:+.1f}%", shown.empty() ? "" : ",", text(tier, "tier"), size(number(tier, "bytes")),
                            100 * (number(ratio, "double") - number(ratio, "same")));
     }
-    if (!shown.empty()) line("  larger (LRU)" + shown);
+    if (!shown.empty()) line("  larger:" + shown);
   }
 
   [[nodiscard]] double rate(double amount) const { return seconds_ > 0 ? amount / seconds_ : 0; }
