@@ -66,17 +66,12 @@ void Observer::on_span(const TraceSpan& span) {
 }
 
 void Observer::capture(CaptureKind kind, Duration length) {
-  hand_over();
   const TimePoint now = clock_.now();
-  end_captures(now);
-  const bool begins = length > Duration{};
   Capture& capture = of(kind);
-  if (captures(kind) || !begins) {
-    capture.end = now;
-    end_captures(now);
-    hand_over();
-  }
-  if (!begins) return;
+  if (captures(kind)) capture.end = now;
+  end_captures(now);
+  hand_over();  // it belongs to earlier captures
+  if (length <= Duration{}) return;
   capture = {capture.number + 1, now, now + length};
   capturing_[static_cast<std::size_t>(kind)] = true;
 }

@@ -143,8 +143,11 @@ TEST_F(AdminObserver, a_second_trace_replaces_the_first_and_one_can_be_ended_ear
   observe();
   EXPECT_EQ(status(CaptureKind::trace).state, State::done);
   EXPECT_EQ(spans().at("acquire").size(), 2U);
+  clock.advance(5s);
+  const double seconds = status(CaptureKind::trace).seconds;
   order({CaptureKind::trace, 0s});  // there is none to end
   observe();
+  EXPECT_EQ(status(CaptureKind::trace).seconds, seconds);
   EXPECT_EQ(spans().at("acquire").size(), 2U);
 }
 
