@@ -166,6 +166,7 @@ TEST_F(AdminObserver, records_requests_with_what_they_have_in_common_and_without
   EXPECT_EQ(status(CaptureKind::record).entries, 1U);  // the other one has not ended
   pass(10s);
   EXPECT_EQ(status(CaptureKind::record).state, State::done);
+  EXPECT_EQ(status(CaptureKind::record).entries, 2U);
   release(3);
   run(4, keys_of({1, 2}));
   pass(1s);
