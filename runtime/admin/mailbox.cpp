@@ -53,6 +53,7 @@ void Mailbox::give(Observed observed) {
   if (observed_.size() <= observed_max) return;
   dropped.push_back(std::move(observed_.front()));
   observed_.pop_front();
+  observed_.front().gap = true;
 }
 
 std::deque<Observed> Mailbox::observed() {

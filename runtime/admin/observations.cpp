@@ -48,6 +48,7 @@ void Observations::add(Observed portion) {
       }
     }
     kept.capture = portion.captures[kind];
+    kept.truncated |= portion.gap && kept.capture.number > 0 && kept.seen < kept.capture.end;
     kept.seen = portion.made;
   }
   for (const TraceSpan& span : portion.spans) {

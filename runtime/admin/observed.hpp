@@ -36,6 +36,7 @@ struct RecordedRequest {
 /// A portion of what the thread of a cache has observed, for the endpoint.
 struct Observed {
   TimePoint made{};
+  bool gap = false;  ///< portions before this one were lost
   std::vector<ReuseSample> samples{};
   std::vector<std::uint32_t> ends{};              ///< the requests in `samples`: each ends where the next one begins
   std::array<Capture, capture_kinds> captures{};  ///< by CaptureKind

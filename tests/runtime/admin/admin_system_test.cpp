@@ -13,6 +13,7 @@
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <filesystem>
@@ -122,6 +123,24 @@ TEST_F(AdminSystem, another_process_clears_pauses_and_resumes_a_serving_cache) {
     }
   }
   engine.serve_more(100);
+}
+
+TEST_F(AdminSystem, requests_are_recorded_and_traced_while_they_are_served) {
+  CacheSystem system{options_with(listen())};
+  Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
+  EXPECT_EQ(client.ask("GET", "/v1/trace").status, 404U);
+  for (const std::string kind : {"trace", "record"}) (void)client.post("/v1/" + kind, {{"time", "1h"}});
+  EXPECT_EQ(client.ask("GET", "/v1/record").status, 409U);
+  engine.serve_more(50);
+  for (const std::string kind : {"trace", "record"}) (void)client.post("/v1/" + kind, {{"time", "0s"}});
+  const std::string recorded = client.ask("GET", "/v1/record").text;
+  EXPECT_GE(std::ranges::count(recorded, '\n'), 49) << recorded;
+  const json::value first = json::parse(recorded.substr(0, recorded.find('\n')));
+  EXPECT_EQ(first.at("input_length").to_number<std::size_t>(), 16 * first.at("hash_ids").as_array().size());
+  EXPECT_GT(first.at("hash_ids").as_array().size(), 0U);
+  EXPECT_GE(json::parse(client.ask("GET", "/v1/trace").text).at("traceEvents").as_array().size(), 200U);
+  EXPECT_GT(client.get("/v1/status").at("reuse").at("asked_blocks").to_number<double>(), 0);
 }
 
 TEST_F(AdminSystem, sizes_change_while_requests_are_served) {

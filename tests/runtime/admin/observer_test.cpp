@@ -1,4 +1,4 @@
-// What the thread of a cache notes for the endpoint, and what the endpoint makes of it, without sockets and without time.
+// The notes of a cache's thread for the endpoint, and the results that the endpoint makes of them, without sockets and time.
 
 #include "runtime/admin/observer.hpp"
 
@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -243,9 +244,17 @@ TEST_F(AdminObserver, does_not_measure_a_cache_with_groups) {
 }
 
 TEST_F(AdminObserver, an_endpoint_that_does_not_look_costs_no_memory_without_end) {
-  for (std::size_t n = 0; n < 3 * Mailbox::observed_max; ++n) mailbox.give({.made = clock.now()});
-  EXPECT_EQ(mailbox.observed().size(), Mailbox::observed_max);
+  Observed portion;
+  portion.captures[0] = {1, clock.now(), clock.now() + 1h};
+  observations.add(portion);
+  EXPECT_FALSE(status(CaptureKind::trace).truncated);
+  for (std::size_t n = 0; n < 3 * Mailbox::observed_max; ++n) mailbox.give(portion);
+  std::deque<Observed> kept = mailbox.observed();
+  EXPECT_EQ(kept.size(), Mailbox::observed_max);
   EXPECT_TRUE(mailbox.observed().empty());
+  for (Observed& each : kept) observations.add(std::move(each));
+  EXPECT_TRUE(status(CaptureKind::trace).truncated) << "a part of the trace was lost";
+  EXPECT_FALSE(status(CaptureKind::record).truncated) << "there was none";
 }
 
 TEST(SizeEffects, follow_how_the_copies_of_tiers_relate) {

@@ -148,7 +148,7 @@ TEST(CliManual, is_accepted_by_groff) {
   EXPECT_NE(ended.out.find("         source <(terrace completion bash)\n"), std::string::npos);
 }
 
-/// What bash offers for the last of `words`, which are split as bash splits them, with the script loaded.
+/// Returns the words that bash offers for the last of `words`, which are split as bash splits them, with the script loaded.
 std::set<std::string> completed(const Words& words, const std::filesystem::path& directory = "/") {
   const std::string script = R"(cd "$1" && source <("$2" completion bash) && complete -p terrace >/dev/null || exit 1
 compopt() { :; }

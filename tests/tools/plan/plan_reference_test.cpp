@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -46,14 +47,23 @@ struct Trace {
 
 class PlanReference : public testing::TestWithParam<Trace> {};
 
-/// What a cache that serves measures from samples (ReuseCurve), beside the exact curve.
-TEST_P(PlanReference, is_within_a_point_of_what_a_live_cache_measures) {
+constexpr std::uint32_t block_tokens = 512;
+
+/// The requests of a trace; nothing if there is no folder of traces.
+std::optional<RequestLog> read_log(const Trace& trace) {
   const char* const folder = std::getenv("TERRACE_TRACES");
-  if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "TERRACE_TRACES is not set: no traces to measure";
-  constexpr std::uint32_t block_tokens = 512;
-  TraceReader reader{TraceFile{std::filesystem::path{folder} / (GetParam().name + "_trace.jsonl.gz")}, block_tokens};
+  if (folder == nullptr || *folder == '\0') return std::nullopt;
+  TraceReader reader{TraceFile{std::filesystem::path{folder} / (trace.name + "_trace.jsonl.gz")}, block_tokens};
   RequestLog log{root_key({}), block_tokens};
   while (const auto request = reader.next()) log.add(*request);
+  return log;
+}
+
+/// The samples of a cache that serves (ReuseCurve), beside the exact curve.
+TEST_P(PlanReference, is_within_a_point_of_what_a_live_cache_measures) {
+  const std::optional<RequestLog> read = read_log(GetParam());
+  if (!read) GTEST_SKIP() << "TERRACE_TRACES is not set: no traces to measure";
+  const RequestLog& log = *read;
   ReuseCurve live;
   std::vector<BlockNumber> numbers;
   std::vector<BlockKey> keys;
@@ -76,18 +86,14 @@ TEST_P(PlanReference, is_within_a_point_of_what_a_live_cache_measures) {
     worst = std::max(worst, std::abs(live.hit_ratio(static_cast<double>(blocks)) - right));
   }
   EXPECT_LT(worst, 0.01);
-  RecordProperty("points", fmt::format("{:.2f}", 100 * worst));
   fmt::print("{}: at most {:.2f} points from the exact curve, with {} samples for {} blocks\n", GetParam().name, 100 * worst,
              taken, log.blocks());
 }
 
 TEST_P(PlanReference, hits_and_moves_what_a_correct_cache_does) {
-  const char* const folder = std::getenv("TERRACE_TRACES");
-  if (folder == nullptr || *folder == '\0') GTEST_SKIP() << "TERRACE_TRACES is not set: no traces to plan for";
-  constexpr std::uint32_t block_tokens = 512;
-  TraceReader reader{TraceFile{std::filesystem::path{folder} / (GetParam().name + "_trace.jsonl.gz")}, block_tokens};
-  RequestLog log{root_key({}), block_tokens};
-  while (const auto request = reader.next()) log.add(*request);
+  const std::optional<RequestLog> read = read_log(GetParam());
+  if (!read) GTEST_SKIP() << "TERRACE_TRACES is not set: no traces to plan for";
+  const RequestLog& log = *read;
   HitCounts counts{log, test::always};
   const auto per_cent = [&](std::uint64_t hits) {
     return fmt::format("{:.2f}", 100.0 * static_cast<double>(hits) / static_cast<double>(log.blocks()));
