@@ -7,7 +7,7 @@ set_property(CACHE TERRACE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TERRACE_HAS_CUDA FALSE)
 set(TERRACE_CUDA_TOOLKIT "")
 # Kernels are compiled for these; as PTX (compute_90) for whatever comes after.
-set(TERRACE_CUDA_ARCHITECTURES "sm_80 sm_90 compute_90")
+set(TERRACE_CUDA_ARCHITECTURES "sm_80 sm_90 sm_100 sm_120 compute_90")
 
 if(TERRACE_CUDA)
   find_program(TERRACE_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDA_HOME PATH_SUFFIXES bin PATHS /usr/local/cuda)
@@ -56,6 +56,10 @@ function(terrace_cuda_kernels target source symbol)
     OUTPUT ${fatbin}
     COMMAND ${TERRACE_NVCC} --fatbin -std=c++20 -O3 -I${PROJECT_SOURCE_DIR}
             ${architectures}
+            # A driver of CUDA 12 cannot unpack what a toolkit of CUDA 13 has packed.
+            --no-compress
+            # A kernel that does not keep within its registers (__launch_bounds__) is an error.
+            -Xptxas --warn-on-spills,--warning-as-error
             -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler
             -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${CMAKE_CURRENT_SOURCE_DIR}/${source}
     DEPENDS ${source}

@@ -25,7 +25,8 @@ struct TouchOptions {
   /// The number of threads that touch pages in parallel. 0: one for each processor, up to 8. More threads do not help, because
   /// the kernel clears pages at the speed of memory.
   unsigned threads = 0;
-  /// The NUMA node on which the pages should lie. Nothing: the node of the thread that touches them.
+  /// The NUMA node on which the pages should lie. Nothing: the node next to the GPUs, or if there is none, that of the thread
+  /// that touches them.
   std::optional<unsigned> numa_node{};
   HugePages huge_pages = HugePages::yes;
   /// If another thread sets this, touching ends early: each thread stops after its present slice of 8 MiB. May be null.

@@ -26,6 +26,8 @@ std::optional<std::string> CudaDevice::unavailable(int ordinal) {
   }
 }
 
+std::optional<unsigned> CudaDevice::numa_node(int ordinal) { return cuda_numa_node(cuda_driver(), ordinal); }
+
 CopyMethodTable CudaDevice::calibrated(int ordinal, const std::filesystem::path& file) {
   return kept_or_measured(cuda_driver(), ordinal, file, SteadyClock{});
 }

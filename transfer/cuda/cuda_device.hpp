@@ -87,8 +87,12 @@ class CudaDevice : public Device {
   /// Makes pins to share among the devices of several ranks over one arena. Returns null in a build without CUDA.
   [[nodiscard]] static std::shared_ptr<HostPins> shared_pins();
 
-  /// Returns a sentence that says why this machine has no device of this ordinal, or nothing if it has one.
+  /// Returns a sentence that says why this machine has no device of this ordinal, or nothing if it has one. It initialises the
+  /// driver: a child that this process forks later cannot use CUDA.
   [[nodiscard]] static std::optional<std::string> unavailable(int ordinal = 0);
+
+  /// Returns the NUMA node next to the device; nothing if there is one node only, or if it is unknown. Throws CudaUnavailable.
+  [[nodiscard]] static std::optional<unsigned> numa_node(int ordinal);
 
   /// Returns the copy methods that were measured on this device. They come from the file if it is for this device and driver.
   /// Otherwise they are measured now, which takes a few seconds and 128 MiB on each side, and saved in the file. Throws as open()

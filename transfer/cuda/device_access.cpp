@@ -18,13 +18,14 @@ Bytes largest_block(const PinnedPools& pools) {
 
 }  // namespace
 
-DeviceAccess::DeviceAccess(const CudaDriver& driver, const PinnedPools& pools, CUstream stream, FailureLog& failures)
+DeviceAccess::DeviceAccess(const CudaDriver& driver, CUdevice device, const PinnedPools& pools, CUstream stream,
+                           FailureLog& failures)
     : driver_{driver},
       pools_{pools},
       stream_{stream},
       failures_{failures},
       buffer_{driver, largest_block(pools), "host access to a block"},
-      copier_{driver, nullptr, pools.host(), 1} {}
+      copier_{driver, device, nullptr, pools.host(), 1} {}
 
 std::span<const std::byte> DeviceAccess::read(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
   const std::span<std::byte> block = block_of(pool, slot, scratch);

@@ -19,7 +19,7 @@ namespace terrace {
 class DeviceAccess final : public BlockAccess {
  public:
   /// All arguments must outlive this object. Throws CudaError.
-  DeviceAccess(const CudaDriver& driver, const PinnedPools& pools, CUstream stream, FailureLog& failures);
+  DeviceAccess(const CudaDriver& driver, CUdevice device, const PinnedPools& pools, CUstream stream, FailureLog& failures);
 
   using BlockAccess::read;
   using BlockAccess::write_target;

@@ -31,8 +31,9 @@ std::optional<CopyKernels> load_kernels(const CudaDriver& driver, CUdevice devic
 }  // namespace
 
 DriverDevice::Stream::Stream(DriverDevice& device, CompletionQueue<CopyDone>& done_queue)
-    : handle{make_stream(device.driver_)},
-      copier{device.driver_, device.kernels_ ? &*device.kernels_ : nullptr, device.pools_.host(), device.options_.kernel_blocks},
+    : handle{make_first_stream(device.driver_)},
+      copier{device.driver_, device.device_, device.kernels_ ? &*device.kernels_ : nullptr, device.pools_.host(),
+             device.options_.kernel_blocks},
       done{done_queue} {}
 
 DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const PoolMemory> pools, CudaOptions options)
@@ -46,7 +47,7 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const PoolMemory>
       pools_{{driver, device_, context_.get()}, *pins_, pools, compute_stream_.get(), failures_},
       info_{cuda_device_name(driver, device_), pools_.info()},
       kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
-      access_{driver, pools_, compute_stream_.get(), failures_},
+      access_{driver, device_, pools_, compute_stream_.get(), failures_},
       events_{driver},
       timed_events_{driver, EventTiming::yes},
       done_{dones_in_flight, direction_count, relay_},
@@ -144,7 +145,10 @@ Result<void> DriverDevice::check_relocation(std::span<const RelocatedPool> pools
 
 Result<void> DriverDevice::check_not_captured(CUstream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (note(driver_.cuStreamIsCapturing(stream, &capture), "cuStreamIsCapturing")) return Errc::io_failed;
+  const CUresult asked = driver_.cuStreamIsCapturing(stream, &capture);
+  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    return Errc::invalid_argument;  // the default stream, while another is captured
+  if (note(asked, "cuStreamIsCapturing")) return Errc::io_failed;
   // The call would become a part of the graph, and would happen only when the graph runs.
   if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return Errc::invalid_argument;
   return {};
@@ -279,7 +283,7 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
 void DriverDevice::end(Stream& stream) {
   join_context();
   while (std::optional<Issued> issued = stream.ends.pop()) {
-    if (issued->event && note(await_event(driver_, *issued->event), "cuEventSynchronize")) issued->error = Errc::io_failed;
+    if (issued->event && note(await_event_soon(driver_, *issued->event), "cuEventSynchronize")) issued->error = Errc::io_failed;
     const Duration took = time_of(*issued);
     issued->begin = nullptr;
     issued->event = nullptr;

@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <sys/mman.h>
+
 #include <utility>
 
 namespace terrace {
@@ -38,7 +40,11 @@ CudaOutcome HostPins::register_in(const User& user, std::span<std::byte> memory,
   pin.size = memory.size();
   // Register the memory for all contexts, and map it so that kernels can reach it.
   constexpr unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-  return {user.driver.cuMemHostRegister(memory.data(), memory.size(), flags), "cuMemHostRegister"};
+  const CUresult registered = user.driver.cuMemHostRegister(memory.data(), memory.size(), flags);
+  // After a fork, the first write to a page would give this process a copy of the page, and the device would keep the old one.
+  // It is a precaution: the kernel may refuse it, for memory that it does not manage in the usual way.
+  if (registered == CUDA_SUCCESS) static_cast<void>(::madvise(memory.data(), memory.size(), MADV_DONTFORK));
+  return {registered, "cuMemHostRegister"};
 }
 
 CudaOutcome HostPins::unpin(const User& user, const std::byte* begin) {
@@ -47,6 +53,7 @@ CudaOutcome HostPins::unpin(const User& user, const std::byte* begin) {
   TERRACE_CHECK(found != pins_.end());
   if (--found->second.users > 0) return {};
   const auto last = pins_.extract(found);
+  static_cast<void>(::madvise(const_cast<std::byte*>(begin), last.mapped().size, MADV_DOFORK));
   const CUcontext registered_in = last.mapped().registered_in;
   const CudaOutcome outcome = take_back_in(user.driver, registered_in, begin);
   if (!outcome.failed() || registered_in == user.context) return outcome;

@@ -17,6 +17,8 @@ namespace terrace {
 /// registration is removed when the last device has released the range. Each device has its own address for the memory, which is
 /// queried in its own context.
 ///
+/// A child process does not have pinned memory (MADV_DONTFORK), because a page that both have is copied at the next write.
+///
 /// A registration ends with the context that made it. So that context is kept until the registration is removed, because the
 /// device that registered may be closed before the others. If that context has failed, the registration is removed in the context
 /// of the device that releases the range last.

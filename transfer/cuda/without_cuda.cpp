@@ -16,6 +16,8 @@ std::shared_ptr<HostPins> CudaDevice::shared_pins() { return nullptr; }
 
 std::optional<std::string> CudaDevice::unavailable(int) { return not_built; }
 
+std::optional<unsigned> CudaDevice::numa_node(int) { return std::nullopt; }
+
 CopyMethodTable CudaDevice::calibrated(int, const std::filesystem::path&) { throw std::runtime_error{not_built}; }
 
 }  // namespace terrace

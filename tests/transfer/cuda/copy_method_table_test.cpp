@@ -19,6 +19,8 @@ constexpr CopyMethods all{0b1111};
 constexpr CopyMethods copy_engine{0b0011};
 constexpr CopyMethods plain_alone{0b0010};
 
+const CopyTableKey key{"H200", "13.0", "revision 2"};
+
 PieceShape shape(std::size_t count, std::uint64_t piece_bytes, bool aligned = true) {
   return {count, count * piece_bytes, aligned};
 }
@@ -62,21 +64,35 @@ TEST(CopyMethodTable, survives_its_text) {
   CopyMethodTable table;
   table.measured(swap_in, 3, 2, {10.5, 5, 20, 40});
   table.measured(swap_out, 5, 0, {1e10, 5e10, 0, 0});
-  const std::string text = table.to_json("H200", "13.0");
-  const Result<CopyMethodTable> read = CopyMethodTable::from_json(text, "H200", "13.0");
+  const std::string text = table.to_json(key);
+  const Result<CopyMethodTable> read = CopyMethodTable::from_json(text, key);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->cell(swap_in, 3, 2).rates, table.cell(swap_in, 3, 2).rates);
   EXPECT_EQ(read->cell(swap_in, 3, 2).order, table.cell(swap_in, 3, 2).order);
   EXPECT_EQ(read->cell(swap_out, 5, 0).order[0], plain);
-  EXPECT_EQ(read->to_json("H200", "13.0"), text);
+  EXPECT_EQ(read->to_json(key), text);
 }
 
-TEST(CopyMethodTable, holds_for_one_device_and_driver) {
-  const std::string text = CopyMethodTable{}.to_json("H200", "13.0");
-  EXPECT_EQ(CopyMethodTable::from_json(text, "H100", "13.0").error(), Errc::incompatible);
-  EXPECT_EQ(CopyMethodTable::from_json(text, "H200", "13.1").error(), Errc::incompatible);
-  EXPECT_EQ(CopyMethodTable::from_json(R"({"version":2,"device":"a","driver":"b","cells":[]})", "a", "b").error(),
+TEST(CopyMethodTable, holds_for_one_device_driver_and_set_of_kernels) {
+  const std::string text = CopyMethodTable{}.to_json(key);
+  EXPECT_TRUE(CopyMethodTable::from_json(text, key));
+  for (std::string CopyTableKey::*const part : {&CopyTableKey::device, &CopyTableKey::driver, &CopyTableKey::kernels}) {
+    CopyTableKey other = key;
+    other.*part += " ";
+    EXPECT_EQ(CopyMethodTable::from_json(text, other).error(), Errc::incompatible);
+  }
+  EXPECT_EQ(CopyMethodTable::from_json(R"({"version":1,"device":"H200","driver":"13.0","cells":[]})", key).error(),
             Errc::incompatible);
+}
+
+TEST(CopyMethodTable, takes_a_kernel_only_where_it_is_much_faster_than_the_copy_engine) {
+  CopyMethodTable table;
+  table.measured(swap_in, 3, 2, {10, 5, 12.9, 12});
+  EXPECT_EQ(table.choose(swap_in, shape(32, 128 << 10), all), batch);
+  table.measured(swap_in, 3, 2, {10, 5, 12.9, 13.1});
+  EXPECT_EQ(table.choose(swap_in, shape(32, 128 << 10), all), bulk_kernel);
+  table.measured(swap_in, 3, 2, {10, 5, 13.2, 13.1});
+  EXPECT_EQ(table.choose(swap_in, shape(32, 128 << 10), all), kernel);
 }
 
 TEST(CopyMethodTable, refuses_what_is_no_table) {
@@ -88,11 +104,12 @@ TEST(CopyMethodTable, refuses_what_is_no_table) {
         R"([{"direction":"swap_in","piece_bytes":0,"pieces":1,"bytes_per_second":{"warp":1}}])",
         R"([{"direction":"swap_in","piece_bytes":0,"pieces":1,"bytes_per_second":{"plain":-1}}])",
         R"([{"direction":"swap_in","piece_bytes":0,"pieces":1,"bytes_per_second":{"plain":"fast"}}])"}) {
-    const std::string text = R"({"version":1,"device":"a","driver":"b","cells":)" + cells + "}";
-    EXPECT_EQ(CopyMethodTable::from_json(text, "a", "b").error(), Errc::corrupt) << text;
+    const std::string text = R"({"version":2,"device":"a","driver":"b","kernels":"c","cells":)" + cells + "}";
+    EXPECT_EQ(CopyMethodTable::from_json(text, {"a", "b", "c"}).error(), Errc::corrupt) << text;
   }
-  for (const std::string text : {"", "[]", "{", "{}", R"({"version":"1"})", R"({"version":1,"device":"a","driver":"b"})"}) {
-    EXPECT_EQ(CopyMethodTable::from_json(text, "a", "b").error(), Errc::corrupt) << text;
+  for (const std::string text :
+       {"", "[]", "{", "{}", R"({"version":"1"})", R"({"version":2,"device":"a","driver":"b","kernels":"c"})"}) {
+    EXPECT_EQ(CopyMethodTable::from_json(text, {"a", "b", "c"}).error(), Errc::corrupt) << text;
   }
 }
 
@@ -112,8 +129,8 @@ TEST_F(CopyMethodTableFile, is_kept_whole_and_private) {
   table.measured(swap_in, 3, 2, {10, 5, 20, 40});
   const std::filesystem::path file = folder_ / "paths.json";
   std::ofstream{file} << "something older, and longer than what comes" << std::string(100'000, ' ');
-  ASSERT_TRUE(table.save(file, "H200", "13.0"));
-  const Result<CopyMethodTable> read = CopyMethodTable::load(file, "H200", "13.0");
+  ASSERT_TRUE(table.save(file, key));
+  const Result<CopyMethodTable> read = CopyMethodTable::load(file, key);
   ASSERT_TRUE(read);
   EXPECT_EQ(read->cell(swap_in, 3, 2).rates, table.cell(swap_in, 3, 2).rates);
   struct stat status {};
@@ -123,8 +140,8 @@ TEST_F(CopyMethodTableFile, is_kept_whole_and_private) {
 }
 
 TEST_F(CopyMethodTableFile, that_is_not_there_or_cannot_be_written_is_an_error) {
-  EXPECT_EQ(CopyMethodTable::load(folder_ / "none", "a", "b").error(), Errc::not_found);
-  EXPECT_EQ(CopyMethodTable{}.save(folder_ / "no such folder" / "paths", "a", "b").error(), Errc::io_failed);
+  EXPECT_EQ(CopyMethodTable::load(folder_ / "none", key).error(), Errc::not_found);
+  EXPECT_EQ(CopyMethodTable{}.save(folder_ / "no such folder" / "paths", key).error(), Errc::io_failed);
 }
 
 }  // namespace

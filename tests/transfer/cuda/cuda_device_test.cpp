@@ -135,6 +135,47 @@ TEST_F(CudaOnFake, batches_go_through_the_older_call_where_the_driver_has_no_new
   EXPECT_EQ(cuda_->calls("memcpy_batch_12080"), 1);
 }
 
+TEST_F(CudaOnFake, batches_name_host_memory_by_the_addresses_that_the_device_knows) {
+  for (const bool batch_13000 : {true, false}) {
+    FakeCuda::Machine machine;
+    machine.host_addresses = false;
+    machine.batch_13000 = batch_13000;
+    make_machine(machine);
+    start(Layout::regions, CopyMethod::batch);
+    write_device();
+    submit(1, swap_out, {run(3, 3, 4)});
+    ASSERT_FALSE(await_done(1).at(0).error);
+    EXPECT_TRUE(host_holds(6, 106));
+    submit(2, swap_in, {run(7, 8, 1)});
+    ASSERT_FALSE(await_done(1).at(0).error);
+    EXPECT_TRUE(device_holds(8, 207));
+    close();
+  }
+}
+
+TEST_F(CudaOnFake, a_batch_of_many_descriptors_is_made_in_several_calls) {
+  constexpr std::uint32_t blocks = 1025;
+  make_machine();
+  HostArena arena{2 * blocks, Bytes{64}, Bytes{64} * (2 * blocks)};
+  CudaOptions options;
+  options.only_method = CopyMethod::batch;
+  DriverDevice device{cuda_->driver(), std::array{PoolMemory{.slots = blocks, .host = &arena}}, options};
+  device.set_waker(waker_);
+  std::vector<SlotRun> in;
+  std::vector<SlotRun> out;
+  for (std::uint32_t i = 0; i < blocks; ++i) {
+    fill(arena.block(SlotId{i}), i);
+    in.push_back(run(i, blocks - 1 - i, 1));
+    out.push_back(run(blocks - 1 - i, blocks + i, 1));
+  }
+  device.submit({1, swap_in, {}, in});
+  ASSERT_FALSE(test::await<CopyDone>(waker_, 1, [&](auto& done) { return device.poll(done); }).at(0).error);
+  EXPECT_EQ(cuda_->calls("memcpy_batch_13000"), 3);
+  device.submit({2, swap_out, {}, out});
+  ASSERT_FALSE(test::await<CopyDone>(waker_, 1, [&](auto& done) { return device.poll(done); }).at(0).error);
+  for (std::uint32_t i = 0; i < blocks; ++i) EXPECT_TRUE(holds(arena.block(SlotId{blocks + i}), i)) << i;
+}
+
 TEST_F(CudaOnFake, a_kernel_moves_more_tiles_than_a_page_of_the_ring_has) {
   // One block of 5000 tiles and a part of a tile.
   const Bytes large{5000 * std::uint64_t{kernel_tile_bytes} + 48};
@@ -299,6 +340,7 @@ TEST_F(CudaOnFake, launched_work_and_marks_of_the_engine_are_one_timeline) {
 TEST_F(CudaOnFake, a_stream_that_is_being_captured_cannot_be_marked) {
   start();
   cuda_->set_capturing(engine_.get(), true);
+  EXPECT_EQ(device_->signal(StreamRef{nullptr}).error(), Errc::invalid_argument) << "the default stream waits for all others";
   EXPECT_EQ(device_->signal(engine_.get()).error(), Errc::invalid_argument);
   cuda_->set_capturing(engine_.get(), false);
   const Result<Fence> point = device_->signal(engine_.get());

@@ -144,5 +144,22 @@ TEST_F(CudaOnFake, a_wait_that_fails_without_having_waited_is_no_end) {
   EXPECT_EQ(device_->facts().failed, 1U);
 }
 
+TEST_F(CudaOnFake, a_question_that_fails_does_not_end_a_copy_early) {
+  start(Layout::regions);
+  write_device();
+  const Gate gate;
+  engine_writes_late(gate, 4, 999);
+  const Result<Fence> marked = device_->signal(engine_.get());
+  ASSERT_TRUE(marked);
+  cuda_->fail("cuEventQuery", CUDA_ERROR_UNKNOWN);
+  submit(1, swap_out, {run(4, 4, 1)}, *marked);
+  std::this_thread::sleep_for(std::chrono::milliseconds{20});
+  std::vector<CopyDone> done;
+  EXPECT_EQ(device_->poll(done), 0U);
+  gate.open();
+  EXPECT_EQ(await_done(1).at(0).error, Errc::io_failed) << "what failed may have been the copy";
+  EXPECT_EQ(cuda_->calls("cuEventQuery"), 1);
+}
+
 }  // namespace
 }  // namespace terrace::test

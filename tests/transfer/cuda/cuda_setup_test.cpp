@@ -2,12 +2,16 @@
 #include "tests/transfer/cuda/cuda_fixture.hpp"
 #include "transfer/cuda/copy/calibration.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 namespace terrace::test {
 namespace {
@@ -139,6 +143,18 @@ TEST_F(CudaSetup, has_batches_where_the_driver_has) {
   EXPECT_EQ(device_->facts().methods, CopyMethods{0b1110});
 }
 
+TEST_F(CudaSetup, tells_the_numa_node_where_the_driver_does) {
+  for (const int node : {-1, 0, 3}) {
+    FakeCuda::Machine machine;
+    machine.numa_node = node;
+    make_machine(machine);
+    EXPECT_EQ(cuda_numa_node(cuda_->driver(), 0), node < 0 ? std::nullopt : std::optional{static_cast<unsigned>(node)});
+    cuda_->fail("cuDeviceGetAttribute", CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cuda_numa_node(cuda_->driver(), 0), std::nullopt);
+    close();
+  }
+}
+
 TEST_F(CudaSetup, leaves_the_callers_context_as_it_was) {
   make_machine();
   open();
@@ -184,23 +200,70 @@ TEST_F(CudaSetup, calibration_measures_every_method_in_every_cell_and_orders_the
   }
 }
 
-TEST_F(CudaSetup, calibration_is_kept_until_the_driver_changes) {
+TEST_F(CudaSetup, calibration_is_kept_until_the_driver_or_the_launch_of_kernels_changes) {
   std::string pattern = (std::filesystem::temp_directory_path() / "terrace-paths-XXXXXX").string();
   const std::filesystem::path folder = ::mkdtemp(pattern.data());
-  CalibrationOptions options;
-  options.bytes = MiB;
-  options.rounds = 1;
-  for (const int driver_version : {13000, 13000, 13010}) {
+  struct Step {
+    int driver_version;
+    unsigned kernel_blocks;
+    bool kept;
+  };
+  for (const Step& step : {Step{13000, 8, false}, Step{13000, 8, true}, Step{13010, 8, false}, Step{13010, 4, false}}) {
     FakeCuda::Machine machine;
-    machine.driver_version = driver_version;
+    machine.driver_version = step.driver_version;
     make_machine(machine);
-    const bool kept = std::filesystem::exists(folder / "paths.json") && driver_version == 13000;
+    CalibrationOptions options;
+    options.bytes = MiB;
+    options.rounds = 1;
+    options.kernel_blocks = step.kernel_blocks;
     const CopyMethodTable table = kept_or_measured(cuda_->driver(), 0, folder / "paths.json", SlowerAndSlower{}, options);
     EXPECT_GT(table.cell(swap_in, 0, 3).rates[0], 0);
-    EXPECT_EQ(cuda_->calls("cuLaunchKernel") == 0, kept);
+    EXPECT_EQ(cuda_->calls("cuLaunchKernel") == 0, step.kept);
     close();
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(CudaSetup, calibration_waits_for_another_process_that_measures) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "terrace-paths-XXXXXX").string();
+  const std::filesystem::path folder = ::mkdtemp(pattern.data());
+  make_machine();
+  CalibrationOptions options;
+  options.bytes = MiB;
+  options.rounds = 1;
+  const int lock = ::open((folder / "paths.json.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  const auto measure = [&](const char* file) {
+    return kept_or_measured(cuda_->driver(), 0, folder / file, SlowerAndSlower{}, options);
+  };
+  (void)measure("other.json");
+  const int launched = cuda_->calls("cuLaunchKernel");
+  EXPECT_GT(launched, 0);
+  std::thread other{[&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    std::filesystem::copy_file(folder / "other.json", folder / "paths.json");
+    ::close(lock);
+  }};
+  (void)measure("paths.json");
+  other.join();
+  EXPECT_EQ(cuda_->calls("cuLaunchKernel"), launched) << "it takes what the other has measured";
+  close();
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(CudaSetup, calibration_refuses_a_device_that_copies_wrong_bytes) {
+  FakeCuda::Machine machine;
+  machine.wrong_kernels = true;
+  make_machine(machine);
+  CalibrationOptions options;
+  options.bytes = MiB;
+  options.rounds = 1;
+  try {
+    (void)calibrate_methods(cuda_->driver(), 0, SteadyClock{}, options);
+    FAIL();
+  } catch (const CudaError& error) {
+    EXPECT_TRUE(says(error.what(), "copy method kernel has copied wrong bytes (swap-out, pieces of 4KiB: 1)")) << error.what();
+  }
 }
 
 TEST_F(CudaSetup, calibration_leaves_out_what_is_not_to_be_had) {

@@ -322,11 +322,15 @@ std::byte* FakeCuda::host_bytes(CUdeviceptr where, std::size_t size) const {
 
 // ---- copies
 
-CUresult FakeCuda::copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call) {
+CUresult FakeCuda::copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call,
+                        bool mapped) {
   const bool out = (source & device_side) != 0;
   const int device = device_of(stream);
-  const auto to = [=, this] { return out ? host_bytes(destination, size) : device_bytes(destination, size, device); };
-  const auto from = [=, this] { return out ? device_bytes(source, size, device) : host_bytes(source, size); };
+  const auto on_host = [=, this](CUdeviceptr where) {
+    return mapped ? mapped_bytes(where, size, device) : host_bytes(where, size);
+  };
+  const auto to = [=, this] { return out ? on_host(destination) : device_bytes(destination, size, device); };
+  const auto from = [=, this] { return out ? device_bytes(source, size, device) : on_host(source); };
   if (to() == nullptr || from() == nullptr) {
     complain(std::string{call} + ": not from one pinned range of host memory to one allocation of the stream's device, or back");
     return CUDA_ERROR_INVALID_VALUE;
@@ -368,6 +372,7 @@ void FakeCuda::run_tiles(CUdeviceptr tiles, unsigned count, bool bulk, int devic
     if (each.bytes > (bulk ? bulk_tile_bytes : kernel_tile_bytes)) return fault("a tile that is too large");
     if (bulk && (each.source | each.destination | each.bytes) % 16 != 0) return fault("bulk copies are aligned to 16");
     std::memcpy(to, from, each.bytes);
+    if (machine.wrong_kernels) to[each.bytes - 1] ^= std::byte{1};
     pass_time(each.bytes);
   }
 }
@@ -459,6 +464,17 @@ void FakeCuda::synchronize(CUevent event) {
     mark = reinterpret_cast<Event*>(event)->mark;
   }
   if (mark) mark->wait();
+}
+
+bool FakeCuda::happened(CUevent event) const {
+  std::shared_ptr<Mark> mark;
+  {
+    const std::lock_guard lock{mutex_};
+    mark = reinterpret_cast<Event*>(event)->mark;
+  }
+  if (!mark) return true;
+  const std::lock_guard lock{mark->mutex};
+  return mark->happened;
 }
 
 void FakeCuda::count_module(int by) {

@@ -34,9 +34,13 @@ class FakeCuda {
     int driver_version = 13000;
     int devices = 1;
     int capability_major = 9;
+    int numa_node = -1;
     bool loads_kernels = true;
+    bool wrong_kernels = false;  ///< the last byte of each tile is wrong
     bool batch_12080 = true;
     bool batch_13000 = true;
+    /// The device knows registered memory by the host's addresses. Otherwise batches need the device's addresses.
+    bool host_addresses = true;
     /// The largest possible registration of host memory.
     std::size_t registration_max = std::numeric_limits<std::size_t>::max();
   };
@@ -107,7 +111,8 @@ class FakeCuda {
   [[nodiscard]] bool is_pinned(std::byte* begin, int device, CUdeviceptr& address) const;
   /// The device that owns the memory, or `nobody`.
   [[nodiscard]] int owner(CUdeviceptr address) const;
-  [[nodiscard]] CUresult copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call);
+  [[nodiscard]] CUresult copy(CUdeviceptr destination, CUdeviceptr source, std::size_t size, CUstream stream, const char* call,
+                              bool mapped = false);
   [[nodiscard]] CUresult copy_tiles(CUdeviceptr tiles, unsigned count, bool bulk, CUstream stream);
   [[nodiscard]] CUstream make_stream(int device);
   [[nodiscard]] CUresult destroy_stream(CUstream stream, int device);
@@ -120,6 +125,7 @@ class FakeCuda {
   [[nodiscard]] CUresult record(CUevent event, CUstream stream);
   void wait(CUstream stream, CUevent event);
   void synchronize(CUevent event);
+  [[nodiscard]] bool happened(CUevent event) const;
   [[nodiscard]] CUresult elapsed(CUevent from, CUevent to, float& milliseconds);
   [[nodiscard]] CUresult broken(int device) const;
   void count_module(int by);

@@ -94,7 +94,10 @@ void add_machine_calls(CudaDriver& driver) {
   driver.cuDeviceGetAttribute = [](int* value, CUdevice_attribute attribute, CUdevice) {
     *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? fake->machine.capability_major
              : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID             ? 0x1a
-                                                                       : 0;
+             : attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID           ? fake->machine.numa_node
+             : attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+                 ? static_cast<int>(fake->machine.host_addresses)
+                 : 0;
     return begin_outside("cuDeviceGetAttribute");
   };
   driver.cuDevicePrimaryCtxRetain = [](CUcontext* context, CUdevice device) -> CUresult {
@@ -196,14 +199,21 @@ void add_memory_calls(CudaDriver& driver) {
   };
 }
 
+constexpr int greatest_priority = -5;
+
 CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count, CUmemcpyAttributes* attributes,
                     std::size_t* first, std::size_t attribute_count, CUstream stream) {
-  if (count == 0 || attribute_count != 1 || *first != 0 || attributes->srcAccessOrder != CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) {
-    fake->complain("cuMemcpyBatchAsync: not a batch in the order of the stream");
+  constexpr std::size_t descriptors_max = 512;
+  if (count == 0 || count > descriptors_max || attribute_count != 1 || *first != 0) {
+    fake->complain("cuMemcpyBatchAsync: not a batch that every driver takes");
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const bool out = (*from & device_side) != 0;
+  if (attributes->srcAccessOrder != (out ? CU_MEMCPY_SRC_ACCESS_ORDER_STREAM : CU_MEMCPY_SRC_ACCESS_ORDER_ANY)) {
+    fake->complain("cuMemcpyBatchAsync: an order of access that is not right for the direction");
+  }
   for (std::size_t i = 0; i < count; ++i) {
-    const CUresult result = fake->copy(to[i], from[i], sizes[i], stream, "cuMemcpyBatchAsync");
+    const CUresult result = fake->copy(to[i], from[i], sizes[i], stream, "cuMemcpyBatchAsync", !fake->machine.host_addresses);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
@@ -236,6 +246,19 @@ void add_stream_calls(CudaDriver& driver) {
     *stream = fake->make_stream(current());
     return CUDA_SUCCESS;
   };
+  driver.cuCtxGetStreamPriorityRange = [](int* least, int* greatest) -> CUresult {
+    FAKE_BEGIN("cuCtxGetStreamPriorityRange");
+    *least = 0;
+    *greatest = greatest_priority;
+    return CUDA_SUCCESS;
+  };
+  driver.cuStreamCreateWithPriority = [](CUstream* stream, unsigned flags, int priority) -> CUresult {
+    FAKE_BEGIN("cuStreamCreateWithPriority");
+    if (flags != CU_STREAM_NON_BLOCKING) fake->complain("a stream that waits for the default one");
+    if (priority != greatest_priority) fake->complain("a copy stream that compute can hold up");
+    *stream = fake->make_stream(current());
+    return CUDA_SUCCESS;
+  };
   driver.cuStreamDestroy = [](CUstream stream) {
     static_cast<void>(take_back_inside("cuStreamDestroy"));
     return fake->destroy_stream(stream, current());
@@ -252,6 +275,7 @@ void add_stream_calls(CudaDriver& driver) {
   };
   driver.cuStreamIsCapturing = [](CUstream stream, CUstreamCaptureStatus* status) -> CUresult {
     FAKE_BEGIN("cuStreamIsCapturing");
+    if (stream == nullptr) return fake->any_capturing() ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_UNKNOWN;
     *status = fake->capturing(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
   };
@@ -275,6 +299,11 @@ void add_stream_calls(CudaDriver& driver) {
     FAKE_BEGIN("cuEventSynchronize");
     fake->synchronize(event);
     return fake->broken(current());
+  };
+  driver.cuEventQuery = [](CUevent event) -> CUresult {
+    FAKE_BEGIN("cuEventQuery");
+    if (const CUresult broken = fake->broken(current()); broken != CUDA_SUCCESS) return broken;
+    return fake->happened(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   };
   driver.cuEventElapsedTime = [](float* milliseconds, CUevent from, CUevent to) -> CUresult {
     FAKE_BEGIN("cuEventElapsedTime");

@@ -1,11 +1,20 @@
 #include "transfer/cuda/copy/calibration.hpp"
 
+#include "base/descriptor.hpp"
+#include "transfer/cuda/copy/copy_tile.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace terrace {
@@ -20,12 +29,13 @@ class Calibration {
       : driver_{driver},
         clock_{clock},
         options_{options},
-        stream_{make_stream(driver)},
+        stream_{make_first_stream(driver)},
         device_{allocate_device(driver, options.bytes, "calibrating")},
         host_{driver, options.bytes, "calibrating"},
+        check_{driver, options.bytes, "calibrating"},
         kernels_{kernels(driver, device, stream_.get())} {
     map_.add(host_.bytes(), host_.device_address());
-    copier_.emplace(driver, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
+    copier_.emplace(driver, device, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
   }
 
   /// Waits for the stream, because copies may be on it if a call after them has failed.
@@ -36,6 +46,9 @@ class Calibration {
   CopyMethodTable::Rates measure(Direction direction, std::uint64_t piece_bytes, std::uint64_t pieces) {
     const std::vector<CopyPiece> scattered = scatter(piece_bytes, pieces);
     CopyMethodTable::Rates rates{};
+    for (std::size_t method = 0; method < copy_method_count; ++method) {
+      if (copier_->available().test(method)) verify(static_cast<CopyMethod>(method), direction, scattered);
+    }
     // Each round measures all methods, so that a change of conditions affects them all.
     for (unsigned round = 0; round < options_.rounds; ++round) {
       for (std::size_t method = 0; method < copy_method_count; ++method) {
@@ -66,11 +79,44 @@ class Calibration {
     return pieces;
   }
 
+  /// Copies once, and compares every byte with what the copy engine brings by single copies.
+  void verify(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces) {
+    const std::uint64_t bytes = shape_of(pieces).bytes;
+    const bool out = direction == Direction::swap_out;
+    const PinnedBuffer& source = out ? check_ : host_;
+    const PinnedBuffer& destination = out ? host_ : check_;
+    fill(source.bytes().first(bytes));
+    std::ranges::fill(destination.bytes().first(bytes), std::byte{0});
+    // `check_` goes to the device as a whole, or comes from there.
+    if (out) check(driver_.cuMemcpyHtoDAsync(device_.get(), check_.bytes().data(), bytes, stream_.get()), "cuMemcpyHtoDAsync");
+    else check(driver_.cuMemsetD8Async(device_.get(), 0, bytes, stream_.get()), "cuMemsetD8Async");
+    const CudaOutcome enqueued = copier_->enqueue(method, direction, pieces, stream_.get());
+    check(enqueued.result, enqueued.call);
+    if (!out) check(driver_.cuMemcpyDtoHAsync(check_.bytes().data(), device_.get(), bytes, stream_.get()), "cuMemcpyDtoHAsync");
+    check(driver_.cuStreamSynchronize(stream_.get()), "cuStreamSynchronize");
+    for (const CopyPiece& piece : pieces) {
+      if (std::memcmp(check_.bytes().data() + (piece.device - device_.get()), piece.host, piece.bytes) == 0) continue;
+      throw CudaError{CUDA_ERROR_UNKNOWN,
+                      fmt::format("calibrating: copy method {} has copied wrong bytes ({}, pieces of {}: {})", to_string(method),
+                                  out ? "swap-out" : "swap-in", to_string(Bytes{piece.bytes}), pieces.size())};
+    }
+  }
+
+  /// Bytes that differ from those of every earlier copy.
+  void fill(std::span<std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(pattern_)) {
+      pattern_ = pattern_ * 6364136223846793005U + 1442695040888963407U;  // Knuth's linear congruential generator
+      std::memcpy(bytes.data() + at, &pattern_, std::min(sizeof(pattern_), bytes.size() - at));
+    }
+  }
+
+  void check(CUresult result, std::string_view call) const { driver_.check(result, call, "calibrating"); }
+
   double rate(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces) {
     const TimePoint begin = clock_.now();
     const CudaOutcome enqueued = copier_->enqueue(method, direction, pieces, stream_.get());
-    driver_.check(enqueued.result, enqueued.call, "calibrating");
-    driver_.check(driver_.cuStreamSynchronize(stream_.get()), "cuStreamSynchronize", "calibrating");
+    check(enqueued.result, enqueued.call);
+    check(driver_.cuStreamSynchronize(stream_.get()), "cuStreamSynchronize");
     const std::chrono::duration<double> took = clock_.now() - begin;
     return static_cast<double>(shape_of(pieces).bytes) / std::max(took.count(), 1e-9);
   }
@@ -81,10 +127,28 @@ class Calibration {
   const StreamHandle stream_;
   const DeviceMemory device_;
   const PinnedBuffer host_;
+  const PinnedBuffer check_;  ///< the content of the device's side, as it should be
   const std::optional<CopyKernels> kernels_;
   HostMap map_;
   std::optional<PieceCopier> copier_;
+  std::uint64_t pattern_ = 0;
 };
+
+/// Keeps other processes from measuring at the same time: they would disturb each other, and need the result only once. Without
+/// a lock, because there is no folder or somebody holds it for long, they measure all the same.
+Descriptor locked(const std::filesystem::path& file) {
+  constexpr std::chrono::milliseconds looks_every{50};
+  constexpr std::chrono::seconds waits{30};
+  std::filesystem::path beside = file;
+  beside += ".lock";
+  Descriptor lock{::open(beside.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)};
+  if (lock.get() < 0) return lock;
+  const auto gives_up = std::chrono::steady_clock::now() + waits;
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && std::chrono::steady_clock::now() < gives_up) {
+    std::this_thread::sleep_for(looks_every);
+  }
+  return lock;
+}
 
 }  // namespace
 
@@ -106,12 +170,15 @@ CopyMethodTable calibrate_methods(const CudaDriver& driver, int ordinal, const C
 
 CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file, const Clock& clock,
                                  CalibrationOptions options) {
-  const std::string device = cuda_device_name(driver, cuda_device_at(driver, ordinal));
-  const std::string version = cuda_driver_name(driver);
-  if (const Result<CopyMethodTable> kept = CopyMethodTable::load(file, device, version)) return *kept;
+  const CopyTableKey key{cuda_device_name(driver, cuda_device_at(driver, ordinal)), cuda_driver_name(driver),
+                         fmt::format("revision {}, {} blocks of {} and {} threads", kernel_revision, options.kernel_blocks,
+                                     kernel_threads, bulk_threads)};
+  if (const Result<CopyMethodTable> kept = CopyMethodTable::load(file, key)) return *kept;
+  const Descriptor lock = locked(file);
+  if (const Result<CopyMethodTable> kept = CopyMethodTable::load(file, key)) return *kept;  // another process has measured it
   const CopyMethodTable measured = calibrate_methods(driver, ordinal, clock, options);
   // If it cannot be saved, it is measured again next time.
-  static_cast<void>(measured.save(file, device, version));
+  static_cast<void>(measured.save(file, key));
   return measured;
 }
 

@@ -16,13 +16,14 @@ struct CalibrationOptions {
 };
 
 /// Measures every available method in both directions, for each class of the table. It copies scattered pieces on a stream of its
-/// own, and measures from the call to the end of the copy. Nothing else should run on the device meanwhile. Throws
-/// CudaUnavailable or CudaError.
+/// own, and measures from the call to the end of the copy. Nothing else should run on the device meanwhile. The first copy of
+/// each method and shape is compared byte by byte. Throws CudaUnavailable, or CudaError, also if bytes are wrong.
 [[nodiscard]] CopyMethodTable calibrate_methods(const CudaDriver& driver, int ordinal, const Clock& clock,
                                                 CalibrationOptions options = {});
 
-/// Returns the table that `file` has for this device and driver. If it has none, measures one now and saves it in the file if
-/// possible. Throws CudaUnavailable or CudaError.
+/// Returns the table that `file` has for this device, driver and these options. If it has none, measures one now and saves it in
+/// the file if possible. Of several processes one measures; the others wait for it up to half a minute (FILE.lock). Throws as
+/// calibrate_methods() does.
 [[nodiscard]] CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file,
                                                const Clock& clock, CalibrationOptions options = {});
 

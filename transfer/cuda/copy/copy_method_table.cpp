@@ -22,7 +22,7 @@ namespace {
 namespace json = boost::json;
 using enum CopyMethod;
 
-constexpr std::int64_t format_version = 1;
+constexpr std::int64_t format_version = 2;
 constexpr std::array<std::string_view, copy_method_count> method_names{"batch", "plain", "kernel", "bulk_kernel"};
 constexpr std::array<std::string_view, direction_count> direction_names{"swap_out", "swap_in"};
 
@@ -101,9 +101,12 @@ CopyMethodTable::CopyMethodTable() {
 void CopyMethodTable::measured(Direction direction, std::size_t bytes_class, std::size_t count_class, const Rates& rates) {
   Cell& cell = cells_[static_cast<std::size_t>(direction)].at(bytes_class).at(count_class);
   cell.rates = rates;
-  // Insertion: there are only a few methods, and methods of equal rate keep their order.
+  const auto worth = [&](CopyMethod method) {
+    return rates[index(method)] / (method == kernel || method == bulk_kernel ? kernel_advantage : 1);
+  };
+  // Insertion: there are only a few methods, and methods of equal worth keep their order.
   for (std::size_t i = 1; i < cell.order.size(); ++i) {
-    for (std::size_t at = i; at > 0 && rates[index(cell.order[at])] > rates[index(cell.order[at - 1])]; --at) {
+    for (std::size_t at = i; at > 0 && worth(cell.order[at]) > worth(cell.order[at - 1]); --at) {
       std::swap(cell.order[at], cell.order[at - 1]);
     }
   }
@@ -121,7 +124,7 @@ CopyMethod CopyMethodTable::choose(Direction direction, const PieceShape& shape,
   return *std::ranges::find_if(best.order, [&](CopyMethod method) { return available.test(index(method)); });
 }
 
-std::string CopyMethodTable::to_json(std::string_view device, std::string_view driver) const {
+std::string CopyMethodTable::to_json(const CopyTableKey& key) const {
   json::array cells;
   for (std::size_t direction = 0; direction < direction_count; ++direction) {
     for (std::size_t bytes = 0; bytes < piece_bytes.size(); ++bytes) {
@@ -139,11 +142,14 @@ std::string CopyMethodTable::to_json(std::string_view device, std::string_view d
       }
     }
   }
-  return json::serialize(
-      json::object{{"version", format_version}, {"device", device}, {"driver", driver}, {"cells", std::move(cells)}});
+  return json::serialize(json::object{{"version", format_version},
+                                      {"device", key.device},
+                                      {"driver", key.driver},
+                                      {"kernels", key.kernels},
+                                      {"cells", std::move(cells)}});
 }
 
-Result<CopyMethodTable> CopyMethodTable::from_json(std::string_view text, std::string_view device, std::string_view driver) {
+Result<CopyMethodTable> CopyMethodTable::from_json(std::string_view text, const CopyTableKey& key) {
   boost::system::error_code error;
   const json::value parsed = json::parse(text, error);
   if (error || !parsed.is_object()) return Errc::corrupt;
@@ -151,7 +157,8 @@ Result<CopyMethodTable> CopyMethodTable::from_json(std::string_view text, std::s
   const json::value* const version = table.if_contains("version");
   if (version == nullptr || !version->is_int64()) return Errc::corrupt;
   if (version->get_int64() != format_version) return Errc::incompatible;
-  if (text_of(table, "device") != device || text_of(table, "driver") != driver) return Errc::incompatible;
+  const auto of = [&](std::string_view name) { return std::string{text_of(table, name)}; };
+  if (CopyTableKey{of("device"), of("driver"), of("kernels")} != key) return Errc::incompatible;
   const json::value* const cells = table.if_contains("cells");
   if (cells == nullptr || !cells->is_array()) return Errc::corrupt;
   CopyMethodTable made;
@@ -168,21 +175,20 @@ Result<CopyMethodTable> CopyMethodTable::from_json(std::string_view text, std::s
   return made;
 }
 
-Result<CopyMethodTable> CopyMethodTable::load(const std::filesystem::path& file, std::string_view device,
-                                              std::string_view driver) {
+Result<CopyMethodTable> CopyMethodTable::load(const std::filesystem::path& file, const CopyTableKey& key) {
   std::ifstream in{file, std::ios::binary};
   if (!in) return Errc::not_found;
   std::ostringstream text;
   text << in.rdbuf();
-  return from_json(text.str(), device, driver);
+  return from_json(text.str(), key);
 }
 
-Result<void> CopyMethodTable::save(const std::filesystem::path& file, std::string_view device, std::string_view driver) const {
+Result<void> CopyMethodTable::save(const std::filesystem::path& file, const CopyTableKey& key) const {
   std::filesystem::path beside = file;
   beside += fmt::format(".{}", ::getpid());
   const int fd = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Errc::io_failed;
-  const bool written = write_all(fd, to_json(device, driver)) && write_all(fd, "\n");
+  const bool written = write_all(fd, to_json(key)) && write_all(fd, "\n");
   const bool closed = ::close(fd) == 0;
   std::error_code error;
   if (written && closed) std::filesystem::rename(beside, file, error);

@@ -28,10 +28,19 @@ using CopyMethods = std::bitset<copy_method_count>;
 [[nodiscard]] std::string_view to_string(CopyMethod method);
 [[nodiscard]] std::optional<CopyMethod> parse_copy_method(std::string_view text);
 
+/// The machine and the code that measured rates hold for. With any other, rates are measured anew.
+struct CopyTableKey {
+  std::string device;
+  std::string driver;
+  std::string kernels;  ///< the revision of the copy kernels, and how they are launched
+
+  friend bool operator==(const CopyTableKey&, const CopyTableKey&) = default;
+};
+
 /// Says which copy method is best for which pieces on one device: by direction, size of a piece and number of pieces. Contiguous
 /// pieces have been joined before, so the table need not distinguish whether pieces are contiguous.
 ///
-/// A table comes from a calibration (calibration.hpp), by way of a file that is valid for one device and driver. The default
+/// A table comes from a calibration (calibration.hpp), by way of a file that is valid for one CopyTableKey. The default
 /// table has estimates. Threads: any, when the table is complete.
 class CopyMethodTable {
  public:
@@ -52,6 +61,8 @@ class CopyMethodTable {
   [[nodiscard]] const Cell& cell(Direction direction, std::size_t bytes_class, std::size_t count_class) const {
     return cells_[static_cast<std::size_t>(direction)][bytes_class][count_class];
   }
+  /// Copies by a kernel take multiprocessors from compute. So a kernel is better only if it is so many times faster.
+  static constexpr double kernel_advantage = 1.3;
   /// Orders the methods of the cell by these rates.
   void measured(Direction direction, std::size_t bytes_class, std::size_t count_class, const Rates& rates);
 
@@ -59,17 +70,15 @@ class CopyMethodTable {
   /// contain `plain`.
   [[nodiscard]] CopyMethod choose(Direction direction, const PieceShape& shape, CopyMethods available) const;
 
-  /// Returns the table as JSON, with the names of its device and driver.
-  [[nodiscard]] std::string to_json(std::string_view device, std::string_view driver) const;
-  /// Reads the JSON of a table. Fails: incompatible (it is for another device, driver or format version), corrupt (it is not a
-  /// table).
-  [[nodiscard]] static Result<CopyMethodTable> from_json(std::string_view text, std::string_view device, std::string_view driver);
+  /// Returns the table as JSON, with its key.
+  [[nodiscard]] std::string to_json(const CopyTableKey& key) const;
+  /// Reads the JSON of a table. Fails: incompatible (it has another key or format version), corrupt (it is not a table).
+  [[nodiscard]] static Result<CopyMethodTable> from_json(std::string_view text, const CopyTableKey& key);
 
   /// Reads the file. Fails: not_found, and as from_json() does.
-  [[nodiscard]] static Result<CopyMethodTable> load(const std::filesystem::path& file, std::string_view device,
-                                                    std::string_view driver);
+  [[nodiscard]] static Result<CopyMethodTable> load(const std::filesystem::path& file, const CopyTableKey& key);
   /// Writes the file, completely or not at all. Only its owner can read it. Fails: io_failed.
-  [[nodiscard]] Result<void> save(const std::filesystem::path& file, std::string_view device, std::string_view driver) const;
+  [[nodiscard]] Result<void> save(const std::filesystem::path& file, const CopyTableKey& key) const;
 
  private:
   using Cells = std::array<std::array<Cell, piece_counts.size()>, piece_bytes.size()>;

@@ -14,13 +14,18 @@ static_assert(sizeof(CopyTile) == 24);
 
 /// The size of a tile: 32 lanes with eight accesses of 16 bytes in flight each.
 inline constexpr unsigned kernel_tile_bytes = 4096;
-/// The number of threads in one block of the kernel.
-inline constexpr unsigned kernel_threads = 1024;
+/// Threads of one block of the kernel. A block has 32 KiB in flight, and takes at most a quarter of the registers of a
+/// multiprocessor (__launch_bounds__), so that compute runs beside it.
+inline constexpr unsigned kernel_threads = 256;
+inline constexpr unsigned kernel_blocks_beside = 4;  ///< blocks that a multiprocessor has room for
 
-/// The bulk kernel keeps this many tiles in flight for each thread block: 64 KiB.
+/// The bulk kernel keeps this many tiles in shared memory for each thread block: 32 KiB.
 inline constexpr unsigned bulk_tile_bytes = 8192;
-inline constexpr unsigned bulk_stages = 8;
+inline constexpr unsigned bulk_stages = 4;
 inline constexpr unsigned bulk_threads = 128;
 inline constexpr unsigned bulk_shared_bytes = bulk_tile_bytes * bulk_stages;
+
+/// Changes with every change of the kernels that may change their speed. Rates that were measured with others do not count.
+inline constexpr unsigned kernel_revision = 2;
 
 }  // namespace terrace

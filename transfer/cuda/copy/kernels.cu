@@ -1,8 +1,9 @@
 // Gather and scatter kernels. Descriptors in pinned host memory name the tiles to copy. The kernels do not distinguish memory of
 // the device and of the host, because the host's pages are mapped.
 //
-// They run on few thread blocks, so that a copy beside a decode step leaves the multiprocessors to that step. A link needs enough
-// bytes in flight: about 100 KB for 55 GB/s at 2 microseconds. One block of 1024 threads has 128 KiB in flight.
+// They run on few small thread blocks, so that a copy beside a decode step leaves the multiprocessors to that step. A link needs
+// enough bytes in flight: about 100 KB for 55 GB/s at 2 microseconds. One block of 256 threads has 32 KiB in flight; a block of
+// the bulk kernel has 16 KiB in flight and as much on its way out.
 
 #include "transfer/cuda/copy/copy_tile.hpp"
 
@@ -54,7 +55,8 @@ __device__ void copy_tile(unsigned long long source, unsigned long long destinat
 
 /// Each warp copies one tile at a time. A warp reads the descriptors of its next 32 tiles at once, one for each lane, so that
 /// this takes one trip across the link instead of 32.
-extern "C" __global__ void __launch_bounds__(terrace::kernel_threads) terrace_copy_tiles(const CopyTile* tiles, unsigned count) {
+extern "C" __global__ void __launch_bounds__(terrace::kernel_threads, terrace::kernel_blocks_beside)
+    terrace_copy_tiles(const CopyTile* tiles, unsigned count) {
   const unsigned lane = threadIdx.x % lanes;
   const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / lanes;
   const unsigned warps = gridDim.x * blockDim.x / lanes;

@@ -9,8 +9,8 @@ namespace {
 
 std::size_t index(CopyMethod method) { return static_cast<std::size_t>(method); }
 
-/// Returns the address by which the copy engine knows host memory: the host's own address.
-CUdeviceptr address_of(const std::byte* host) { return reinterpret_cast<std::uintptr_t>(host); }
+/// The most descriptors of one call. A driver was seen to hang with 50,000.
+constexpr std::size_t batch_pieces_max = 512;
 
 /// Cuts pieces into tiles of at most `tile_bytes` bytes. Each call of fill() makes as many tiles as there is room for.
 class Tiling {
@@ -49,8 +49,13 @@ class Tiling {
 
 }  // namespace
 
-PieceCopier::PieceCopier(const CudaDriver& driver, const CopyKernels* kernels, const HostMap& host, unsigned kernel_blocks)
-    : driver_{driver}, kernels_{kernels}, host_{host}, kernel_blocks_{std::max(kernel_blocks, 1U)} {
+PieceCopier::PieceCopier(const CudaDriver& driver, CUdevice device, const CopyKernels* kernels, const HostMap& host,
+                         unsigned kernel_blocks)
+    : driver_{driver},
+      kernels_{kernels},
+      host_{host},
+      kernel_blocks_{std::max(kernel_blocks, 1U)},
+      host_addresses_{cuda_attribute(driver, device, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0} {
   available_.set(index(CopyMethod::plain));
   available_.set(index(CopyMethod::batch), driver.memcpy_batch_12080 != nullptr || driver.memcpy_batch_13000 != nullptr);
   available_.set(index(CopyMethod::kernel), kernels != nullptr);
@@ -84,27 +89,33 @@ CudaOutcome PieceCopier::enqueue_batch(Direction direction, std::span<const Copy
   sources_.clear();
   sizes_.clear();
   const bool out = direction == Direction::swap_out;
+  const std::shared_ptr<const HostRanges> ranges = host_.now();
   for (const CopyPiece& piece : pieces) {
-    destinations_.push_back(out ? address_of(piece.host) : piece.device);
-    sources_.push_back(out ? piece.device : address_of(piece.host));
+    const CUdeviceptr host =
+        host_addresses_ ? reinterpret_cast<std::uintptr_t>(piece.host) : ranges->device_address(piece.host, piece.bytes);
+    destinations_.push_back(out ? host : piece.device);
+    sources_.push_back(out ? piece.device : host);
     sizes_.push_back(piece.bytes);
   }
-  // Read sources in the order of the stream. With any other order, the driver may read a source before the event that says that
-  // it is written.
+  // Device memory is read in the order of the stream, because the driver may otherwise read it before the event that says that it
+  // is written. What is swapped in has been in host memory since before this call, so it may be read at any time.
   CUmemcpyAttributes attributes{};
-  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  attributes.srcAccessOrder = out ? CU_MEMCPY_SRC_ACCESS_ORDER_STREAM : CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
   attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
-  std::size_t first = 0;
-  const std::size_t pieces_count = pieces.size();
-  if (driver_.memcpy_batch_13000 != nullptr) {
-    const CUresult result = driver_.memcpy_batch_13000(destinations_.data(), sources_.data(), sizes_.data(), pieces_count,
-                                                       &attributes, &first, 1, stream);
-    return {result, "cuMemcpyBatchAsync"};
+  for (std::size_t begin = 0; begin < pieces.size(); begin += batch_pieces_max) {
+    const std::size_t number = std::min(batch_pieces_max, pieces.size() - begin);
+    CUdeviceptr* const to = destinations_.data() + begin;
+    CUdeviceptr* const from = sources_.data() + begin;
+    std::size_t* const sizes = sizes_.data() + begin;
+    std::size_t first = 0;
+    std::size_t fail_index = 0;
+    const CUresult result =
+        driver_.memcpy_batch_13000 != nullptr
+            ? driver_.memcpy_batch_13000(to, from, sizes, number, &attributes, &first, 1, stream)
+            : driver_.memcpy_batch_12080(to, from, sizes, number, &attributes, &first, 1, &fail_index, stream);
+    if (result != CUDA_SUCCESS) return {result, "cuMemcpyBatchAsync"};
   }
-  std::size_t fail_index = 0;
-  const CUresult result = driver_.memcpy_batch_12080(destinations_.data(), sources_.data(), sizes_.data(), pieces_count,
-                                                     &attributes, &first, 1, &fail_index, stream);
-  return {result, "cuMemcpyBatchAsync"};
+  return {};
 }
 
 CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::span<const CopyPiece> pieces, CUstream stream) {

@@ -98,6 +98,14 @@ int cuda_attribute(const CudaDriver& driver, CUdevice device, CUdevice_attribute
   return value;
 }
 
+std::optional<unsigned> cuda_numa_node(const CudaDriver& driver, int ordinal) {
+  const CUdevice device = cuda_device_at(driver, ordinal);
+  int node = -1;  // a driver before 12.2 does not know the attribute
+  if (driver.cuDeviceGetAttribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device) != CUDA_SUCCESS || node < 0)
+    return std::nullopt;
+  return static_cast<unsigned>(node);
+}
+
 std::string cuda_driver_name(const CudaDriver& driver) {
   int version = 0;
   driver.check(driver.cuDriverGetVersion(&version), "cuDriverGetVersion");

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -34,7 +35,9 @@
   CALL(cuMemsetD8Async)                   \
   CALL(cuMemcpyHtoDAsync)                 \
   CALL(cuMemcpyDtoHAsync)                 \
+  CALL(cuCtxGetStreamPriorityRange)       \
   CALL(cuStreamCreate)                    \
+  CALL(cuStreamCreateWithPriority)        \
   CALL(cuStreamDestroy)                   \
   CALL(cuStreamSynchronize)               \
   CALL(cuStreamWaitEvent)                 \
@@ -42,6 +45,7 @@
   CALL(cuEventCreate)                     \
   CALL(cuEventDestroy)                    \
   CALL(cuEventRecord)                     \
+  CALL(cuEventQuery)                      \
   CALL(cuEventSynchronize)                \
   CALL(cuEventElapsedTime)                \
   CALL(cuModuleLoadData)                  \
@@ -106,6 +110,9 @@ inline constexpr int cuda_driver_version_min = 12000;
 [[nodiscard]] CUdevice cuda_device_at(const CudaDriver& driver, int ordinal);
 [[nodiscard]] std::string cuda_device_name(const CudaDriver& driver, CUdevice device);
 [[nodiscard]] int cuda_attribute(const CudaDriver& driver, CUdevice device, CUdevice_attribute attribute);
+/// Returns the NUMA node next to the device; nothing if the driver does not tell, or knows of one node only. Throws
+/// CudaUnavailable.
+[[nodiscard]] std::optional<unsigned> cuda_numa_node(const CudaDriver& driver, int ordinal);
 /// Returns the CUDA version of the driver, for example "13.0". If the kernel knows the release of the driver, it follows: "13.0,
 /// 580.65.06".
 [[nodiscard]] std::string cuda_driver_name(const CudaDriver& driver);

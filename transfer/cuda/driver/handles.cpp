@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 namespace terrace {
 
 PrimaryContext::PrimaryContext(const CudaDriver& driver, CUdevice device) : driver_{driver}, device_{device} {
@@ -56,6 +58,15 @@ StreamHandle make_stream(const CudaDriver& driver) {
   return {stream, driver.cuStreamDestroy};
 }
 
+StreamHandle make_first_stream(const CudaDriver& driver) {
+  int least = 0;
+  int greatest = 0;
+  driver.check(driver.cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange");
+  CUstream stream = nullptr;
+  driver.check(driver.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, greatest), "cuStreamCreateWithPriority");
+  return {stream, driver.cuStreamDestroy};
+}
+
 CUresult await_stream(const CudaDriver& driver, CUstream stream) {
   const CUresult result = driver.cuStreamSynchronize(stream);
   if (result != CUDA_SUCCESS) static_cast<void>(driver.cuStreamSynchronize(stream));
@@ -66,6 +77,16 @@ CUresult await_event(const CudaDriver& driver, CUevent event) {
   const CUresult result = driver.cuEventSynchronize(event);
   if (result != CUDA_SUCCESS) static_cast<void>(driver.cuEventSynchronize(event));
   return result;
+}
+
+CUresult await_event_soon(const CudaDriver& driver, CUevent event) {
+  constexpr std::chrono::microseconds asks_for{30};
+  const auto sleeps_at = std::chrono::steady_clock::now() + asks_for;
+  CUresult result = driver.cuEventQuery(event);
+  while (result == CUDA_ERROR_NOT_READY && std::chrono::steady_clock::now() < sleeps_at) result = driver.cuEventQuery(event);
+  if (result == CUDA_SUCCESS) return result;
+  const CUresult awaited = await_event(driver, event);
+  return result == CUDA_ERROR_NOT_READY ? awaited : result;
 }
 
 PinnedBuffer::PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_view what) {

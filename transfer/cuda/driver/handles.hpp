@@ -102,12 +102,17 @@ using EventHandle = Owned<CUevent>;
 [[nodiscard]] DeviceMemory allocate_device(const CudaDriver& driver, Bytes size, std::string_view what);
 /// Makes a stream that does not wait for the legacy default stream, and for which that stream does not wait. Throws CudaError.
 [[nodiscard]] StreamHandle make_stream(const CudaDriver& driver);
+/// The same with the greatest priority: the few thread blocks of a copy kernel start before those of compute that wait.
+[[nodiscard]] StreamHandle make_first_stream(const CudaDriver& driver);
 
 /// Wait until all work on the stream is done, or until the event has happened, and return the first failure. A call may report an
 /// earlier failure without having waited, so it is repeated after a failure. If the second call fails, too, the context is
 /// destroyed, and nothing moves in it any more.
 [[nodiscard]] CUresult await_stream(const CudaDriver& driver, CUstream stream);
 [[nodiscard]] CUresult await_event(const CudaDriver& driver, CUevent event);
+/// The same for an event that is expected soon: asks for it for about 30 microseconds before it sleeps, because it takes as long
+/// to wake a thread.
+[[nodiscard]] CUresult await_event_soon(const CudaDriver& driver, CUevent event);
 
 /// Pinned host memory that the device can address. The constructor throws CudaError, with `what` in its text.
 class PinnedBuffer {
