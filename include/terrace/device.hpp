@@ -33,6 +33,19 @@ inline constexpr std::size_t urgency_count = 3;
 /// Rate limits by urgency; 0: no limit.
 using LaneRates = std::array<BytesPerSecond, urgency_count>;
 
+/// How transfers are cut into pieces, and how much of them is under way on a link at once, in each direction.
+struct TransferPieces {
+  /// A transfer is cut into pieces of at most so many bytes. A piece that would be less than one block (in a transfer by layer:
+  /// one layer of one block) is made that large.
+  Bytes bytes = MiB * 2;
+  /// Transfers of Urgency::request have so many bytes and pieces under way at once, or two pieces that are larger; the others
+  /// together have as many again, or one piece that is larger. So the link has work while the end of a piece is being noticed,
+  /// and a request waits for at most so many bytes of the others, which start nothing while a request has something to start.
+  /// Each number is at least 1.
+  Bytes bytes_in_flight = MiB * 8;
+  std::uint32_t in_flight = 32;
+};
+
 /// Transfers of one direction and urgency that have been ordered and have not ended.
 struct TransferQueue {
   Direction direction = Direction::swap_out;

@@ -197,6 +197,7 @@ struct TERRACE_API CacheSystemOptions {
   LoadPolicy loads = LoadPolicy::measured;
   /// Seconds that the engine takes to compute one hash unit of a prompt. If 0, the cache learns this time from commits.
   double unit_prefill_seconds = 0;
+  TransferPieces transfer_pieces{};
   /// Limits of the link bandwidth for transfers that no request waits for. Cache::change changes them.
   LaneRates lane_rates{};
   /// Identifies model and geometry. A store that was written with another fingerprint is refused.

@@ -103,6 +103,18 @@ Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
   return std::max(std::clamp(share, least, GiB), block_bytes);
 }
 
+/// The NUMA node next to the GPUs of all ranks; nothing if they have several, or if it is unknown.
+std::optional<unsigned> node_of_gpus(const CacheSystemOptions& options) {
+  std::optional<unsigned> node;
+  for (const RankOptions& rank : options.ranks) {
+    const auto* const cuda = std::get_if<CudaGpu>(&rank.device);
+    const std::optional<unsigned> of_rank = cuda == nullptr ? std::nullopt : CudaDevice::numa_node(cuda->ordinal);
+    if (!of_rank || (node && node != of_rank)) return std::nullopt;
+    node = of_rank;
+  }
+  return node;
+}
+
 HostArenaOptions arena_options(const CacheSystemOptions& options, const PoolOptions& pool, const PoolSizes& sizes, Waker& waker) {
   const bool wait = options.host_warm_up == HostWarmUp::before_serving;
   HostArenaOptions arena;
@@ -113,6 +125,7 @@ HostArenaOptions arena_options(const CacheSystemOptions& options, const PoolOpti
   arena.rows = pool.host_rows;
   arena.rows_owner = pool.host_rows_owner;
   arena.touch = options.host_touch;
+  if (!arena.touch.numa_node) arena.touch.numa_node = node_of_gpus(options);
   arena.limits = options.memory_limits;
   arena.waker = &waker;
   return arena;
@@ -223,6 +236,7 @@ struct CacheSystem::Parts {
     const std::shared_ptr<HostPins> pins = CudaDevice::shared_pins();
     TransferSchedulerConfig lanes;
     lanes.rates = options.lane_rates;
+    lanes.pieces = options.transfer_pieces;
     for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) {
       std::vector<PoolMemory> memory;
       for (std::size_t pool = 0; pool < arenas.size(); ++pool) {

@@ -109,8 +109,9 @@ void add_transfer_options(CLI::App& transfer, TransferBenchOptions& options) {
       .size("--block-bytes", options.block_bytes, "Sizes of block")
       .size("--area", options.area_bytes, "Bytes moved in each direction, in blocks of a size")
       .rounds(options.rounds)
-      .size("--piece-bytes", options.piece_bytes, "Size of the pieces that transfers are cut into")
-      .count("--pieces-in-flight", options.pieces_in_flight, "Pieces under way in each direction")
+      .size("--piece-bytes", options.pieces.bytes, "Size of the pieces that transfers are cut into")
+      .count("--pieces-in-flight", options.pieces.in_flight, "Most pieces under way in each direction")
+      .size("--bytes-in-flight", options.pieces.bytes_in_flight, "Most bytes under way in each direction")
       .count("--layers", options.layers, "Layers of a block for loads by layer; 1: loads by layer are not measured")
       .bandwidth("--link", options.link_bytes_per_second,
                  "Speed of the emulated device's link in each direction; 0B/s: the speed of memory")
@@ -120,7 +121,7 @@ void add_transfer_options(CLI::App& transfer, TransferBenchOptions& options) {
       ->excludes(transfer.get_option("--area"));
   transfer.footer("\nExamples:\n  terrace bench transfer --block-bytes 64KiB,2MiB --report transfer.json\n"
                   "  terrace bench transfer --block-bytes 64KiB --blocks 1000 \\\n"
-                  "      --piece-bytes 256KiB --pieces-in-flight 1");
+                  "      --piece-bytes 256KiB --bytes-in-flight 512KiB");
 }
 
 void add_offload_options(CLI::App& offload, OffloadBenchOptions& options) {

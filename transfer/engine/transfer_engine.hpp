@@ -102,8 +102,7 @@ class DirectTransfers final : public TransferPort {
 ///
 /// Ownership: device, clock and waker must outlive this object. It stops in two steps. stop() refuses new transfers and cancels
 /// those that have not started; events still come through poll(). The destructor does the same, drops events that were not
-/// collected, and waits for the pieces under way, at most pieces_in_flight in each direction. It waits for ever if a stream of
-/// the device never goes on.
+/// collected, and waits for the pieces under way. It waits for ever if a stream of the device never goes on.
 ///
 /// Threads: one, the control plane's. Bounds: at most transfers_in_flight_max transfers are between submit() and the engine, and
 /// further ones are refused. For each transfer there are a few calls of raise() and cancel(), at most one call of postpone() for

@@ -29,13 +29,15 @@ TransferSchedulerConfig checked(TransferSchedulerConfig config) {
     has_layers &= config.other_layers[i] > 0 && count(config.other_block_bytes[i]) % config.other_layers[i] == 0;
   }
   if (!has_layers) throw std::invalid_argument{"transfer scheduler: a pool's layers must divide its blocks"};
-  if (config.pieces_in_flight == 0) throw std::invalid_argument{"transfer scheduler: pieces_in_flight must not be 0"};
+  if (count(config.pieces.bytes) == 0 || count(config.pieces.bytes_in_flight) == 0 || config.pieces.in_flight == 0) {
+    throw std::invalid_argument{"transfer scheduler: the size of pieces, and how much is under way, must not be 0"};
+  }
   return config;
 }
 
 /// Returns how many parts (blocks, or layers of blocks) fit into a piece. The result is at least 1, however large a part is.
 std::uint64_t parts_per_piece(const TransferSchedulerConfig& config, Bytes part) {
-  return std::max<std::uint64_t>(config.piece_bytes / part, 1);
+  return std::max<std::uint64_t>(config.pieces.bytes / part, 1);
 }
 
 Bytes largest_piece(const TransferSchedulerConfig& config) {
@@ -152,14 +154,12 @@ void TransferScheduler::expire(TimePoint now) {
 
 std::optional<Piece> TransferScheduler::next(Direction direction, TimePoint now) {
   expire(now);
-  const std::uint32_t under_way = in_flight_[index(direction)];
-  if (under_way == config_.pieces_in_flight) return std::nullopt;
   for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
     const Handle handle = lanes_[index(direction)][urgency].first;
     if (handle == nobody) continue;
-    if (urgency != index(Urgency::request) && under_way > 0) return std::nullopt;
     TokenBucket& bucket = buckets_[urgency];
     const Bytes cost = next_piece_bytes(entries_[handle]);
+    if (!has_room(entries_[handle])) return std::nullopt;
     if (now < bucket.allowed_at(cost)) continue;  // the lanes after it have rate limits of their own
     bucket.take(cost, now);
     return cut(handle);
@@ -176,7 +176,6 @@ TransferId TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimeP
   under_way_.pop_back();
 
   Entry& entry = entries_[piece.handle];
-  --in_flight_[index(entry.transfer.direction)];
   --entry.pieces_under_way;
   entry.copying += took;
   if (error) std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::failed);
@@ -194,13 +193,14 @@ void TransferScheduler::take_events(std::vector<TransferEvent>& out) {
 
 TimePoint TransferScheduler::next_deadline() const {
   TimePoint soonest = deadlines_.empty() ? never : deadlines_.top().priority;
-  for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
-    if (!buckets_[urgency].limited()) continue;
-    for (const Direction direction : directions) {
+  for (const Direction direction : directions) {
+    for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
       const Handle head = lanes_[index(direction)][urgency].first;
-      // While a piece is under way, its finish() lets the next piece go, and not the time.
-      if (head == nobody || in_flight_[index(direction)] > 0) continue;
-      soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(entries_[head])));
+      if (head == nobody) continue;
+      // The end of a piece lets this lane go on, and the lanes after it, and not the time.
+      if (!has_room(entries_[head])) break;
+      if (buckets_[urgency].limited())
+        soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(entries_[head])));
     }
   }
   return soonest;
@@ -230,6 +230,21 @@ TransferScheduler::Cut TransferScheduler::next_cut(const Entry& entry) const {
 Bytes TransferScheduler::next_piece_bytes(const Entry& entry) const {
   const Cut next = next_cut(entry);
   return Bytes{count(block_bytes(entry)) / entry.layers} * next.layers * next.blocks;
+}
+
+/// Whether the next piece may join those that are under way in its direction: those of the request lane, or those of the other
+/// lanes together.
+bool TransferScheduler::has_room(const Entry& entry) const {
+  const bool of_request = entry.transfer.urgency == Urgency::request;
+  Bytes bytes = next_piece_bytes(entry);
+  std::uint32_t pieces = 0;
+  for (const UnderWay& piece : under_way_) {
+    if (piece.of_request != of_request || entries_[piece.handle].transfer.direction != entry.transfer.direction) continue;
+    ++pieces;
+    bytes += piece.bytes;
+  }
+  const std::uint32_t always = of_request ? 2 : 1;
+  return pieces < config_.pieces.in_flight && (pieces < always || bytes <= config_.pieces.bytes_in_flight);
 }
 
 void TransferScheduler::enqueue(Handle handle) {
@@ -268,7 +283,8 @@ Piece TransferScheduler::cut(Handle handle) {
               .after = entry.transfer.after,
               .runs = {}};
   if (entry.layers > 1) piece.layers = LayerRange{entry.layer, taken_now.layers};
-  under_way_.push_back({piece.token, handle, entry.block, blocks, entry.layer});
+  under_way_.push_back({piece.token, handle, entry.block, blocks, entry.layer, next_piece_bytes(entry),
+                        entry.transfer.urgency == Urgency::request});
   for (std::uint32_t left = blocks; left > 0;) {
     const SlotRun& run = entry.transfer.runs[entry.run];
     const std::uint32_t taken = std::min(left, run.count - entry.within_run);
@@ -297,7 +313,6 @@ Piece TransferScheduler::cut(Handle handle) {
   if (entry.started == entry.blocks()) unlink(handle);
   if (!entry.first_start) entry.first_start = now_;
   ++entry.pieces_under_way;
-  ++in_flight_[index(entry.transfer.direction)];
   return piece;
 }
 
@@ -377,12 +392,7 @@ void TransferScheduler::check_invariants() const {
       TERRACE_CHECK(lane.queued_blocks == blocks);
     }
   }
-  std::size_t pieces = 0;
-  for (const Direction direction : directions) {
-    TERRACE_CHECK(in_flight_[index(direction)] <= config_.pieces_in_flight);
-    pieces += in_flight_[index(direction)];
-  }
-  TERRACE_CHECK(under_way_.size() == pieces);
+  TERRACE_CHECK(under_way_.size() <= 2 * direction_count * std::size_t{config_.pieces.in_flight});
   std::size_t pieces_of_entries = 0;
   std::size_t with_deadline = 0;
   for (const auto& [id, handle] : handles_) {
@@ -396,7 +406,7 @@ void TransferScheduler::check_invariants() const {
     with_deadline += deadlines_.contains(handle);
   }
   TERRACE_CHECK(queued == 0);
-  TERRACE_CHECK(pieces_of_entries == pieces);
+  TERRACE_CHECK(pieces_of_entries == under_way_.size());
   TERRACE_CHECK(with_deadline == deadlines_.size());
   deadlines_.check_invariants();
 }

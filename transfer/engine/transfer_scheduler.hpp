@@ -2,6 +2,7 @@
 
 #include "base/indexed_heap.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/device.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
@@ -24,13 +25,7 @@ struct TransferSchedulerConfig {
   /// that is missing in other_layers has one.
   std::uint32_t layers = 1;
   std::vector<std::uint32_t> other_layers = {};
-  /// A transfer is cut into pieces of at most this many bytes, so that an urgent transfer waits at most for the pieces under
-  /// way. A piece that would be less than one block (in a transfer by layer: one layer of one block) is made that large.
-  Bytes piece_bytes = MiB;
-  /// How many pieces may be under way at once in each direction: enough to keep the stream busy. Pieces of the other lanes than
-  /// the request lane go one at a time: such a piece starts only if nothing is under way in its direction. So a request waits for
-  /// at most one such piece.
-  std::uint32_t pieces_in_flight = 2;
+  TransferPieces pieces{};
   /// The most blocks that may be queued in one lane; blocks under way do not count. A transfer that would exceed this bound is
   /// refused as a whole. raise() refuses nothing: the blocks that it moves count in their new lane, which may then exceed the
   /// bound.
@@ -81,8 +76,8 @@ struct Piece {
 /// Ownership: submit() takes the transfer; its last event gives back its runs. Threads: one, that of the TransferEngine.
 class TransferScheduler {
  public:
-  /// Throws std::invalid_argument if the block_bytes of a pool or pieces_in_flight is 0, if requests have a rate limit, or if a
-  /// pool's blocks cannot be divided into its layers.
+  /// Throws std::invalid_argument if the block_bytes of a pool or a number of `pieces` is 0, if requests have a rate
+  /// limit, or if a pool's blocks cannot be divided into its layers.
   explicit TransferScheduler(TransferSchedulerConfig config);
 
   /// Queues a transfer. Its id must differ from the ids of all transfers that have not ended. A transfer that has reported
@@ -165,6 +160,8 @@ class TransferScheduler {
     std::uint32_t first_block;
     std::uint32_t blocks;
     std::uint32_t first_layer;
+    Bytes bytes;
+    bool of_request;  ///< started in the request lane
   };
   /// How much of a transfer a piece takes.
   struct Cut {
@@ -177,6 +174,7 @@ class TransferScheduler {
   [[nodiscard]] std::uint32_t layers_of(PoolId pool) const;
   [[nodiscard]] Cut next_cut(const Entry& entry) const;
   [[nodiscard]] Bytes next_piece_bytes(const Entry& entry) const;
+  [[nodiscard]] bool has_room(const Entry& entry) const;
   void enqueue(Handle handle);
   void unlink(Handle handle);
   void drop_queued(Handle handle, Errc why);
@@ -194,8 +192,7 @@ class TransferScheduler {
   std::vector<Handle> free_;
   std::unordered_map<TransferId, Handle> handles_;  ///< every transfer that has not ended
   IndexedHeap<TimePoint> deadlines_;                ///< of transfers with a deadline that have not been reported
-  std::vector<UnderWay> under_way_;                 ///< at most pieces_in_flight of each direction
-  std::array<std::uint32_t, direction_count> in_flight_{};
+  std::vector<UnderWay> under_way_;                 ///< of both directions
   std::array<TokenBucket, urgency_count> buckets_;
   std::uint64_t last_token_ = 0;
   TimePoint now_{};  ///< the latest time that a call has brought; used for events of calls without a time, such as cancel()

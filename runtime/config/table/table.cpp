@@ -218,7 +218,7 @@ void add_general(std::vector<Option>& all) {
   Option policy = row("", "policy", Type::name, any, FIELD(policy),
                       "Eviction policy of device and host: adaptive follows the rule that has lately hit most");
   policy.names = {"adaptive", "lru"};
-  all.push_back(common(std::move(policy)));
+  all.push_back(live(common(std::move(policy))));
   Option inclusion = named("", "inclusion", FIELD(system.inclusion),
                            "How device and host copies of a block relate: non-inclusive (a host copy stays after a swap-in), "
                            "exclusive (a block is in one of the two), inclusive (the host has every computed block too)");
@@ -338,9 +338,16 @@ void add_tiers(std::vector<Option>& all) {
                     "Threads that touch host memory first; 0: one for each processor, up to 8"));
   all.push_back(optional(
       row("host", "numa-node", Type::whole, {0, 1023}, FIELD(system.host_touch.numa_node), "NUMA node for the host tier"),
-      "the node of the thread that touches the memory", "0"));
+      "the node next to the GPUs, or that of the thread that touches the memory", "0"));
   all.push_back(row("host", "huge-pages", Type::yes_no, any, FIELD(system.host_touch.huge_pages),
                     "Ask the kernel for huge pages for the host tier"));
+  all.push_back(row("transfers", "piece-bytes", Type::size, more_than_0, FIELD(system.transfer_pieces.bytes),
+                    "Size of the pieces that transfers are cut into"));
+  all.push_back(row("transfers", "bytes-in-flight", Type::size, more_than_0, FIELD(system.transfer_pieces.bytes_in_flight),
+                    "Most bytes under way in each direction for requests, and as many again for other copies, which a request "
+                    "may have to wait for"));
+  all.push_back(row("transfers", "pieces-in-flight", Type::whole, {1, 1024}, FIELD(system.transfer_pieces.in_flight),
+                    "Most pieces under way in each direction for requests, and as many again for other copies"));
   all.push_back(
       live(row("transfers", "make-room-bandwidth", Type::bandwidth, any,
                FIELD(system.lane_rates[static_cast<std::size_t>(Urgency::make_room)]),

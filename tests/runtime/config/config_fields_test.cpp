@@ -65,8 +65,8 @@ class Fields {
     const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
                  storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
                  daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
-                 evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, lane_rates,
-                 fingerprint, log, admin, trace_out, poison] = options;
+                 evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, transfer_pieces,
+                 lane_rates, fingerprint, log, admin, trace_out, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
     put("rank_payload", rank_payload);
@@ -101,6 +101,10 @@ class Fields {
     add("host_watermarks", host_watermarks);
     put("loads", loads);
     put("unit_prefill_seconds", unit_prefill_seconds);
+    const auto& [piece_bytes, bytes_in_flight, pieces_in_flight] = transfer_pieces;
+    put("transfer_pieces.bytes", piece_bytes);
+    put("transfer_pieces.bytes_in_flight", bytes_in_flight);
+    put("transfer_pieces.in_flight", pieces_in_flight);
     const auto& [request, make_room, store] = lane_rates;  // by Urgency
     put("lane_rates.request", request);
     put("lane_rates.make_room", make_room);
@@ -336,6 +340,9 @@ const std::vector<Row>& rows() {
       {"host.touch-threads", "7", {{"host_touch.threads", "7"}}},
       {"host.numa-node", "7", {{"host_touch.numa_node", "7"}}},
       {"host.huge-pages", "false", {{"host_touch.huge_pages", "0"}}},
+      {"transfers.piece-bytes", "\"1KiB\"", {{"transfer_pieces.bytes", "1024"}}},
+      {"transfers.bytes-in-flight", "\"1KiB\"", {{"transfer_pieces.bytes_in_flight", "1024"}}},
+      {"transfers.pieces-in-flight", "7", {{"transfer_pieces.in_flight", "7"}}},
       {"transfers.make-room-bandwidth", "\"1KiB/s\"", {{"lane_rates.make_room", "1024"}}},
       {"transfers.store-bandwidth", "\"1KiB/s\"", {{"lane_rates.store", "1024"}}},
 

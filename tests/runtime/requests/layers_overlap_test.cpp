@@ -67,8 +67,8 @@ class LayersOverlap : public testing::Test {
     options.faults = faults;
     device.emplace(std::array{PoolMemory{.slots = 8, .host = &arena, .layers = layers}}, options);
     TransferSchedulerConfig scheduler_config;
-    scheduler_config.piece_bytes = Bytes{layer_bytes * prompt.size()};
-    scheduler_config.pieces_in_flight = 1;
+    scheduler_config.pieces.bytes = Bytes{layer_bytes * prompt.size()};
+    scheduler_config.pieces.in_flight = 1;
     transfers.emplace(scheduler_config, *device, clock, waker);
     ManagerConfig config;
     config.pools[0].device_blocks = 8;

@@ -19,8 +19,8 @@ class Layers : public test::CacheFixture {
  protected:
   Layers() {
     layers = 4;
-    scheduler_config.piece_bytes = Bytes{block_bytes};
-    scheduler_config.pieces_in_flight = 1;
+    scheduler_config.pieces.bytes = Bytes{block_bytes};
+    scheduler_config.pieces.in_flight = 1;
   }
 
   [[nodiscard]] static std::byte mark(const BlockKey& key, std::size_t at) {

@@ -147,7 +147,7 @@ TEST_F(UnfencedRelease, is_bounded) {
 
 TEST_F(UnfencedRelease, goes_on_while_the_blocks_are_loaded_by_layer) {
   layers = 4;
-  scheduler_config.piece_bytes = Bytes{16};
+  scheduler_config.pieces.bytes = Bytes{16};
   make(sizes(4, 8));
   run(1, keys_of({1, 2, 3, 4}));
   run(2, keys_of({11, 12, 13, 14}));

@@ -43,8 +43,8 @@ class AwaitTransfer : public testing::Test {
   AwaitTransfer() {
     for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
     TransferSchedulerConfig config;
-    config.piece_bytes = Bytes{count(block_bytes) / layers};  // a piece is one layer of one block
-    config.pieces_in_flight = 2;
+    config.pieces.bytes = Bytes{count(block_bytes) / layers};  // a piece is one layer of one block
+    config.pieces.in_flight = 2;
     transfers_.emplace(config, device_, clock_, waker_);
   }
   void submit(std::uint64_t id, SlotRun blocks, bool by_layer) {
@@ -266,7 +266,7 @@ TEST(AwaitThreads, order_a_stream_with_the_copies_of_real_threads) {
   EventFdWaker waker;
   const SteadyClock clock;
   TransferSchedulerConfig config;
-  config.piece_bytes = Bytes{count(block_bytes) / layers};
+  config.pieces.bytes = Bytes{count(block_bytes) / layers};
   ThreadedTransfers transfers{config, device, clock, waker};
   std::atomic<std::uint32_t> wrong{0};
   std::uint64_t id = 0;

@@ -44,7 +44,7 @@ class LinkTroubleTest : public testing::Test {
     stop();
     device_.emplace(slots, arena_, EmulatedOptions{.name = "troubled", .link = link, .faults = {}});
     TransferSchedulerConfig config;
-    config.piece_bytes = block_bytes;
+    config.pieces = {.bytes = block_bytes, .in_flight = 2};
     transfers_.emplace(config, *device_, clock_, waker_);
     Fence last;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {

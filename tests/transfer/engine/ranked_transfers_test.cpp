@@ -51,7 +51,7 @@ class RankedTransfersTest : public testing::Test {
       devices_.push_back(std::make_unique<SimulatedDevice>(std::span{&pool, 1}));
       pointers.push_back(devices_.back().get());
       TransferSchedulerConfig scheduler_config;
-      scheduler_config.piece_bytes = Bytes{4096};
+      scheduler_config.pieces.bytes = Bytes{4096};
       engines_.push_back(std::make_unique<DirectTransfers>(scheduler_config, *devices_.back(), clock_, waker_));
       ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }

@@ -36,7 +36,7 @@ class ThreadedTransfersTest : public testing::Test {
  protected:
   ThreadedTransfersTest() {
     TransferSchedulerConfig config;
-    config.piece_bytes = block_bytes * 4;
+    config.pieces = {.bytes = block_bytes * 4, .bytes_in_flight = block_bytes * 8};
     transfers_.emplace(config, device_, clock_, waker_);
     Fence last;
     for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_.launch(writes(slot, 100 + slot));
@@ -224,7 +224,7 @@ TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
   EmulatedDevice device{slots, arena_};
   ForgetfulDevice forgetful{device};
   TransferSchedulerConfig config;
-  config.piece_bytes = block_bytes * 4;
+  config.pieces.bytes = block_bytes * 4;
   ThreadedTransfers transfers{config, forgetful, clock_, waker_};
   const auto moved = [&](std::uint64_t id, std::uint32_t blocks) {
     transfers.submit(transfer(id, swap_out, request, {run(0, 0, blocks)}));

@@ -40,8 +40,8 @@ class DirectTransfersTest : public testing::Test {
     }
     device_.run();
     TransferSchedulerConfig config;
-    config.piece_bytes = block_bytes * 4;
-    config.pieces_in_flight = 2;
+    config.pieces.bytes = block_bytes * 4;
+    config.pieces.in_flight = 2;
     config.queued_blocks_max = 20;
     transfers_.emplace(config, device_, clock_, waker_);
   }
@@ -110,10 +110,10 @@ TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_transfers_submitted_tog
 TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_transfer_may_wait_for) {
   transfers_->submit(transfer(1, swap_out, store, {run(0, 0, 20)}));
   poll();
-  EXPECT_EQ(device_.commands(swap_out), 1U);
+  EXPECT_EQ(device_.commands(swap_out), 2U);
   transfers_->submit(transfer(2, swap_out, request, {run(0, 0, 20)}));
   poll();
-  EXPECT_EQ(device_.commands(swap_out), 2U);
+  EXPECT_EQ(device_.commands(swap_out), 4U);
 }
 
 TEST_F(DirectTransfersTest, report_a_refused_transfer_as_cancelled_whole) {
@@ -214,7 +214,7 @@ TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
     HostArena arena{slots, block_bytes, block_bytes * 7};
     SimulatedDevice device{slots, arena, 3};
     TransferSchedulerConfig config;
-    config.piece_bytes = block_bytes * 2;
+    config.pieces.bytes = block_bytes * 2;
     DirectTransfers transfers{config, device, clock, waker};
     std::uint64_t content = 0;
     std::map<std::uint64_t, std::pair<Transfer, std::uint64_t>> ids;

@@ -23,8 +23,8 @@ class TransferSchedulerTest : public testing::Test {
   static TransferSchedulerConfig config() {
     TransferSchedulerConfig made;
     made.block_bytes = Bytes{10};
-    made.piece_bytes = Bytes{45};
-    made.pieces_in_flight = 2;
+    made.pieces.bytes = Bytes{45};
+    made.pieces.in_flight = 2;
     made.queued_blocks_max = 100;
     return made;
   }

@@ -28,8 +28,8 @@ class TransferSchedulerLayersTest : public test::TransferSchedulerTest {
     TransferSchedulerConfig made = config();
     made.block_bytes = Bytes{12};
     made.layers = 6;
-    made.piece_bytes = Bytes{piece_bytes};
-    made.pieces_in_flight = pieces_in_flight;
+    made.pieces.bytes = Bytes{piece_bytes};
+    made.pieces.in_flight = pieces_in_flight;
     scheduler_ = TransferScheduler{made};
   }
   void submit(std::uint32_t blocks, TimePoint deadline = never) {

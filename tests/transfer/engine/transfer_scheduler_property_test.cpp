@@ -93,8 +93,8 @@ class World {
     TransferSchedulerConfig made;
     made.block_bytes = Bytes{100};
     made.layers = block_layers;
-    made.piece_bytes = Bytes{random.between(10, 500)};
-    made.pieces_in_flight = static_cast<std::uint32_t>(random.between(1, 4));
+    made.pieces.bytes = Bytes{random.between(10, 500)};
+    made.pieces.in_flight = static_cast<std::uint32_t>(random.between(1, 4));
     made.queued_blocks_max = 60;
     if (random.chance(0.5)) made.rates[static_cast<std::size_t>(Urgency::store)] = BytesPerSecond{100'000};
     if (random.chance(0.3)) made.rates[static_cast<std::size_t>(Urgency::make_room)] = BytesPerSecond{150'000};

@@ -77,22 +77,79 @@ TEST_F(TransferSchedulerTest, serves_the_urgent_first_and_within_a_lane_who_came
   EXPECT_EQ(order(), (std::vector<std::uint64_t>{3, 5, 2, 1, 4}));
 }
 
-TEST_F(TransferSchedulerTest, keeps_at_most_one_piece_ahead_of_an_urgent_transfer) {
+TEST_F(TransferSchedulerTest, keeps_a_bounded_number_of_pieces_ahead_of_an_urgent_transfer) {
   for (const Urgency background : {make_room, store}) {
     submit(1, background, 40);
     const std::optional<Piece> first = next();
-    ASSERT_TRUE(first);
-    EXPECT_FALSE(next()) << "nobody waits for a second one";
+    const std::optional<Piece> second = next();
+    ASSERT_TRUE(first && second);
+    EXPECT_FALSE(next()) << "two may be under way";
     submit(2, request, 1);
     const std::optional<Piece> urgent = next();
-    ASSERT_TRUE(urgent);
+    ASSERT_TRUE(urgent) << "it queues up behind them at once";
     EXPECT_EQ(urgent->id, TransferId{2});
+    EXPECT_FALSE(next());
     finish(*urgent);
     EXPECT_FALSE(next());
     finish(*first);
+    const std::optional<Piece> third = next();
+    ASSERT_TRUE(third);
     scheduler_.cancel_all();
+    finish(*second);
+    EXPECT_FALSE(scheduler_.idle());
+    finish(*third);
     EXPECT_TRUE(scheduler_.idle());
   }
+}
+
+TEST_F(TransferSchedulerTest, starts_nothing_else_while_requests_have_something_to_start) {
+  submit(1, request, 12);
+  submit(2, store, 4);
+  const std::optional<Piece> first = next();
+  ASSERT_TRUE(first && next());
+  EXPECT_FALSE(next()) << "a third piece of the request waits for room, and the store for that";
+  finish(*first);
+  EXPECT_EQ(next()->id, TransferId{1});
+  EXPECT_EQ(next()->id, TransferId{2}) << "behind the last piece of the request";
+}
+
+TEST_F(TransferSchedulerTest, counts_a_raised_piece_where_it_has_started) {
+  submit(1, store, 8);
+  ASSERT_TRUE(next() && next());
+  scheduler_.raise(TransferId{1}, request);
+  submit(2, store, 8);
+  EXPECT_FALSE(next()) << "so many are under way ahead of requests already";
+  submit(3, request, 8);
+  EXPECT_EQ(next()->id, TransferId{3});
+}
+
+TEST_F(TransferSchedulerTest, bounds_the_bytes_under_way_but_lets_large_pieces_go) {
+  TransferSchedulerConfig bounded = config();
+  bounded.pieces.in_flight = 100;
+  bounded.pieces.bytes_in_flight = Bytes{100};
+  for (const Urgency urgency : {request, store}) {
+    TransferScheduler scheduler{bounded};
+    ASSERT_TRUE(scheduler.submit(transfer(1, swap_out, urgency, {run(0, 0, 40)})));
+    EXPECT_TRUE(scheduler.next(swap_out, start));
+    EXPECT_TRUE(scheduler.next(swap_out, start));
+    EXPECT_FALSE(scheduler.next(swap_out, start)) << "that would be 120 bytes";
+    bounded.pieces.bytes_in_flight = Bytes{1};
+    TransferScheduler narrow{bounded};
+    ASSERT_TRUE(narrow.submit(transfer(1, swap_out, urgency, {run(0, 0, 40)})));
+    EXPECT_TRUE(narrow.next(swap_out, start));
+    EXPECT_EQ(narrow.next(swap_out, start).has_value(), urgency == request);
+    EXPECT_FALSE(narrow.next(swap_out, start));
+    bounded.pieces.bytes_in_flight = Bytes{100};
+  }
+}
+
+TEST_F(TransferSchedulerTest, asks_for_no_time_while_a_lane_before_it_waits_for_room) {
+  scheduler_.limit(store, per_second(Bytes{1}));
+  submit(1, request, 40);
+  submit(2, store, 4);
+  ASSERT_TRUE(next() && next());
+  EXPECT_FALSE(next());
+  EXPECT_EQ(scheduler_.next_deadline(), never);
 }
 
 TEST_F(TransferSchedulerTest, keeps_the_stream_busy_with_what_requests_wait_for) {
@@ -125,13 +182,12 @@ TEST_F(TransferSchedulerTest, raises_a_transfer_behind_those_that_wait_in_the_la
 }
 
 TEST_F(TransferSchedulerTest, raises_what_is_left_of_a_transfer_under_way) {
-  submit(1, store, 8);
+  submit(1, store, 12);
   const std::optional<Piece> first = next();
   submit(2, make_room, 1);
   scheduler_.raise(TransferId{1}, request);
-  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1}));
+  EXPECT_EQ(order(), (std::vector<std::uint64_t>{1, 1, 2}));
   finish(*first);
-  EXPECT_EQ(order(), (std::vector<std::uint64_t>{2}));
   EXPECT_TRUE(scheduler_.idle());
 }
 
@@ -172,7 +228,10 @@ TEST_F(TransferSchedulerTest, refuses_a_configuration_that_moves_nothing) {
   bad.block_bytes = Bytes{0};
   EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
   bad = config();
-  bad.pieces_in_flight = 0;
+  bad.pieces.in_flight = 0;
+  EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
+  bad = config();
+  bad.pieces.bytes_in_flight = Bytes{};
   EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
 }
 
@@ -256,10 +315,14 @@ TEST_F(LimitedTransferSchedulerTest, does_not_limit_a_transfer_that_was_raised) 
   EXPECT_TRUE(scheduler_.idle());
 }
 
-TEST_F(LimitedTransferSchedulerTest, does_not_ask_to_be_woken_for_the_rate_beside_a_piece_under_way) {
+TEST_F(LimitedTransferSchedulerTest, asks_to_be_woken_for_the_rate_only_where_there_is_room) {
   submit(1, store, 4);
   ASSERT_TRUE(next());
   submit(3, store, 4);
+  EXPECT_EQ(scheduler_.next_deadline(), start + seconds{1}) << "a second piece may be under way";
+  submit(4, make_room, 8);
+  ASSERT_TRUE(next());
+  EXPECT_FALSE(next());
   EXPECT_EQ(scheduler_.next_deadline(), never);
 }
 

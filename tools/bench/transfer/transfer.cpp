@@ -39,7 +39,9 @@ std::uint32_t blocks_of(const TransferBenchOptions& options, Bytes block_bytes) 
 
 void check(const TransferBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
-  if (options.pieces_in_flight == 0) throw std::invalid_argument{"--pieces-in-flight 0: at least 1 is needed"};
+  if (options.pieces.in_flight == 0) throw std::invalid_argument{"--pieces-in-flight 0: at least 1 is needed"};
+  if (count(options.pieces.bytes_in_flight) == 0) throw std::invalid_argument{"--bytes-in-flight 0: at least 1 is needed"};
+  if (count(options.pieces.bytes) == 0) throw std::invalid_argument{"--piece-bytes 0: at least 1 is needed"};
   if (options.layers == 0) throw std::invalid_argument{"--layers 0: at least 1 is needed"};
   if (options.block_bytes.empty()) throw std::invalid_argument{"--block-bytes: at least one size is needed"};
   const std::optional<Bytes> available = available_memory();
@@ -122,13 +124,9 @@ boost::json::object to_json(const CopyRow& row) {
 boost::json::object to_json(const Percentiles& us) { return {{"p50", us.p50}, {"p99", us.p99}, {"max", us.max}}; }
 
 boost::json::object to_json(const UrgentRow& row) {
-  return {{"block_bytes", count(row.block_bytes)},
-          {"samples", row.samples},
-          {"idle_us", to_json(row.idle_us)},
-          {"busy_us", to_json(row.busy_us)},
-          {"piece_blocks", row.piece_blocks},
-          {"piece_us", row.piece_us},
-          {"bound_us", row.bound_us}};
+  return {{"block_bytes", count(row.block_bytes)}, {"samples", row.samples},           {"idle_us", to_json(row.idle_us)},
+          {"busy_us", to_json(row.busy_us)},       {"piece_blocks", row.piece_blocks}, {"piece_us", row.piece_us},
+          {"pieces_ahead", row.pieces_ahead},      {"bound_us", row.bound_us}};
 }
 
 boost::json::object to_json(const ComputeRow& row) {
@@ -142,11 +140,10 @@ boost::json::object to_json(const ComputeRow& row) {
 void bench_transfer(const TransferBenchOptions& options) {
   check(options);
   TransferSchedulerConfig lanes;
-  lanes.piece_bytes = options.piece_bytes;
-  lanes.pieces_in_flight = options.pieces_in_flight;
+  lanes.pieces = options.pieces;
 
-  print("medians of {} rounds; pieces of {}, {} under way a direction; GB/s\n", options.rounds, to_string(options.piece_bytes),
-        options.pieces_in_flight);
+  print("medians of {} rounds; pieces of {}, {} and {} under way a direction; GB/s\n", options.rounds,
+        to_string(options.pieces.bytes), options.pieces.in_flight, to_string(options.pieces.bytes_in_flight));
   print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout", "way", "moved",
         "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
   boost::json::array copies;
@@ -157,7 +154,7 @@ void bench_transfer(const TransferBenchOptions& options) {
     TransferDeviceOptions device{.cuda = options.cuda, .layers = 1, .link_bytes_per_second = options.link_bytes_per_second};
     if (count(block_bytes) % options.layers == 0) device.layers = options.layers;
     TransferRig rig{device, block_bytes, blocks_of(options, block_bytes), lanes};
-    const std::vector<CopyRow> rows = measure_copies(rig, options.piece_bytes, options.rounds);
+    const std::vector<CopyRow> rows = measure_copies(rig, options.pieces.bytes, options.rounds);
     print_copies(rows);
     for (const CopyRow& row : rows) copies.push_back(to_json(row));
     urgent.push_back(measure_urgent(rig, lanes, options.rounds));
@@ -177,8 +174,9 @@ void bench_transfer(const TransferBenchOptions& options) {
   for (const LayersRow& row : layers) layers_rows.push_back(to_json(row));
   write_report(options.report, json_text(boost::json::object{{"device", device_name(options.cuda)},
                                                              {"rounds", options.rounds},
-                                                             {"piece_bytes", count(options.piece_bytes)},
-                                                             {"pieces_in_flight", options.pieces_in_flight},
+                                                             {"piece_bytes", count(options.pieces.bytes)},
+                                                             {"pieces_in_flight", options.pieces.in_flight},
+                                                             {"bytes_in_flight", count(options.pieces.bytes_in_flight)},
                                                              {"copies", std::move(copies)},
                                                              {"urgent", std::move(urgent_rows)},
                                                              {"compute", std::move(compute_rows)},

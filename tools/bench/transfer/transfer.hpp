@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/device.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
@@ -16,8 +17,7 @@ struct TransferBenchOptions {
   Bytes area_bytes = MiB * 256;
   std::uint32_t blocks = 0;  ///< blocks in each direction for every size, instead of area_bytes; 0: use area_bytes
   unsigned rounds = 9;
-  Bytes piece_bytes = MiB;             ///< for TransferSchedulerConfig
-  std::uint32_t pieces_in_flight = 2;  ///< for TransferSchedulerConfig
+  TransferPieces pieces{};
   /// Layers of a block, for sizes that are a multiple of them; loads by layer are measured with these. 1: loads by layer are not
   /// measured.
   std::uint32_t layers = 32;

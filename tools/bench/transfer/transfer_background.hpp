@@ -71,7 +71,7 @@ class BackgroundLoad {
   };
 
   [[nodiscard]] static std::uint32_t blocks_of_a_piece(const TransferRig& rig, const TransferSchedulerConfig& lanes) {
-    const std::uint64_t blocks = std::clamp<std::uint64_t>(lanes.piece_bytes / rig.block_bytes(), 1, rig.blocks() / 2);
+    const std::uint64_t blocks = std::clamp<std::uint64_t>(lanes.pieces.bytes / rig.block_bytes(), 1, rig.blocks() / 2);
     return static_cast<std::uint32_t>(blocks);
   }
   void submit(Crossing& transfer) { transfer.id = rig_.submit(Direction::swap_in, Urgency::store, transfer.pairs); }

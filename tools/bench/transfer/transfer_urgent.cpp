@@ -4,7 +4,9 @@
 #include "tools/bench/transfer/transfer_background.hpp"
 #include "transfer/device/transfer.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -60,7 +62,10 @@ UrgentRow measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes,
                 .busy_us = busy.microseconds(),
                 .piece_blocks = background.piece_blocks(),
                 .piece_us = background.piece_us()};
-  row.bound_us = row.idle_us.p50 + row.piece_us;
+  const Bytes piece = rig.block_bytes() * std::uint64_t{row.piece_blocks};
+  row.pieces_ahead = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(lanes.pieces.bytes_in_flight / piece, 1, std::uint64_t{lanes.pieces.in_flight}));
+  row.bound_us = row.idle_us.p50 + row.pieces_ahead * row.piece_us;
   return row;
 }
 

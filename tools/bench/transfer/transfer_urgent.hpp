@@ -16,8 +16,9 @@ struct UrgentRow {
   Percentiles idle_us;        ///< while nothing else moves
   Percentiles busy_us;        ///< while the store lane of the same direction is always full
   std::uint32_t piece_blocks = 0;
-  double piece_us = 0;  ///< the median time that a piece of the store lane uses the stream
-  /// The upper bound for busy_us by design: the median of idle_us, plus the one piece that may be under way.
+  double piece_us = 0;             ///< the median time that a piece of the store lane uses the stream
+  std::uint32_t pieces_ahead = 0;  ///< how many of them may be under way
+  /// The upper bound for busy_us by design: the median of idle_us, plus these pieces.
   double bound_us = 0;
 };
 
