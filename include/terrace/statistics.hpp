@@ -87,13 +87,18 @@ struct CallTimes {
   TimeTotal extend{};
   TimeTotal commit{};
   TimeTotal release{};
+  TimeTotal load{};  ///< of an OffloadCache, like the next one
+  TimeTotal store{};
   TimeTotal poll{};
 };
 
-/// How long transfers took, from their order to their end, with the time in which they waited for their turn.
+/// How long transfers took, and reads and writes of single blocks in storage: from their order to their end, with the time in
+/// which they waited for their turn.
 struct TransferTimes {
   TimeTotal swap_out{};
   TimeTotal swap_in{};
+  TimeTotal storage_read{};
+  TimeTotal storage_write{};
 };
 
 /// Waits of one kind: how many requests waited, and how long.

@@ -214,15 +214,19 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
     all.histogram(name, help, total.microseconds, total.seconds, std::move(labels));
   };
   const char* name = "terrace_transfer_seconds";
-  const char* help = "Time from the order of a transfer to its end";
+  const char* help = "Time from the order of a transfer, or of a read or write of one block, to its end";
   times(name, help, snapshot.transfer_times.swap_out, label("direction", "swap_out"));
   times(name, help, snapshot.transfer_times.swap_in, label("direction", "swap_in"));
+  times(name, help, snapshot.transfer_times.storage_read, label("direction", "storage_read"));
+  times(name, help, snapshot.transfer_times.storage_write, label("direction", "storage_write"));
   name = "terrace_call_seconds";
   help = "Time of calls of the engine; one call in sixteen is measured";
   times(name, help, snapshot.calls.acquire, label("call", "acquire"));
   times(name, help, snapshot.calls.extend, label("call", "extend"));
   times(name, help, snapshot.calls.commit, label("call", "commit"));
   times(name, help, snapshot.calls.release, label("call", "release"));
+  times(name, help, snapshot.calls.load, label("call", "load"));
+  times(name, help, snapshot.calls.store, label("call", "store"));
   times(name, help, snapshot.calls.poll, label("call", "poll"));
 }
 

@@ -14,6 +14,7 @@ using Kind = TraceSpan::Kind;
 std::string_view category_of(Kind kind) {
   if (kind <= Kind::poll) return "call";
   if (kind <= Kind::hold) return "request";
+  if (kind <= Kind::store_job) return "job";
   return to_string(kind);
 }
 

@@ -14,9 +14,13 @@ struct TraceSpan {
     extend,
     commit,
     release,
+    load,  ///< of an OffloadCache, like `store`
+    store,
     poll,
     wait,      ///< of a request, from acquire() until it is ready or has failed
     hold,      ///< of a request, from then until its lease ends
+    load_job,  ///< of an OffloadCache, from its order to its last event
+    store_job,
     swap_out,  ///< a transfer, from its order to its end
     swap_in,
     storage_read,  ///< of one block, from its order to its end
@@ -24,7 +28,7 @@ struct TraceSpan {
   };
 
   Kind kind = Kind::poll;
-  std::uint64_t id = 0;  ///< of the request or transfer; 0 for calls and storage
+  std::uint64_t id = 0;  ///< of the request, job or transfer; 0 for calls and storage
   TimePoint begin{};
   TimePoint end{};
   std::uint32_t blocks = 0;
@@ -38,9 +42,13 @@ struct TraceSpan {
     case extend: return "extend";
     case commit: return "commit";
     case release: return "release";
+    case load: return "load";
+    case store: return "store";
     case poll: return "poll";
     case wait: return "wait";
     case hold: return "hold";
+    case load_job: return "load_job";
+    case store_job: return "store_job";
     case swap_out: return "swap_out";
     case swap_in: return "swap_in";
     case storage_read: return "storage_read";

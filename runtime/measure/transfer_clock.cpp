@@ -25,6 +25,20 @@ std::optional<TransferClock::Ended> TransferClock::end(TransferId id, TimePoint 
   return Ended{transfer.ordered, transfer.blocks};
 }
 
+void TransferClock::begin(Access access, PoolId pool, std::uint64_t token, TimePoint now) {
+  orders(access).insert_or_assign({pool.value(), token}, now);
+}
+
+std::optional<TimePoint> TransferClock::end(Access access, PoolId pool, std::uint64_t token, TimePoint now) {
+  Orders& all = orders(access);
+  const auto found = all.find({pool.value(), token});
+  if (found == all.end()) return std::nullopt;
+  const TimePoint ordered = found->second;
+  (access == Access::read ? times_.storage_read : times_.storage_write).add(now - ordered);
+  all.erase(found);
+  return ordered;
+}
+
 std::vector<TransferQueue> TransferClock::queues(TimePoint now) const {
   std::vector<TransferQueue> all;
   for (const Direction direction : {Direction::swap_out, Direction::swap_in}) {

@@ -3,6 +3,7 @@
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -10,12 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace terrace {
 
-/// Measures how long transfers take, and counts those that have not ended. Its memory is proportional to their number. Threads:
-/// that of the cache.
+/// Measures how long transfers take, and reads and writes of storage, and counts transfers that have not ended. Its memory is
+/// proportional to what is under way. Threads: that of the cache.
 class TransferClock {
  public:
   void begin(const Transfer& transfer, TimePoint now);
@@ -27,6 +29,12 @@ class TransferClock {
     std::uint32_t blocks = 0;
   };
   std::optional<Ended> end(TransferId id, TimePoint now);
+
+  /// A read or a write of one block in the store of the pool, by its token.
+  enum class Access : bool { read, write };
+  void begin(Access access, PoolId pool, std::uint64_t token, TimePoint now);
+  /// Returns when it was ordered; nothing if it was not begun, or has ended.
+  std::optional<TimePoint> end(Access access, PoolId pool, std::uint64_t token, TimePoint now);
 
   [[nodiscard]] const TransferTimes& times() const { return times_; }
   /// One entry for each direction and urgency. Looks at all transfers under way.
@@ -40,7 +48,14 @@ class TransferClock {
     TimePoint ordered{};
   };
 
+  /// By pool and token.
+  using Orders = boost::unordered_flat_map<std::pair<std::uint16_t, std::uint64_t>, TimePoint>;
+
+  [[nodiscard]] Orders& orders(Access access) { return access == Access::read ? reads_ : writes_; }
+
   TransferTimes times_;
+  Orders reads_;
+  Orders writes_;
   boost::unordered_flat_map<TransferId, UnderWay, std::hash<TransferId>> under_way_;
 };
 

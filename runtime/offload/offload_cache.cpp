@@ -41,8 +41,10 @@ Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std:
 }
 
 Result<void> OffloadCache::load(const OffloadOrder& order) {
+  const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::load};
   cache_.state_->note_time();
   const Result<void> begun = cache_.state_->manager.offload().load(order);
+  if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::load_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (begun && cache_.state_->offload_is_watched()) {
     cache_.state_->note_offload_asked(order.keys.subspan(order.first), [](std::size_t) { return true; });
@@ -51,6 +53,7 @@ Result<void> OffloadCache::load(const OffloadOrder& order) {
 }
 
 Result<void> OffloadCache::store(const OffloadOrder& order) {
+  const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::store};
   cache_.state_->note_time();
   const bool watched = cache_.state_->offload_is_watched();
   if (watched) {
@@ -58,6 +61,7 @@ Result<void> OffloadCache::store(const OffloadOrder& order) {
     (void)look_up(order.keys, hits_, order.pool);
   }
   const Result<void> begun = cache_.state_->manager.offload().store(order);
+  if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::store_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (watched && begun) {
     cache_.state_->note_offload_asked(order.keys,
@@ -117,8 +121,10 @@ Result<void> OffloadCache::publish(OffloadJobId job, bool filled) {
 }
 
 std::span<const OffloadEvent> OffloadCache::poll() {
+  const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::poll};
   cache_.state_->collect();
   cache_.state_->manager.offload().take_events(events_);
+  cache_.state_->end_job_spans(events_);
   cache_.state_->end_call();
   return events_;
 }

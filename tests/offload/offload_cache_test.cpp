@@ -268,8 +268,8 @@ TEST_F(Offload, moves_blocks_from_and_to_memory_a_bounded_number_of_bytes_in_a_p
 }
 
 TEST_F(Offload, reports_leading_layers_of_a_load_by_layer) {
-  lanes.piece_bytes = Bytes{2 * block_bytes / 4};  // one layer of two blocks
-  lanes.pieces_in_flight = 1;
+  lanes.pieces.bytes = Bytes{2 * block_bytes / 4};  // one layer of two blocks
+  lanes.pieces.in_flight = 1;
   make(sizes(8, KeyOrder::prefix));
   const auto keys = names({1, 2});
   put(1, keys, 0, 10);
@@ -419,6 +419,62 @@ TEST(OffloadConfig, says_what_is_wrong) {
   pool.engine_blocks = 0;
   config.key_order = KeyOrder::flat;
   EXPECT_NE(refused(config).find("flat keys"), std::string::npos);
+}
+
+TEST_F(Offload, who_traces_sees_each_job_from_its_order_to_its_last_event) {
+  struct Spans final : CacheWatch {
+    void on_polled(TimePoint) override {}
+    [[nodiscard]] bool wants_spans() const override { return wants; }
+    void on_span(const TraceSpan& span) override { all.push_back(span); }
+    [[nodiscard]] std::vector<TraceSpan> of(TraceSpan::Kind kind) const {
+      std::vector<TraceSpan> found;
+      std::ranges::copy_if(all, std::back_inserter(found), [kind](const TraceSpan& span) { return span.kind == kind; });
+      return found;
+    }
+    bool wants = true;
+    std::vector<TraceSpan> all;
+  } spans;
+  watch = &spans;
+  make(sizes(8, KeyOrder::prefix));
+  write(SlotId{0}, 1);
+  write(SlotId{1}, 2);
+  OffloadOrder stored = order(1, names({1, 2, 3}), slots({0, 1}));
+  stored.keys = stored.keys.first(2);
+  ASSERT_TRUE(offload->store(stored).has_value());
+  clock.advance(std::chrono::milliseconds{3});
+  settle();
+  EXPECT_EQ(spans.of(TraceSpan::Kind::store).size(), 1U);
+  const std::vector<TraceSpan> jobs = spans.of(TraceSpan::Kind::store_job);
+  ASSERT_EQ(jobs.size(), 1U);
+  EXPECT_EQ(jobs[0].id, 1U);
+  EXPECT_EQ(jobs[0].blocks, 2U);
+  EXPECT_FALSE(jobs[0].failed);
+  EXPECT_EQ(jobs[0].end - jobs[0].begin, std::chrono::milliseconds{3});
+
+  OffloadOrder missing = order(2, names({1, 2, 3}), slots({5}));
+  missing.first = 2;
+  ASSERT_TRUE(offload->load(missing).has_value());
+  settle();
+  ASSERT_EQ(spans.of(TraceSpan::Kind::load_job).size(), 1U);
+  EXPECT_TRUE(spans.of(TraceSpan::Kind::load_job)[0].failed);
+  EXPECT_EQ(spans.of(TraceSpan::Kind::load_job)[0].blocks, 1U);
+
+  spans.wants = false;
+  poll();
+  spans.all.clear();
+  ASSERT_TRUE(offload->load(order(3, names({1}), slots({6}))).has_value());
+  settle();
+  EXPECT_TRUE(spans.all.empty());
+}
+
+TEST_F(Offload, one_call_in_sixteen_is_measured) {
+  make(sizes(8, KeyOrder::flat));
+  for (std::uint64_t id = 1; id <= 160; ++id) {
+    ASSERT_TRUE(offload->load(order(id, names({1}), slots({0}))).has_value());
+    poll();
+  }
+  const CallTimes times = cache->call_times();
+  EXPECT_EQ(times.load.number + times.store.number + times.poll.number, 20U);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_F(OffloadStreams, a_stream_waits_for_the_blocks_of_a_load) {
 }
 
 TEST_F(OffloadStreams, a_stream_waits_for_some_layers_and_not_for_later_ones) {
-  lanes.piece_bytes = Bytes{2 * block_bytes / 4};  // one layer of two blocks
+  lanes.pieces.bytes = Bytes{2 * block_bytes / 4};  // one layer of two blocks
   make(sizes(8, KeyOrder::flat));
   const auto keys = names({1, 2});
   put(1, keys, 0, 10);

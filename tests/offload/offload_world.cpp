@@ -64,7 +64,7 @@ void OffloadWorld::make() {
   const PoolMemory memory{device_slots, arena_.get(), {}, options_.layers};
   device_ = std::make_unique<SimulatedDevice>(std::span{&memory, 1});
   TransferSchedulerConfig scheduler;
-  scheduler.piece_bytes = Bytes{block_bytes * random_.between(1, 4) / options_.layers};
+  scheduler.pieces.bytes = Bytes{block_bytes * random_.between(1, 4) / options_.layers};
   transfers_ = std::make_unique<DirectTransfers>(scheduler, *device_, clock_, waker_);
   store_ = make_store();
 
@@ -457,6 +457,7 @@ void OffloadWorld::operate() {
       return;
     }
     case 5:
+      if (options_.operators && random_.chance(0.5)) return change_policy();
       if (options_.operators) (void)cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random_.between(1, 24))});
       return;
     case 6:
@@ -468,6 +469,15 @@ void OffloadWorld::operate() {
       return;
     default: compare_hits(); return;
   }
+}
+
+void OffloadWorld::change_policy() {
+  CacheSettings settings = cache_->settings();
+  const bool flat = cache_->manager().config().key_order == KeyOrder::flat;
+  settings.policy = random_.chance(0.5) ? EvictionPolicyName::lru : EvictionPolicyName::adaptive;
+  const Result<void> changed = cache_->change(settings);
+  if (flat && settings.policy != EvictionPolicyName::lru) TERRACE_CHECK(changed.error() == Errc::invalid_argument);
+  else TERRACE_CHECK(changed.has_value());
 }
 
 void OffloadWorld::compare_hits() {

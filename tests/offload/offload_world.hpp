@@ -123,6 +123,7 @@ class OffloadWorld {
   void poll();
   void on_block(const OffloadEvent& event, Live& job);
   void operate();
+  void change_policy();
   void plant_fault();
   void disk_step();
   void crash();

@@ -53,6 +53,8 @@ AdminSnapshot full() {
   snapshot.offload.emplace();
   snapshot.queues.push_back({.direction = Direction::swap_in, .transfers = 2, .blocks = 33, .oldest_seconds = 0.25});
   snapshot.transfer_times.swap_in.add(std::chrono::milliseconds{3});
+  snapshot.transfer_times.storage_read.add(std::chrono::milliseconds{5});
+  snapshot.calls.load.add(std::chrono::milliseconds{1});
   snapshot.calls.acquire.add(std::chrono::microseconds{10});
   return snapshot;
 }
@@ -117,6 +119,9 @@ TEST_F(AdminMetrics, transfers_and_calls_are_told_by_kind) {
   EXPECT_EQ(page.at("terrace_transfers_oldest_seconds{direction=\"swap_in\",urgency=\"request\"}"), 0.25);
   EXPECT_EQ(page.at("terrace_transfer_seconds_count{direction=\"swap_in\"}"), 1);
   EXPECT_NEAR(page.at("terrace_transfer_seconds_sum{direction=\"swap_in\"}"), 0.003, 1e-9);
+  EXPECT_EQ(page.at("terrace_transfer_seconds_count{direction=\"storage_read\"}"), 1);
+  EXPECT_EQ(page.at("terrace_transfer_seconds_count{direction=\"storage_write\"}"), 0);
+  EXPECT_EQ(page.at("terrace_call_seconds_count{call=\"load\"}"), 1);
   EXPECT_EQ(page.at("terrace_call_seconds_count{call=\"acquire\"}"), 1);
   EXPECT_EQ(page.at("terrace_call_seconds_count{call=\"poll\"}"), 0);
 }

@@ -59,5 +59,21 @@ TEST(TransferClock, measures_from_the_order_to_the_end) {
   EXPECT_NEAR(clock.times().swap_out.seconds, 0.007, 1e-9);
 }
 
+TEST(TransferClock, measures_reads_and_writes_of_storage_by_pool_and_token) {
+  using Access = TransferClock::Access;
+  TransferClock clock;
+  const TimePoint start{};
+  clock.begin(Access::read, PoolId{0}, 7, start);
+  clock.begin(Access::read, PoolId{1}, 7, start + milliseconds{1});
+  clock.begin(Access::write, PoolId{0}, 7, start + milliseconds{2});
+  EXPECT_EQ(clock.end(Access::read, PoolId{1}, 7, start + milliseconds{4}), start + milliseconds{1});
+  EXPECT_EQ(clock.end(Access::read, PoolId{1}, 7, start + milliseconds{5}), std::nullopt);
+  EXPECT_EQ(clock.end(Access::write, PoolId{0}, 7, start + milliseconds{12}), start + milliseconds{2});
+  EXPECT_EQ(clock.times().storage_read.number, 1U);
+  EXPECT_NEAR(clock.times().storage_read.seconds, 0.003, 1e-9);
+  EXPECT_EQ(clock.times().storage_write.number, 1U);
+  EXPECT_NEAR(clock.times().storage_write.seconds, 0.010, 1e-9);
+}
+
 }  // namespace
 }  // namespace terrace
