@@ -228,10 +228,12 @@ class TERRACE_API Cache {
   /// The settings in effect.
   [[nodiscard]] CacheSettings settings() const;
   /// Changes the settings from now on. What is under way goes on as it began; a new write policy acts on blocks that are
-  /// committed, hit or evicted from now on. Bytes that were written earlier today count for a new daily limit. A limit of a lane
-  /// is for both directions together, on each rank; 0: its transfers use what is left of the link. Fails, and then nothing has
-  /// changed: invalid_argument (watermarks that are not 0 <= low <= high < 1, selective_hits not between 1 and 255, a write
-  /// policy without storage, a limit for Urgency::request).
+  /// committed, hit or evicted from now on. A new eviction policy looks at the whole tree once. Bytes that were written earlier
+  /// today count for a new daily limit. A limit of a lane is for both directions together, on each rank; 0: its transfers use
+  /// what is left of the link. Fails, and then nothing has changed: invalid_argument (watermarks that are not 0 <= low <= high <
+  /// 1, selective_hits not between 1 and 255, a write policy without storage, a limit for Urgency::request, a policy other than
+  /// lru for blocks without order, `own` where there is none), in_use (the new eviction policy knows no tenants and priorities,
+  /// but there are quotas or retentions), no_room.
   [[nodiscard]] Result<void> change(const CacheSettings& settings);
 
   // ---- storage

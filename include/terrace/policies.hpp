@@ -43,6 +43,22 @@ enum class LoadPolicy : unsigned char {
   always,
 };
 
+/// An eviction policy that a cache can have while it serves (CacheSettings).
+enum class EvictionPolicyName : unsigned char {
+  adaptive,
+  lru,
+  own,  ///< that of CacheSystemOptions::policy, if it is neither of the others
+};
+
+[[nodiscard]] constexpr std::string_view to_string(EvictionPolicyName p) {
+  switch (p) {
+    case EvictionPolicyName::adaptive: return "adaptive";
+    case EvictionPolicyName::lru: return "lru";
+    case EvictionPolicyName::own: return "own";
+  }
+  return "?";
+}
+
 [[nodiscard]] constexpr std::string_view to_string(InclusionPolicy r) {
   switch (r) {
     case InclusionPolicy::non_inclusive: return "non-inclusive";
@@ -105,9 +121,13 @@ struct TERRACE_API BlockRun {
 /// may keep its records by node: on_split() and on_gone() report changes of nodes. After a block has left the tree, only its key
 /// names it. A policy must limit how many such blocks it remembers.
 ///
+/// A policy may be given to a tree that has blocks already (PrefixTree::set_policy). Then it gets on_inserted() and
+/// on_evictable() for all that is there. Uses before that are not reported to it.
+///
 /// Ownership: Residency makes one policy for the device tier and one for the host tier (PolicyFactory), and destroys them after
-/// its tree. A storage tier has none: a store evicts by age (StoreIndex). Threads: one, the thread that uses the tree. A policy
-/// decides only by these calls. It reads no clock and draws no random number, so that the same calls give the same decisions.
+/// its tree, or when others take their place. A storage tier has none: a store evicts by age (StoreIndex). Threads: one, the
+/// thread that uses the tree. A policy decides only by these calls. It reads no clock and draws no random number, so that the
+/// same calls give the same decisions.
 class TERRACE_API EvictionPolicy {
  public:
   /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.

@@ -13,6 +13,8 @@ namespace terrace {
 /// The options of a cache that can change while it serves (Cache::change). They mean the same as the options of
 /// CacheSystemOptions with these names.
 struct CacheSettings {
+  /// The eviction policy of device and host. A new one begins without knowledge of earlier uses, except for their order.
+  EvictionPolicyName policy = EvictionPolicyName::adaptive;
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
   LoadPolicy loads = LoadPolicy::measured;

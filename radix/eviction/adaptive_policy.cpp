@@ -107,6 +107,7 @@ void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
 }
 
 void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
+  if (now_ == 0 && stamp > 0) measured_at_ = stamp - 1;  // there may have been uses before this policy came
   now_ = std::max(now_, stamp);
   Depths& depths = depths_of(blocks.node);
   const std::uint32_t again = std::min(blocks.end(), depths.used);
@@ -144,7 +145,7 @@ void AdaptivePolicy::measure_residence_time() {
   if (inserted_since_ * measurements_per_residence_time < capacity_) return;
   const double residence_times = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
   const double measured = static_cast<double>(now_ - measured_at_) / residence_times;
-  residence_time_ = measured_at_ == 0 ? measured : 0.75 * residence_time_ + 0.25 * measured;
+  residence_time_ = residence_time_ == 0 ? measured : 0.75 * residence_time_ + 0.25 * measured;
   measured_at_ = now_;
   inserted_since_ = 0;
 }

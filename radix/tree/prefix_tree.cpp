@@ -57,11 +57,14 @@ void PrefixTree::sync_flat() {
 std::uint32_t PrefixTree::nodes_end() const { return flat() ? flat_->end() : static_cast<std::uint32_t>(nodes_.size()); }
 
 void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
-  TERRACE_CHECK(blocks_ == 0);
-  totals_[index(tier)].policy = &policy;
-  if (!policy.follows_blocks()) return;
-  totals_[index(tier)].follower = &policy;
-  followers_.push_back(&policy);
+  Totals& totals = totals_[index(tier)];
+  TERRACE_CHECK(totals.policy != nullptr || blocks_ == 0);
+  TERRACE_CHECK(followed_.empty() || policy.knows_tenants());
+  std::erase(followers_, totals.follower);
+  totals.policy = &policy;
+  totals.follower = policy.follows_blocks() ? &policy : nullptr;
+  if (totals.follower != nullptr) followers_.push_back(&policy);
+  if (!flat()) walk(root_node, [&](NodeId id) { introduce(id, tier); });
 }
 
 NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }

@@ -76,7 +76,9 @@ class PrefixTree {
   PrefixTree& operator=(const PrefixTree&) = delete;
 
   [[nodiscard]] bool flat() const { return flat_ != nullptr; }
-  /// Reports the candidates of this tier to the policy. Call it before the first block is added. The policy outlives the tree.
+  /// Reports the candidates of this tier to the policy, in place of an earlier one. The first policy of a tier comes before the
+  /// first block; a later one looks at every node. It must know tenants if any is followed. The policy outlives the tree, or
+  /// its place in it.
   void set_policy(Tier tier, EvictionPolicy& policy);
 
   /// Returns the longest prefix of `keys` that is in the tree, whatever copies its blocks have.
@@ -249,6 +251,7 @@ class PrefixTree {
   [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
   void refresh_leaf(NodeId node, Tier tier);
   void refresh_leaves(NodeId node);
+  void introduce(NodeId node, Tier tier);
   void set_pinned(NodeId node, std::uint32_t pinned);
   [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
   [[nodiscard]] std::uint32_t resident_in(NodeId node, Tier tier, std::uint32_t from, std::uint32_t to) const;

@@ -169,6 +169,20 @@ void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
   }
 }
 
+/// Tells a new policy of the tier what the node has there.
+void PrefixTree::introduce(NodeId id, Tier tier) {
+  EvictionPolicy* const follower = totals_[index(tier)].follower;
+  const Copy* const row = copies(nodes_[id.value()], tier);
+  const std::uint32_t end = state(id, tier).end;
+  for (std::uint32_t begin = 0; follower != nullptr && begin < end;) {
+    const auto present = [](Copy copy) { return copy.present(); };
+    const auto to = static_cast<std::uint32_t>(std::find_if_not(row + begin, row + end, present) - row);
+    if (to > begin) follower->on_inserted(blocks_of(id, begin, to));
+    begin = static_cast<std::uint32_t>(std::find_if(row + to, row + end, present) - row);
+  }
+  refresh_leaf(id, tier);
+}
+
 void PrefixTree::refresh_leaves(NodeId id) {
   for (const Tier tier : all_tiers) refresh_leaf(id, tier);
 }

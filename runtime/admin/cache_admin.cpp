@@ -77,7 +77,7 @@ class Runner {
     try {
       const CacheSettings settings = changed(cache_.settings(), wanted);
       const Result<void> made = cache_.change(settings);
-      if (!made) return refusal(made.error(), why_refused(settings));
+      if (!made) return refusal(made.error(), why_refused(made.error(), settings));
       return answer(to_json(settings));
     } catch (const BadBody& error) {
       return {400, error_body(error.what())};
@@ -111,11 +111,17 @@ class Runner {
     return {404, error_body(fmt::format("there is no job {}, or it was forgotten", id.value()))};
   }
 
-  std::string why_refused(const CacheSettings& settings) const {
-    const bool no_storage = settings.write_policy != WritePolicy::none && cache_.settings().write_policy == WritePolicy::none;
-    return no_storage
-               ? "a write policy needs storage, which this cache does not have; or the watermarks are not low <= high < 100 %"
-               : "the watermarks of a tier must be low <= high < 100 %";
+  std::string why_refused(ErrorCode error, const CacheSettings& settings) const {
+    if (error == Errc::in_use) return "there are quotas or retentions, and this eviction policy knows no tenants or priorities";
+    if (error == Errc::no_room) return "there is no memory for another eviction policy";
+    const auto ordered = [](const Watermarks& marks) { return 0 <= marks.low && marks.low <= marks.high && marks.high < 1; };
+    if (!ordered(settings.device_watermarks) || !ordered(settings.host_watermarks))
+      return "the watermarks of a tier must be low <= high < 100 %";
+    const ManagerConfig& config = cache_.manager().config();
+    if (settings.write_policy != WritePolicy::none && !config.storage)
+      return "a write policy needs storage, which this cache does not have";
+    if (config.key_order == KeyOrder::flat) return "blocks without an order are always evicted by lru";
+    return "this program has brought no eviction policy of its own";
   }
   static std::string why_not_started(ErrorCode error) {
     if (error == Errc::invalid_argument) return "this cache has no storage";

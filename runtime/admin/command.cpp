@@ -102,6 +102,7 @@ E one_of(std::string_view name, const std::string& word, const std::array<E, n>&
 /// The table's options work on a Draft. Its fields of these names are the settings.
 config::Draft draft_of(const CacheSettings& settings) {
   config::Draft draft;
+  draft.policy = to_string(settings.policy);
   CacheSystemOptions& options = draft.system;
   options.write_policy = settings.write_policy;
   options.selective_hits = settings.selective_hits;
@@ -113,9 +114,22 @@ config::Draft draft_of(const CacheSettings& settings) {
   return draft;
 }
 
+constexpr std::array<EvictionPolicyName, 3> policies{EvictionPolicyName::adaptive, EvictionPolicyName::lru,
+                                                     EvictionPolicyName::own};
+
+/// The names that the value of this option may have. A program may have brought a policy of its own, so a cache that serves
+/// knows one more name than a configuration.
+std::vector<std::string> names_of(const config::Option& option) {
+  if (option.name() != "policy") return option.names;
+  std::vector<std::string> names;
+  for (const EvictionPolicyName each : policies) names.emplace_back(to_string(each));
+  return names;
+}
+
 CacheSettings settings_of(const config::Draft& draft) {
   const CacheSystemOptions& options = draft.system;
-  return {.write_policy = options.write_policy,
+  return {.policy = one_of("policy", draft.policy, policies),
+          .write_policy = options.write_policy,
           .selective_hits = options.selective_hits,
           .loads = options.loads,
           .device_watermarks = options.device_watermarks,
@@ -227,7 +241,7 @@ CacheSettings changed(const CacheSettings& now, const Change& change) {
           fmt::format("\"{}\" cannot change while the cache serves; what can: {}", name, fmt::join(live_names(), ", "))};
     }
     try {
-      option.set(draft, 0, config::read_value(option.type, fmt::format("\"{}\"", name), word, option.limits, option.names));
+      option.set(draft, 0, config::read_value(option.type, fmt::format("\"{}\"", name), word, option.limits, names_of(option)));
     } catch (const ConfigError& error) {
       throw BadBody{error.what()};
     }

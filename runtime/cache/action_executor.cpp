@@ -35,21 +35,23 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
   for (const Postponement& later : actions.postponements) transfers_.postpone(later.id, later.deadline);
   if (parts.store != nullptr) {
     if (!actions.touches.empty()) parts.store->touch(actions.touches);
+    using Access = TransferClock::Access;
+    const TimePoint now = clock_.now();
     store_writes_.clear();
     for (const WriteOrder& order : actions.writes) {
       store_writes_.push_back({order.token, order.block, parts.arena->block(order.from)});
-      note_order(write_times_, pool, order.token);
+      transfer_clock_.begin(Access::write, pool, order.token, now);
     }
-    writes_.began(store_writes_.size(), clock_.now());
+    writes_.began(store_writes_.size(), now);
     if (!store_writes_.empty()) parts.store->write(store_writes_);
     // Removes come after the writes. If transfers were paused, one of the writes may be for a block that was cleared since.
     if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
     store_reads_.clear();
     for (const ReadOrder& order : actions.reads) {
       store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
-      note_order(read_times_, pool, order.token);
+      transfer_clock_.begin(Access::read, pool, order.token, now);
     }
-    reads_.began(store_reads_.size(), clock_.now());
+    reads_.began(store_reads_.size(), now);
     if (!store_reads_.empty()) parts.store->read(store_reads_);
     for (const std::uint64_t round : actions.flushes) parts.store->flush(round);
   }
@@ -66,10 +68,6 @@ std::uint64_t ActionExecutor::make(const MemoryCopy& copy, PoolId pool) {
 }
 
 void ActionExecutor::trace_to(SpanSink* sink) { spans_ = sink; }
-
-void ActionExecutor::note_order(OrderTimes& times, PoolId pool, std::uint64_t token) {
-  if (spans_ != nullptr) times.insert_or_assign({pool.value(), token}, clock_.now());
-}
 
 TimePoint ActionExecutor::next_deadline() const {
   TimePoint next = transfers_.next_deadline();
@@ -101,13 +99,10 @@ void ActionExecutor::note(const StoreEvent& event, PoolId pool) {
   const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
   Throughput& link = is_read ? reads_ : writes_;
   const TimePoint now = clock_.now();
-  if (OrderTimes& times = is_read ? read_times_ : write_times_; !times.empty()) {
-    const auto order = times.find({pool.value(), event.token});
-    if (order != times.end() && spans_ != nullptr) {
-      spans_->on_span(
-          {is_read ? TraceSpan::Kind::storage_read : TraceSpan::Kind::storage_write, 0, order->second, now, 1, !done});
-    }
-    if (order != times.end()) times.erase(order);
+  const auto access = is_read ? TransferClock::Access::read : TransferClock::Access::write;
+  const std::optional<TimePoint> ordered = transfer_clock_.end(access, pool, event.token, now);
+  if (spans_ != nullptr && ordered) {
+    spans_->on_span({is_read ? TraceSpan::Kind::storage_read : TraceSpan::Kind::storage_write, 0, *ordered, now, 1, !done});
   }
   link.ended(1, bytes, now);
   count_moved(is_read ? moved_.storage_reads : moved_.storage_writes, link, done ? 1 : 0, bytes);

@@ -95,13 +95,9 @@ class ActionExecutor {
     MemoryCopy copy;
   };
 
-  /// By pool and token.
-  using OrderTimes = boost::unordered_flat_map<std::pair<std::uint16_t, std::uint64_t>, TimePoint>;
-
   std::uint64_t make(const MemoryCopy& copy, PoolId pool);
   void note(const TransferEvent& event);
   void note(const StoreEvent& event, PoolId pool);
-  void note_order(OrderTimes& times, PoolId pool, std::uint64_t token);
 
   TransferPort& transfers_;
   std::vector<PoolParts> pools_;
@@ -113,8 +109,6 @@ class ActionExecutor {
   Throughput reads_;
   Throughput writes_;
   SpanSink* spans_ = nullptr;
-  OrderTimes read_times_;  ///< of reads that were ordered while a sink was there
-  OrderTimes write_times_;
   std::vector<TransferEvent> transfer_events_;
   std::vector<StoreEvent> store_events_;
   Fifo<PoolCopy> memory_copies_;

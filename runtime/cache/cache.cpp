@@ -314,7 +314,8 @@ std::uint64_t Cache::host_growth_failures(PoolId pool) const {
 
 CacheSettings Cache::settings() const {
   const ManagerConfig& config = state_->manager.config();
-  return {.write_policy = config.write_policy,
+  return {.policy = config.policy_name(),
+          .write_policy = config.write_policy,
           .selective_hits = config.selective_hits,
           .loads = config.loads,
           .device_watermarks = config.device_watermarks,

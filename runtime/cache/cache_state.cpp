@@ -153,6 +153,8 @@ TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
     case TraceSpan::Kind::extend: return call_times.extend;
     case TraceSpan::Kind::commit: return call_times.commit;
     case TraceSpan::Kind::release: return call_times.release;
+    case TraceSpan::Kind::load: return call_times.load;
+    case TraceSpan::Kind::store: return call_times.store;
     default: return call_times.poll;
   }
 }
@@ -160,7 +162,9 @@ TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
 void Cache::State::ask_for_spans() {
   tracing_ = std::ranges::any_of(parts.watches, &CacheWatch::wants_spans);
   executor.trace_to(tracing_ ? this : nullptr);
-  if (!tracing_ && !lives_.empty()) lives_.clear();
+  if (tracing_) return;
+  lives_.clear();
+  jobs_.clear();
 }
 
 void Cache::State::on_span(const TraceSpan& span) {
@@ -183,6 +187,23 @@ void Cache::State::end_hold_span(RequestId id) {
   end_wait_span(id, now, true);  // it gave up
   on_span({TraceSpan::Kind::hold, id.value(), found->second.waited, now, found->second.blocks, false});
   lives_.erase(found);
+}
+
+void Cache::State::begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks) {
+  if (!tracing_) return;
+  jobs_.insert_or_assign(id, TraceSpan{kind, id.value(), parts.clock.now(), never, static_cast<std::uint32_t>(blocks), false});
+}
+
+void Cache::State::end_job_spans(std::span<const OffloadEvent> ended) {
+  if (jobs_.empty()) return;
+  for (const OffloadEvent& event : ended) {
+    const auto found = event.kind == OffloadEvent::Kind::ended ? jobs_.find(event.job) : jobs_.end();
+    if (found == jobs_.end()) continue;
+    found->second.end = parts.clock.now();
+    found->second.failed = bool{event.error};
+    on_span(found->second);
+    jobs_.erase(found);
+  }
 }
 
 void Cache::State::end_call() {

@@ -51,6 +51,10 @@ struct Cache::State final : LeaseHome, SpanSink {
     if (offload_asked_.empty()) return;
     for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(offload_asked_);
   }
+  /// An OffloadCache has begun a job with so many blocks.
+  void begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks);
+  /// Its events, among which some may end a job.
+  void end_job_spans(std::span<const OffloadEvent> events);
   /// Tells all who want spans.
   void on_span(const TraceSpan& span) override;
   /// Ends a call that has cleared the cache. Blocks in storage become hits again, unless they were cleared, too.
@@ -119,8 +123,9 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_hold_span(RequestId id);
 
   unsigned calls_ = 0;
-  bool tracing_ = false;                                                    ///< a watch wants spans
-  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;  ///< empty if nobody wants spans
+  bool tracing_ = false;                                                              ///< a watch wants spans
+  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;            ///< empty if nobody wants spans
+  boost::unordered_flat_map<OffloadJobId, TraceSpan, std::hash<OffloadJobId>> jobs_;  ///< the same for jobs
   std::vector<PoolId> pool_ids_;
   std::vector<BlockKey> offload_asked_;  ///< scratch
   std::vector<SlotId> freed_[2];         ///< scratch

@@ -12,6 +12,7 @@ namespace terrace {
 Administration::Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs)
     : state_{state}, groups_{state.groups}, planner_{planner}, requests_{requests}, write_backs_{write_backs} {
   pinned_.resize(groups_.pools().size());
+  if (state_.config.policy_name() == EvictionPolicyName::own) own_policy_ = state_.config.policy;
 }
 
 CacheStatus Administration::status() const {
@@ -57,15 +58,36 @@ Result<void> Administration::change(const CacheSettings& settings) {
   wanted.host_watermarks = settings.host_watermarks;
   wanted.daily_write_bytes = settings.daily_write_bytes;
   if (wanted.write_policy != WritePolicy::none && !wanted.storage) return Errc::invalid_argument;
+  const bool new_policy = settings.policy != wanted.policy_name();
+  std::vector<Residency::Policies> policies;  // by pool
   try {
     validate(wanted);
+    if (new_policy) {
+      wanted.policy = policy_named(settings.policy);
+      for (const auto& pool : groups_.pools()) policies.push_back(pool->residency().make_policies(wanted.policy));
+    }
   } catch (const std::invalid_argument&) {
     return Errc::invalid_argument;
+  } catch (const std::bad_alloc&) {
+    return Errc::no_room;
+  }
+  for (std::size_t pool = 0; pool < policies.size(); ++pool) {
+    const bool must_rank = !retentions_.empty() || groups_.pools()[pool]->residency().quotas().any();
+    if (must_rank && !policies[pool].rank()) return Errc::in_use;
   }
   state_.config = std::move(wanted);
   state_.write_budget.limit(settings.daily_write_bytes);
   for (const auto& pool : groups_.pools()) pool->change(state_.config);
+  for (std::size_t pool = 0; pool < policies.size(); ++pool) groups_.pools()[pool]->set_policies(std::move(policies[pool]));
   return {};
+}
+
+PolicyFactory Administration::policy_named(EvictionPolicyName name) const {
+  const bool flat = state_.config.key_order == KeyOrder::flat;
+  if (name == EvictionPolicyName::own && own_policy_) return own_policy_;
+  if (name == EvictionPolicyName::lru) return lru_policy;
+  if (name == EvictionPolicyName::adaptive && !flat) return adaptive_policy;
+  throw std::invalid_argument{"there is no such eviction policy here"};
 }
 
 Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {

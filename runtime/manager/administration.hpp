@@ -32,7 +32,7 @@ class Administration {
   [[nodiscard]] CacheStatus status() const;
   /// Every clear() begins a new epoch. Work that began in an older epoch makes no block a hit any more.
   [[nodiscard]] Epoch epoch() const { return state_.epoch; }
-  /// Changes the policies, the watermarks and the daily budget. The lane rates are not the manager's. Fails: invalid_argument.
+  /// Changes the policies, the watermarks and the daily budget. The lane rates are not the manager's. Fails as Cache::change().
   [[nodiscard]] Result<void> change(const CacheSettings& settings);
   // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
 
@@ -109,6 +109,8 @@ class Administration {
     std::vector<BlockKey> keys;
     TimePoint until = never;
   };
+  /// Throws std::invalid_argument if this cache cannot have it.
+  [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);
@@ -118,6 +120,7 @@ class Administration {
   HitPlanner& planner_;
   Requests& requests_;
   WriteBackJobs& write_backs_;
+  PolicyFactory own_policy_;  ///< empty: the engine has brought none of its own
   UseClock use_clock_;
   std::map<PinId, Pin> pins_;
   PinId last_pin_;

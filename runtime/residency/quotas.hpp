@@ -32,6 +32,7 @@ class Quotas {
   /// Returns false if the tenant has no quota.
   bool remove(TenantId tenant);
   [[nodiscard]] std::optional<TenantQuota> quota(TenantId tenant) const;
+  [[nodiscard]] bool any() const { return !entries_.empty(); }
 
   /// A tenant that asks for slots. `slots` includes those that it has got already and that hold nothing cached yet.
   struct Asker {

@@ -14,17 +14,18 @@ namespace {
 
 constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
 
-std::unique_ptr<EvictionPolicy> make_policy(const ManagerConfig& config, std::uint32_t blocks) {
-  std::unique_ptr<EvictionPolicy> policy = config.policy ? config.policy(blocks) : nullptr;
+std::unique_ptr<EvictionPolicy> make_policy(const PolicyFactory& factory, std::uint32_t blocks) {
+  if (blocks == 0) return lru_policy(0);  // there is nothing to decide
+  std::unique_ptr<EvictionPolicy> policy = factory ? factory(blocks) : nullptr;
   if (policy == nullptr) throw std::invalid_argument{"each tier needs an eviction policy"};
   return policy;
 }
 
-std::unique_ptr<EvictionPolicy> make_host_policy(const ManagerConfig& config, const PoolSizes& sizes) {
-  if (sizes.host_blocks == 0) return lru_policy(0);  // there is nothing to decide
+Residency::Policies policies_for(const PolicyFactory& factory, InclusionPolicy inclusion, std::uint32_t device,
+                                 std::uint32_t host) {
   // In exclusive mode a block that the host evicts has left both tiers. So the host's policy plans for the blocks of both.
-  const std::uint32_t above = config.inclusion == InclusionPolicy::exclusive ? sizes.device_blocks : 0;
-  return make_policy(config, sizes.host_blocks + above);
+  const std::uint32_t above = host > 0 && inclusion == InclusionPolicy::exclusive ? device : 0;
+  return {make_policy(factory, device), make_policy(factory, host + above)};
 }
 
 }  // namespace
@@ -33,16 +34,27 @@ Residency::Residency(const ManagerConfig& config, const PoolSizes& sizes, KvEven
     : host_blocks_{sizes.host_blocks},
       host_blocks_wanted_{sizes.host_blocks},
       staging_blocks_{sizes.staging_blocks},
-      device_policy_{sizes.device_blocks == 0 ? lru_policy(0) : make_policy(config, sizes.device_blocks)},
-      host_policy_{make_host_policy(config, sizes)},
+      first_slot_{sizes.first_slot},
+      inclusion_{config.inclusion},
+      policies_{policies_for(config.policy, config.inclusion, sizes.device_blocks, sizes.host_blocks)},
       tree_{config.key_order == KeyOrder::flat ? PrefixTree::Shape::flat : PrefixTree::Shape::tree},
       device_{sizes.first_slot + sizes.device_blocks},
       arena_{sizes.host_blocks + sizes.staging_blocks},
       events_{events} {
-  tree_.set_policy(Tier::device, *device_policy_);
-  tree_.set_policy(Tier::host, *host_policy_);
+  tree_.set_policy(Tier::device, *policies_.device);
+  tree_.set_policy(Tier::host, *policies_.host);
   const std::uint32_t unused = sizes.first_slot + (sizes.null_block ? 1 : 0);
   for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
+}
+
+Residency::Policies Residency::make_policies(const PolicyFactory& factory) const {
+  return policies_for(factory, inclusion_, device_.capacity() - first_slot_, host_blocks_wanted_);
+}
+
+void Residency::set_policies(Policies policies) {
+  tree_.set_policy(Tier::device, *policies.device);
+  tree_.set_policy(Tier::host, *policies.host);
+  policies_ = std::move(policies);
 }
 
 void Residency::set_quota(TenantId tenant, TenantQuota quota) {
@@ -485,7 +497,7 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 }
 
 std::size_t Residency::bytes_held() const {
-  return tree_.bytes_held() + sample_.bytes_held() + device_policy_->bytes_held() + host_policy_->bytes_held() +
+  return tree_.bytes_held() + sample_.bytes_held() + policies_.device->bytes_held() + policies_.host->bytes_held() +
          device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + wished_.capacity() / 8 +
          free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }

@@ -66,8 +66,19 @@ class Residency {
   void set_quota(TenantId tenant, TenantQuota quota);
   /// Returns false if the tenant has no quota.
   bool remove_quota(TenantId tenant);
-  /// Whether the eviction policies of both tiers know priorities and tenants. Not every policy does.
-  [[nodiscard]] bool ranks() const { return !tree_.flat() && device_policy_->knows_tenants() && host_policy_->knows_tenants(); }
+  /// The eviction policies of both tiers.
+  struct Policies {
+    std::unique_ptr<EvictionPolicy> device;
+    std::unique_ptr<EvictionPolicy> host;
+
+    /// Whether both know priorities and tenants. Not every policy does.
+    [[nodiscard]] bool rank() const { return device->knows_tenants() && host->knows_tenants(); }
+  };
+  /// Policies by `factory`, for the sizes that the tiers have now. Throws std::invalid_argument if it makes none.
+  [[nodiscard]] Policies make_policies(const PolicyFactory& factory) const;
+  /// Evicts by these policies from now on. Looks at the whole tree. If there are quotas or retentions, they must rank().
+  void set_policies(Policies policies);
+  [[nodiscard]] bool ranks() const { return !tree_.flat() && policies_.rank(); }
 
   // ---- prefixes
 
@@ -246,8 +257,9 @@ class Residency {
   std::uint32_t host_blocks_;  ///< at most host_blocks_wanted_: as many as there is memory for
   std::uint32_t host_blocks_wanted_;
   std::uint32_t staging_blocks_;
-  std::unique_ptr<EvictionPolicy> device_policy_;
-  std::unique_ptr<EvictionPolicy> host_policy_;
+  std::uint32_t first_slot_;
+  InclusionPolicy inclusion_;
+  Policies policies_;
   PrefixTree tree_;
   Quotas quotas_{tree_};
   SlotAllocator device_;

@@ -149,6 +149,8 @@ class TieredPool {
   [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
   /// Follows the write policy and the watermarks of `config` from now on.
   void change(const ManagerConfig& config);
+  /// The same as Residency::set_policies.
+  void set_policies(Residency::Policies policies) { residency_.set_policies(std::move(policies)); }
 
   // ---- copies to and from slots that a caller names. The members of NamedCopies say more.
 

@@ -48,6 +48,13 @@ void validate(const Watermarks& marks, std::string_view tier) {
 
 }  // namespace
 
+EvictionPolicyName ManagerConfig::policy_name() const {
+  using Function = std::unique_ptr<EvictionPolicy> (*)(std::uint32_t);
+  const Function* const function = policy.target<Function>();
+  if (key_order == KeyOrder::flat || (function != nullptr && *function == lru_policy)) return EvictionPolicyName::lru;
+  return function != nullptr && *function == adaptive_policy ? EvictionPolicyName::adaptive : EvictionPolicyName::own;
+}
+
 void validate(const ManagerConfig& config) {
   validate(config.device_watermarks, "device");
   validate(config.host_watermarks, "host");

@@ -89,6 +89,8 @@ struct ManagerConfig {
 
   [[nodiscard]] const PoolSizes& pool(PoolId id) const { return pools.at(id.value()); }
   [[nodiscard]] PoolSizes& pool(PoolId id) { return pools.at(id.value()); }
+  /// The name of `policy`. Blocks without an order have always lru.
+  [[nodiscard]] EvictionPolicyName policy_name() const;
   [[nodiscard]] bool stores_by(WritePolicy wanted) const { return storage && write_policy == wanted; }
 };
 

@@ -101,12 +101,12 @@ class Watched final : public EvictionPolicy {
 /// it.
 class TwoTiers {
  public:
-  TwoTiers(PolicyKind kind, std::uint64_t seed) : random_{seed}, device_{kind, 16}, host_{kind, 24} {
-    tree_.set_policy(Tier::device, device_);
-    tree_.set_policy(Tier::host, host_);
+  TwoTiers(PolicyKind kind, std::uint64_t seed) : random_{seed}, kind_{kind} {
+    for (const Tier tier : memory_tiers) tree_.set_policy(tier, watched(tier));
   }
 
   void step() {
+    if (random_.chance(0.02)) replace_policy();
     switch (random_.below(6)) {
       case 0:
       case 1: request(); break;
@@ -175,9 +175,17 @@ class TwoTiers {
   void give_up(Tier tier) {
     const auto victim = tree_.victim(tier);
     if (!victim) return;
-    const Watched& watched = tier == Tier::device ? device_ : host_;
-    EXPECT_EQ(watched.leaves().at(victim->node), victim->depth);
+    EXPECT_EQ(watched(tier).leaves().at(victim->node), victim->depth);
     give_up_run(tier);
+  }
+  /// A policy that comes later knows of everything that is there.
+  void replace_policy() {
+    const Tier tier = random_.chance(0.5) ? Tier::device : Tier::host;
+    auto next = std::make_unique<Watched>(random_.chance(0.5) ? kind_ : PolicyKind::adaptive, 16);
+    tree_.set_policy(tier, *next);
+    std::unique_ptr<Watched>& now = watched_[index(tier)];
+    EXPECT_EQ(next->leaves(), now->leaves());
+    now = std::move(next);
   }
   /// The blocks that are offered as one run are those that would be evicted one by one.
   void give_up_run(Tier tier) {
@@ -195,10 +203,13 @@ class TwoTiers {
     tree_.set_copy(*victim, Tier::device, {});
   }
 
+  static constexpr std::array memory_tiers{Tier::device, Tier::host};
+  [[nodiscard]] Watched& watched(Tier tier) { return *watched_[index(tier)]; }
+
   Random random_;
   test::CheapKeys keys_;
-  Watched device_;
-  Watched host_;
+  PolicyKind kind_;
+  std::array<std::unique_ptr<Watched>, 2> watched_{std::make_unique<Watched>(kind_, 16), std::make_unique<Watched>(kind_, 24)};
   PrefixTree tree_;
   std::vector<Prefix> held_;
   std::vector<BlockRef> busy_;

@@ -48,6 +48,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.growths_failed += world.seen().growths_failed;
     total.retained += world.seen().retained;
     total.quotas += world.seen().quotas;
+    total.settings += world.seen().settings;
     total.jobs += world.seen().jobs;
     total.durable += world.seen().durable;
     total.lost += world.seen().lost;
@@ -103,6 +104,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.growths_failed, 0U);
   EXPECT_GT(total.retained, 0U);
   EXPECT_GT(total.quotas, 0U);
+  EXPECT_GT(total.settings, 0U);
   EXPECT_GT(total.jobs, 0U);
   EXPECT_GT(total.durable, 0U);
   EXPECT_GT(total.lost, 0U);

@@ -99,6 +99,7 @@ class World {
     std::uint64_t kv_events = 0;
     std::array<std::uint64_t, write_back_outcome_count> job_blocks{};
     std::uint64_t quotas = 0;
+    std::uint64_t settings = 0;
     std::uint64_t grouped_hits = 0;  ///< blocks hit by requests of several groups
     std::uint64_t unserved = 0;      ///< optional groups that could not serve a hit
     std::uint64_t served = 0;        ///< optional groups that could, and did
@@ -145,6 +146,7 @@ class World {
   void make_arena(std::size_t pool);
   void plant_fault();
   void operate();
+  void change_settings();
   void resize_storage(PoolId pool);
   void order_write_back();
   void check_jobs();

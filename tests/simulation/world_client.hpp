@@ -9,6 +9,12 @@
 
 namespace terrace::test {
 
+/// The largest sizes of pools.
+inline constexpr std::uint32_t device_blocks_max = 24;
+inline constexpr std::uint32_t host_blocks_max = 60;
+/// Prefixes of different tenants differ from the first block on.
+inline constexpr std::uint32_t tenants = 3;
+
 /// The smallest size of a file block. The blocks of each pool have a different size.
 inline constexpr std::uint32_t least_block_bytes = 4096;
 

@@ -81,7 +81,7 @@ TEST(AdminCommand, what_is_wrong_is_named) {
       {[] { (void)read_start_job(R"({"scope": "prefix", "keys": ["ab"]})"); }, "64 hexadecimal digits"},
       {[] { (void)read_start_job(R"({"deadline": 5})"); }, "\"deadline\" must be a text"},
       {[] { (void)read_start_job(R"({"deadline": "soon"})"); }, "\"deadline\""},
-      {[] { (void)read_change("{}"); }, "nothing to change: name some of write-policy"},
+      {[] { (void)read_change("{}"); }, "nothing to change: name some of policy, write-policy"},
       {[] { (void)read_change(R"({"write-polcy": "none"})"); }, "did you mean write-policy?"},
       {[] { (void)read_change(R"({"storage.where": "memory:"})"); }, "cannot change while the cache serves"},
       {[] { (void)read_change(R"({"write-policy": "sometimes"})"); }, "\"write-policy\""},
@@ -115,12 +115,14 @@ TEST(AdminCommand, a_change_leaves_the_other_settings_alone) {
 
 TEST(AdminCommand, the_settings_shown_can_be_sent_back) {
   CacheSettings settings;
+  settings.policy = EvictionPolicyName::own;
   settings.write_policy = WritePolicy::selective;
   settings.device_watermarks = {0.05, 0.25};
   settings.lane_rates[1] = per_second(MiB * 3);
   const boost::json::object shown = to_json(settings);
   const CacheSettings back = changed({}, read_change(boost::json::serialize(shown)));
   EXPECT_EQ(to_json(back), shown);
+  EXPECT_EQ(back.policy, EvictionPolicyName::own);
   EXPECT_EQ(back.device_watermarks.high, 0.25);
   EXPECT_EQ(back.lane_rates, settings.lane_rates);
 }

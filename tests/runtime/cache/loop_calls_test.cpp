@@ -293,8 +293,8 @@ class LoopStopByLayer : public LoopCalls {
  protected:
   LoopStopByLayer() {
     layers = 4;
-    scheduler_config.piece_bytes = Bytes{block_bytes};
-    scheduler_config.pieces_in_flight = 1;
+    scheduler_config.pieces.bytes = Bytes{block_bytes};
+    scheduler_config.pieces.in_flight = 1;
   }
 };
 

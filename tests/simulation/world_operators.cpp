@@ -1,0 +1,133 @@
+// Operators of a serving cache: they clear it, pin, resize and change its settings.
+
+#include "base/check.hpp"
+#include "tests/simulation/world.hpp"
+#include "tests/simulation/world_client.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace terrace::test {
+
+/// Does what operators do with a serving cache.
+void World::operate() {
+  std::vector<std::uint32_t> names;
+  switch (random_.below(12)) {
+    case 0: {
+      if (winding_down_ || !random_.chance(0.2)) return;
+      // After the clear, live requests continue with the weights that they began with.
+      ClearOptions how;
+      how.wait = random_.chance(0.3);
+      how.storage = random_.chance(0.5);
+      ++weights_;
+      if (!how.storage) ++generation_;
+      cache_->clear(how);
+      // Requests that waited have failed; the next poll reports it.
+      for (const auto& client : clients_) {
+        if (client->state == Client::State::pending) *client->valid = false;
+      }
+      pins_.clear();
+      ++seen_->clears;
+      return;
+    }
+    case 1: (void)cache_->resume(); return;
+    case 2:
+      if (winding_down_) return;
+      if (const auto pin = cache_->pin(random_keys(names), clock_.now() + std::chrono::milliseconds{random_.below(200)})) {
+        pins_.push_back(*pin);
+        ++seen_->pins;
+      }
+      return;
+    case 3:
+      if (pins_.empty()) return;
+      (void)cache_->unpin(pins_.back());  // it may have expired
+      pins_.pop_back();
+      return;
+    case 4:
+      if (cache_->drop(random_keys(names))) ++seen_->drops;
+      return;
+    case 6:
+      // Sometimes ends a retention early; it may have expired.
+      if (!retentions_.empty() && random_.chance(0.5)) {
+        (void)cache_->end_retention(retentions_.back());
+        retentions_.pop_back();
+        return;
+      }
+      if (const auto kept = cache_->retain(random_keys(names), static_cast<Priority>(random_.below(highest_priority + 1U)),
+                                           clock_.now() + std::chrono::milliseconds{random_.below(200)})) {
+        retentions_.push_back(*kept);
+        ++seen_->retained;
+      }
+      return;
+    case 7: {
+      const TenantId tenant{random_.below(tenants)};
+      const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
+      if (random_.chance(0.3)) {
+        (void)cache_->remove_quota(tenant, pool);
+        return;
+      }
+      const TenantQuota quota{Blocks{static_cast<std::uint32_t>(random_.below(12))},
+                              Blocks{static_cast<std::uint32_t>(random_.below(12))}};
+      if (cache_->set_quota(tenant, quota, pool)) ++seen_->quotas;
+      return;
+    }
+    case 5: {
+      if (winding_down_) return;
+      const PoolId pool{static_cast<std::uint16_t>(random_.below(arenas_.size()))};
+      if (options_.store != WorldOptions::Store::none && random_.chance(0.4)) return resize_storage(pool);
+      const bool device = random_.chance(0.5);
+      const std::uint64_t blocks = device ? random_.between(4, device_blocks_max) : random_.below(host_blocks_max);
+      const Tier tier = device ? Tier::device : Tier::host;
+      const Result<void> resized = cache_->resize(tier, Blocks{static_cast<std::uint32_t>(blocks)}, pool);
+      note(resized ? blocks : 0);
+      if (resized) ++seen_->resizes;
+      else TERRACE_CHECK(resized.error() == Errc::no_room);
+      return;
+    }
+    case 8:
+    case 9:
+      order_write_back();
+      check_jobs();
+      return;
+    case 10: change_settings(); return;
+    default:
+      if (winding_down_) return;
+      paused_ = true;
+      cache_->pause_transfers();
+      return;
+  }
+}
+
+void World::change_settings() {
+  if (winding_down_) return;
+  CacheSettings settings = cache_->settings();
+  const auto any_watermarks = [this] {
+    const double low = 0.1 * static_cast<double>(random_.below(3));
+    return Watermarks{low, low + 0.1 * static_cast<double>(random_.below(3))};
+  };
+  switch (random_.below(3)) {
+    case 0: settings.policy = static_cast<EvictionPolicyName>(random_.below(3)); break;
+    case 1:
+      settings.device_watermarks = any_watermarks();
+      settings.host_watermarks = any_watermarks();
+      break;
+    default:
+      if (options_.manager.storage) settings.write_policy = static_cast<WritePolicy>(random_.below(4));
+      settings.selective_hits = static_cast<std::uint32_t>(random_.between(1, 3));
+      break;
+  }
+  const Result<void> changed = cache_->change(settings);
+  if (changed) ++seen_->settings;
+  else TERRACE_CHECK(changed.error() == Errc::in_use && settings.policy == EvictionPolicyName::own);
+}
+
+void World::resize_storage(PoolId pool) {
+  const auto blocks = static_cast<std::uint32_t>(random_.between(1, stored_blocks_max));
+  const std::uint64_t now = stores_[pool.value()]->stat().capacity_blocks;
+  TERRACE_CHECK(cache_->resize(Tier::storage, Blocks{blocks}, pool).has_value());
+  ++(blocks < now ? seen_->storage_shrunk : seen_->storage_grown);
+}
+
+}  // namespace terrace::test
