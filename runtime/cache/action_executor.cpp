@@ -1,5 +1,6 @@
 #include "runtime/cache/action_executor.hpp"
 
+#include "base/check.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <algorithm>
@@ -15,6 +16,16 @@ void count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Byt
   moved.bytes += bytes;
   moved.seconds = link.busy_seconds();
 }
+
+constexpr unsigned token_bits = 32;
+
+/// A store gets tokens that also hold the number of the read or write in the clock, above the token of the order.
+std::uint64_t with_number(std::uint64_t token, std::uint32_t number) {
+  TERRACE_CHECK(token >> token_bits == 0);
+  return std::uint64_t{number} << token_bits | token;
+}
+std::uint32_t number_of(std::uint64_t token) { return static_cast<std::uint32_t>(token >> token_bits); }
+std::uint64_t without_number(std::uint64_t token) { return static_cast<std::uint32_t>(token); }
 
 }  // namespace
 
@@ -39,8 +50,8 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
     const TimePoint now = clock_.now();
     store_writes_.clear();
     for (const WriteOrder& order : actions.writes) {
-      store_writes_.push_back({order.token, order.block, parts.arena->block(order.from)});
-      transfer_clock_.begin(Access::write, pool, order.token, now);
+      const std::uint64_t token = with_number(order.token, transfer_clock_.begin(Access::write, now));
+      store_writes_.push_back({token, order.block, parts.arena->block(order.from)});
     }
     writes_.began(store_writes_.size(), now);
     if (!store_writes_.empty()) parts.store->write(store_writes_);
@@ -48,8 +59,8 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
     if (!actions.removes.empty()) parts.store->remove(actions.removes, 0);
     store_reads_.clear();
     for (const ReadOrder& order : actions.reads) {
-      store_reads_.push_back({order.token, order.key, parts.arena->block(order.into)});
-      transfer_clock_.begin(Access::read, pool, order.token, now);
+      const std::uint64_t token = with_number(order.token, transfer_clock_.begin(Access::read, now));
+      store_reads_.push_back({token, order.key, parts.arena->block(order.into)});
     }
     reads_.began(store_reads_.size(), now);
     if (!store_reads_.empty()) parts.store->read(store_reads_);
@@ -92,17 +103,19 @@ void ActionExecutor::note(const TransferEvent& event) {
               static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
 }
 
-void ActionExecutor::note(const StoreEvent& event, PoolId pool) {
+/// Leaves in the event the tokens of the orders.
+void ActionExecutor::note(StoreEvent& event, PoolId pool) {
+  event.write_token = without_number(event.write_token);
   const bool is_read = event.kind == StoreEvent::Kind::read;
   if (!is_read && event.kind != StoreEvent::Kind::written) return;
   const bool done = !event.error;
   const Bytes bytes = done ? pools_[pool.value()].store->block_bytes() : Bytes{};
   Throughput& link = is_read ? reads_ : writes_;
   const TimePoint now = clock_.now();
-  const auto access = is_read ? TransferClock::Access::read : TransferClock::Access::write;
-  const std::optional<TimePoint> ordered = transfer_clock_.end(access, pool, event.token, now);
-  if (spans_ != nullptr && ordered) {
-    spans_->on_span({is_read ? TraceSpan::Kind::storage_read : TraceSpan::Kind::storage_write, 0, *ordered, now, 1, !done});
+  const TimePoint ordered = transfer_clock_.end(number_of(event.token), now);
+  event.token = without_number(event.token);
+  if (spans_ != nullptr) {
+    spans_->on_span({is_read ? TraceSpan::Kind::storage_read : TraceSpan::Kind::storage_write, 0, ordered, now, 1, !done});
   }
   link.ended(1, bytes, now);
   count_moved(is_read ? moved_.storage_reads : moved_.storage_writes, link, done ? 1 : 0, bytes);

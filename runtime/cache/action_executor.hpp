@@ -8,8 +8,6 @@
 #include "terrace/statistics.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
-#include <boost/unordered/unordered_flat_map.hpp>
-
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -53,7 +51,7 @@ class ActionExecutor {
       const PoolId pool{static_cast<std::uint16_t>(number)};
       store_events_.clear();
       pools_[number].store->poll(store_events_);
-      for (const StoreEvent& event : store_events_) {
+      for (StoreEvent& event : store_events_) {
         note(event, pool);
         on_store(event, pool);
       }
@@ -97,7 +95,7 @@ class ActionExecutor {
 
   std::uint64_t make(const MemoryCopy& copy, PoolId pool);
   void note(const TransferEvent& event);
-  void note(const StoreEvent& event, PoolId pool);
+  void note(StoreEvent& event, PoolId pool);
 
   TransferPort& transfers_;
   std::vector<PoolParts> pools_;

@@ -25,18 +25,10 @@ std::optional<TransferClock::Ended> TransferClock::end(TransferId id, TimePoint 
   return Ended{transfer.ordered, transfer.blocks};
 }
 
-void TransferClock::begin(Access access, PoolId pool, std::uint64_t token, TimePoint now) {
-  orders(access).insert_or_assign({pool.value(), token}, now);
-}
-
-std::optional<TimePoint> TransferClock::end(Access access, PoolId pool, std::uint64_t token, TimePoint now) {
-  Orders& all = orders(access);
-  const auto found = all.find({pool.value(), token});
-  if (found == all.end()) return std::nullopt;
-  const TimePoint ordered = found->second;
-  (access == Access::read ? times_.storage_read : times_.storage_write).add(now - ordered);
-  all.erase(found);
-  return ordered;
+TimePoint TransferClock::end(std::uint32_t number, TimePoint now) {
+  const Ordered ordered = accesses_.take(number);
+  (ordered.access == Access::read ? times_.storage_read : times_.storage_write).add(now - ordered.at);
+  return ordered.at;
 }
 
 std::vector<TransferQueue> TransferClock::queues(TimePoint now) const {

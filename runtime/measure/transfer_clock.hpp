@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/slab.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/statistics.hpp"
@@ -11,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -30,11 +30,12 @@ class TransferClock {
   };
   std::optional<Ended> end(TransferId id, TimePoint now);
 
-  /// A read or a write of one block in the store of the pool, by its token.
+  /// A read or a write of one block in storage.
   enum class Access : bool { read, write };
-  void begin(Access access, PoolId pool, std::uint64_t token, TimePoint now);
-  /// Returns when it was ordered; nothing if it was not begun, or has ended.
-  std::optional<TimePoint> end(Access access, PoolId pool, std::uint64_t token, TimePoint now);
+  /// Returns the number of the read or write until it ends.
+  [[nodiscard]] std::uint32_t begin(Access access, TimePoint now) { return accesses_.add({access, now}); }
+  /// Returns when it was ordered.
+  TimePoint end(std::uint32_t number, TimePoint now);
 
   [[nodiscard]] const TransferTimes& times() const { return times_; }
   /// One entry for each direction and urgency. Looks at all transfers under way.
@@ -48,14 +49,13 @@ class TransferClock {
     TimePoint ordered{};
   };
 
-  /// By pool and token.
-  using Orders = boost::unordered_flat_map<std::pair<std::uint16_t, std::uint64_t>, TimePoint>;
-
-  [[nodiscard]] Orders& orders(Access access) { return access == Access::read ? reads_ : writes_; }
+  struct Ordered {
+    Access access = Access::read;
+    TimePoint at{};
+  };
 
   TransferTimes times_;
-  Orders reads_;
-  Orders writes_;
+  Slab<Ordered> accesses_;
   boost::unordered_flat_map<TransferId, UnderWay, std::hash<TransferId>> under_way_;
 };
 

@@ -59,20 +59,21 @@ TEST(TransferClock, measures_from_the_order_to_the_end) {
   EXPECT_NEAR(clock.times().swap_out.seconds, 0.007, 1e-9);
 }
 
-TEST(TransferClock, measures_reads_and_writes_of_storage_by_pool_and_token) {
+TEST(TransferClock, measures_reads_and_writes_of_storage) {
   using Access = TransferClock::Access;
   TransferClock clock;
   const TimePoint start{};
-  clock.begin(Access::read, PoolId{0}, 7, start);
-  clock.begin(Access::read, PoolId{1}, 7, start + milliseconds{1});
-  clock.begin(Access::write, PoolId{0}, 7, start + milliseconds{2});
-  EXPECT_EQ(clock.end(Access::read, PoolId{1}, 7, start + milliseconds{4}), start + milliseconds{1});
-  EXPECT_EQ(clock.end(Access::read, PoolId{1}, 7, start + milliseconds{5}), std::nullopt);
-  EXPECT_EQ(clock.end(Access::write, PoolId{0}, 7, start + milliseconds{12}), start + milliseconds{2});
+  const std::uint32_t first = clock.begin(Access::read, start);
+  const std::uint32_t second = clock.begin(Access::read, start + milliseconds{1});
+  const std::uint32_t write = clock.begin(Access::write, start + milliseconds{2});
+  EXPECT_EQ(clock.end(second, start + milliseconds{4}), start + milliseconds{1});
+  EXPECT_EQ(clock.end(write, start + milliseconds{12}), start + milliseconds{2});
   EXPECT_EQ(clock.times().storage_read.number, 1U);
   EXPECT_NEAR(clock.times().storage_read.seconds, 0.003, 1e-9);
   EXPECT_EQ(clock.times().storage_write.number, 1U);
   EXPECT_NEAR(clock.times().storage_write.seconds, 0.010, 1e-9);
+  EXPECT_EQ(clock.end(first, start + milliseconds{20}), start);
+  EXPECT_EQ(clock.times().storage_read.number, 2U);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 
@@ -23,8 +24,8 @@ constexpr std::uint32_t block_tokens = VirtualEngine::block_tokens;
 constexpr Duration slow = 1250us;
 
 /// Parallel conversations of several turns each, with a shared system prompt. The next turn begins with the answer.
-std::vector<VirtualRequest> conversations() {
-  Random random{1};
+std::vector<VirtualRequest> conversations(std::uint64_t seed) {
+  Random random{seed};
   std::vector<std::vector<std::uint32_t>> histories(20);
   std::uint32_t last_name = 1000;
   for (auto& history : histories) {
@@ -76,7 +77,7 @@ struct Case {
 
 class SlowDisk : public ::testing::TestWithParam<Case> {
  protected:
-  const std::vector<VirtualRequest> requests_ = conversations();
+  const std::vector<VirtualRequest> requests_ = conversations(1);
 
   [[nodiscard]] VirtualResult run(const VirtualOptions& options) const { return VirtualEngine{options}.run(requests_); }
 };
@@ -116,26 +117,40 @@ TEST_P(SlowDisk, that_stands_still_changes_no_step_and_preempts_nobody) {
   }
 }
 
-/// Eviction skips a block that the link is copying to staging, and evicts another one instead. This changes later hits. In loop
-/// mode requests then get their blocks in another order, and some steps differ.
-TEST_P(SlowDisk, that_moves_changes_no_step_or_next_to_none) {
+/// Eviction skips a block that the link is copying to staging, and evicts another one instead. This changes later hits, for
+/// better or worse, so that single runs differ by some steps. Their sums over many workloads do not.
+TEST_P(SlowDisk, that_moves_changes_no_step_on_average) {
   const auto [inclusion, mode] = GetParam();
-  const VirtualResult without = run(without_storage(inclusion, mode));
-  for (const WritePolicy policy : policies) {
-    SCOPED_TRACE(to_string(policy));
-    VirtualOptions options = with_storage(inclusion, mode, policy, slow);
-    options.farthest_source = Source::host;
-    const VirtualResult with = run(options);
-    if (mode == Mode::confined) {
-      EXPECT_EQ(with.counts.preemptions, without.counts.preemptions);
-      EXPECT_EQ(with.counts.steps, without.counts.steps);
-    } else {
-      EXPECT_LE(with.counts.preemptions, without.counts.preemptions + 3);
-      EXPECT_LE(with.counts.steps * 100, without.counts.steps * 101);
+  struct Sum {
+    std::uint64_t steps = 0;
+    std::uint64_t preemptions = 0;
+    Duration took{};
+    void add(const VirtualResult& result) {
+      steps += result.counts.steps;
+      preemptions += result.counts.preemptions;
+      took += result.took;
     }
-    EXPECT_LE(with.took, without.took * 102 / 100);
-    EXPECT_EQ(with.store.blocks > 0, policy != WritePolicy::none);
-    EXPECT_EQ(with.store.orphans, 0U);
+  };
+  constexpr std::uint64_t workloads = 10;
+  Sum without;
+  std::array<Sum, std::size(policies)> with;
+  for (std::uint64_t seed = 1; seed <= workloads; ++seed) {
+    const std::vector<VirtualRequest> requests = conversations(seed);
+    without.add(VirtualEngine{without_storage(inclusion, mode)}.run(requests));
+    for (std::size_t i = 0; i < std::size(policies); ++i) {
+      VirtualOptions options = with_storage(inclusion, mode, policies[i], slow);
+      options.farthest_source = Source::host;
+      const VirtualResult result = VirtualEngine{options}.run(requests);
+      with[i].add(result);
+      EXPECT_EQ(result.store.blocks > 0, policies[i] != WritePolicy::none);
+      EXPECT_EQ(result.store.orphans, 0U);
+    }
+  }
+  for (std::size_t i = 0; i < std::size(policies); ++i) {
+    SCOPED_TRACE(to_string(policies[i]));
+    EXPECT_LE(with[i].preemptions, without.preemptions + workloads);
+    EXPECT_LE(with[i].steps * 1000, without.steps * 1005);
+    EXPECT_LE(with[i].took, without.took * 1005 / 1000);
   }
 }
 

@@ -22,6 +22,16 @@ constexpr tools::SchedulerLimits limits{.step_tokens = 512, .in_flight_max = 8, 
 constexpr Duration step_time = 5ms;
 constexpr Duration token_time = 50us;
 
+/// A block stands for one of 64 KiB: a piece has as many of them as it would have then.
+TransferSchedulerConfig transfer_config() {
+  constexpr Bytes stands_for = KiB * 64;
+  constexpr std::uint64_t scale = stands_for / VirtualEngine::block_bytes;
+  TransferSchedulerConfig config;
+  config.pieces.bytes = Bytes{count(config.pieces.bytes) / scale};
+  config.pieces.bytes_in_flight = Bytes{count(config.pieces.bytes_in_flight) / scale};
+  return config;
+}
+
 std::unique_ptr<FileStore> make_store(const VirtualOptions& options, SimulatedIo& disk) {
   if (!options.manager.storage) return nullptr;
   FileStoreConfig config;
@@ -37,7 +47,7 @@ VirtualEngine::VirtualEngine(const VirtualOptions& options)
     : options_{options},
       arena_{options.manager.pools[0].host_blocks + options.manager.pools[0].staging_blocks, block_bytes, MiB},
       device_{options.manager.pools[0].device_blocks, arena_, 1},
-      transfers_{TransferSchedulerConfig{}, device_, clock_, waker_},
+      transfers_{transfer_config(), device_, clock_, waker_},
       store_{make_store(options, disk_)},
       scheduler_{limits, counts_} {
   cache_ = std::make_unique<Cache>(options.manager, CacheParts{transfers_, {{&arena_, store_.get()}}, clock_, &waker_});
