@@ -1,7 +1,10 @@
 // The driver's functions. Each forwards to the FakeCuda object.
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
 
 namespace terrace::test {
 namespace {
@@ -95,6 +98,7 @@ void add_machine_calls(CudaDriver& driver) {
     *value = attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? fake->machine.capability_major
              : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID             ? 0x1a
              : attribute == CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID           ? fake->machine.numa_node
+             : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT   ? 4
              : attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
                  ? static_cast<int>(fake->machine.host_addresses)
                  : 0;
@@ -311,6 +315,11 @@ void add_stream_calls(CudaDriver& driver) {
   };
 }
 
+/// The copy kernels, and those of steps, which do nothing here.
+constexpr std::array<std::string_view, 4> kernels{"terrace_copy_tiles", "terrace_copy_bulk", "terrace_bench_memory",
+                                                  "terrace_bench_arithmetic"};
+constexpr std::uintptr_t copy_kernels = 2;
+
 void add_kernel_calls(CudaDriver& driver) {
   driver.cuModuleLoadData = [](CUmodule* module, const void*) -> CUresult {
     FAKE_BEGIN("cuModuleLoadData");
@@ -328,9 +337,10 @@ void add_kernel_calls(CudaDriver& driver) {
   };
   driver.cuModuleGetFunction = [](CUfunction* function, CUmodule module, const char* name) -> CUresult {
     FAKE_BEGIN("cuModuleGetFunction");
-    const bool bulk = std::strcmp(name, "terrace_copy_bulk") == 0;
-    if (!bulk && std::strcmp(name, "terrace_copy_tiles") != 0) return CUDA_ERROR_NOT_FOUND;
-    *function = reinterpret_cast<CUfunction>(reinterpret_cast<std::uintptr_t>(module) * 2 + (bulk ? 1 : 0));
+    const auto kernel = std::ranges::find(kernels, std::string_view{name});
+    if (kernel == kernels.end()) return CUDA_ERROR_NOT_FOUND;
+    const auto number = static_cast<std::uintptr_t>(kernel - kernels.begin());
+    *function = reinterpret_cast<CUfunction>(reinterpret_cast<std::uintptr_t>(module) * kernels.size() + number);
     return CUDA_SUCCESS;
   };
   driver.cuFuncSetAttribute = [](CUfunction, CUfunction_attribute, int) { return begin("cuFuncSetAttribute"); };
@@ -339,12 +349,14 @@ void add_kernel_calls(CudaDriver& driver) {
     FAKE_BEGIN_ON("cuLaunchKernel", stream);
     if (grid == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
     const auto number = reinterpret_cast<std::uintptr_t>(function);
-    if (number / 2 != static_cast<std::uintptr_t>(current() + 1)) {
+    if (number / kernels.size() != static_cast<std::uintptr_t>(current() + 1)) {
       fake->complain("cuLaunchKernel: a kernel of another context");
       return CUDA_ERROR_INVALID_HANDLE;
     }
-    const bool bulk = number % 2 == 1;
-    return fake->copy_tiles(*static_cast<CUdeviceptr*>(parameters[0]), *static_cast<unsigned*>(parameters[1]), bulk, stream);
+    const std::uintptr_t kernel = number % kernels.size();
+    if (kernel >= copy_kernels) return CUDA_SUCCESS;
+    return fake->copy_tiles(*static_cast<CUdeviceptr*>(parameters[0]), *static_cast<unsigned*>(parameters[1]), kernel == 1,
+                            stream);
   };
 }
 

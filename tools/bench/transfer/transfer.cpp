@@ -62,9 +62,9 @@ void check(const TransferBenchOptions& options) {
 
 void print_copies(const std::vector<CopyRow>& rows) {
   for (const CopyRow& row : rows) {
-    print("{:>7} {:>8}  {:<10}  {:<8} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>9.1f} {:>10.1f}\n",
+    print("{:>7} {:>8}  {:<10}  {:<8} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>7.2f} {:>6.2f}  {:>9.1f} {:>10.1f}\n",
           to_string(row.block_bytes), row.blocks, to_string(row.layout), to_string(row.way), row.gb_per_s, row.plain_gb_per_s,
-          row.ratio, row.bare_gb_per_s, row.bare_ratio, row.submit_ns, row.collect_ns);
+          row.ratio, row.store_gb_per_s, row.store_ratio, row.bare_gb_per_s, row.bare_ratio, row.submit_ns, row.collect_ns);
   }
   flush_output();
 }
@@ -81,13 +81,13 @@ void print_urgent(const std::vector<UrgentRow>& rows) {
 
 void print_compute(const std::vector<ComputeRow>& rows) {
   if (rows.empty()) return;
-  print("\na step of compute that reads device memory, us: alone, and while the store lane of one direction is full\n");
-  print("{:>7} {:>8}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}\n", "block", "reads", "alone p50", "p99", "beside p50", "p99",
-        "slowdown", "of p99");
+  print("\na step of compute, us, by what it needs most: alone, and while the store lanes of both directions are full\n");
+  print("{:>7}  {:<10}  {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>6}  {:>7}\n", "block", "needs", "alone p50", "p99", "beside p50",
+        "p99", "slowdown", "of p99", "GB/s");
   for (const ComputeRow& row : rows) {
-    print("{:>7} {:>8}  {:>9.1f} {:>9.1f}  {:>10.1f} {:>9.1f}  {:>8.2f} {:>6.2f}\n", to_string(row.block_bytes),
-          to_string(row.step_bytes), row.alone_us.p50, row.alone_us.p99, row.beside_us.p50, row.beside_us.p99, row.slowdown_p50,
-          row.slowdown_p99);
+    print("{:>7}  {:<10}  {:>9.1f} {:>9.1f}  {:>10.1f} {:>9.1f}  {:>8.2f} {:>6.2f}  {:>7.2f}\n", to_string(row.block_bytes),
+          to_string(row.kind), row.alone_us.p50, row.alone_us.p99, row.beside_us.p50, row.beside_us.p99, row.slowdown_p50,
+          row.slowdown_p99, row.gb_per_s);
   }
 }
 
@@ -115,10 +115,20 @@ boost::json::object to_json(const LayersRow& row) {
 }
 
 boost::json::object to_json(const CopyRow& row) {
-  return {{"block_bytes", count(row.block_bytes)}, {"blocks", row.blocks},       {"plan_blocks", row.transfer_blocks},
-          {"layout", to_string(row.layout)},       {"way", to_string(row.way)},  {"gb_per_s", row.gb_per_s},
-          {"plain_gb_per_s", row.plain_gb_per_s},  {"ratio", row.ratio},         {"bare_gb_per_s", row.bare_gb_per_s},
-          {"bare_ratio", row.bare_ratio},          {"submit_ns", row.submit_ns}, {"collect_ns", row.collect_ns}};
+  return {{"block_bytes", count(row.block_bytes)},
+          {"blocks", row.blocks},
+          {"plan_blocks", row.transfer_blocks},
+          {"layout", to_string(row.layout)},
+          {"way", to_string(row.way)},
+          {"gb_per_s", row.gb_per_s},
+          {"plain_gb_per_s", row.plain_gb_per_s},
+          {"ratio", row.ratio},
+          {"store_gb_per_s", row.store_gb_per_s},
+          {"store_ratio", row.store_ratio},
+          {"bare_gb_per_s", row.bare_gb_per_s},
+          {"bare_ratio", row.bare_ratio},
+          {"submit_ns", row.submit_ns},
+          {"collect_ns", row.collect_ns}};
 }
 
 boost::json::object to_json(const Percentiles& us) { return {{"p50", us.p50}, {"p99", us.p99}, {"max", us.max}}; }
@@ -130,9 +140,14 @@ boost::json::object to_json(const UrgentRow& row) {
 }
 
 boost::json::object to_json(const ComputeRow& row) {
-  return {{"block_bytes", count(row.block_bytes)}, {"step_bytes", count(row.step_bytes)}, {"samples", row.samples},
-          {"alone_us", to_json(row.alone_us)},     {"beside_us", to_json(row.beside_us)}, {"slowdown_p50", row.slowdown_p50},
-          {"slowdown_p99", row.slowdown_p99}};
+  return {{"block_bytes", count(row.block_bytes)},
+          {"needs", to_string(row.kind)},
+          {"samples", row.samples},
+          {"alone_us", to_json(row.alone_us)},
+          {"beside_us", to_json(row.beside_us)},
+          {"slowdown_p50", row.slowdown_p50},
+          {"slowdown_p99", row.slowdown_p99},
+          {"gb_per_s", row.gb_per_s}};
 }
 
 }  // namespace
@@ -144,8 +159,8 @@ void bench_transfer(const TransferBenchOptions& options) {
 
   print("medians of {} rounds; pieces of {}, {} and {} under way a direction; GB/s\n", options.rounds,
         to_string(options.pieces.bytes), options.pieces.in_flight, to_string(options.pieces.bytes_in_flight));
-  print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout", "way", "moved",
-        "plain", "ratio", "bare", "ratio", "submit ns", "collect ns");
+  print("{:>7} {:>8}  {:<10}  {:<8} {:>7}  {:>7} {:>6}  {:>7} {:>6}  {:>7} {:>6}  {:>9} {:>10}\n", "block", "blocks", "layout",
+        "way", "moved", "plain", "ratio", "store", "ratio", "bare", "ratio", "submit ns", "collect ns");
   boost::json::array copies;
   std::vector<UrgentRow> urgent;
   std::vector<ComputeRow> compute;
@@ -158,7 +173,7 @@ void bench_transfer(const TransferBenchOptions& options) {
     print_copies(rows);
     for (const CopyRow& row : rows) copies.push_back(to_json(row));
     urgent.push_back(measure_urgent(rig, lanes, options.rounds));
-    if (!options.cuda) compute.push_back(measure_compute(rig, lanes, options.rounds));
+    for (const ComputeRow& row : measure_compute(rig, lanes, options.rounds)) compute.push_back(row);
     if (rig.layers() > 1) layers.push_back(measure_layers(rig, options.rounds));
   }
   print_urgent(urgent);

@@ -28,12 +28,13 @@ struct TransferBenchOptions {
 
 /// Measures what ThreadedTransfers achieve on a device, for each size of block:
 ///
-/// - copies: the speed of each direction and of both together, for contiguous and for scattered blocks. It is compared with one
-///   plain copy of the same size, and with the same copies without queues, lanes and the hand-over between threads (CopyRow);
+/// - copies: the speed of each direction and of both together, for contiguous and for scattered blocks, for transfers that
+///   requests wait for and for those that nobody waits for. It is compared with one plain copy of the same size, and with the
+///   same copies without queues, lanes and the hand-over between threads (CopyRow);
 /// - the cost of a block on the control plane's thread: to submit it, and to collect its event;
 /// - urgent: how long a swap-in of one block takes while nothing else moves, and while the store lane of the same direction is
 ///   full (UrgentRow);
-/// - compute: how much a full store lane slows down a step of compute; only on the emulated device (ComputeRow);
+/// - compute: how much full store lanes slow down a step of compute, by what the step needs most (ComputeRow);
 /// - layers: when the first layers of a load arrive, compared with the whole load (LayersRow).
 ///
 /// The compared subjects take turns in each round. Prints the medians, and writes them to the report. Throws

@@ -6,25 +6,28 @@
 #include "transfer/engine/transfer_scheduler.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
 namespace terrace::tools {
 
-/// Keeps the store lane of one direction full: two transfers with slots of their own, each submitted again as soon as it ends.
-/// Threads: the rig's.
+/// Keeps the store lanes of the given directions full: in each, two transfers with slots of their own, each submitted again as
+/// soon as it ends. Threads: the rig's.
 class BackgroundLoad {
  public:
-  BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes)
+  BackgroundLoad(TransferRig& rig, const TransferSchedulerConfig& lanes, std::initializer_list<Direction> directions)
       : rig_{rig}, piece_blocks_{blocks_of_a_piece(rig, lanes)} {
     const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(rig.blocks() / 2, transfer_pieces * piece_blocks_));
     pieces_ = (blocks + piece_blocks_ - 1) / piece_blocks_;
-    std::uint32_t slot = rig.first_slot(Direction::swap_in).value();
-    for (Crossing& transfer : transfers_) {
-      for (std::uint32_t i = 0; i < blocks; ++i, ++slot) transfer.pairs.push_back({SlotId{slot}, SlotId{slot}});
+    for (const Direction direction : directions) {
+      std::uint32_t slot = rig.first_slot(direction).value();
+      for (int each = 0; each < transfers_a_direction; ++each) {
+        Crossing& transfer = transfers_.emplace_back(Crossing{direction, {}, {}});
+        for (std::uint32_t i = 0; i < blocks; ++i, ++slot) transfer.pairs.push_back({SlotId{slot}, SlotId{slot}});
+      }
     }
   }
 
@@ -38,7 +41,7 @@ class BackgroundLoad {
     for (const Crossing& transfer : transfers_) {
       if (transfer.id) rig_.cancel(*transfer.id);
     }
-    while (transfers_[0].id || transfers_[1].id) {
+    while (std::ranges::any_of(transfers_, [](const Crossing& transfer) { return transfer.id.has_value(); })) {
       for (const TransferEvent& event : rig_.await_events()) take(event);
     }
   }
@@ -53,11 +56,13 @@ class BackgroundLoad {
     for (Crossing& transfer : transfers_) {
       if (transfer.id != event.id) continue;
       transfer.id.reset();
+      moved_ += event.moved;
       if (!event.error) piece_us_.push_back(std::chrono::duration<double, std::micro>{event.copying}.count() / pieces_);
       if (running_) submit(transfer);
     }
   }
-  [[nodiscard]] std::size_t transfers_ended() const { return piece_us_.size(); }
+  /// The bytes of all transfers that have ended.
+  [[nodiscard]] Bytes moved() const { return moved_; }
   [[nodiscard]] std::uint32_t piece_blocks() const { return piece_blocks_; }
   /// The median time that a piece uses the stream.
   [[nodiscard]] double piece_us() const { return median(piece_us_); }
@@ -65,7 +70,9 @@ class BackgroundLoad {
  private:
   /// The pieces of one transfer: enough that the other transfer always covers the pause between two submits.
   static constexpr std::uint64_t transfer_pieces = 16;
+  static constexpr int transfers_a_direction = 2;
   struct Crossing {
+    Direction direction;
     std::vector<SlotPair> pairs;
     std::optional<TransferId> id;
   };
@@ -74,12 +81,13 @@ class BackgroundLoad {
     const std::uint64_t blocks = std::clamp<std::uint64_t>(lanes.pieces.bytes / rig.block_bytes(), 1, rig.blocks() / 2);
     return static_cast<std::uint32_t>(blocks);
   }
-  void submit(Crossing& transfer) { transfer.id = rig_.submit(Direction::swap_in, Urgency::store, transfer.pairs); }
+  void submit(Crossing& transfer) { transfer.id = rig_.submit(transfer.direction, Urgency::store, transfer.pairs); }
 
   TransferRig& rig_;
   std::uint32_t piece_blocks_;
   std::uint32_t pieces_ = 0;
-  std::array<Crossing, 2> transfers_;
+  std::vector<Crossing> transfers_;
+  Bytes moved_{};
   bool running_ = false;
   std::vector<double> piece_us_;  ///< of each transfer that was not cancelled
 };

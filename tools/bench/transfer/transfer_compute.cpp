@@ -1,79 +1,61 @@
 #include "tools/bench/transfer/transfer_compute.hpp"
 
+#include "tools/bench/rounds.hpp"
 #include "tools/bench/transfer/transfer_background.hpp"
 #include "transfer/device/transfer.hpp"
 
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
+#include <optional>
 #include <thread>
-#include <vector>
 
 namespace terrace::tools {
 namespace {
 
 constexpr std::uint32_t steps_a_round = 40;
-/// Bytes that a step reads: a few milliseconds of work, and more than fits into a cache.
-constexpr Bytes step_bytes_wanted = MiB * 32;
 
-std::uint64_t sum(std::span<const std::byte> bytes) {
-  std::uint64_t all = 0;
-  for (std::size_t at = 0; at + sizeof all <= bytes.size(); at += sizeof all) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, sizeof word);
-    all += word;
-  }
-  return all;
-}
-
-/// Reads blocks that nothing writes (the sources of the other direction), and returns how long that took. Keeps `background` full
-/// meanwhile, if it is given.
-Duration step(TransferRig& rig, std::uint32_t blocks, BackgroundLoad* background) {
-  Duration took{};
-  const std::uint32_t first = rig.first_slot(Direction::swap_out).value();
-  const Fence done = rig.device().launch([&](BlockAccess& access) {
-    std::vector<std::byte> scratch(count(rig.block_bytes()));
-    const auto begin = std::chrono::steady_clock::now();
-    std::uint64_t all = 0;
-    for (std::uint32_t block = 0; block < blocks; ++block) all += sum(access.read(SlotId{first + block}, scratch));
-    took = std::chrono::steady_clock::now() - begin;
-    static volatile std::uint64_t kept = 0;  // prevents the compiler from removing the reads
-    kept = kept + all;
-  });
-  while (rig.device().reached() < done) {
+/// Returns how long a step took on the device. Keeps `background` full meanwhile, if it is given.
+Duration step(TransferRig& rig, ComputeKind kind, BackgroundLoad* background) {
+  rig.compute().start(kind);
+  for (;;) {
+    if (const std::optional<Duration> took = rig.compute().ended()) return *took;
     if (background != nullptr) {
       for (const TransferEvent& event : rig.events()) background->take(event);
     }
     std::this_thread::sleep_for(std::chrono::microseconds{100});  // leaves the core to the other threads
   }
-  return took;
 }
 
-}  // namespace
-
-ComputeRow measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
-  BackgroundLoad background{rig, lanes};
-  const std::uint64_t wanted = std::clamp<std::uint64_t>(step_bytes_wanted / rig.block_bytes(), 1, rig.blocks());
-  const auto blocks = static_cast<std::uint32_t>(wanted);
+ComputeRow measure(TransferRig& rig, ComputeKind kind, BackgroundLoad& background, unsigned rounds) {
   Latencies alone;
   Latencies beside;
+  double seconds = 0;
+  const Bytes before = background.moved();
   for (unsigned round = 0; round < rounds; ++round) {
-    for (std::uint32_t i = 0; i < steps_a_round; ++i) alone.add(step(rig, blocks, nullptr));
-    background.start();
-    for (std::uint32_t i = 0; i < steps_a_round; ++i) beside.add(step(rig, blocks, &background));
-    background.stop();
+    for (std::uint32_t i = 0; i < steps_a_round; ++i) alone.add(step(rig, kind, nullptr));
+    seconds += seconds_of([&] {
+      background.start();
+      for (std::uint32_t i = 0; i < steps_a_round; ++i) beside.add(step(rig, kind, &background));
+      background.stop();
+    });
   }
   ComputeRow row{.block_bytes = rig.block_bytes(),
-                 .step_bytes = rig.block_bytes() * blocks,
+                 .kind = kind,
                  .samples = rounds * steps_a_round,
                  .alone_us = alone.microseconds(),
                  .beside_us = beside.microseconds()};
   row.slowdown_p50 = row.beside_us.p50 / row.alone_us.p50;
   row.slowdown_p99 = row.beside_us.p99 / row.alone_us.p99;
+  row.gb_per_s = static_cast<double>(count(background.moved() - before)) / 1e9 / seconds;
   return row;
+}
+
+}  // namespace
+
+std::vector<ComputeRow> measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
+  BackgroundLoad background{rig, lanes, {Direction::swap_out, Direction::swap_in}};
+  std::vector<ComputeRow> rows;
+  for (const ComputeKind kind : rig.compute().kinds()) rows.push_back(measure(rig, kind, background, rounds));
+  return rows;
 }
 
 }  // namespace terrace::tools

@@ -1,27 +1,30 @@
 #pragma once
 
 #include "terrace/types.hpp"
+#include "tools/bench/transfer/compute_work.hpp"
 #include "tools/bench/transfer/transfer_rig.hpp"
 #include "tools/replay/engine/latencies.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 
 #include <cstdint>
+#include <vector>
 
 namespace terrace::tools {
 
-/// The duration of a step of compute that reads device memory, as decoding does.
+/// The duration of a step of compute.
 struct ComputeRow {
   Bytes block_bytes{};
-  Bytes step_bytes{};         ///< bytes that a step reads
+  ComputeKind kind = ComputeKind::memory;
   std::uint32_t samples = 0;  ///< for `alone` and for `beside`, each
   Percentiles alone_us;       ///< while nothing moves
-  Percentiles beside_us;      ///< while the store lane of one direction is always full
+  Percentiles beside_us;      ///< while the store lanes of both directions are always full
   double slowdown_p50 = 0;    ///< beside_us divided by alone_us
   double slowdown_p99 = 0;
+  double gb_per_s = 0;  ///< of both lanes together, beside compute
 };
 
-/// Measures steps alone and beside a full lane in turns, `rounds` times. This is only for the emulated device: there the compute
-/// and the copies are different threads that share only memory.
-[[nodiscard]] ComputeRow measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds);
+/// Measures steps of each kind that the device has, alone and beside full lanes in turns, `rounds` times. On the emulated device
+/// the compute and the copies are different threads that share only memory.
+[[nodiscard]] std::vector<ComputeRow> measure_compute(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds);
 
 }  // namespace terrace::tools

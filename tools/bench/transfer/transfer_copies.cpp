@@ -53,7 +53,7 @@ struct Moved {
 };
 
 /// Submits the transfers of all directions in turns, and waits for their end.
-Moved move_all(TransferRig& rig, std::span<const Work> works) {
+Moved move_all(TransferRig& rig, std::span<const Work> works, Urgency urgency) {
   Moved moved;
   const double collected = rig.collecting_seconds();
   moved.seconds = seconds_of([&] {
@@ -61,7 +61,7 @@ Moved move_all(TransferRig& rig, std::span<const Work> works) {
     std::size_t pending = 0;
     for (std::size_t at = 0; at < works.front().pairs.size(); at += transfer_blocks_max) {
       const std::size_t size = std::min<std::size_t>(transfer_blocks_max, works.front().pairs.size() - at);
-      for (const Work& work : works) rig.submit(work.direction, Urgency::request, std::span{work.pairs}.subspan(at, size));
+      for (const Work& work : works) rig.submit(work.direction, urgency, std::span{work.pairs}.subspan(at, size));
       pending += works.size();
     }
     moved.submit_seconds = thread_cpu_seconds() - begin;
@@ -95,6 +95,8 @@ struct Cell {
   std::vector<double> speed = {};
   std::vector<double> plain = {};
   std::vector<double> ratio = {};
+  std::vector<double> store = {};
+  std::vector<double> store_ratio = {};
   std::vector<double> bare = {};
   std::vector<double> bare_ratio = {};
   std::vector<double> submit_ns = {};
@@ -116,7 +118,8 @@ std::vector<Cell> make_cells(const TransferRig& rig, Bytes piece_bytes) {
 
 void measure(TransferRig& rig, Cell& cell) {
   const double plain_seconds = copy_all(rig, cell.works, &Work::plain);
-  const Moved moved = move_all(rig, cell.works);
+  const Moved moved = move_all(rig, cell.works, Urgency::request);
+  const Moved stored = move_all(rig, cell.works, Urgency::store);
   const double bare_seconds = copy_all(rig, cell.works, &Work::bare);
 
   const double blocks = static_cast<double>(rig.blocks()) * static_cast<double>(cell.works.size());
@@ -124,6 +127,8 @@ void measure(TransferRig& rig, Cell& cell) {
   cell.speed.push_back(gigabytes / moved.seconds);
   cell.plain.push_back(gigabytes / plain_seconds);
   cell.ratio.push_back(plain_seconds / moved.seconds);
+  cell.store.push_back(gigabytes / stored.seconds);
+  cell.store_ratio.push_back(plain_seconds / stored.seconds);
   cell.bare.push_back(gigabytes / bare_seconds);
   cell.bare_ratio.push_back(bare_seconds / moved.seconds);
   cell.submit_ns.push_back(moved.submit_seconds * 1e9 / blocks);
@@ -148,7 +153,7 @@ std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigne
   for (const Direction direction : {swap_out, swap_in}) rig.stamp(direction);
   for (const Cell& cell : cells) {
     copy_all(rig, cell.works, &Work::plain);
-    move_all(rig, cell.works);
+    move_all(rig, cell.works, Urgency::request);
     for (const Work& work : cell.works) rig.check_stamps(work.direction, work.pairs);
   }
   for (unsigned round = 0; round < rounds; ++round) {
@@ -165,6 +170,8 @@ std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigne
                     .gb_per_s = median(std::move(cell.speed)),
                     .plain_gb_per_s = median(std::move(cell.plain)),
                     .ratio = median(std::move(cell.ratio)),
+                    .store_gb_per_s = median(std::move(cell.store)),
+                    .store_ratio = median(std::move(cell.store_ratio)),
                     .bare_gb_per_s = median(std::move(cell.bare)),
                     .bare_ratio = median(std::move(cell.bare_ratio)),
                     .submit_ns = median(std::move(cell.submit_ns)),

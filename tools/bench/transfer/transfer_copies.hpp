@@ -27,6 +27,8 @@ struct CopyRow {
   double gb_per_s = 0;        ///< from the first submit to the last event
   double plain_gb_per_s = 0;  ///< one plain copy of everything, with one thread for each direction
   double ratio = 0;           ///< relative to plain, in the same round
+  double store_gb_per_s = 0;  ///< the same transfers as no request waits for
+  double store_ratio = 0;     ///< relative to plain, in the same round
   double bare_gb_per_s = 0;   ///< the copies of all pieces, one after the other, with one thread for each direction
   double bare_ratio = 0;      ///< relative to bare, in the same round
   // Processor time of the control plane's thread for each block.
@@ -34,7 +36,7 @@ struct CopyRow {
   double collect_ns = 0;  ///< collecting the events
 };
 
-/// Moves all blocks of the rig in every direction and layout. The three kinds of copy take turns in each round. A first round
+/// Moves all blocks of the rig in every direction and layout. The four kinds of copy take turns in each round. A first round
 /// only warms up and checks the content of every block. `piece_bytes` is that of the scheduler.
 [[nodiscard]] std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigned rounds);
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace terrace::tools {
@@ -83,12 +84,14 @@ class CudaCopies final : public PlainCopies {
 TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host) {
   if (options.cuda) {
     return {open_cuda(*options.cuda, slots, host, options.layers, std::nullopt),
-            std::make_unique<CudaCopies>(*options.cuda, slots, host)};
+            std::make_unique<CudaCopies>(*options.cuda, slots, host), make_cuda_work(*options.cuda)};
   }
   EmulatedOptions emulated;
   for (LinkDirection& each : emulated.link.directions) each.bytes_per_second = options.link_bytes_per_second;
   const PoolMemory pool{.slots = slots, .host = &host, .layers = options.layers};
-  return {std::make_unique<EmulatedDevice>(std::span{&pool, 1}, emulated), std::make_unique<MemoryCopies>(slots, host)};
+  auto device = std::make_unique<EmulatedDevice>(std::span{&pool, 1}, emulated);
+  auto compute = make_emulated_work(*device, slots / 2, host.block_bytes());
+  return {std::move(device), std::make_unique<MemoryCopies>(slots, host), std::move(compute)};
 }
 
 }  // namespace terrace::tools

@@ -2,6 +2,7 @@
 
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
+#include "tools/bench/transfer/compute_work.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -25,6 +26,7 @@ class PlainCopies {
 struct TransferDevice {
   std::unique_ptr<Device> device;
   std::unique_ptr<PlainCopies> plain;
+  std::unique_ptr<ComputeWork> compute;  ///< of the emulated device: of its first half of slots
 };
 
 struct TransferDeviceOptions {

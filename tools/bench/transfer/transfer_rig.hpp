@@ -44,7 +44,7 @@ class TransferRig {
   [[nodiscard]] std::span<const TransferEvent> await_events();
   /// The same without waiting.
   [[nodiscard]] std::span<const TransferEvent> events();
-  [[nodiscard]] Device& device() { return *device_.device; }
+  [[nodiscard]] ComputeWork& compute() { return *device_.compute; }
   /// The processor time of this thread that await_events() has used so far, without sleeping and waking.
   [[nodiscard]] double collecting_seconds() const { return collecting_seconds_; }
 

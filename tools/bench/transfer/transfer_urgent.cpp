@@ -36,7 +36,7 @@ Duration urgent(TransferRig& rig, BackgroundLoad& background) {
 }  // namespace
 
 UrgentRow measure_urgent(TransferRig& rig, const TransferSchedulerConfig& lanes, unsigned rounds) {
-  BackgroundLoad background{rig, lanes};
+  BackgroundLoad background{rig, lanes, {swap_in}};
   Random random{1};
   const auto sample = [&](Latencies& latencies) {
     const auto longest = static_cast<std::uint64_t>(2'000 * background.piece_us());
