@@ -124,6 +124,12 @@ void add_transfer_options(CLI::App& transfer, TransferBenchOptions& options) {
                   "      --piece-bytes 256KiB --bytes-in-flight 512KiB");
 }
 
+void add_link_options(CLI::App& link, LinkBenchOptions& options) {
+  add_value(link, "--device", options.cuda, parse_cuda, "DEVICE", "cuda[:N]")->default_str("cuda:0");
+  Bench{link}.size("--area", options.size.area, "Memory on each side").rounds(options.size.rounds).report(options.report);
+  link.footer("\nExample:\n  terrace bench link --device cuda:1 --report link.json");
+}
+
 void add_offload_options(CLI::App& offload, OffloadBenchOptions& options) {
   Bench{offload}
       .option("--device", options.device, one_of(OffloadDevice::instant, OffloadDevice::emulated), "DEVICE", "instant, emulated")
@@ -214,6 +220,9 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const keys = bench.add_subcommand("keys", "Making keys from tokens, compared with OpenSSL's digests");
   add_keys_options(*keys, arguments.keys);
   keys->callback([&] { arguments.part = BenchArguments::Part::keys; });
+  CLI::App* const link = bench.add_subcommand("link", "A GPU's driver and link alone, without Terrace's transfers");
+  add_link_options(*link, arguments.link);
+  link->callback([&] { arguments.part = BenchArguments::Part::link; });
   CLI::App* const transfer = bench.add_subcommand("transfer", "Transfers between device and host, compared with plain copies");
   add_transfer_options(*transfer, arguments.transfer);
   transfer->callback([&] { arguments.part = BenchArguments::Part::transfer; });
@@ -238,8 +247,8 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
 
 void run_bench(const BenchArguments& arguments) {
   for (const auto* const report :
-       {&arguments.index.report, &arguments.keys.report, &arguments.transfer.report, &arguments.offload.report,
-        &arguments.restart.report, &arguments.storage.report, &arguments.tier_store.report}) {
+       {&arguments.index.report, &arguments.keys.report, &arguments.link.report, &arguments.transfer.report,
+        &arguments.offload.report, &arguments.restart.report, &arguments.storage.report, &arguments.tier_store.report}) {
     check_report(*report, {.trace = arguments.index_trace.trace, .store_directories = {}});
   }
   try {
@@ -247,6 +256,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::copy: bench_copy(arguments.copy); break;
       case BenchArguments::Part::index: run_index(arguments.index, arguments.index_trace); break;
       case BenchArguments::Part::keys: bench_keys(arguments.keys); break;
+      case BenchArguments::Part::link: bench_link(arguments.link); break;
       case BenchArguments::Part::offload: bench_offload(arguments.offload); break;
       case BenchArguments::Part::restart: bench_restart(arguments.restart); break;
       case BenchArguments::Part::storage: bench_storage(arguments.storage); break;

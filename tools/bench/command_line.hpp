@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tools/bench/gpu/link.hpp"
 #include "tools/bench/index/index.hpp"
 #include "tools/bench/index/keys.hpp"
 #include "tools/bench/offload/offload.hpp"
@@ -18,13 +19,14 @@ namespace terrace::tools {
 
 /// The command line of `terrace bench`.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, offload, restart, storage, tier_store, touch, transfer };
+  enum class Part : unsigned char { copy, index, keys, link, offload, restart, storage, tier_store, touch, transfer };
 
   Part part = Part::copy;
   CopyBenchOptions copy;
   IndexBenchOptions index;
   IndexTraceOptions index_trace;  ///< run_bench() takes what both have from `index`
   KeysBenchOptions keys;
+  LinkBenchOptions link;
   OffloadBenchOptions offload;
   RestartBenchOptions restart;
   StorageBenchOptions storage;

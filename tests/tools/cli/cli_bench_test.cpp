@@ -241,6 +241,15 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
   }
 }
 
+TEST(CliBench, of_a_link_says_that_it_needs_a_gpu) {
+  for (const std::string device : {"cuda:999", "emulated"}) {
+    const Ended ended = run(bench_words({"link", "--device", device}));
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    EXPECT_NE(ended.err.find("--device " + device), std::string::npos) << ended.err;
+  }
+}
+
 /// A subject that is named after a policy must use this policy.
 TEST(IndexSubjects, have_the_default_policy_among_them) {
   EXPECT_EQ(tools::to_string(tools::SubjectKind{}), "terrace-adaptive");

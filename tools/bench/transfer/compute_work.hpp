@@ -35,7 +35,7 @@ class ComputeWork {
 /// Work of the emulated device: reads its first `blocks` blocks on the thread that computes. The device must outlive it.
 [[nodiscard]] std::unique_ptr<ComputeWork> make_emulated_work(Device& device, std::uint32_t blocks, Bytes block_bytes);
 
-/// Work of a GPU (tools/bench/transfer/cuda_work.hpp). In a build without CUDA it throws std::runtime_error. Throws as CudaWork.
+/// Work of a GPU (tools/bench/gpu/cuda_work.hpp). In a build without CUDA it throws std::runtime_error. Throws as CudaWork.
 [[nodiscard]] std::unique_ptr<ComputeWork> make_cuda_work(int ordinal);
 
 }  // namespace terrace::tools

@@ -1,4 +1,4 @@
-// Kernels that stand for the steps of an engine (tools/bench/transfer/cuda_work.hpp).
+// Kernels that stand for the steps of an engine (tools/bench/gpu/cuda_work.hpp).
 
 constexpr unsigned block_threads = 256;
 

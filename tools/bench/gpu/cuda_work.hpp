@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/types.hpp"
+#include "tools/bench/gpu/bench_kernels.hpp"
 #include "tools/bench/transfer/compute_work.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/handles.hpp"
@@ -14,8 +15,7 @@ namespace terrace::tools {
 /// Steps on a stream of their own, as an engine has it, timed by events of the device:
 ///
 /// - memory: copies of `memory` bytes within device memory, which should be more than its cache, by all multiprocessors;
-/// - arithmetic: one thread block on each multiprocessor, with all shared memory that a block can have, so that nothing else
-///   fits beside it;
+/// - arithmetic: BenchKernels::arithmetic();
 /// - input: one copy of 4 KiB from pinned memory.
 ///
 /// Ownership: the driver must outlive it. It has twice `memory` on the device. Threads: one. All members throw CudaError.
@@ -33,27 +33,16 @@ class CudaWork final : public ComputeWork {
  private:
   static constexpr ComputeKind kinds_[] = {ComputeKind::memory, ComputeKind::arithmetic, ComputeKind::input};
 
-  [[nodiscard]] CUfunction function(const char* name) const;
-  [[nodiscard]] EventHandle event() const;
-  void launch_memory();
-  void launch_arithmetic();
-  void copy_input();
-
   const CudaDriver& driver_;
-  CUdevice device_;
   PrimaryContext context_;
   Bytes memory_bytes_;
-  unsigned multiprocessors_;
-  unsigned shared_bytes_;
   DeviceMemory from_;
   DeviceMemory to_;
   PinnedBuffer input_;
   StreamHandle stream_;
   EventHandle begin_;
   EventHandle end_;
-  Owned<CUmodule> module_;
-  CUfunction memory_;
-  CUfunction arithmetic_;
+  BenchKernels kernels_;
 };
 
 }  // namespace terrace::tools
