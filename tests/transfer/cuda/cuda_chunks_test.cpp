@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -197,6 +200,35 @@ TEST_F(CudaChunks, that_another_device_has_pinned_are_refused_unless_they_share_
   }
   EXPECT_EQ(cuda_->registered(), 1U);
   EXPECT_TRUE(moves_there_and_back(1, 1));
+}
+
+/// Whether a child of a fork would have this memory.
+bool goes_to_children(const std::byte* memory) {
+  std::ifstream maps{"/proc/self/smaps"};
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2) {
+      const auto wanted = reinterpret_cast<std::uintptr_t>(memory);
+      here = begin <= wanted && wanted < end;
+    } else if (here && line.starts_with("VmFlags:")) {
+      return line.find(" dc") == std::string::npos;
+    }
+  }
+  ADD_FAILURE() << "the memory is not mapped";
+  return false;
+}
+
+TEST_F(CudaChunks, do_not_go_to_children_while_they_are_pinned) {
+  make_arena(8, 8);
+  open_over_arena();
+  std::byte* const memory = coming_->block(SlotId{4}).data();
+  EXPECT_FALSE(goes_to_children(memory));
+  const std::vector<std::byte> ordinary(4096);
+  EXPECT_TRUE(goes_to_children(ordinary.data()));
+  close();
+  EXPECT_TRUE(goes_to_children(memory)) << "it is pinned no more";
 }
 
 TEST_F(CudaChunks, come_and_go_while_an_engine_captures_a_graph) {
