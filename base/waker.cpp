@@ -19,13 +19,16 @@ EventFdWaker::~EventFdWaker() { ::close(fd_); }
 void EventFdWaker::wake() noexcept {
   if (pending_.exchange(true, std::memory_order_acq_rel)) return;
   const std::uint64_t one = 1;
-  // The write cannot fail: the descriptor is valid, and the counter stays small. (It may become 2 if an acknowledge() runs now.)
+  // The write cannot fail: the descriptor is valid, and the counter stays small.
   [[maybe_unused]] const auto written = ::write(fd_, &one, sizeof one);
 }
 
 void EventFdWaker::acknowledge() noexcept {
+  // A wake() after this sets `pending_` and writes, so what was pushed before it is not missed.
+  if (!pending_.load(std::memory_order_acquire)) return;
   std::uint64_t counter = 0;
-  [[maybe_unused]] const auto read = ::read(fd_, &counter, sizeof counter);
+  // If there is nothing to read yet, a wake() is between its two lines. Its write will come, and a later call clears it.
+  if (::read(fd_, &counter, sizeof counter) < 0) return;
   // This must follow the read. A wake() between the two finds `pending_` still set and does not write. This is no loss: the
   // caller collects right after this call, and finds what was pushed before that wake().
   pending_.exchange(false, std::memory_order_acq_rel);

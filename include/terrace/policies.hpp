@@ -79,7 +79,8 @@ enum class EvictionPolicyName : unsigned char {
 }
 
 /// Background eviction in one pool, given as shares of its slots. When fewer than `low` of the slots are free, the cache evicts
-/// until `high` of them are free. If `low` is 0, there is no background eviction.
+/// until `high` of them are free, in poll(). If `low` is 0, there is no background eviction. On the device there is none either
+/// if blocks need not be copied down before they are evicted: without a host tier and without write policy write_back.
 struct Watermarks {
   double low = 0;
   double high = 0;

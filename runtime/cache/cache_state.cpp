@@ -218,6 +218,7 @@ void Cache::State::end_clear(const ClearOptions& options) {
 }
 
 TimePoint Cache::State::next_deadline() const {
+  if (manager.wants_reclaim()) return parts.clock.now();
   TimePoint next = std::min(manager.next_deadline(), executor.next_deadline());
   for (const CacheWatch* const watch : parts.watches) next = std::min(next, watch->next_deadline());
   // The device does not wake anybody when compute reaches a fence.

@@ -56,6 +56,10 @@ TimePoint CacheManager::next_deadline() const {
   return next;
 }
 
+bool CacheManager::wants_reclaim() const {
+  return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return pool->wants_reclaim(); });
+}
+
 bool CacheManager::has_pending_work() const {
   return write_backs_.wants_pump() || !std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->idle(); });
 }

@@ -77,8 +77,11 @@ class CacheManager {
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
   /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
-  /// Lets requests and write-back jobs go on, and makes the transfers. Call it after a batch of the calls above.
-  void settle() { requests_.settle(); }
+  /// Lets requests and write-back jobs go on, evicts for the watermarks, and makes the transfers. Call it after a batch of the
+  /// calls above.
+  void settle() { requests_.settle_and_reclaim(); }
+  /// Returns true if settle() would evict for the watermarks.
+  [[nodiscard]] bool wants_reclaim() const;
   /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
   void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }
   void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {

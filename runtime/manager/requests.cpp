@@ -178,6 +178,19 @@ void Requests::fail_pending(ErrorCode error) {
 }
 
 void Requests::settle() {
+  go_on();
+  flush();
+}
+
+void Requests::settle_and_reclaim() {
+  go_on();
+  bool any = false;
+  for (const auto& pool : groups_.pools()) any |= pool->reclaim();
+  if (any) go_on();
+  flush();
+}
+
+void Requests::go_on() {
   for (bool again = true; again;) {
     again = !to_replan_.empty();
     replan_failed();
@@ -187,6 +200,9 @@ void Requests::settle() {
     }
     again |= write_backs_.pump();
   }
+}
+
+void Requests::flush() {
   for (const auto& pool : groups_.pools()) pool->flush(last_transfer_);
 }
 

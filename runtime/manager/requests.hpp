@@ -116,6 +116,8 @@ class Requests {
   /// Gives freed slots to the requests that wait, plans requests again whose load failed, lets write-back jobs continue, and
   /// handles the events of all pools, until nothing changes any more. Then it makes transfers of the copies that were decided on.
   void settle();
+  /// The same, and evicts in the background for the watermarks. Only poll() does this, so that no request pays for it.
+  void settle_and_reclaim();
 
   /// Adds to held[pool] the number of device slots that requests hold themselves. Slots in quarantine do not count.
   void check_invariants(std::span<std::uint64_t> held) const;
@@ -123,6 +125,7 @@ class Requests {
  private:
   enum class State : std::uint8_t { unused, waiting_for_slots, loading, ready, failed };
   using Index = std::uint32_t;
+
   struct LoadRef {
     PoolId pool;
     Loads::LoadId load = 0;
@@ -196,6 +199,8 @@ class Requests {
   }
   void on_load_failed(LoadRef load, BlockRef missing, Loads::Late late);
   void on_load_ended(Index index, LoadRef load);
+  void go_on();
+  void flush();
   void replan_failed();
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);

@@ -258,7 +258,7 @@ bool TieredPool::pump() {
   hand_out_reads();
   changed |= storage_writer_.pump();
   changed |= sweep_hidden();
-  changed |= reclaimer_.pump();
+  reclaimer_.on_slots_taken();
   return changed;
 }
 

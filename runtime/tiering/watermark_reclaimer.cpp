@@ -17,46 +17,65 @@ std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there
 
 WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
                                        HostSlotAllocator& host_slots, ManagerStats& stats)
-    : device_{config.device_watermarks},
-      host_{config.host_watermarks},
-      residency_{residency},
-      device_slots_{device_slots},
-      host_slots_{host_slots},
-      stats_{stats} {}
+    : config_{config}, residency_{residency}, device_slots_{device_slots}, host_slots_{host_slots}, stats_{stats} {}
 
-bool WatermarkReclaimer::pump() {
-  const bool on_device = device_.low > 0 && pump_device();
-  const bool in_host = host_.low > 0 && pump_host();
-  return on_device || in_host;
+std::uint64_t WatermarkReclaimer::ahead_on_device() const {
+  const SlotAllocator& pool = residency_.pool(Tier::device);
+  const std::uint64_t evicting = pool.evicting_total() - pool.retiring_and_evicting();
+  return beyond(pool.count(SlotState::free) + evicting, device_slots_.promised());
 }
 
-bool WatermarkReclaimer::pump_device() {
+std::uint64_t WatermarkReclaimer::device_slots() const {
   const SlotAllocator& pool = residency_.pool(Tier::device);
-  const auto ahead = [&] {
-    const std::uint64_t evicting = pool.evicting_total() - pool.retiring_and_evicting();
-    return beyond(pool.count(SlotState::free) + evicting, device_slots_.promised());
-  };
-  const std::uint64_t usable = pool.capacity() - pool.count(SlotState::null);
-  if (ahead() >= share_of(device_.low, usable)) return false;
-  const std::uint64_t high = share_of(device_.high, usable);
+  return pool.capacity() - pool.count(SlotState::null);
+}
+
+bool WatermarkReclaimer::device_copies_down() const {
+  return residency_.host_blocks() > 0 || config_.stores_by(WritePolicy::write_back);
+}
+
+bool WatermarkReclaimer::device_below_low() const {
+  return config_.device_watermarks.low > 0 && device_copies_down() &&
+         ahead_on_device() < share_of(config_.device_watermarks.low, device_slots());
+}
+
+bool WatermarkReclaimer::host_below_low() const {
+  return config_.host_watermarks.low > 0 &&
+         residency_.host_free() < share_of(config_.host_watermarks.low, residency_.host_blocks());
+}
+
+bool WatermarkReclaimer::pump() {
+  filling_device_ |= device_below_low();
+  filling_host_ |= host_below_low();
+  const std::uint64_t on_device = filling_device_ ? pump_device() : 0;
+  const std::uint64_t in_host = filling_host_ ? pump_host() : 0;
+  filling_device_ = on_device == evictions_max;
+  filling_host_ = in_host == evictions_max;
+  is_due_ = filling_device_ || filling_host_;
+  return on_device + in_host > 0;
+}
+
+std::uint64_t WatermarkReclaimer::pump_device() {
+  const std::uint64_t high = share_of(config_.device_watermarks.high, device_slots());
   std::uint64_t given_up = 0;
-  while (ahead() < high) {
-    const std::uint32_t some = device_slots_.evict_ahead(static_cast<std::uint32_t>(high - ahead()));
+  while (given_up < evictions_max) {
+    const std::uint64_t ahead = ahead_on_device();
+    if (ahead >= high) break;
+    const std::uint32_t some =
+        device_slots_.evict_ahead(static_cast<std::uint32_t>(std::min(high - ahead, evictions_max - given_up)));
     if (some == 0) break;
     given_up += some;
   }
   stats_.ahead_device += given_up;
-  return given_up > 0;
+  return given_up;
 }
 
-bool WatermarkReclaimer::pump_host() {
-  const auto ahead = [&] { return residency_.host_free(); };
-  if (ahead() >= share_of(host_.low, residency_.host_blocks())) return false;
-  const std::uint64_t high = share_of(host_.high, residency_.host_blocks());
+std::uint64_t WatermarkReclaimer::pump_host() {
+  const std::uint64_t high = share_of(config_.host_watermarks.high, residency_.host_blocks());
   std::uint64_t given_up = 0;
-  while (ahead() < high && host_slots_.evict_ahead()) ++given_up;
+  while (given_up < evictions_max && residency_.host_free() < high && host_slots_.evict_ahead()) ++given_up;
   stats_.ahead_host += given_up;
-  return given_up > 0;
+  return given_up;
 }
 
 }  // namespace terrace

@@ -14,28 +14,45 @@ namespace terrace {
 /// its next victims are evicted, in the same way as for a request, until the free slots and those that evictions under way will
 /// free reach the high watermark. The swap-outs go in the lane of transfers that no request waits for. A request that waits loses
 /// nothing by this: the slots become free for it, too. Pinned copies stay; if all copies are pinned, the tier stays below its
-/// watermark.
+/// watermark. A call evicts a bounded number of copies, because the thread of the engine makes it.
 ///
 /// Threads: the manager's.
 class WatermarkReclaimer {
  public:
-  /// Reads the watermarks of `config` at each call.
+  /// Reads the watermarks and the write policy of `config` at each call.
   WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
                      HostSlotAllocator& host_slots, ManagerStats& stats);
 
-  /// Returns true if any eviction was begun.
+  /// Evicts what is due, at most `evictions_max` copies of each tier. Returns true if any eviction was begun.
   bool pump();
+  /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
+  void on_slots_taken() { is_due_ |= below_low(); }
+  /// Returns true if pump() has something to do that it has not tried.
+  [[nodiscard]] bool is_due() const { return is_due_; }
 
  private:
-  bool pump_device();
-  bool pump_host();
+  /// This many evictions to the host take some tens of microseconds.
+  static constexpr std::uint64_t evictions_max = 128;
 
-  const Watermarks& device_;
-  const Watermarks& host_;
+  /// Slots that are free or will be, and are not promised to requests.
+  [[nodiscard]] std::uint64_t ahead_on_device() const;
+  [[nodiscard]] std::uint64_t device_slots() const;
+  /// Eviction from the device copies blocks down.
+  [[nodiscard]] bool device_copies_down() const;
+  [[nodiscard]] bool device_below_low() const;
+  [[nodiscard]] bool host_below_low() const;
+  [[nodiscard]] bool below_low() const { return device_below_low() || host_below_low(); }
+  std::uint64_t pump_device();
+  std::uint64_t pump_host();
+
+  const ManagerConfig& config_;
   Residency& residency_;
   DeviceSlotAllocator& device_slots_;
   HostSlotAllocator& host_slots_;
   ManagerStats& stats_;
+  bool is_due_ = false;
+  bool filling_device_ = false;  ///< up to the high watermark, in several calls
+  bool filling_host_ = false;
 };
 
 }  // namespace terrace

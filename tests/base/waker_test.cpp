@@ -76,6 +76,33 @@ TEST(EventFdWaker, wakes_again_whenever_it_was_woken_while_it_acknowledged) {
   }
 }
 
+TEST(EventFdWaker, makes_no_system_call_if_there_is_nothing_to_acknowledge) {
+  EventFdWaker waker;
+  int reads = 0;
+  const test::ReadHook hook{[&] { ++reads; }, {}};
+  waker.acknowledge();
+  EXPECT_EQ(reads, 0);
+  waker.wake();
+  waker.acknowledge();
+  waker.acknowledge();
+  EXPECT_EQ(reads, 1);
+}
+
+TEST(EventFdWaker, is_acknowledged_later_if_the_other_thread_has_not_written_yet) {
+  EventFdWaker waker;
+  // A wake() whose write is late: as if it had not happened, although the flag is set.
+  waker.wake();
+  std::uint64_t counter = 0;
+  ASSERT_EQ(::read(waker.fd(), &counter, sizeof counter), static_cast<ssize_t>(sizeof counter));
+  waker.acknowledge();
+  ASSERT_EQ(::write(waker.fd(), &counter, sizeof counter), static_cast<ssize_t>(sizeof counter));
+  EXPECT_TRUE(readable(waker));
+  waker.acknowledge();
+  EXPECT_FALSE(readable(waker)) << "otherwise its owner would never sleep again";
+  waker.wake();
+  EXPECT_TRUE(readable(waker));
+}
+
 TEST(EventFdWaker, ends_the_wait_of_another_thread) {
   EventFdWaker waker;
   std::thread sleeper{[&] { waker.wait(-1); }};

@@ -324,7 +324,7 @@ void add_arrays(std::vector<Option>& all) {
 
 void add_tiers(std::vector<Option>& all) {
   all.push_back(live(row("device", "low-watermark", Type::share, any, FIELD(system.device_watermarks.low),
-                         "Share of free device slots under which the cache evicts in the background; 0: never")));
+                         "Share of free device slots under which the cache evicts to the host in the background; 0: never")));
   all.push_back(live(row("device", "high-watermark", Type::share, any, FIELD(system.device_watermarks.high),
                          "Share of free device slots at which the background eviction ends")));
   all.push_back(live(row("host", "low-watermark", Type::share, any, FIELD(system.host_watermarks.low),

@@ -7,9 +7,12 @@
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
+#include <cstdint>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -59,6 +62,10 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   ASSERT_TRUE(manager.requests().acquire(wanted).has_value());
   ASSERT_TRUE(manager.requests().commit(wanted.id, keys, Fence{}).has_value());
   ASSERT_TRUE(manager.requests().release(wanted.id, Fence{}).has_value());
+  EXPECT_TRUE(manager.actions().transfers.empty());
+  EXPECT_TRUE(manager.wants_reclaim());
+  manager.settle();
+  EXPECT_FALSE(manager.wants_reclaim());
   ASSERT_EQ(manager.actions().transfers.size(), 1U);
   EXPECT_EQ(manager.actions().transfers[0].urgency, Urgency::make_room);
   EXPECT_TRUE(manager.actions().raises.empty());
@@ -74,6 +81,24 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   manager.actions().clear();
   ASSERT_TRUE(manager.requests().release(wanted.id, Fence{}).has_value());
   EXPECT_TRUE(manager.actions().raises.empty());  // it is raised only once
+}
+
+TEST_F(WatermarksTest, evict_in_portions_so_that_no_poll_is_long) {
+  constexpr std::uint32_t blocks = 1000;
+  make(with_marks(sizes(blocks, blocks), {0.5, 0.5}));
+  std::vector<std::uint32_t> names(blocks);
+  std::iota(names.begin(), names.end(), 1U);
+  ASSERT_TRUE(acquire(1, keys_of(names)).has_value());
+  ASSERT_TRUE(commit(1, keys_of(names)).has_value());
+  release(1);
+  std::uint64_t before = 0;
+  for (int polls = 0; cache->next_deadline() <= clock.now(); ++polls) {
+    ASSERT_LT(polls, 100);
+    poll();
+    EXPECT_LE(totals().ahead_device - before, 128U);
+    before = totals().ahead_device;
+  }
+  EXPECT_EQ(totals().ahead_device, blocks / 2);
 }
 
 /// Forwards raises, and records them.
@@ -126,15 +151,21 @@ TEST_F(WatermarksTest, what_was_begun_ahead_is_urgent_once_somebody_waits_for_it
   cache.reset();
 }
 
-TEST_F(WatermarksTest, without_a_tier_below_drop) {
+TEST_F(WatermarksTest, of_the_device_do_nothing_if_no_block_is_copied_down) {
   make(with_marks(sizes(4), {0.5, 0.5}));
   run(1, keys_of({1, 2, 3}));
+  EXPECT_EQ(free_on_device(), 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
+}
+
+TEST_F(WatermarksTest, of_the_device_store_where_there_is_no_host_tier) {
+  make(with_marks(with_storage(sizes(4), WritePolicy::write_back), {0.5, 0.5}));
+  run(1, keys_of({1, 2, 3}));
   EXPECT_EQ(free_on_device(), 2U);
-  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 2U);
 }
 
 TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
-  make(with_marks(sizes(4), {0.5, 0.75}));
+  make(with_marks(sizes(4, 8), {0.5, 0.75}));
   run(1, keys_of({1}));
   const PinId pin = cache->pin(keys_of({1})).value();
   ASSERT_TRUE(acquire(2, keys_of({5, 6})).has_value());
@@ -142,7 +173,11 @@ TEST_F(WatermarksTest, leave_alone_what_is_held_or_pinned) {
   settle();
   EXPECT_EQ(free_on_device(), 1U);
   release(2);
+  EXPECT_EQ(free_on_device(), 1U) << "poll() evicts, no other call";
+  EXPECT_LE(cache->next_deadline(), clock.now());
+  settle();
   EXPECT_EQ(free_on_device(), 3U);
+  EXPECT_GT(cache->next_deadline(), clock.now());
   EXPECT_EQ(cache->match(keys_of({1})).found[Source::device], 1U);
   ASSERT_TRUE(cache->unpin(pin).has_value());
 }
@@ -160,10 +195,11 @@ TEST_F(WatermarksTest, make_room_in_the_host_and_write_back_what_lives_nowhere_e
 }
 
 TEST_F(WatermarksTest, follow_the_size_of_the_pool) {
-  make(with_marks(sizes(8), {0.5, 0.5}));
+  make(with_marks(sizes(8, 8), {0.5, 0.5}));
   run(1, keys_of({1, 2, 3, 4}));
   EXPECT_EQ(free_on_device(), 4U);
   ASSERT_TRUE(cache->resize(Tier::device, 4).has_value());
+  settle();
   EXPECT_EQ(free_on_device(), 2U);
 }
 

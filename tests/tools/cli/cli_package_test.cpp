@@ -12,7 +12,7 @@ TEST(CliPackage, explains_itself) {
   const Ended help = run({TERRACE_PACKAGE, "--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_EQ(help.err, "");
-  for (const char* const word : {"usage: tools/package", "--output", "--deb", "CUDA toolkit", "doctor --measure", "gpu_tests"}) {
+  for (const char* const word : {"usage: tools/package", "--output", "--deb", "CUDA toolkit", "gpu-day first"}) {
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   }
 }
