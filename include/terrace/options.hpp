@@ -193,7 +193,7 @@ struct TERRACE_API CacheSystemOptions {
   Blocks evictions_in_flight_max{};
   /// The watermarks of each pool: 0 <= low <= high < 1. By default some device slots are kept free, so that a request need not
   /// wait until blocks of others have been copied to the host.
-  Watermarks device_watermarks{.low = 0.05, .high = 0.1};
+  Watermarks device_watermarks{.low = 0.1, .high = 0.12};
   Watermarks host_watermarks{};
   LoadPolicy loads = LoadPolicy::measured;
   /// Seconds that the engine takes to compute one hash unit of a prompt. If 0, the cache learns this time from commits.

@@ -139,6 +139,7 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.key_seconds = session.key_seconds();
   result.faults_planted = system.faults_planted();
   result.manager = system.cache().manager().stats();
+  result.waits = system.cache().wait_totals();
   if (const BlockStore* const store = system.store()) result.store = store->stat();
   for (std::size_t number = 0; number < system.pool_count(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};

@@ -26,6 +26,9 @@ ReplayResult some_result() {
   result.moved.swap_in = {8, Bytes{800}, 0.25};
   result.moved.storage_reads = {9, Bytes{900}, 0.125};
   result.moved.storage_writes = {6, Bytes{600}, 1.5};
+  result.waits.at_once = 60;
+  result.waits.room = {.requests = 30, .seconds = 0.003};
+  result.waits.loads[Source::host] = {.requests = 10, .seconds = 0.005};
   result.latency_us.match = {1, 2, 3};
   result.latency_us.acquire = {4, 5, 6};
   result.latency_us.extend = {4.5, 5.5, 6.5};
@@ -72,6 +75,10 @@ TEST(Report, has_every_field_that_was_promised) {
   EXPECT_EQ(number("/moved/persist/seconds"), 1.5);
   EXPECT_EQ(number("/verify/checked"), 70);
   EXPECT_EQ(number("/verify/mismatches"), 2);
+  EXPECT_EQ(number("/waits/none"), 60);
+  EXPECT_EQ(number("/waits/room/requests"), 30);
+  EXPECT_EQ(number("/waits/host/seconds"), 0.005);
+  EXPECT_EQ(number("/waits/storage/requests"), 0);
   EXPECT_EQ(number("/latency_us/match/p50"), 1);
   EXPECT_EQ(number("/latency_us/acquire/p99"), 5);
   EXPECT_EQ(number("/latency_us/commit/max"), 9);
@@ -111,6 +118,17 @@ TEST(Report, has_a_field_for_each_source) {
   EXPECT_EQ(blocks.size(), source_count + 3);  // and total, miss, joined
   EXPECT_EQ(asked.size(), source_count + 4);   // and requests, asked, external, miss
   EXPECT_EQ(asked.at("asked").to_number<std::uint64_t>(), tokens + 16 * (7 + 9));
+}
+
+TEST(Report, tells_people_who_waited_for_what_and_how_long) {
+  const std::string table = to_table({}, some_result());
+  EXPECT_NE(table.find("  nothing                         60   60.00 %       0.0\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("  device slots alone              30   30.00 %     100.0\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("  blocks from host                10   10.00 %     500.0\n"), std::string::npos) << table;
+  EXPECT_EQ(table.find("blocks from storage"), std::string::npos) << table;
+  ReplayResult nobody = some_result();
+  nobody.waits = {.at_once = 100};
+  EXPECT_EQ(to_table({}, nobody).find("waited for"), std::string::npos);
 }
 
 TEST(Report, says_in_its_config_what_was_replayed) {

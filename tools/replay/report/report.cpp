@@ -71,6 +71,17 @@ json::object to_object(const ManagerStats& stats) {
           {"released_unfenced", stats.released_unfenced}};
 }
 
+json::object to_object(const WaitTotal& waits) { return {{"requests", waits.requests}, {"seconds", waits.seconds}}; }
+
+json::object to_object(const WaitTotals& waits) {
+  json::object all{{"none", waits.at_once}, {"room", to_object(waits.room)}};
+  for (const Source source : all_sources) {
+    if (source != Source::device) all[to_string(source)] = to_object(waits.loads[source]);
+  }
+  all["failed"] = waits.failed;
+  return all;
+}
+
 json::object to_object(const StoreStat& stat) {
   return {{"capacity_blocks", stat.capacity_blocks},
           {"wanted_blocks", stat.wanted_blocks},
@@ -277,6 +288,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["faults_planted"] = result.faults_planted;
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
+  report["waits"] = to_object(result.waits);
   report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options.block_tokens)},
                                   {"preempted", to_object(result.manager.preempted, options.block_tokens)}};
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);

@@ -43,6 +43,7 @@ struct ReplayResult {
   bool left_behind = false;
   FinalChecks checks;  ///< set only if nothing was left behind
   ManagerStats manager;
+  WaitTotals waits;
   std::optional<StoreStat> store;  ///< of the first pool
   /// By PoolId, at the end.
   struct Pool {

@@ -130,6 +130,27 @@ void add_latencies(Table& table, const ReplayOptions& options, const ReplayResul
   row("release", result.latency_us.release);
 }
 
+/// How many requests waited until they were ready, for what, and how long on average.
+void add_waits(Table& table, const ReplayResult& result) {
+  const WaitTotals& waits = result.waits;
+  std::uint64_t all = waits.at_once + waits.room.requests;
+  for (const Source source : all_sources) all += waits.loads[source].requests;
+  if (all == waits.at_once) return;
+  table.line("");
+  table.line("{:<24}{:>12}{:>10}{:>10}", "requests waited for", "", "share", "mean us");
+  const auto row = [&](std::string_view name, std::uint64_t requests, double seconds) {
+    if (requests == 0) return;
+    const auto number = static_cast<double>(requests);
+    table.line("  {:<22}{:>12}{:>8.2f} %{:>10.1f}", name, grouped(requests), 100 * number / static_cast<double>(all),
+               seconds / number * 1e6);
+  };
+  row("nothing", waits.at_once, 0);
+  row("device slots alone", waits.room.requests, waits.room.seconds);
+  for (const Source source : all_sources) {
+    row(fmt::format("blocks from {}", to_string(source)), waits.loads[source].requests, waits.loads[source].seconds);
+  }
+}
+
 void add_first_token(Table& table, const ReplayOptions& options, const ReplayResult& result) {
   if (options.prefill_speed > 0) {
     const Percentiles& us = result.first_token_us;
@@ -160,6 +181,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   add_engine(table, options, result.engine);
   add_moved(table, options, result.moved, result.manager);
   add_latencies(table, options, result);
+  add_waits(table, result);
   add_first_token(table, options, result);
   add_checkpoint(table, result);
   table.line("");
