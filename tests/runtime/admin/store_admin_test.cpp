@@ -9,6 +9,8 @@
 #include "tests/tier_store/gated_store.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/live/client.hpp"
+#include "tools/live/command_line.hpp"
+#include "tools/usage_error.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -259,6 +261,38 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
   }};
   EXPECT_TRUE(store.drain(std::chrono::steady_clock::now() + 20s));
   operator_thread.join();
+}
+
+TEST_F(StoreEndpoint, the_program_shows_a_store_and_says_what_is_for_a_cache) {
+  const TierStore store{options()};
+  const tools::Target target{.socket = listen(), .token_file = {}};
+  EXPECT_EQ(tools::run_top({.target = target, .once = true}), tools::ExitStatus::done);
+  const auto refusal = [](const auto& run) -> std::string {
+    try {
+      (void)run();
+    } catch (const tools::UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  tools::CaptureArguments capture;
+  tools::JobArguments list;
+  tools::JobArguments start;
+  start.part = tools::JobArguments::Part::start;
+  capture.target = list.target = start.target = target;
+  const std::vector<std::string> refusals{refusal([&] { return tools::run_live_plan(target, false); }),
+                                          refusal([&] { return tools::run_capture(capture); }),
+                                          refusal([&] { return tools::run_job(list); }),
+                                          refusal([&] { return tools::run_job(start); }),
+                                          refusal([&] {
+                                            return tools::run_set({.target = target, .words = {"storage-blocks", "4"}});
+                                          }),
+                                          refusal([&] {
+                                            return tools::run_set({.target = target, .words = {"policy", "lru"}});
+                                          })};
+  for (const std::string& sentence : refusals) {
+    EXPECT_NE(sentence.find("this process has a store only, and no cache"), std::string::npos) << sentence;
+  }
 }
 
 TEST_F(StoreEndpoint, ends_with_the_store) {
