@@ -10,13 +10,14 @@
 #include <string>
 #include <vector>
 
-/// The admin endpoint, with which operators watch and change a process that serves. docs/admin.md describes it for operators.
+/// The admin endpoint, with which operators watch and change a process that serves with a cache or a TierStore. docs/admin.md
+/// describes it for operators.
 
 namespace terrace {
 
 /// The admin endpoint: HTTP on a socket, on a thread of its own. It answers questions from the last snapshot that the thread of
 /// the cache has published, so a question never waits for the cache and never holds it up. Commands are carried out by the thread
-/// of the cache in poll(), which the endpoint wakes.
+/// of the cache in poll(), which the endpoint wakes. A TierStore in place of the cache is the same.
 ///
 /// Security: everybody who can connect can clear the cache. A Unix socket is made with mode 0600: it is for the user of the
 /// process, and for root. TCP is for this machine only, and needs a token.

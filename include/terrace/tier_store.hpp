@@ -1,5 +1,6 @@
 #pragma once
 
+#include "terrace/admin.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/export.hpp"
@@ -56,6 +57,8 @@ struct TierStoreOptions {
   std::uint32_t events_max = 65536;  ///< events that wait for poll_events(); older ones are dropped and counted
 
   LogOptions log{};
+  /// An endpoint for operators. `block_tokens` means nothing here.
+  AdminOptions admin{};
   /// A store of the embedder's own, instead of files in `directories`. Nobody else uses it until the end. Experimental.
   std::shared_ptr<BlockStore> store{};
 };
@@ -164,7 +167,8 @@ struct TierCloseReport {
 /// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
 /// to result (see BatchResult::memory_in_use), nobody changes the rows of a put, and nobody uses the rows of a get; the store
 /// refuses what it can see of that. Threads: one calls all members. Wake-up: wake_fd() is readable when poll() has something;
-/// call poll() then, and at next_deadline(). After a fork() the child must not use the object.
+/// call poll() then, and at next_deadline(). After a fork() the child must not use the object. Only the admin endpoint has a
+/// thread of its own, which never touches the store: poll() publishes what it answers, and carries out its commands.
 ///
 /// Errors: the constructor throws. No other member throws, and no argument stops the process.
 ///
@@ -255,6 +259,8 @@ class TERRACE_API TierStore {
   [[nodiscard]] StoreHealth health() const;
   /// Returns a text for users that says how I/O is done.
   [[nodiscard]] std::string io() const;
+  /// Returns the address of the admin endpoint: "unix:/run/terrace/vllm-4711.sock"; empty if there is none.
+  [[nodiscard]] std::string admin_address() const;
 
  private:
   struct Parts;

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <limits>
-#include <memory>
 #include <utility>
 
 namespace terrace::admin {
@@ -140,71 +139,47 @@ class Runner {
 }  // namespace
 
 void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete) {
-  cache_ = &cache;
   block_bytes_ = std::move(block_bytes);
   complete_ = std::move(complete);
   // One size tells what fits only if all blocks are of one kind.
   observer_.sample(cache.manager().config().groups.size() <= 1 && block_bytes_.size() == 1);
-  publish(clock_.now());
+  publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
+                    .carry_out =
+                        [this, &cache](const Command& command) {
+                          return std::visit(Runner{cache, observer_, clock_, block_bytes_}, command);
+                        }},
+                   clock_.now());
 }
 
-void CacheAdmin::end() {
-  cache_ = nullptr;
-  mailbox_.close();
-}
-
-void CacheAdmin::on_polled(TimePoint now) {
-  if (cache_ == nullptr || running_) return;
-  bool changed = false;
-  while (mailbox_.waiting()) {
-    const std::optional<Mailbox::Posted> posted = mailbox_.take();
-    if (!posted) break;
-    running_ = true;  // a command may poll
-    Reply reply = std::visit(Runner{*cache_, observer_, clock_, block_bytes_}, posted->command);
-    running_ = false;
-    publish(now);  // before the reply, so that who asks next sees the effect
-    posted->done(std::move(reply));
-    changed = true;
-  }
-  const bool captured = observer_.end_captures(now);
-  if (!changed && (captured || now >= next_publish_)) publish(now);
-}
-
-void CacheAdmin::publish(TimePoint now) {
-  auto made = std::make_shared<AdminSnapshot>();
-  const Cache& cache = *cache_;
-  made->made = now;
-  made->number = ++number_;
-  made->status = cache.status();
-  made->transfers_paused = cache.transfers_paused();
-  made->work = cache.work_left();
-  made->settings = cache.settings();
+void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
+  snapshot.status = cache.status();
+  snapshot.transfers_paused = cache.transfers_paused();
+  snapshot.work = cache.work_left();
+  snapshot.settings = cache.settings();
   for (std::size_t number = 0; number < block_bytes_.size(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
-    made->pools.push_back({.block_bytes = block_bytes_[number],
-                           .device = cache.usage(Tier::device, pool),
-                           .host = cache.usage(Tier::host, pool),
-                           .retiring_device = cache.retiring(Tier::device, pool),
-                           .retiring_host = cache.retiring(Tier::host, pool),
-                           .host_memory = cache.host_memory(pool),
-                           .host_growth_failures = cache.host_growth_failures(pool)});
+    snapshot.pools.push_back({.block_bytes = block_bytes_[number],
+                              .device = cache.usage(Tier::device, pool),
+                              .host = cache.usage(Tier::host, pool),
+                              .retiring_device = cache.retiring(Tier::device, pool),
+                              .retiring_host = cache.retiring(Tier::host, pool),
+                              .host_memory = cache.host_memory(pool),
+                              .host_growth_failures = cache.host_growth_failures(pool)});
   }
-  made->stats = cache.stats();
-  made->moved = cache.moved();
-  made->waits = cache.wait_totals();
-  made->calls = cache.call_times();
-  made->transfer_times = cache.transfer_times();
-  made->queues = cache.transfer_queues();
-  made->slowest = cache.slowest_requests();
-  made->daily_writes = cache.daily_writes();
-  made->jobs = cache.write_backs();
+  snapshot.stats = cache.stats();
+  snapshot.moved = cache.moved();
+  snapshot.waits = cache.wait_totals();
+  snapshot.calls = cache.call_times();
+  snapshot.transfer_times = cache.transfer_times();
+  snapshot.queues = cache.transfer_queues();
+  snapshot.slowest = cache.slowest_requests();
+  snapshot.daily_writes = cache.daily_writes();
+  snapshot.jobs = cache.write_backs();
   const CacheManager& manager = cache.manager();
-  if (manager.config().pools.front().device_blocks == 0) made->offload = manager.offload().totals();
-  made->inclusion = manager.config().inclusion;
-  if (complete_) complete_(*made);
+  if (manager.config().pools.front().device_blocks == 0) snapshot.offload = manager.offload().totals();
+  snapshot.inclusion = manager.config().inclusion;
+  if (complete_) complete_(snapshot);
   observer_.hand_over();
-  mailbox_.publish(std::move(made));
-  next_publish_ = now + interval_;
 }
 
 }  // namespace terrace::admin

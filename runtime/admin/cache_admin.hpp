@@ -2,13 +2,13 @@
 
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/observer.hpp"
+#include "runtime/admin/publisher.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "terrace/cache.hpp"
 #include "terrace/clock.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -26,14 +26,14 @@ class CacheAdmin final : public CacheWatch {
 
   /// Publishes a snapshot every `interval`, and after each command.
   CacheAdmin(Mailbox& mailbox, const Clock& clock, Duration interval)
-      : mailbox_{mailbox}, clock_{clock}, interval_{interval}, observer_{mailbox, clock} {}
+      : clock_{clock}, publisher_{mailbox, interval}, observer_{mailbox, clock} {}
 
   /// Call it before the first poll. `block_bytes` is by PoolId.
   void begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete = {});
   /// The cache ends: the last commands are refused. Nothing happens afterwards.
-  void end();
+  void end() { publisher_.end(); }
 
-  void on_polled(TimePoint now) override;
+  void on_polled(TimePoint now) override { publisher_.on_polled(now, observer_.end_captures(now)); }
   void on_acquired(const AcquireRequest& request) override { observer_.on_acquired(request); }
   void on_committed(RequestId id, std::span<const BlockKey> keys) override { observer_.on_committed(id, keys); }
   void on_released(RequestId id) override { observer_.on_released(id); }
@@ -42,22 +42,18 @@ class CacheAdmin final : public CacheWatch {
   [[nodiscard]] bool wants_spans() const override { return observer_.captures(CaptureKind::trace); }
   void on_span(const TraceSpan& span) override { observer_.on_span(span); }
   [[nodiscard]] TimePoint next_deadline() const override {
-    return cache_ == nullptr ? never : std::min(next_publish_, observer_.next_deadline());
+    const TimePoint next = publisher_.next_deadline();
+    return next == never ? never : std::min(next, observer_.next_deadline());
   }
 
  private:
-  void publish(TimePoint now);
+  void describe(const Cache& cache, AdminSnapshot& snapshot);
 
-  Mailbox& mailbox_;
   const Clock& clock_;
-  Duration interval_;
+  Publisher publisher_;
   Observer observer_;
-  Cache* cache_ = nullptr;          ///< null before begin() and after end()
   std::vector<Bytes> block_bytes_;  ///< by PoolId
   Complete complete_;
-  TimePoint next_publish_{};
-  std::uint64_t number_ = 0;  ///< of the last snapshot
-  bool running_ = false;      ///< a command is being carried out
 };
 
 }  // namespace terrace::admin

@@ -122,6 +122,7 @@ constexpr std::array<EvictionPolicyName, 3> policies{EvictionPolicyName::adaptiv
 std::vector<std::string> names_of(const config::Option& option) {
   if (option.name() != "policy") return option.names;
   std::vector<std::string> names;
+  names.reserve(policies.size());
   for (const EvictionPolicyName each : policies) names.emplace_back(to_string(each));
   return names;
 }

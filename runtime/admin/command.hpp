@@ -85,6 +85,11 @@ void read_nothing(std::string_view body);
 /// The settings by the names of their options, as words.
 [[nodiscard]] boost::json::object to_json(const CacheSettings& settings);
 
+/// The answer of a process with a TierStore to what is for a cache.
+inline constexpr std::string_view store_only =
+    "this process has a store only, and no cache: questions are /healthz, /metrics, /v1/status, /v1/config; the command is POST "
+    "to /v1/clear";
+
 /// {"error": "SENTENCE"}
 [[nodiscard]] std::string error_body(std::string_view sentence);
 

@@ -157,11 +157,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto id = shared_.mailbox.post(std::move(command), [self = shared_from_this(), &io = shared_.io](Reply reply) mutable {
       asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable { self->on_reply(std::move(reply)); });
     });
-    if (!id) return write({503, error_body("too many commands wait for the cache, or it has ended; nothing was done")});
+    if (!id) return write({503, error_body("too many commands wait, or the cache or store has ended; nothing was done")});
     timer_.expires_after(shared_.command_deadline);
     timer_.async_wait([self = shared_from_this(), id = *id](const boost::system::error_code& error) {
       if (error || !self->shared_.mailbox.withdraw(id)) return;
-      self->write({503, error_body("the engine did not poll the cache within the deadline (option admin.command-deadline); "
+      self->write({503, error_body("the engine did not poll within the deadline (option admin.command-deadline); "
                                    "nothing was done")});
     });
   }

@@ -69,7 +69,7 @@ void Mailbox::close() {
     left.swap(posted_);
     waiting_.store(false, std::memory_order_release);
   }
-  for (const Posted& posted : left) posted.done({503, error_body("the cache has ended")});
+  for (const Posted& posted : left) posted.done({503, error_body("the cache or store has ended")});
 }
 
 }  // namespace terrace::admin

@@ -23,7 +23,8 @@ struct Reply {
   std::string type = "application/json";
 };
 
-/// Stands between the thread of a cache and the threads that ask about it: commands go in, replies and snapshots come out.
+/// Stands between the thread of a cache and the threads that ask about it: commands go in, replies and snapshots come out. A
+/// TierStore in place of the cache is the same.
 /// No call waits for another thread: the lock is held for a few instructions only.
 ///
 /// Threads: post(), withdraw(), latest(), waiting() and observed() from any; take(), give() and publish() from that of the cache;

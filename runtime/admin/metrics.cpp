@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -76,12 +77,34 @@ Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) 
 }
 Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
 
+// Families of caches and of stores.
+constexpr const char* evictions_help = "Copies that were dropped from a tier, for any reason";
+
+struct MovedKind {
+  const char* name;
+  Moved total;
+};
+void add_moved_totals(Families& all, std::span<const MovedKind> kinds) {
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
+  }
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
+  }
+}
+
+void add_block_bytes(Families& all, const AdminSnapshot& snapshot) {
+  for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+    all.gauge("terrace_block_bytes", "Size of a block", count(snapshot.pools[pool].block_bytes), of_pool(pool));
+  }
+}
+
 void add_endpoint(Families& all, const Health& health, Duration age) {
   for (const HealthState state : {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}) {
-    all.gauge("terrace_health", "1 for the state that the cache is in, 0 for the others", health.state == state ? 1 : 0,
+    all.gauge("terrace_health", "1 for the state that the cache or store is in, 0 for the others", health.state == state ? 1 : 0,
               label("state", to_string(state)));
   }
-  all.gauge("terrace_snapshot_age_seconds", "Time since the cache has published what this page shows", seconds(age));
+  all.gauge("terrace_snapshot_age_seconds", "Time since what this page shows was published", seconds(age));
 }
 
 void add_requests(Families& all, const AdminSnapshot& snapshot) {
@@ -127,7 +150,7 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
 
 void add_blocks(Families& all, const ManagerStats& stats) {
   const char* name = "terrace_evictions_total";
-  const char* help = "Copies that were dropped from a tier, for any reason";
+  const char* help = evictions_help;
   all.counter(name, help, stats.evicted_device, label("tier", "device"));
   all.counter(name, help, stats.evicted_host, label("tier", "host"));
   all.counter(name, help, stats.stored_evicted, label("tier", "storage"));
@@ -166,16 +189,11 @@ void add_blocks(Families& all, const ManagerStats& stats) {
 
 void add_moved(Families& all, const AdminSnapshot& snapshot) {
   const MovedTotals& moved = snapshot.moved;
-  const std::array<std::pair<const char*, Moved>, 4> kinds{{{"swap_out", moved.swap_out},
-                                                            {"swap_in", moved.swap_in},
-                                                            {"storage_read", moved.storage_reads},
-                                                            {"storage_write", moved.storage_writes}}};
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
-  }
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
-  }
+  const std::array<MovedKind, 4> kinds{{{"swap_out", moved.swap_out},
+                                        {"swap_in", moved.swap_in},
+                                        {"storage_read", moved.storage_reads},
+                                        {"storage_write", moved.storage_writes}}};
+  add_moved_totals(all, kinds);
   for (const auto& [kind, total] : kinds) {
     all.counter("terrace_moving_seconds_total", "Time during which at least one copy was under way", total.seconds,
                 label("direction", kind));
@@ -243,9 +261,7 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
       all.gauge(name, help, usage.blocks - usage.free - usage.evictable, of_pool(n, tier, "in_use"));
     }
   });
-  each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    all.gauge("terrace_block_bytes", "Size of a block", count(pool.block_bytes), of_pool(n));
-  });
+  add_block_bytes(all, snapshot);
   each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
     const char* const name = "terrace_blocks_promised";
     const char* const help = "Slots that are promised to waiting requests";
@@ -320,6 +336,9 @@ void add_storage(Families& all, const AdminSnapshot& snapshot) {
     all.counter("terrace_storage_declined_total", "Operations that were not tried, because storage was out of use",
                 store.declined, of_pool(n));
   });
+}
+
+void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
   all.gauge("terrace_daily_write_bytes", "Bytes that were written to storage in this day", count(snapshot.daily_writes.written));
   all.gauge("terrace_daily_write_limit_bytes", "The most bytes per day; 0: no limit", count(snapshot.daily_writes.limit));
 }
@@ -355,6 +374,44 @@ void add_offload(Families& all, const OffloadTotals& totals) {
   all.counter("terrace_offload_late_total", "Blocks of jobs that ended at their deadline", totals.late);
 }
 
+void add_tier_store(Families& all, const TierStatistics& store) {
+  const char* name = "terrace_store_gets_total";
+  const char* help = "Blocks that the engine asked to read, by result";
+  all.counter(name, help, store.hits, label("result", "hit"));
+  all.counter(name, help, store.misses, label("result", "miss"));
+  all.counter(name, help, store.corrupt, label("result", "corrupt"));
+  all.counter(name, help, store.get_failures, label("result", "error"));
+  all.counter(name, help, store.gets_cancelled, label("result", "cancelled"));
+  all.counter(name, help, store.gets_late, label("result", "late"));
+  name = "terrace_store_puts_total";
+  help = "Blocks that the engine asked to store, by result";
+  all.counter(name, help, store.stored, label("result", "stored"));
+  all.counter(name, help, store.put_failures, label("result", "error"));
+  all.counter(name, help, store.puts_cancelled, label("result", "cancelled"));
+  all.counter(name, help, store.puts_late, label("result", "late"));
+  const std::array<MovedKind, 2> kinds{{{"storage_read", {.blocks = store.hits, .bytes = store.read}},
+                                        {"storage_write", {.blocks = store.stored, .bytes = store.written}}}};
+  add_moved_totals(all, kinds);
+  all.counter("terrace_store_unaligned_total", "Blocks in rows that are not aligned, which were copied once more",
+              store.unaligned);
+  all.counter("terrace_store_without_parent_total", "Blocks that were stored without their parent, because it was not there",
+              store.without_parent);
+  all.counter("terrace_store_batches_refused_total", "Batches that were refused, because too much was under way", store.refused);
+  all.gauge("terrace_store_batches", "Batches that have not ended", store.batches);
+  name = "terrace_store_batch_blocks";
+  help = "Blocks of batches that have not ended, by whether the disk has begun them";
+  all.gauge(name, help, store.waiting, label("state", "waiting"));
+  all.gauge(name, help, store.under_way, label("state", "under_way"));
+  name = "terrace_store_flushes_total";
+  help = "Flushes that have ended, by result";
+  all.counter(name, help, store.flushes - std::min(store.flushes, store.flush_failures), label("result", "flushed"));
+  all.counter(name, help, store.flush_failures, label("result", "error"));
+  all.gauge("terrace_store_blocks_not_flushed", "Stored blocks that a power failure may cost", store.not_flushed);
+  all.counter("terrace_store_events_dropped_total", "Events that were dropped, because the engine did not take them",
+              store.events_dropped);
+  all.gauge("terrace_store_regions", "Regions of memory that are registered", store.regions);
+}
+
 void add_effect(Families& all, const SizeEffect& effect) {
   for (std::size_t n = 0; n < size_factors.size(); ++n) {
     all.gauge("terrace_lru_hit_ratio",
@@ -369,13 +426,20 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
                                         std::span<const SizeEffect> effects) {
   Families all;
   add_endpoint(all, health, age);
-  if (snapshot != nullptr) {
+  if (snapshot != nullptr && snapshot->tier_store) {
+    add_tier_store(all, *snapshot->tier_store);
+    const std::optional<StoreStat>& store = snapshot->pools.front().store;
+    if (store) all.counter("terrace_evictions_total", evictions_help, store->evicted, label("tier", "storage"));
+    add_block_bytes(all, *snapshot);
+    add_storage(all, *snapshot);
+  } else if (snapshot != nullptr) {
     add_requests(all, *snapshot);
     add_blocks(all, snapshot->stats);
     add_moved(all, *snapshot);
     add_queues(all, *snapshot);
     add_memory(all, *snapshot);
     add_storage(all, *snapshot);
+    add_daily_writes(all, *snapshot);
     add_jobs(all, *snapshot);
     if (snapshot->offload) add_offload(all, *snapshot->offload);
   }

@@ -24,7 +24,7 @@ constexpr std::string_view record_path = "/v1/record";
 
 Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
 Reply failure(unsigned status, std::string_view sentence) { return {status, error_body(sentence)}; }
-Reply no_snapshot() { return failure(503, "the cache has not published anything yet"); }
+Reply no_snapshot() { return failure(503, "nothing was published yet: the cache or store is being set up"); }
 
 constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/jobs, /v1/trace, /v1/record";
 constexpr std::string_view orders =
@@ -33,6 +33,12 @@ constexpr std::string_view orders =
 bool is_question(std::string_view path) {
   return path == "/healthz" || path == "/metrics" || path == trace_path || path == record_path || path == "/v1/status" ||
          path == "/v1/config" || path == jobs_path || path.starts_with("/v1/jobs/");
+}
+
+/// True for what a process with a store only answers or does.
+bool is_for_a_store(std::string_view method, std::string_view path) {
+  if (method == "POST") return path == "/v1/clear";
+  return path == "/healthz" || path == "/metrics" || path == "/v1/status" || path == "/v1/config";
 }
 
 std::optional<WriteBackId> job_id(std::string_view word) {
@@ -125,6 +131,8 @@ Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& ma
 std::variant<Reply, Command> Routes::route(const Request& request) const {
   const std::string_view path = request.target.substr(0, request.target.find('?'));
   if (!allowed(request.authorization)) return failure(401, "this endpoint needs \"Authorization: Bearer TOKEN\"");
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (snapshot && snapshot->tier_store && !is_for_a_store(request.method, path)) return failure(404, store_only);
   if (request.method == "GET" || request.method == "HEAD") return ask(path);
   if (request.method != "POST") return failure(405, "the methods are GET and POST");
   if (!commands_) return failure(403, "commands are off (option admin.commands)");
@@ -219,6 +227,7 @@ Reply Routes::status() const {
                    {"reasons", json::array(health.reasons.begin(), health.reasons.end())},
                    {"age_seconds", std::chrono::duration<double>(age(*snapshot)).count()}};
   for (auto& [name, value] : to_json(*snapshot)) all[name] = std::move(value);
+  if (snapshot->tier_store) return answer(all);
   all["reuse"] = reuse_json(observations_.curve(), *snapshot);
   all["captures"] = json::object{{"trace", capture_json(observations_.status(CaptureKind::trace, clock_.now()))},
                                  {"record", capture_json(observations_.status(CaptureKind::record, clock_.now()))}};
@@ -231,7 +240,8 @@ Reply Routes::config() const {
     values.push_back({{"name", each.name}, {"value", without_secrets(each.value)}, {"origin", each.origin.where}});
   }
   const SharedSnapshot snapshot = mailbox_.latest();
-  return answer(json::object{{"start", std::move(values)}, {"now", snapshot ? to_json(snapshot->settings) : json::object{}}});
+  const bool has_settings = snapshot && !snapshot->tier_store;
+  return answer(json::object{{"start", std::move(values)}, {"now", has_settings ? to_json(snapshot->settings) : json::object{}}});
 }
 
 Reply Routes::jobs(std::string_view id) const {

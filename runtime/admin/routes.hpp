@@ -29,8 +29,8 @@ struct Room {
   std::function<std::optional<Bytes>(PoolId)> storage{};
 };
 
-/// Decides what a request gets: a reply at once, or a command for the cache. Does no I/O of its own. Threads: one, that of the
-/// endpoint.
+/// Decides what a request gets: a reply at once, or a command for the cache or store. Does no I/O of its own. Threads: one, that
+/// of the endpoint.
 class Routes {
  public:
   /// `token` empty: none is asked for. References must outlive this object.

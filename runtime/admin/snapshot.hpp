@@ -8,6 +8,7 @@
 #include "terrace/policies.hpp"
 #include "terrace/settings.hpp"
 #include "terrace/statistics.hpp"
+#include "terrace/tier_store.hpp"
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
 
@@ -19,8 +20,8 @@
 
 namespace terrace {
 
-/// How a cache is at one moment, for those who must not touch the cache itself. Plain data. Threads: a published snapshot never
-/// changes, so any number of threads may read it.
+/// How a cache or a TierStore is at one moment, for those who must not touch it themselves. Plain data. Threads: a published
+/// snapshot never changes, so any number of threads may read it.
 struct AdminSnapshot {
   /// One pool and its store.
   struct Pool {
@@ -60,6 +61,9 @@ struct AdminSnapshot {
   std::uint32_t unit_tokens = 0;
   std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  /// Only of a TierStore. `pools` then has one pool, of which block_bytes, store and health are set; of the other members only
+  /// made, number, work.under_way and io are.
+  std::optional<TierStatistics> tier_store{};
 };
 
 using SharedSnapshot = std::shared_ptr<const AdminSnapshot>;

@@ -99,6 +99,34 @@ json::object to_json(const StoreStat& store, const std::optional<StoreHealth>& h
   return object;
 }
 
+json::object to_json(const TierStatistics& store) {
+  return {{"gets", store.gets},
+          {"hits", store.hits},
+          {"misses", store.misses},
+          {"corrupt", store.corrupt},
+          {"get_failures", store.get_failures},
+          {"gets_cancelled", store.gets_cancelled},
+          {"gets_late", store.gets_late},
+          {"puts", store.puts},
+          {"stored", store.stored},
+          {"put_failures", store.put_failures},
+          {"puts_cancelled", store.puts_cancelled},
+          {"puts_late", store.puts_late},
+          {"read_bytes", count(store.read)},
+          {"written_bytes", count(store.written)},
+          {"unaligned_blocks", store.unaligned},
+          {"refused", store.refused},
+          {"without_parent", store.without_parent},
+          {"flushes", store.flushes},
+          {"flush_failures", store.flush_failures},
+          {"not_flushed", store.not_flushed},
+          {"events_dropped", store.events_dropped},
+          {"batches", store.batches},
+          {"waiting", store.waiting},
+          {"under_way", store.under_way},
+          {"regions", store.regions}};
+}
+
 json::object to_json(const AdminSnapshot::Pool& pool) {
   json::object host = to_json(pool.host, pool.retiring_host);
   host["wanted"] = pool.host_memory.wanted;
@@ -201,13 +229,19 @@ Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval,
   if (age <= interval * 3 + std::chrono::seconds{2}) return health;
   const bool works = snapshot.work.under_way || commands_wait;
   health.state = works ? HealthState::stalled : HealthState::idle;
-  health.reasons.push_back(fmt::format("the engine has not polled the cache for {:.1f} s, {}",
-                                       std::chrono::duration<double>(age).count(),
+  health.reasons.push_back(fmt::format("the engine has not polled for {:.1f} s, {}", std::chrono::duration<double>(age).count(),
                                        works ? "although work is under way" : "and nothing was under way"));
   return health;
 }
 
 json::object to_json(const AdminSnapshot& snapshot) {
+  if (snapshot.tier_store) {
+    const AdminSnapshot::Pool& pool = snapshot.pools.front();
+    return {{"snapshot", snapshot.number},
+            {"store", to_json(*snapshot.tier_store)},
+            {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
+            {"io", snapshot.io}};
+  }
   json::array pools;
   for (const AdminSnapshot::Pool& pool : snapshot.pools) pools.push_back(to_json(pool));
   json::array jobs;

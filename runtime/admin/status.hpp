@@ -13,12 +13,12 @@
 /// The answers of the admin endpoint as JSON.
 namespace terrace::admin {
 
-/// The state of a cache, as a person or a load balancer needs it.
+/// The state of a cache or store, as a person or a load balancer needs it.
 enum class HealthState : unsigned char {
   ok,
   degraded,  ///< serves, but less well than configured
-  idle,      ///< nobody has polled the cache for some time, and nothing was under way
-  stalled,   ///< nobody has polled the cache for some time, although work is under way or commands wait
+  idle,      ///< nobody has polled for some time, and nothing was under way
+  stalled,   ///< nobody has polled for some time, although work is under way or commands wait
 };
 [[nodiscard]] std::string_view to_string(HealthState state);
 /// The names in replies and metrics.

@@ -2,6 +2,10 @@
 
 #include "base/log.hpp"
 #include "base/waker.hpp"
+#include "runtime/admin/listener.hpp"
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/publisher.hpp"
+#include "runtime/tier_store/admin_subject.hpp"
 #include "runtime/tier_store/tier_batches.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/end_within.hpp"
@@ -66,6 +70,7 @@ IoOptions io_options(const TierStoreOptions& options) {
 struct TierStore::Parts {
   explicit Parts(const TierStoreOptions& options) : log{options.log, clock} {
     const TierLimits limits = limits_of(options);
+    begin_admin(options.admin);
     if (options.store) {
       store = options.store;
       if (store->block_bytes() != options.block_bytes) {
@@ -83,11 +88,38 @@ struct TierStore::Parts {
     if (options.resilience) guard.emplace(*store, clock, *options.resilience, &waker);
     BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
     batches.emplace(front, guard ? &*guard : nullptr, engine.get(), clock, waker, limits);
+    if (publisher) begin_publishing(options.block_bytes);
     if (files == nullptr) store->set_waker(&waker);  // last, because the destructor takes it back
   }
 
   ~Parts() {
     if (store && files == nullptr) store->set_waker(nullptr);
+  }
+
+  /// The endpoint answers while the index is read, which may take long: that it has nothing to tell yet.
+  void begin_admin(const AdminOptions& options) {
+    if (options.listen.empty()) return;
+    mailbox.emplace(waker);
+    publisher.emplace(*mailbox, options.publish_interval);
+    listener.emplace(options, *mailbox, clock, admin::Room{});
+    log.write(LogLevel::info, "admin", [&] { return "operators reach this store at " + listener->address(); });
+  }
+
+  void begin_publishing(Bytes block_bytes) {
+    const auto complete = [this, block_bytes, io = io()](AdminSnapshot& snapshot) {
+      AdminSnapshot::Pool& pool = snapshot.pools.emplace_back();
+      pool.block_bytes = block_bytes;
+      pool.store = store->quick_stat();
+      pool.health = health();
+      snapshot.io = io;
+    };
+    publisher->begin(admin_subject(*batches, complete), clock.now());
+  }
+
+  void end_admin() {
+    if (!publisher) return;
+    publisher->end();
+    listener->stop();
   }
 
   /// Ends what is under way, and makes everything durable.
@@ -109,7 +141,22 @@ struct TierStore::Parts {
     waker.acknowledge();
     batches->poll(out);
     look();
+    if (publisher) publisher->on_polled(clock.now());
   }
+
+  [[nodiscard]] TimePoint next_deadline() const {
+    const TimePoint next = batches->next_deadline();
+    return publisher ? std::min(next, publisher->next_deadline()) : next;
+  }
+
+  [[nodiscard]] StoreHealth health() const {
+    StoreHealth health;
+    if (guard) health = guard->health();
+    if (files != nullptr) add_health_of(*files, health);
+    return health;
+  }
+
+  [[nodiscard]] std::string io() const { return engine ? engine->describe() : std::string{}; }
 
   /// Logs changes.
   void look() {
@@ -140,6 +187,10 @@ struct TierStore::Parts {
   std::optional<TierBatches> batches;
   bool was_well = true;
   ErrorCode flush_error;
+  // The endpoint of operators; none if nobody asked for it.
+  std::optional<admin::Mailbox> mailbox;
+  std::optional<admin::Publisher> publisher;
+  std::optional<admin::Listener> listener;
 };
 
 struct TierStore::State {
@@ -161,6 +212,7 @@ TierStore::~TierStore() {
   if (state_->parts == nullptr) return;
   state_->parts->batches->stop_accepting();
   static_cast<void>(drain(never));
+  state_->parts->end_admin();
   static_cast<void>(state_->parts->end());
 }
 
@@ -236,7 +288,7 @@ std::size_t TierStore::poll_events(std::vector<TierEvent>& out) {
 }
 
 int TierStore::wake_fd() const { return state_->parts ? state_->parts->waker.fd() : -1; }
-TimePoint TierStore::next_deadline() const { return state_->parts ? state_->parts->batches->next_deadline() : never; }
+TimePoint TierStore::next_deadline() const { return state_->parts ? state_->parts->next_deadline() : never; }
 
 Result<void> TierStore::remove(std::span<const BlockKey> keys) {
   return state_->parts ? state_->parts->batches->remove(keys) : Result<void>{Errc::stopped};
@@ -256,7 +308,7 @@ bool TierStore::drain(TimePoint until) {
     if (parts.batches->is_idle()) break;
     const TimePoint now = parts.clock.now();
     if (now >= until) break;
-    const Duration wait = std::min(until, parts.batches->next_deadline()) - now;
+    const Duration wait = std::min(until, parts.next_deadline()) - now;
     constexpr std::chrono::milliseconds longest{std::chrono::minutes{1}};
     parts.waker.wait(static_cast<int>(
         std::clamp(std::chrono::ceil<std::chrono::milliseconds>(wait), std::chrono::milliseconds{0}, longest).count()));
@@ -275,6 +327,7 @@ TierCloseReport TierStore::close(TimePoint until) {
   state_->last_stat = stat();
   report.batches_left = state_->last.batches;
   state_->parts->batches->poll_events(state_->events);
+  state_->parts->end_admin();
   state_->parts->log.end();  // its sink may not exist as long as the thread below
   const auto error = std::make_shared<ErrorCode>();
   Parts* const parts = state_->parts.release();
@@ -297,14 +350,13 @@ StoreStat TierStore::stat() const {
 
 StoreHealth TierStore::health() const {
   if (!state_->parts) return {.state = StoreState::down, .reason = "the store is closed"};
-  StoreHealth health;
-  if (state_->parts->guard) health = state_->parts->guard->health();
-  if (state_->parts->files != nullptr) add_health_of(*state_->parts->files, health);
-  return health;
+  return state_->parts->health();
 }
 
-std::string TierStore::io() const {
-  return state_->parts && state_->parts->engine ? state_->parts->engine->describe() : std::string{};
+std::string TierStore::io() const { return state_->parts ? state_->parts->io() : std::string{}; }
+
+std::string TierStore::admin_address() const {
+  return state_->parts && state_->parts->listener ? state_->parts->listener->address() : std::string{};
 }
 
 }  // namespace terrace

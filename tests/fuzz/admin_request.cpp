@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace terrace::test {
@@ -24,6 +25,13 @@ SharedSnapshot some_snapshot() {
   snapshot->pools.push_back(pool);
   snapshot->jobs.push_back({.id = WriteBackId{1}});
   return snapshot;
+}
+
+/// A process with a store only.
+SharedSnapshot some_store() {
+  AdminSnapshot snapshot = *some_snapshot();
+  snapshot.tier_store.emplace();
+  return std::make_shared<const AdminSnapshot>(std::move(snapshot));
 }
 
 void check(const admin::Reply& reply) {
@@ -52,6 +60,10 @@ void run_admin_request(std::string_view text) {
   const admin::Observations observations;
   const admin::Routes routes{AdminOptions{}, "", mailbox, observations, clock, room};
   const auto routed = routes.route({method, target, "", body});
+  mailbox.publish(some_store());
+  const auto of_store = routes.route({method, target, "", body});
+  if (const auto* const reply = std::get_if<admin::Reply>(&of_store)) check(*reply);
+  else TERRACE_CHECK(std::holds_alternative<admin::Clear>(std::get<admin::Command>(of_store)));
   if (const auto* const reply = std::get_if<admin::Reply>(&routed)) return check(*reply);
   TERRACE_CHECK(method == "POST");
   // A change that was accepted can be made, and its settings can be shown and sent back.

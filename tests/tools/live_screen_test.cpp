@@ -102,6 +102,57 @@ TEST(LiveScreen, is_never_wider_than_80_columns) {
   EXPECT_LE(widest(screen_of(std::string(200, 'y'), now, answer(serving()), 1)), 80U);
 }
 
+AdminSnapshot storing() {
+  AdminSnapshot snapshot;
+  AdminSnapshot::Pool& pool = snapshot.pools.emplace_back();
+  pool.block_bytes = MiB;
+  pool.store.emplace();
+  pool.store->capacity_blocks = 1000;
+  pool.store->blocks = 750;
+  pool.store->free = 250;
+  pool.health.emplace();
+  snapshot.tier_store = {.gets = 200, .hits = 150, .corrupt = 1, .get_failures = 2, .puts = 100, .stored = 99, .put_failures = 1};
+  snapshot.tier_store->read = GiB;
+  snapshot.tier_store->refused = 3;
+  return snapshot;
+}
+
+TEST(LiveScreen, shows_a_process_that_has_a_store_only) {
+  AdminSnapshot snapshot = storing();
+  const boost::json::object before = answer(snapshot);
+  std::string screen = screen_of("x", before, std::nullopt, 0);
+  EXPECT_NE(screen.find("storage  ###############.....   75.0%"), std::string::npos) << screen;
+  EXPECT_EQ(screen.find("device"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("0 under way; 3 refused"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("gets    200 blocks,  75.0 % hits, 3 failed, 1GiB\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("puts    100 blocks,  99.0 % stored, 1 failed"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("STORAGE  well"), std::string::npos) << screen;
+  EXPECT_EQ(screen.find("not flushed"), std::string::npos) << screen;
+  snapshot.tier_store->read += MiB * 8;
+  snapshot.tier_store->not_flushed = 7;
+  screen = screen_of("x", answer(snapshot), before, 2);
+  EXPECT_NE(screen.find("4MiB/s now"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("7 blocks are not flushed"), std::string::npos) << screen;
+  EXPECT_EQ(screen_of("x", answer(snapshot), answer(serving()), 2).find("/s now"), std::string::npos) << "another process";
+}
+
+TEST(LiveScreen, of_a_store_is_never_wider_than_80_columns) {
+  AdminSnapshot snapshot = storing();
+  constexpr std::uint64_t most = ~0ULL;
+  snapshot.tier_store = {.gets = most,
+                         .hits = 1,
+                         .corrupt = most,
+                         .puts = most,
+                         .put_failures = most,
+                         .read = Bytes{most},
+                         .written = Bytes{most},
+                         .refused = most,
+                         .batches = ~0U,
+                         .waiting = ~0U,
+                         .under_way = ~0U};
+  EXPECT_LE(widest(screen_of(std::string(200, 'y'), answer(snapshot), answer(storing()), 1e-3)), 80U);
+}
+
 TEST(LiveScreen, shows_a_job_and_the_slowest_requests) {
   AdminSnapshot snapshot = serving();
   snapshot.jobs.push_back({.id = WriteBackId{3}, .looked_at = 0.5, .written = GiB});

@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 constexpr Duration patience = 60s;
 
 json::object status_of(const AdminClient& client, const std::string& kind) {
-  return client.get("/v1/status").at("captures").as_object().at(kind).as_object();
+  return client.status_of_cache().at("captures").as_object().at(kind).as_object();
 }
 
 ProgressState progress_of(const json::object& status, const char* entries) {

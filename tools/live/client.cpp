@@ -153,6 +153,14 @@ json::object AdminClient::checked(const Answer& answer) const {
 
 json::object AdminClient::get(const std::string& path) const { return checked(ask("GET", path)); }
 
+json::object AdminClient::status_of_cache() const {
+  json::object status = get("/v1/status");
+  if (status.contains("store")) {
+    throw UsageError{fmt::format("{}: this process has a store only, and no cache; terrace top shows the store", name_)};
+  }
+  return status;
+}
+
 json::object AdminClient::post(const std::string& path, const json::object& body) const {
   return checked(ask("POST", path, json::serialize(body)));
 }

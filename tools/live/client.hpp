@@ -46,6 +46,9 @@ class AdminClient {
   [[nodiscard]] boost::json::object get(const std::string& path) const;
   [[nodiscard]] boost::json::object post(const std::string& path, const boost::json::object& body = {}) const;
 
+  /// The answer to "/v1/status" of a process with a cache. Throws UsageError if the process has a store only.
+  [[nodiscard]] boost::json::object status_of_cache() const;
+
   /// The address for messages.
   [[nodiscard]] const std::string& name() const { return name_; }
 

@@ -19,7 +19,7 @@ double number(const json::value& of, const char* name) { return of.at(name).to_n
 
 ExitStatus run_live_plan(const Target& target, bool as_json) {
   const AdminClient client{target};
-  const json::object status = client.get("/v1/status");
+  const json::object status = client.status_of_cache();
   const json::object& reuse = status.at("reuse").as_object();
   if (as_json) {
     print_json(reuse);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 namespace terrace::tools {
@@ -40,20 +41,28 @@ std::string bar(double share, std::size_t width) {
   return std::string(filled, '#') + std::string(width - filled, '.');
 }
 
+/// True for the answer of a process that has a store only.
+bool is_store(const json::object& answer) { return answer.contains("store"); }
+
 class Screen {
  public:
   Screen(const json::object& now, const std::optional<json::object>& before, double seconds)
-      : now_{now}, before_{before ? &*before : nullptr}, seconds_{seconds} {}
+      : now_{now}, before_{before && is_store(*before) == is_store(now) ? &*before : nullptr}, seconds_{seconds} {}
 
   std::string make(const std::string& name) {
     head(name);
     tiers();
-    requests();
-    sizes();
-    transfers();
-    storage();
-    jobs();
-    slowest();
+    if (is_store(now_)) {
+      batches();
+      storage();
+    } else {
+      requests();
+      sizes();
+      transfers();
+      storage();
+      jobs();
+      slowest();
+    }
     return std::move(text_);
   }
 
@@ -86,21 +95,25 @@ class Screen {
       const json::object& pool = pools[n].as_object();
       const double block = number(pool, "block_bytes");
       const std::string suffix = pools.size() == 1 ? "" : fmt::format(" {}", n);
-      for (const std::string_view tier : {"device", "host"}) {
-        const json::object& it = part(pool, tier);
-        tier_line(fmt::format("{}{}", tier, suffix), number(it, "blocks"), number(it, "evictable"), number(it, "in_use"),
-                  number(it, "free"), block);
-        const double retiring = number(it, "retiring");
-        if (retiring > 0) line(fmt::format("{:8} resizing: {:.0f} slots still to retire", "", retiring));
-      }
-      const json::object& host = part(pool, "host");
-      if (number(host, "usable") < number(host, "wanted")) {
-        line(fmt::format("{:8} growing: {:.0f} of {:.0f} blocks", "", number(host, "usable"), number(host, "wanted")));
-      }
+      if (!is_store(now_)) upper_tiers(pool, suffix, block);
       if (!pool.contains("storage")) continue;
       const json::object& store = part(pool, "storage");
       tier_line("storage" + suffix, number(store, "capacity_blocks"), number(store, "blocks"),
                 number(store, "writing") + number(store, "quarantined"), number(store, "free"), block);
+    }
+  }
+
+  void upper_tiers(const json::object& pool, const std::string& suffix, double block) {
+    for (const std::string_view tier : {"device", "host"}) {
+      const json::object& it = part(pool, tier);
+      tier_line(fmt::format("{}{}", tier, suffix), number(it, "blocks"), number(it, "evictable"), number(it, "in_use"),
+                number(it, "free"), block);
+      const double retiring = number(it, "retiring");
+      if (retiring > 0) line(fmt::format("{:8} resizing: {:.0f} slots still to retire", "", retiring));
+    }
+    const json::object& host = part(pool, "host");
+    if (number(host, "usable") < number(host, "wanted")) {
+      line(fmt::format("{:8} growing: {:.0f} of {:.0f} blocks", "", number(host, "usable"), number(host, "wanted")));
     }
   }
 
@@ -141,6 +154,28 @@ class Screen {
                            100 * (number(ratio, "double") - number(ratio, "same")));
     }
     if (!shown.empty()) line("  larger:" + shown);
+  }
+
+  void batches() {
+    const json::object& store = part(now_, "store");
+    line("");
+    line(fmt::format("STORE    {} batches: {} blocks wait, {} under way; {} refused", shortly(number(store, "batches")),
+                     shortly(number(store, "waiting")), shortly(number(store, "under_way")), shortly(number(store, "refused"))));
+    blocks("gets", "hits", "read_bytes", {"corrupt", "get_failures", "gets_late"});
+    blocks("puts", "stored", "written_bytes", {"put_failures", "puts_late"});
+    const double not_flushed = number(store, "not_flushed");
+    if (not_flushed > 0) line(fmt::format("  {} blocks are not flushed", shortly(not_flushed)));
+  }
+
+  void blocks(std::string_view asked, std::string_view succeeded, std::string_view bytes,
+              std::initializer_list<std::string_view> failures) {
+    const json::object& store = part(now_, "store");
+    double failed = 0;
+    for (const std::string_view failure : failures) failed += number(store, failure);
+    const std::string now = before_ == nullptr ? "" : fmt::format(", {}/s now", size(rate(grown("store", bytes))));
+    line(fmt::format("  {} {:>6} blocks, {:>7} {}, {} failed, {}{}", asked, shortly(number(store, asked)),
+                     per_cent(number(store, succeeded), number(store, asked)), succeeded, shortly(failed),
+                     size(number(store, bytes)), now));
   }
 
   [[nodiscard]] double rate(double amount) const { return seconds_ > 0 ? amount / seconds_ : 0; }
@@ -184,8 +219,9 @@ class Screen {
                        pools.size() == 1 ? "" : fmt::format(" (pool {})", n)));
       any = true;
     }
+    if (!any || is_store(now_)) return;
     const json::object& daily = part(now_, "daily_writes");
-    if (!any || number(daily, "written_bytes") == 0) return;
+    if (number(daily, "written_bytes") == 0) return;
     const double limit = number(daily, "limit_bytes");
     line(fmt::format("  written today: {}{}", size(number(daily, "written_bytes")), limit == 0 ? "" : " of " + size(limit)));
   }

@@ -156,6 +156,35 @@ TEST_F(AdminRoutes, wrong_requests_have_the_status_that_says_why) {
   EXPECT_EQ(reply("POST", "/v1/pause", R"({"x": 1})").status, 400U);
 }
 
+TEST_F(AdminRoutes, a_process_with_a_store_only_answers_what_it_has_and_names_it_for_the_rest) {
+  snapshot.tier_store = {.gets = 5, .hits = 3, .misses = 2, .batches = 1};
+  snapshot.io = "io_uring";
+  publish();
+  EXPECT_EQ(json(reply("GET", "/healthz")).at("status").as_string(), "ok");
+  EXPECT_NE(reply("GET", "/metrics").status, 404U);
+  const auto status = json(reply("GET", "/v1/status"));
+  EXPECT_EQ(status.at("store").at("hits").to_number<int>(), 3);
+  EXPECT_EQ(status.at("store").at("batches").to_number<int>(), 1);
+  EXPECT_EQ(status.at("pools").as_array().size(), 1U);
+  EXPECT_EQ(status.at("pools").at(0).at("block_bytes").to_number<std::uint64_t>(), count(MiB));
+  EXPECT_EQ(status.at("pools").at(0).at("storage").at("capacity_blocks").to_number<int>(), 20);
+  EXPECT_EQ(status.at("io").as_string(), "io_uring");
+  for (const char* of_a_cache : {"requests", "settings", "reuse", "captures", "jobs"}) EXPECT_FALSE(status.contains(of_a_cache));
+  EXPECT_TRUE(json(reply("GET", "/v1/config")).at("now").as_object().empty());
+  EXPECT_TRUE(std::get<Clear>(std::get<Command>(route("POST", "/v1/clear", R"({"storage": true})"))).options.storage);
+  for (const char* path : {"/v1/resize", "/v1/settings", "/v1/jobs", "/v1/jobs/1/pause", "/v1/trace", "/v1/record", "/v1/resume",
+                           "/v1/pause", "/v1/unpause", "/v1/nothing"}) {
+    EXPECT_EQ(reply("POST", path).status, 404U) << path;
+    EXPECT_EQ(json(reply("POST", path)).at("error").as_string(), store_only) << path;
+  }
+  for (const char* path : {"/v1/jobs", "/v1/jobs/1", "/v1/trace", "/v1/record", "/v1/clear", "/"}) {
+    EXPECT_EQ(json(reply("GET", path)).at("error").as_string(), store_only) << path;
+  }
+  EXPECT_EQ(reply("PUT", "/healthz").status, 405U);
+  options.commands = false;
+  EXPECT_EQ(reply("POST", "/v1/clear").status, 403U);
+}
+
 TEST_F(AdminRoutes, commands_can_be_off) {
   options.commands = false;
   publish();

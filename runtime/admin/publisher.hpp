@@ -1,0 +1,48 @@
+#pragma once
+
+#include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/snapshot.hpp"
+#include "terrace/clock.hpp"
+
+#include <cstdint>
+#include <functional>
+
+namespace terrace::admin {
+
+/// Publishes snapshots and carries commands out, on the thread of the cache or store that the endpoint is about.
+///
+/// Ownership: the mailbox must outlive it, and so must everything that the subject uses. Threads: that of the subject.
+class Publisher {
+ public:
+  /// The cache or store.
+  struct Subject {
+    std::function<void(AdminSnapshot&)> describe{};  ///< sets all members but `made` and `number`
+    std::function<Reply(const Command&)> carry_out{};
+  };
+
+  /// Publishes a snapshot every `interval`, and after each command.
+  Publisher(Mailbox& mailbox, Duration interval) : mailbox_{mailbox}, interval_{interval} {}
+
+  /// Publishes the first snapshot.
+  void begin(Subject subject, TimePoint now);
+  /// The subject ends: the commands that wait are refused. Nothing happens afterwards.
+  void end();
+
+  /// Call it at the end of each poll. Carries out the commands that wait, and publishes what is due; `changed`: publish now. If
+  /// nothing is due, that costs two comparisons.
+  void on_polled(TimePoint now, bool changed = false);
+  /// When on_polled() must be called; never before begin() and after end().
+  [[nodiscard]] TimePoint next_deadline() const { return next_; }
+
+ private:
+  void publish(TimePoint now);
+
+  Mailbox& mailbox_;
+  Duration interval_;
+  Subject subject_;  ///< empty before begin() and after end()
+  TimePoint next_ = never;
+  std::uint64_t number_ = 0;  ///< of the last snapshot
+  bool running_ = false;      ///< a command is being carried out
+};
+
+}  // namespace terrace::admin
