@@ -20,17 +20,20 @@ using namespace terrace::capi;
 namespace terrace::capi {
 namespace {
 
-/// The tables and options of a configuration that say something about a store alone.
-bool is_of_a_store(const ConfigOption& option) {
-  constexpr std::array<std::string_view, 2> others{"pool.block-bytes", "fingerprint"};
-  const std::string name = option.table.empty() ? option.key : option.table + "." + option.key;
-  return option.table == "storage" || option.table == "log" || std::ranges::find(others, name) != others.end();
+/// True for the options of a configuration that say something about a store alone. `name` is "pool.block-bytes", or
+/// "pool[0].block-bytes" for a value.
+bool is_of_a_store(std::string_view name) {
+  constexpr std::array<std::string_view, 3> tables{"storage.", "log.", "admin."};
+  constexpr std::array<std::string_view, 3> others{"pool.block-bytes", "pool[0].block-bytes", "fingerprint"};
+  if (name == "admin.block-tokens") return false;
+  return std::ranges::any_of(tables, [name](std::string_view table) { return name.starts_with(table); }) ||
+         std::ranges::find(others, name) != others.end();
 }
 
 TierStoreOptions store_options(const Config& config) {
   for (const ConfigOption& option : config.table()) {
     const std::string name = option.table.empty() ? option.key : option.table + "." + option.key;
-    if (!is_of_a_store(option) && config.has(name)) {
+    if (!is_of_a_store(name) && config.has(name)) {
       throw ConfigError{config.spelling(name) + " says nothing about a store; leave it out"};
     }
   }
@@ -53,6 +56,8 @@ TierStoreOptions store_options(const Config& config) {
   options.resilience = all.storage_guard;
   options.flush_interval = all.flush_interval;
   options.log = all.log;
+  options.admin = all.admin;
+  std::erase_if(options.admin.config, [](const ConfigValue& value) { return !is_of_a_store(value.name); });
   return options;
 }
 

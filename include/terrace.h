@@ -168,8 +168,8 @@ typedef struct terrace_open_options {
 typedef struct terrace_store terrace_store;
 
 /// Opens or makes a store. Blocks until its index is in memory. The configuration has the table [storage] with
-/// where = "file:DIR" and capacity, [[pool]] with block-bytes, and what else of [storage], [log] and `fingerprint` is wanted; any
-/// other option is refused.
+/// where = "file:DIR" and capacity, [[pool]] with block-bytes, and what else of [storage], [log], [admin] and `fingerprint` is
+/// wanted; any other option is refused.
 TERRACE_C_API terrace_status terrace_store_open(const terrace_open_options* options, terrace_store** out);
 /// Waits until nothing is under way, makes everything durable, and frees the store. Does not wait after terrace_store_close().
 /// Null is ignored.

@@ -9,7 +9,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -129,6 +129,8 @@ class Store:
         name: The store's own directory inside `path`.
         fingerprint: 32 bytes that identify the contents; a store with another one is refused.
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
+        admin: The options of the table [admin]: {"listen": "unix:"} opens an endpoint for operators (docs/admin.md), which answers
+            as often as the store is called.
         options: More options of the table [storage] of docs/configuration.md, with "_" for "-": io="threads",
             flush_interval="1s", floor="10GiB".
 
@@ -151,6 +153,7 @@ class Store:
         name: str | None = None,
         fingerprint: bytes | None = None,
         log: Callable[[int, str], None] | None = None,
+        admin: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
         self._handle: c_void_p | None = None
@@ -166,6 +169,8 @@ class Store:
         }
         general: dict[str, Value | None] = {"fingerprint": None if fingerprint is None else fingerprint.hex()}
         text = table("", general) + table("[storage]", storage) + table("[[pool]]", {"block-bytes": _size(block_bytes)})
+        if admin is not None:
+            text += table("[admin]", admin)
         self.namespace = bytes(namespace)
         self._lock = threading.RLock()
         self._jobs: dict[int, _Job] = {}

@@ -1,42 +1,20 @@
-"""The admin endpoint of an OffloadCache: the configuration is all that it needs."""
+"""The admin endpoint of an OffloadCache and of a Store: the configuration is all that it needs."""
 
 from __future__ import annotations
 
 import ctypes
-import http.client
-import json
-import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from admin_endpoint import ask
 
-from terrace_kv import DeviceRegion, InvalidArgument, OffloadCache, TerraceError
+from terrace_kv import DeviceRegion, InvalidArgument, OffloadCache, Store, TerraceError
 
 BLOCK = 4096
 SLOTS = 4
-
-
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a Unix socket."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=20)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(20)
-        self.sock.connect(str(self._path))
-
-
-def ask(path: Path, method: str, target: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-    connection = UnixConnection(path)
-    connection.request(method, target, None if body is None else json.dumps(body))
-    answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
 
 
 def cache_with(listen: str) -> tuple[OffloadCache, object]:
@@ -82,3 +60,25 @@ def test_operators_reach_a_cache_of_python(tmp_path: Path) -> None:
 def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
     with pytest.raises((InvalidArgument, TerraceError), match=r"admin\.listen"):
         cache_with("tcp:0.0.0.0:80")
+
+
+def test_operators_reach_a_store_of_python(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    admin = {"listen": f"unix:{path}", "interval": "10ms"}
+    with Store(tmp_path / "store", capacity="1MiB", block_bytes=BLOCK, admin=admin) as store:
+        store.put(b"one", bytes(BLOCK))
+        results: list[tuple[int, dict[str, Any]]] = []
+        command = threading.Thread(target=lambda: results.append(ask(path, "POST", "/v1/clear", {"storage": True})))
+        command.start()
+        while command.is_alive():
+            store.poll()
+            store.wait(0.001)
+        assert results == [(200, {"cleared": True, "storage": True})]
+        assert not store.contains(b"one")
+        state = ask(path, "GET", "/v1/status")[1]
+        assert (state["store"]["stored"], state["pools"][0]["storage"]["blocks"]) == (1, 0)
+        values = {each["name"]: each["value"] for each in ask(path, "GET", "/v1/config")[1]["start"]}
+        assert (values["storage.capacity"], values["pool[0].block-bytes"]) == ("1MiB", "4KiB")
+    assert not path.exists()
+    with pytest.raises(InvalidArgument, match="listn.*listen"):
+        Store(tmp_path / "another", capacity="1MiB", block_bytes=BLOCK, admin={"listn": "unix:"})

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
+from admin_endpoint import ask
 from sglang_under_test import (
     REAL,
     HiCacheStorageExtraInfo,
@@ -284,6 +285,17 @@ def test_options_of_sglang_and_of_the_store_are_taken(tmp_path: Path) -> None:
     storage = attach(config(tmp_path, extra=extra), make_pool("mha"))
     assert "thread" in storage._local.store.io()
     storage.close()
+
+
+def test_operators_see_the_store_of_a_rank(tmp_path: Path) -> None:
+    socket = tmp_path / "s"
+    storage = attach(config(tmp_path, extra={"admin": {"listen": f"unix:{socket}", "interval": "1ms"}}), make_pool("mha"))
+    assert all(storage.batch_set_v1(keys(4), indices(make_pool("mha"), [0, 1, 2, 3])))
+    assert storage.batch_exists(keys(4)) == 4
+    assert ask(socket, "GET", "/v1/config")[0] == 200
+    assert ask(socket, "GET", "/v1/status")[1]["pools"][0]["block_bytes"] == 65536
+    storage.close()
+    assert not socket.exists()
 
 
 def test_several_directories_are_used_together(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import vllm_modules
+from admin_endpoint import ask
 from vllm_modules import ROW, ROWS, config, damage, keys
 
 from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: skip
@@ -372,6 +373,16 @@ def test_the_end_twice(engine: Engine) -> None:
 def test_a_wrong_option_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="flush-intervall.*flush-interval"):
         Engine(tmp_path, flush_intervall="1s")
+
+
+def test_operators_see_the_store_of_a_tier(tmp_path: Path) -> None:
+    socket = tmp_path / "s"
+    engine = Engine(tmp_path / "store", admin={"listen": f"unix:{socket}", "interval": "1ms"})
+    engine.finish(keys(2), [0, 1], load=False)
+    status, state = ask(socket, "GET", "/v1/status")
+    assert (status, state["pools"][0]["block_bytes"]) == (200, engine.tier.block_size_bytes)
+    engine.close()
+    assert not socket.exists()
 
 
 def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:

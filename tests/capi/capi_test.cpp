@@ -1,9 +1,11 @@
 #include "capi/status.hpp"
 #include "terrace.h"
 #include "tests/capi/store_fixture.hpp"
+#include "tools/live/client.hpp"
 
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <boost/system/system_error.hpp>
 
 #include <array>
@@ -11,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <map>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -159,6 +163,34 @@ TEST_F(StoreFixture, an_option_that_says_nothing_about_a_store_is_refused) {
   EXPECT_EQ(status_of_opening("[storage]\nwhere = \"file:" + directory() + "\"\ncapacity = \"1MiB\"\n"),
             TERRACE_INVALID_ARGUMENT);
   EXPECT_NE(std::string{terrace_last_error()}.find("block-bytes"), std::string::npos) << terrace_last_error();
+}
+
+TEST_F(StoreFixture, an_admin_endpoint_tells_the_configuration_of_a_store) {
+  const std::string socket = directory() + "/s";
+  const std::string text = "[storage]\nwhere = \"file:" + directory() + "/another" +
+                           "\"\ncapacity = \"1MiB\"\n[[pool]]\nblock-bytes = \"4KiB\"\n[admin]\nlisten = \"unix:" + socket +
+                           "\"\ninterval = \"10ms\"\n";
+  terrace_open_options options = made<terrace_open_options>();
+  options.config = text.c_str();
+  terrace_store* store = nullptr;
+  ASSERT_EQ(terrace_store_open(&options, &store), TERRACE_OK) << terrace_last_error();
+  EXPECT_LE(terrace_store_next_poll(store), 10'000'000);
+  const terrace::tools::AdminClient client{terrace::tools::Target{.socket = socket, .token_file = {}}};
+  const boost::json::object health = client.get("/healthz");
+  EXPECT_EQ(health.at("status").as_string(), "ok");
+  std::map<std::string, std::string> told;
+  const boost::json::object config = client.get("/v1/config");
+  for (const boost::json::value& value : config.at("start").as_array()) {
+    told[value.at("name").as_string().c_str()] = value.at("value").as_string().c_str();
+  }
+  EXPECT_EQ(told["storage.capacity"], "1MiB");
+  EXPECT_EQ(told["pool[0].block-bytes"], "4KiB");
+  EXPECT_EQ(told["admin.listen"], "unix:" + socket);
+  for (const auto& [name, value] : told) EXPECT_FALSE(name.starts_with("pool[0].host")) << name;
+  EXPECT_FALSE(told.contains("policy"));
+  terrace_store_destroy(store);
+  EXPECT_FALSE(std::filesystem::exists(socket));
+  EXPECT_EQ(status_of_opening(text + "block-tokens = 16\n"), TERRACE_INVALID_ARGUMENT);
 }
 
 TEST_F(StoreFixture, one_directory_has_one_owner) {
