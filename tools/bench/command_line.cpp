@@ -11,13 +11,18 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace terrace::tools {
 namespace {
 
 /// The default of an option in the help.
-std::string shown(std::uint64_t number) { return fmt::format("{}", number); }
+template <class T>
+  requires std::is_arithmetic_v<T>
+std::string shown(T number) {
+  return fmt::format("{}", number);
+}
 std::string shown(Bytes size) { return to_string(size); }
 std::string shown(BytesPerSecond bandwidth) { return to_string(bandwidth); }
 std::string shown(OffloadDevice device) { return std::string{to_string(device)}; }
@@ -152,6 +157,25 @@ void add_restart_options(CLI::App& restart, RestartBenchOptions& options) {
   restart.footer("\nExample:\n  terrace bench restart --directory /mnt/nvme --blocks 1000000");
 }
 
+void add_room_options(CLI::App& room, RoomBenchOptions& options) {
+  RoomModel& model = options.model;
+  add_value(room, "TRACE", options.traces, to_file, "TRACE...", "Traces in Mooncake's format, text or gzip")->required();
+  const Bench bench{room};
+  add_value(room, "--requests", options.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
+            "Only the first requests of each trace");
+  bench.count("--device-blocks", options.device_blocks, "Sizes of the device", {1})
+      .count("--host-blocks", model.host_blocks, "Size of the host", {1})
+      .count("--block-tokens", model.block_tokens, "Tokens of a block, and of each hash id of the trace", {1})
+      .size("--block-bytes", model.block_bytes, "Size of a block");
+  bench.option("--link-bandwidth", model.link_bandwidth, to_positive_bandwidth, "SIZE/s", "Speed of the link in each direction")
+      .option("--prefill-speed", model.prefill_speed, to_positive_number, "NUMBER", "Tokens of a prompt computed in a second")
+      .option("--output-speed", model.output_speed, to_positive_number, "NUMBER", "Tokens of an output computed in a second")
+      .option("--low-watermark", options.low_watermark, to_fraction, "SHARE", "Share of the device that is kept free at least")
+      .option("--high-watermark", options.high_watermark, to_fraction, "SHARE", "Share up to which it is freed");
+  bench.report(options.report);
+  room.footer("\nExample:\n  terrace bench room conversation_trace.jsonl.gz --device-blocks 3000");
+}
+
 void add_storage_options(CLI::App& storage, StorageBenchOptions& options) {
   const Bench bench{storage};
   bench.directory(options.directory);
@@ -229,6 +253,10 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
   CLI::App* const restart = bench.add_subcommand("restart", "Start from a store's catalog, compared with reading the catalog");
   add_restart_options(*restart, arguments.restart);
   restart->callback([&] { arguments.part = BenchArguments::Part::restart; });
+  CLI::App* const room =
+      bench.add_subcommand("room", "Who waits for device slots, in virtual time, over traces at their own clock");
+  add_room_options(*room, arguments.room);
+  room->callback([&] { arguments.part = BenchArguments::Part::room; });
   CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, compared with plain direct I/O");
   add_storage_options(*storage, arguments.storage);
   storage->callback([&] { arguments.part = BenchArguments::Part::storage; });
@@ -246,11 +274,12 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
 }
 
 void run_bench(const BenchArguments& arguments) {
-  for (const auto* const report :
-       {&arguments.index.report, &arguments.keys.report, &arguments.link.report, &arguments.transfer.report,
-        &arguments.offload.report, &arguments.restart.report, &arguments.storage.report, &arguments.tier_store.report}) {
+  for (const auto* const report : {&arguments.index.report, &arguments.keys.report, &arguments.link.report,
+                                   &arguments.transfer.report, &arguments.offload.report, &arguments.restart.report,
+                                   &arguments.room.report, &arguments.storage.report, &arguments.tier_store.report}) {
     check_report(*report, {.trace = arguments.index_trace.trace, .store_directories = {}});
   }
+  for (const auto& trace : arguments.room.traces) check_report(arguments.room.report, {.trace = trace, .store_directories = {}});
   try {
     switch (arguments.part) {
       case BenchArguments::Part::copy: bench_copy(arguments.copy); break;
@@ -259,6 +288,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::link: bench_link(arguments.link); break;
       case BenchArguments::Part::offload: bench_offload(arguments.offload); break;
       case BenchArguments::Part::restart: bench_restart(arguments.restart); break;
+      case BenchArguments::Part::room: bench_room(arguments.room); break;
       case BenchArguments::Part::storage: bench_storage(arguments.storage); break;
       case BenchArguments::Part::tier_store: bench_tier_store(arguments.tier_store); break;
       case BenchArguments::Part::touch: bench_touch(arguments.touch); break;

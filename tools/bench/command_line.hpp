@@ -4,6 +4,7 @@
 #include "tools/bench/index/index.hpp"
 #include "tools/bench/index/keys.hpp"
 #include "tools/bench/offload/offload.hpp"
+#include "tools/bench/room/room.hpp"
 #include "tools/bench/storage/restart.hpp"
 #include "tools/bench/storage/storage.hpp"
 #include "tools/bench/storage/tier_store.hpp"
@@ -19,7 +20,7 @@ namespace terrace::tools {
 
 /// The command line of `terrace bench`.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, link, offload, restart, storage, tier_store, touch, transfer };
+  enum class Part : unsigned char { copy, index, keys, link, offload, restart, room, storage, tier_store, touch, transfer };
 
   Part part = Part::copy;
   CopyBenchOptions copy;
@@ -29,6 +30,7 @@ struct BenchArguments {
   LinkBenchOptions link;
   OffloadBenchOptions offload;
   RestartBenchOptions restart;
+  RoomBenchOptions room;
   StorageBenchOptions storage;
   StorageBenchOptions tier_store = tier_store_bench_defaults();
   TouchBenchOptions touch;

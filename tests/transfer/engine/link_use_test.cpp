@@ -1,5 +1,5 @@
 #include "tests/transfer/support.hpp"
-#include "transfer/device/transfer.hpp"
+#include "transfer/emulated/timed_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,73 +22,13 @@ using std::chrono::microseconds;
 using test::run;
 using test::transfer;
 
-constexpr double bytes_per_second = 55e9;
-constexpr Duration notice{microseconds{60}};
-
-Duration time_for(Bytes bytes) {
-  return std::chrono::round<Duration>(std::chrono::duration<double>{static_cast<double>(count(bytes)) / bytes_per_second});
-}
-
-/// Copies nothing, but takes the time for it.
-class TimedDevice final : public Device {
- public:
-  TimedDevice(Bytes block_bytes, const Clock& clock)
-      : info_{.name = "timed", .pools = {{1U << 20U, block_bytes, 1}}}, clock_{clock} {}
-
-  [[nodiscard]] const DeviceInfo& info() const override { return info_; }
-  void set_waker(Waker&) override {}
-  void submit(CopyCommand command) override {
-    Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
-    const Bytes bytes = info_.pools[0].block_bytes * block_count(command.runs);
-    stream.free_at = std::max(stream.free_at, clock_.now()) + time_for(bytes);
-    stream.busy += time_for(bytes);
-    stream.commands.push_back({stream.free_at, command.token});
-  }
-  std::size_t poll(std::vector<CopyDone>& done) override {
-    const std::size_t before = done.size();
-    for (Stream& stream : streams_) {
-      for (; !stream.commands.empty() && stream.commands.front().ends + notice <= clock_.now(); stream.commands.pop_front()) {
-        done.push_back({stream.commands.front().token, {}, {}});
-      }
-    }
-    return done.size() - before;
-  }
-  Fence launch(ComputeWork) override { return {}; }
-  [[nodiscard]] Fence reached() const override { return {}; }
-  [[nodiscard]] Fence after_all_work() const override { return {}; }
-
-  /// When poll() has something next.
-  [[nodiscard]] TimePoint next_notice() const {
-    TimePoint next = never;
-    for (const Stream& stream : streams_) {
-      if (!stream.commands.empty()) next = std::min(next, stream.commands.front().ends + notice);
-    }
-    return next;
-  }
-  [[nodiscard]] Duration busy(Direction direction) const { return streams_[static_cast<std::size_t>(direction)].busy; }
-  /// When the copy of this command ends.
-  [[nodiscard]] TimePoint last_end(Direction direction) const { return streams_[static_cast<std::size_t>(direction)].free_at; }
-
- private:
-  struct Command {
-    TimePoint ends;
-    std::uint64_t token;
-  };
-  struct Stream {
-    TimePoint free_at{};
-    Duration busy{};
-    std::deque<Command> commands;
-  };
-  DeviceInfo info_;
-  const Clock& clock_;
-  std::array<Stream, direction_count> streams_;
-};
+constexpr TimedDevice::Link gpu_link{.bytes_per_second = BytesPerSecond{55'000'000'000}, .notice = microseconds{60}};
 
 class LinkUse : public testing::Test {
  protected:
   void make(Bytes block_bytes) {
     transfers_.reset();
-    device_.emplace(block_bytes, clock_);
+    device_.emplace(std::vector{DevicePool{.slots = 1U << 20U, .block_bytes = block_bytes}}, gpu_link, clock_);
     transfers_.emplace(TransferSchedulerConfig{}, *device_, clock_, waker_);
   }
   void submit(Direction direction, Urgency urgency, std::uint32_t blocks) {
@@ -156,7 +95,7 @@ TEST_F(LinkUse, an_urgent_transfer_waits_for_eight_mebibytes_at_most) {
       const TimePoint asked = clock_.now();
       submit(swap_in, request, 1);
       const TimePoint noticed = run_until(last_, last_);
-      EXPECT_LE(noticed - asked, time_for(MiB * 8 + block_bytes) + notice);
+      EXPECT_LE(noticed - asked, device_->time_for(MiB * 8 + block_bytes) + gpu_link.notice);
     }
   }
 }

@@ -1,0 +1,114 @@
+#include "tools/bench/room/room.hpp"
+
+#include "terrace/keys.hpp"
+#include "tools/output.hpp"
+#include "tools/replay/engine/key_maker.hpp"
+#include "tools/replay/engine/latencies.hpp"
+#include "tools/replay/workload/trace_reader.hpp"
+#include "tools/report_file.hpp"
+#include "tools/table.hpp"
+
+#include <boost/json.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+namespace terrace::tools {
+namespace {
+
+std::vector<RoomRequest> read_requests(const std::filesystem::path& trace, const RoomBenchOptions& options) {
+  const std::uint32_t block_tokens = options.model.block_tokens;
+  KeyMaker keys{root_key({})};
+  TraceReader reader{TraceFile{trace}, block_tokens};
+  std::vector<RoomRequest> requests;
+  while (options.requests_max == 0 || requests.size() < options.requests_max) {
+    auto request = reader.next();
+    if (!request) break;
+    request->hash_ids.resize(std::min<std::size_t>(request->hash_ids.size(), request->input_tokens / block_tokens));
+    const std::chrono::duration<double, std::milli> arrival{request->timestamp_ms};
+    requests.push_back(
+        {std::chrono::round<Duration>(arrival), request->input_tokens, request->output_tokens, keys.keys(request->hash_ids)});
+  }
+  std::ranges::stable_sort(requests, {}, &RoomRequest::arrival);
+  return requests;
+}
+
+Percentiles percentiles(std::span<const Duration> times) {
+  Latencies all{std::chrono::microseconds{1}};
+  for (const Duration each : times) all.add(each);
+  return all.microseconds();
+}
+
+boost::json::object to_json(std::span<const Duration> times) {
+  const Percentiles of = percentiles(times);
+  return {{"requests", times.size()}, {"p50_us", of.p50}, {"p99_us", of.p99}, {"max_us", of.max}};
+}
+
+boost::json::object to_json(const RoomResult& result) {
+  return {{"served", result.served},
+          {"never_fit", result.never_fit},
+          {"blocks", result.blocks},
+          {"device_hits", result.device_hits},
+          {"host_hits", result.host_hits},
+          {"queued", result.queued},
+          {"slot_waits", to_json(result.slot_waits)},
+          {"load_waits", to_json(result.load_waits)},
+          {"first_token", to_json(result.first_tokens)},
+          {"swapped_out_bytes", count(result.swapped_out)}};
+}
+
+void print_row(std::uint32_t device_blocks, double share, const RoomResult& result) {
+  const Percentiles slots = percentiles(result.slot_waits);
+  const Percentiles loads = percentiles(result.load_waits);
+  print("{:>7}{:>6.0f}%{:>8.2f}%{:>8.2f}%{:>8.2f}%{:>8.2f}{:>8.2f}{:>9.2f}%{:>8.2f}{:>8.2f}\n", device_blocks, share * 100,
+        per_cent(result.device_hits + result.host_hits, result.blocks), per_cent(result.device_hits, result.blocks),
+        per_cent(result.slot_waits.size(), result.served), slots.p50 / 1e3, slots.max / 1e3,
+        per_cent(result.load_waits.size(), result.served), loads.p50 / 1e3, loads.max / 1e3);
+}
+
+}  // namespace
+
+void bench_room(const RoomBenchOptions& options) {
+  boost::json::array rows;
+  const RoomModel& given = options.model;
+  print("In virtual time: blocks of {} tokens and {}, host {} blocks, link {} each way,\nprompts {:.0f} and outputs {:.0f} "
+        "tokens/s. Times in ms.\n",
+        given.block_tokens, to_string(given.block_bytes), given.host_blocks, to_string(given.link_bandwidth), given.prefill_speed,
+        given.output_speed);
+  for (const std::filesystem::path& trace : options.traces) {
+    const std::vector<RoomRequest> requests = read_requests(trace, options);
+    print("\n{}: {} requests\n{:>7}{:>7}{:>18}{:>25}{:>26}\n{:>7}{:>7}{:>9}{:>9}{:>9}{:>8}{:>8}{:>10}{:>8}{:>8}\n",
+          trace.filename().string(), requests.size(), "device", "kept", "hits: all, device", "waited for slots alone",
+          "waited for host blocks", "blocks", "free", "", "", "", "p50", "max", "", "p50", "max");
+    for (const std::uint32_t device_blocks : options.device_blocks) {
+      for (const bool ahead : {false, true}) {
+        RoomModel model = given;
+        model.device_blocks = device_blocks;
+        if (ahead) model.device_watermarks = {options.low_watermark, options.high_watermark};
+        const RoomResult result = serve_in_virtual_time(requests, model);
+        print_row(device_blocks, model.device_watermarks.low, result);
+        flush_output();
+        boost::json::object row = to_json(result);
+        row["trace"] = trace.string();
+        row["device_blocks"] = device_blocks;
+        row["low_watermark"] = model.device_watermarks.low;
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  if (!options.report.empty()) {
+    write_report(options.report, json_text(boost::json::object{{"host_blocks", given.host_blocks},
+                                                               {"block_tokens", given.block_tokens},
+                                                               {"block_bytes", count(given.block_bytes)},
+                                                               {"link_bytes_per_second", count(given.link_bandwidth)},
+                                                               {"prefill_tokens_per_second", given.prefill_speed},
+                                                               {"output_tokens_per_second", given.output_speed},
+                                                               {"rows", std::move(rows)}}));
+  }
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tools/bench/room/room_model.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace terrace::tools {
+
+struct RoomBenchOptions {
+  std::vector<std::filesystem::path> traces;
+  std::uint64_t requests_max = 0;  ///< of each trace; 0: all
+  std::vector<std::uint32_t> device_blocks = {3000, 10'000};
+  double low_watermark = 0.1;
+  double high_watermark = 0.12;
+  RoomModel model{};             ///< all but the device's size and watermarks
+  std::filesystem::path report;  ///< JSON file; empty: no report
+};
+
+/// Shows who waits for device slots, and for how long, with and without free slots ahead of requests: serves each trace at its
+/// own clock in virtual time, by size of the device. Throws UsageError for a trace that cannot be read.
+void bench_room(const RoomBenchOptions& options);
+
+}  // namespace terrace::tools
