@@ -191,9 +191,12 @@ struct TERRACE_API CacheSystemOptions {
   Blocks write_back_blocks_ahead = 256;
   /// The most blocks in each pool that are copied to the host at a time to free slots for requests; 0: no limit.
   Blocks evictions_in_flight_max{};
-  /// The watermarks of each pool: 0 <= low <= high < 1. By default some device slots are kept free, so that a request need not
-  /// wait until blocks of others have been copied to the host.
-  Watermarks device_watermarks{.low = 0.1, .high = 0.12};
+  /// The largest share of each device pool that is kept free, so that a request need not wait until blocks of others have been
+  /// copied to the host. How many slots it takes is learned from the bursts of requests: enough for 199 requests of 200. 0: none
+  /// are kept, less than 1. Only caches that copy blocks down when they evict them keep any.
+  double device_reserve_max = 0.15;
+  /// The watermarks of each pool: 0 <= low <= high < 1. Those of the device hold beside device_reserve_max.
+  Watermarks device_watermarks{};
   Watermarks host_watermarks{};
   LoadPolicy loads = LoadPolicy::measured;
   /// Seconds that the engine takes to compute one hash unit of a prompt. If 0, the cache learns this time from commits.

@@ -18,6 +18,7 @@ struct CacheSettings {
   WritePolicy write_policy = WritePolicy::none;
   std::uint32_t selective_hits = 1;
   LoadPolicy loads = LoadPolicy::measured;
+  double device_reserve_max = 0;
   Watermarks device_watermarks{};
   Watermarks host_watermarks{};
   Bytes daily_write_bytes{};

@@ -116,6 +116,7 @@ class Runner {
     const auto ordered = [](const Watermarks& marks) { return 0 <= marks.low && marks.low <= marks.high && marks.high < 1; };
     if (!ordered(settings.device_watermarks) || !ordered(settings.host_watermarks))
       return "the watermarks of a tier must be low <= high < 100 %";
+    if (!(settings.device_reserve_max < 1)) return "device.reserve-max must be less than 100 %";
     const ManagerConfig& config = cache_.manager().config();
     if (settings.write_policy != WritePolicy::none && !config.storage)
       return "a write policy needs storage, which this cache does not have";

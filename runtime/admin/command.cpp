@@ -107,6 +107,7 @@ config::Draft draft_of(const CacheSettings& settings) {
   options.write_policy = settings.write_policy;
   options.selective_hits = settings.selective_hits;
   options.loads = settings.loads;
+  options.device_reserve_max = settings.device_reserve_max;
   options.device_watermarks = settings.device_watermarks;
   options.host_watermarks = settings.host_watermarks;
   options.daily_write_bytes = settings.daily_write_bytes;
@@ -133,6 +134,7 @@ CacheSettings settings_of(const config::Draft& draft) {
           .write_policy = options.write_policy,
           .selective_hits = options.selective_hits,
           .loads = options.loads,
+          .device_reserve_max = options.device_reserve_max,
           .device_watermarks = options.device_watermarks,
           .host_watermarks = options.host_watermarks,
           .daily_write_bytes = options.daily_write_bytes,

@@ -155,7 +155,7 @@ void add_blocks(Families& all, const ManagerStats& stats) {
   all.counter(name, help, stats.evicted_host, label("tier", "host"));
   all.counter(name, help, stats.stored_evicted, label("tier", "storage"));
   name = "terrace_evictions_ahead_total";
-  help = "Copies that were dropped for a watermark, before a request needed the slot";
+  help = "Copies that were dropped ahead of need, for the reserve or a watermark";
   all.counter(name, help, stats.ahead_device, label("tier", "device"));
   all.counter(name, help, stats.ahead_host, label("tier", "host"));
   all.counter("terrace_evictions_cancelled_total", "Blocks that were hit during their swap-out, and stayed",

@@ -291,6 +291,7 @@ void AsyncCache::State::turn() {
   take_returned();
   for (const RequestEvent& event : cache_.poll()) on_event(event);
   admit();
+  cache_.end_step();
   tell_ended_jobs();
   tell_ended_changes();
   finish_stop();
@@ -348,6 +349,7 @@ void AsyncCache::State::commit(RequestId id, std::span<const BlockKey> keys, Fen
     commit.units = *cache_.committed_units(lease->second);
     commit.duplicates.assign(duplicates->begin(), duplicates->end());
   }
+  cache_.end_step();
   Wait<Commit>::complete(std::move(wait), duplicates ? ErrorCode{} : duplicates.error(), std::move(commit));
   wait_for_deadline();
 }
@@ -362,6 +364,7 @@ void AsyncCache::State::extend(RequestId id, HashUnits units, std::unique_ptr<Wa
     const auto slots = cache_.block_table(lease->second).value();
     table.assign(slots.begin(), slots.end());
   }
+  cache_.end_step();
   Wait<Table>::complete(std::move(wait), extended ? ErrorCode{} : extended.error(), std::move(table));
 }
 

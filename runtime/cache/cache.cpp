@@ -40,7 +40,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   s.note_time();
   s.end_quarantines();
   const Result<Acquired> acquired = s.manager.requests().acquire(request);
-  s.end_call();
+  s.end_call_of_step();
   if (!acquired) {
     s.quarantine_in_the_way = acquired.error() == Errc::no_room && s.manager.requests().quarantined_requests() > 0;
     return acquired.error();
@@ -81,7 +81,7 @@ Result<void> Cache::extend(const Lease& lease, HashUnits units) {
   state_->note_time();
   state_->end_quarantines();
   const Result<void> extended = state_->manager.requests().extend(lease.id(), units.value());
-  state_->end_call();
+  state_->end_call_of_step();
   return extended;
 }
 
@@ -90,7 +90,7 @@ Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<c
   const State::CallTimer timer{s, TraceSpan::Kind::commit};
   s.note_time();
   const Result<std::span<const Duplicate>> committed = s.manager.requests().commit(lease.id(), keys, written);
-  s.end_call();
+  s.end_call_of_step();
   if (committed) {
     for (CacheWatch* const watch : s.parts.watches) watch->on_committed(lease.id(), keys);
   }
@@ -107,7 +107,7 @@ Result<HashUnits> Cache::committed_units(const Lease& lease) const {
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
   state_->note_time();
   const Result<void> advanced = state_->manager.requests().advance(lease.id(), tokens, last_use);
-  state_->end_call();
+  state_->end_call_of_step();
   return advanced;
 }
 
@@ -159,6 +159,8 @@ std::span<const RequestEvent> Cache::poll() {
   }
   return s.events;
 }
+
+void Cache::end_step() { state_->parts.transfers.wake_engine(); }
 
 int Cache::wake_fd() const { return state_->parts.waker == nullptr ? -1 : state_->parts.waker->fd(); }
 
@@ -318,6 +320,7 @@ CacheSettings Cache::settings() const {
           .write_policy = config.write_policy,
           .selective_hits = config.selective_hits,
           .loads = config.loads,
+          .device_reserve_max = config.device_reserve_max,
           .device_watermarks = config.device_watermarks,
           .host_watermarks = config.host_watermarks,
           .daily_write_bytes = daily_writes().limit,

@@ -48,7 +48,7 @@ void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   for (CacheWatch* const watch : parts.watches) watch->on_released(lease->id);
   prefill.on_released(lease->id);
   spare_leases.push_back(std::move(lease));
-  end_call();
+  end_call_of_step();
 }
 
 void Cache::State::restore_stored() {
@@ -76,6 +76,7 @@ void Cache::State::collect() {
   end_quarantines();
   manager.settle();
   carry_out();
+  parts.transfers.wake_engine();
   if (executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
   for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
@@ -118,6 +119,7 @@ void Cache::State::note_end(const RequestEvent& event) {
 
 Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
                                  std::uint32_t rank) {
+  parts.transfers.wake_engine();  // what the stream waits for is ordered now
   for (const TransferId transfer : transfers) {
     const Result<void> ordered = parts.transfers.await(transfer, layers, stream, rank);
     if (!ordered) return ordered.error() == Errc::unknown_request ? Result<void>{Errc::not_ready} : ordered;
@@ -207,6 +209,11 @@ void Cache::State::end_job_spans(std::span<const OffloadEvent> ended) {
 }
 
 void Cache::State::end_call() {
+  end_call_of_step();
+  parts.transfers.wake_engine();
+}
+
+void Cache::State::end_call_of_step() {
   carry_out();
   if (manager.requests().has_events() || manager.offload().has_events()) wake();
   if (executor.has_memory_copies()) wake();

@@ -59,8 +59,10 @@ struct Cache::State final : LeaseHome, SpanSink {
   void on_span(const TraceSpan& span) override;
   /// Ends a call that has cleared the cache. Blocks in storage become hits again, unless they were cleared, too.
   void end_clear(const ClearOptions& options);
-  /// Ends each call that may have left work or events, except poll(), which takes the events.
+  /// Ends each call that may have left work or events, except poll(), which takes the events. The transfers start at once.
   void end_call();
+  /// The same for calls of a step: the transfers start at the end of the step.
+  void end_call_of_step();
   void wake() noexcept {
     if (parts.waker != nullptr) parts.waker->wake();
   }

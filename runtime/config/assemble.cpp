@@ -33,6 +33,10 @@ class Assembler {
     check_owner();
     choose_storage();
     check_writing();
+    if (draft_.system.device_reserve_max >= 1) {
+      const Option& reserve = *find_option("device", "reserve-max");
+      refuse("{}: {} must be less than 1", name_of(reserve, givens_.level(reserve)), draft_.system.device_reserve_max);
+    }
     check_watermarks("device", draft_.system.device_watermarks);
     check_watermarks("host", draft_.system.host_watermarks);
     choose_policy();

@@ -54,6 +54,7 @@ Result<void> Administration::change(const CacheSettings& settings) {
   wanted.write_policy = settings.write_policy;
   wanted.selective_hits = settings.selective_hits;
   wanted.loads = settings.loads;
+  wanted.device_reserve_max = settings.device_reserve_max;
   wanted.device_watermarks = settings.device_watermarks;
   wanted.host_watermarks = settings.host_watermarks;
   wanted.daily_write_bytes = settings.daily_write_bytes;

@@ -133,6 +133,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.retained_units_max = options.retained_units_max.value();
   config.policy = options.policy;
   config.evictions_in_flight_max = options.evictions_in_flight_max.value();
+  config.device_reserve_max = options.device_reserve_max;
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;
   config.loads = options.loads;

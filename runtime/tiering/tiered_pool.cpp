@@ -224,6 +224,7 @@ void TieredPool::on_store(const StoreEvent& event) {
 void TieredPool::change(const ManagerConfig& config) {
   config_.write_policy = config.write_policy;
   config_.selective_hits = config.selective_hits;
+  config_.device_reserve_max = config.device_reserve_max;
   config_.device_watermarks = config.device_watermarks;
   config_.host_watermarks = config.host_watermarks;
   hit_count_writes_.on_settings();

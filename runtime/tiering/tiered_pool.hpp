@@ -117,6 +117,7 @@ class TieredPool {
 
   /// Appends `slots` slots to `out`. If fewer are free, it appends those, promises the others to `waiter`, and returns false.
   [[nodiscard]] bool take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out) {
+    reclaimer_.on_request(slots);
     return device_slots_.take_or_wait(waiter, slots, tenant, out);
   }
   void stop_waiting(std::uint32_t waiter) { device_slots_.leave(waiter); }

@@ -34,9 +34,22 @@ bool WatermarkReclaimer::device_copies_down() const {
   return residency_.host_blocks() > 0 || config_.stores_by(WritePolicy::write_back);
 }
 
-bool WatermarkReclaimer::device_below_low() const {
-  return config_.device_watermarks.low > 0 && device_copies_down() &&
-         ahead_on_device() < share_of(config_.device_watermarks.low, device_slots());
+std::uint64_t WatermarkReclaimer::device_low() const {
+  const std::uint64_t slots = device_slots();
+  return std::max(share_of(config_.device_watermarks.low, slots),
+                  std::min(reserve_.slots(), share_of(config_.device_reserve_max, slots)));
+}
+
+std::uint64_t WatermarkReclaimer::device_high() const {
+  return std::max(share_of(config_.device_watermarks.high, device_slots()), device_low());
+}
+
+bool WatermarkReclaimer::device_below_low() const { return device_copies_down() && ahead_on_device() < device_low(); }
+
+void WatermarkReclaimer::on_request(std::uint64_t slots) {
+  if (slots == 0) return;
+  const std::uint64_t free = residency_.pool(Tier::device).count(SlotState::free);
+  reserve_.on_request(slots, free, device_slots_.promised(), device_low());
 }
 
 bool WatermarkReclaimer::host_below_low() const {
@@ -56,7 +69,7 @@ bool WatermarkReclaimer::pump() {
 }
 
 std::uint64_t WatermarkReclaimer::pump_device() {
-  const std::uint64_t high = share_of(config_.device_watermarks.high, device_slots());
+  const std::uint64_t high = device_high();
   std::uint64_t given_up = 0;
   while (given_up < evictions_max) {
     const std::uint64_t ahead = ahead_on_device();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/measure/burst_reserve.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/types/config.hpp"
@@ -12,9 +13,10 @@ namespace terrace {
 
 /// Evicts copies in the background, before a request needs their slots. If a tier has fewer free slots than its low watermark,
 /// its next victims are evicted, in the same way as for a request, until the free slots and those that evictions under way will
-/// free reach the high watermark. The swap-outs go in the lane of transfers that no request waits for. A request that waits loses
-/// nothing by this: the slots become free for it, too. Pinned copies stay; if all copies are pinned, the tier stays below its
-/// watermark. A call evicts a bounded number of copies, because the thread of the engine makes it.
+/// free reach the high watermark. On the device as many are kept free as bursts of requests need (BurstReserve), up to a bound.
+/// The swap-outs go in the lane of transfers that no request waits for. A request that waits loses nothing by this: the slots
+/// become free for it, too. Pinned copies stay; if all copies are pinned, the tier stays below its watermark. A call evicts a
+/// bounded number of copies, because the thread of the engine makes it.
 ///
 /// Threads: the manager's.
 class WatermarkReclaimer {
@@ -23,6 +25,8 @@ class WatermarkReclaimer {
   WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
                      HostSlotAllocator& host_slots, ManagerStats& stats);
 
+  /// A request will take so many device slots, now or as they become free.
+  void on_request(std::uint64_t slots);
   /// Evicts what is due, at most `evictions_max` copies of each tier. Returns true if any eviction was begun.
   bool pump();
   /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
@@ -39,6 +43,9 @@ class WatermarkReclaimer {
   [[nodiscard]] std::uint64_t device_slots() const;
   /// Eviction from the device copies blocks down.
   [[nodiscard]] bool device_copies_down() const;
+  /// The free slots under which the device is filled up, and up to which: of the watermarks or of the reserve, the larger one.
+  [[nodiscard]] std::uint64_t device_low() const;
+  [[nodiscard]] std::uint64_t device_high() const;
   [[nodiscard]] bool device_below_low() const;
   [[nodiscard]] bool host_below_low() const;
   [[nodiscard]] bool below_low() const { return device_below_low() || host_below_low(); }
@@ -50,6 +57,7 @@ class WatermarkReclaimer {
   DeviceSlotAllocator& device_slots_;
   HostSlotAllocator& host_slots_;
   ManagerStats& stats_;
+  BurstReserve reserve_;
   bool is_due_ = false;
   bool filling_device_ = false;  ///< up to the high watermark, in several calls
   bool filling_host_ = false;

@@ -56,6 +56,9 @@ EvictionPolicyName ManagerConfig::policy_name() const {
 }
 
 void validate(const ManagerConfig& config) {
+  if (!(config.device_reserve_max >= 0 && config.device_reserve_max < 1)) {
+    refuse(fmt::format("device_reserve_max is {}: it is a share of the pool, 0 <= share < 1", config.device_reserve_max));
+  }
   validate(config.device_watermarks, "device");
   validate(config.host_watermarks, "host");
   if (config.selective_hits == 0 || config.selective_hits > selective_hits_max) {

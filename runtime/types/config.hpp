@@ -69,6 +69,8 @@ struct ManagerConfig {
   /// The most blocks in each pool that are copied to the host at a time to free slots for requests; 0: no limit. With 1, each
   /// victim has arrived in the host before the next one is chosen.
   std::uint32_t evictions_in_flight_max = 0;
+  /// The largest share of each device pool that is kept free ahead of requests, as far as their bursts need it (BurstReserve).
+  double device_reserve_max = 0;
   /// The watermarks of each pool: 0 <= low <= high < 1.
   Watermarks device_watermarks;
   Watermarks host_watermarks;

@@ -110,6 +110,7 @@ void World::change_settings() {
   switch (random_.below(3)) {
     case 0: settings.policy = static_cast<EvictionPolicyName>(random_.below(3)); break;
     case 1:
+      settings.device_reserve_max = 0.1 * static_cast<double>(random_.below(4));
       settings.device_watermarks = any_watermarks();
       settings.host_watermarks = any_watermarks();
       break;

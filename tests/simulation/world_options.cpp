@@ -74,6 +74,7 @@ WorldOptions random_options(std::uint64_t seed) {
   options.poison = random.chance(0.8);
   options.policy = tools::all_policies[random.below(tools::all_policies.size())];
   manager.policy = policy_factory(options.policy);
+  if (random.chance(0.5)) manager.device_reserve_max = 0.1 * static_cast<double>(random.between(1, 5));
   for (Watermarks* const marks : {&manager.device_watermarks, &manager.host_watermarks}) {
     if (!random.chance(0.25)) continue;
     marks->low = 0.1 * static_cast<double>(random.between(1, 4));

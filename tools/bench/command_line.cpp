@@ -170,8 +170,7 @@ void add_room_options(CLI::App& room, RoomBenchOptions& options) {
   bench.option("--link-bandwidth", model.link_bandwidth, to_positive_bandwidth, "SIZE/s", "Speed of the link in each direction")
       .option("--prefill-speed", model.prefill_speed, to_positive_number, "NUMBER", "Tokens of a prompt computed in a second")
       .option("--output-speed", model.output_speed, to_positive_number, "NUMBER", "Tokens of an output computed in a second")
-      .option("--low-watermark", options.low_watermark, to_fraction, "SHARE", "Share of the device that is kept free at least")
-      .option("--high-watermark", options.high_watermark, to_fraction, "SHARE", "Share up to which it is freed");
+      .option("--reserve-max", options.reserve_max, to_fraction, "SHARE", "Largest share of the device that is kept free");
   bench.report(options.report);
   room.footer("\nExample:\n  terrace bench room conversation_trace.jsonl.gz --device-blocks 3000");
 }

@@ -73,6 +73,7 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system = options.system;
+  if (options.reference) system.device_reserve_max = 0;
   if (options.reference) system.device_watermarks = system.host_watermarks = {};  // hits depend on the policy alone
   system.groups = options.groups;
   system.pools = pools_of(options);

@@ -140,6 +140,10 @@ void RankedTransfers::cancel(TransferId id) {
   }
 }
 
+void RankedTransfers::wake_engine() {
+  for (const Member& rank : ranks_) rank.port->wake_engine();
+}
+
 void RankedTransfers::limit(Urgency urgency, BytesPerSecond per_second) {
   for (const Member& rank : ranks_) rank.port->limit(urgency, per_second);
 }

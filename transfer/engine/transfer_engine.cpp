@@ -189,7 +189,8 @@ ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& dev
 
 ThreadedTransfers::~ThreadedTransfers() {
   stop();
-  command_in_.push(EndWhenIdle{});
+  push(EndWhenIdle{});
+  wake_engine();
   thread_.join();
 }
 
@@ -203,14 +204,28 @@ void ThreadedTransfers::submit(Transfer transfer) {
   }
   transfers_in_flight_.fetch_add(1, std::memory_order_relaxed);
   engine_.open_pieces().begin(transfer.id);
-  command_in_.push(std::move(transfer));
+  push(std::move(transfer));
 }
 
-void ThreadedTransfers::raise(TransferId id, Urgency urgency) { command_in_.push(Raise{id, urgency}); }
+void ThreadedTransfers::raise(TransferId id, Urgency urgency) { push(Raise{id, urgency}); }
 
-void ThreadedTransfers::postpone(TransferId id, TimePoint deadline) { command_in_.push(Postpone{id, deadline}); }
+void ThreadedTransfers::postpone(TransferId id, TimePoint deadline) { push(Postpone{id, deadline}); }
 
-void ThreadedTransfers::cancel(TransferId id) { command_in_.push(Cancel{id}); }
+void ThreadedTransfers::cancel(TransferId id) { push(Cancel{id}); }
+
+void ThreadedTransfers::push(Command command) {
+  command_in_.push_quietly(std::move(command));
+  // This changes nothing, but it is ordered with the exchanges in sleep(): if the thread has gone to sleep, it is woken; if not,
+  // it finds the command before it does.
+  bool dozes = true;
+  dozes_.compare_exchange_strong(dozes, true, std::memory_order_acq_rel, std::memory_order_acquire);
+  unseen_ |= dozes;
+  if (!dozes) command_in_.wake();
+}
+
+void ThreadedTransfers::wake_engine() {
+  if (std::exchange(unseen_, false)) command_in_.wake();
+}
 
 std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
   const std::size_t refused = take(refused_, out);
@@ -224,26 +239,39 @@ Result<void> ThreadedTransfers::await(TransferId id, std::uint32_t layers, Strea
   return engine_.await(id, layers, stream);
 }
 
-void ThreadedTransfers::limit(Urgency urgency, BytesPerSecond per_second) { command_in_.push(Limit{urgency, per_second}); }
+void ThreadedTransfers::limit(Urgency urgency, BytesPerSecond per_second) { push(Limit{urgency, per_second}); }
 
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;
-  command_in_.push(CancelAll{});
+  push(CancelAll{});
+  wake_engine();
 }
 
 void ThreadedTransfers::run() {
   std::vector<Command> commands;
   std::vector<TransferEvent> events;
   while (!ending_ || !engine_.idle()) {
-    wait_until(engine_waker_, engine_.next_deadline(), clock_.now());
+    sleep();
     engine_waker_.acknowledge();  // before collecting, so that a later push wakes this thread again
-    commands_.drain(commands);
+    if (commands_.drain(commands) > 0) last_call_ = clock_.now();
     for (Command& command : commands) apply(std::move(command));
     commands.clear();
     engine_.poll(events);
     for (TransferEvent& event : events) event_in_.push(std::move(event));
     events.clear();
   }
+}
+
+/// Sleeps until there may be something to do.
+void ThreadedTransfers::sleep() {
+  const TimePoint now = clock_.now();
+  if (now - last_call_ < dozes_for) {
+    if (!dozes_.load(std::memory_order_relaxed)) dozes_.exchange(true, std::memory_order_acq_rel);
+    return wait_until(engine_waker_, std::min(engine_.next_deadline(), now + doze_interval), now);
+  }
+  // After it has dozed, it looks once more, because the last calls have not woken it.
+  if (dozes_.exchange(false, std::memory_order_acq_rel)) return;
+  wait_until(engine_waker_, engine_.next_deadline(), now);
 }
 
 void ThreadedTransfers::apply(Command command) {

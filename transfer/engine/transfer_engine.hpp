@@ -97,8 +97,12 @@ class DirectTransfers final : public TransferPort {
   TransferEngine engine_;
 };
 
-/// A transfer engine on a thread of its own. The thread sleeps until there is a call, the device has something, or a deadline
-/// comes. Lock-free queues connect it with the caller.
+/// A transfer engine on a thread of its own. The thread sleeps until the device has something, a deadline comes, or it is woken.
+/// Lock-free queues connect it with the caller.
+///
+/// For a while after each call the thread *dozes*: it looks for calls every millisecond. Then a call does not wake it, which
+/// would be a system call on the thread of the engine's scheduler; wake_engine() does, once for all calls before it. A thread
+/// that sleeps is woken by the call.
 ///
 /// Ownership: device, clock and waker must outlive this object. It stops in two steps. stop() refuses new transfers and cancels
 /// those that have not started; events still come through poll(). The destructor does the same, drops events that were not
@@ -110,6 +114,10 @@ class DirectTransfers final : public TransferPort {
 class ThreadedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t transfers_in_flight_max = 4096;
+  /// How often a thread that dozes looks for calls, and how long after the last call it goes on with that: some steps of an
+  /// engine.
+  static constexpr Duration doze_interval = std::chrono::milliseconds{1};
+  static constexpr Duration dozes_for = std::chrono::milliseconds{100};
 
   /// The same as for TransferEngine. The clock must show real time. `waker` is woken when poll() has events. Throws
   /// std::system_error if no thread can be started or there is no file descriptor left.
@@ -124,6 +132,7 @@ class ThreadedTransfers final : public TransferPort {
   void postpone(TransferId id, TimePoint deadline) override;
   void cancel(TransferId id) override;
   void limit(Urgency urgency, BytesPerSecond per_second) override;
+  void wake_engine() override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
@@ -157,15 +166,19 @@ class ThreadedTransfers final : public TransferPort {
   using Commands = CompletionQueue<Command>;
   using Events = CompletionQueue<TransferEvent>;
 
+  void push(Command command);
   void run();
+  void sleep();
   void apply(Command command);
 
   // Used by the control plane.
   Waker& waker_;
   bool stopped_ = false;
+  bool unseen_ = false;  ///< a call has not woken the engine's thread, because that dozes
   std::vector<TransferEvent> refused_;
 
   // Used by both threads.
+  std::atomic<bool> dozes_{false};
   EventFdWaker engine_waker_;
   Commands commands_;
   Commands::Producer command_in_;
@@ -177,6 +190,7 @@ class ThreadedTransfers final : public TransferPort {
   const Clock& clock_;
   TransferEngine engine_;
   bool ending_ = false;
+  TimePoint last_call_{};
   std::thread thread_;
 };
 

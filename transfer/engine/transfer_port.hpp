@@ -30,6 +30,9 @@ class TransferPort {
   /// Limits the transfers of this urgency, in both directions together, to `per_second` bytes per second; 0: no limit. `urgency`
   /// must not be `request`, because requests wait for their transfers.
   virtual void limit(Urgency urgency, BytesPerSecond per_second) = 0;
+  /// Lets the engine see at once what it was told by the calls above. Without this call it sees it some time later, a millisecond
+  /// at most. So a caller that makes several calls pays for waking a thread once.
+  virtual void wake_engine() {}
   /// Appends the events that have arrived, and returns their number.
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;
   /// Returns the time at which poll() must be called although nothing wakes the caller. Returns `never` if a thread of the engine

@@ -323,6 +323,8 @@ void add_arrays(std::vector<Option>& all) {
 }
 
 void add_tiers(std::vector<Option>& all) {
+  all.push_back(live(row("device", "reserve-max", Type::share, any, FIELD(system.device_reserve_max),
+                         "Largest share of device slots kept free ahead of requests; how many, the cache learns; 0: none")));
   all.push_back(live(row("device", "low-watermark", Type::share, any, FIELD(system.device_watermarks.low),
                          "Share of free device slots under which the cache evicts to the host in the background; 0: never")));
   all.push_back(live(row("device", "high-watermark", Type::share, any, FIELD(system.device_watermarks.high),

@@ -150,6 +150,7 @@ TEST_F(CacheAdminTest, what_the_cache_refuses_has_a_status_and_a_sentence) {
   EXPECT_EQ(order(Change{{{"write-policy", "write-back"}}})->status, 400U);
   EXPECT_EQ(order(Change{{{"host.low-watermark", "50%"}, {"host.high-watermark", "40%"}}})->status, 400U);
   EXPECT_EQ(cache->settings().host_watermarks.low, 0);
+  EXPECT_NE(order(Change{{{"device.reserve-max", "100%"}}})->body.find("less than 100 %"), std::string::npos);
 }
 
 TEST_F(CacheAdminTest, settings_change) {

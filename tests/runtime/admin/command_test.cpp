@@ -117,12 +117,14 @@ TEST(AdminCommand, the_settings_shown_can_be_sent_back) {
   CacheSettings settings;
   settings.policy = EvictionPolicyName::own;
   settings.write_policy = WritePolicy::selective;
+  settings.device_reserve_max = 0.2;
   settings.device_watermarks = {0.05, 0.25};
   settings.lane_rates[1] = per_second(MiB * 3);
   const boost::json::object shown = to_json(settings);
   const CacheSettings back = changed({}, read_change(boost::json::serialize(shown)));
   EXPECT_EQ(to_json(back), shown);
   EXPECT_EQ(back.policy, EvictionPolicyName::own);
+  EXPECT_EQ(back.device_reserve_max, 0.2);
   EXPECT_EQ(back.device_watermarks.high, 0.25);
   EXPECT_EQ(back.lane_rates, settings.lane_rates);
 }

@@ -39,6 +39,7 @@ TEST_F(SettingsTest, are_those_of_the_options_and_then_those_of_the_last_change)
   ManagerConfig config = with_storage(sizes(8, 8), WritePolicy::write_through);
   config.selective_hits = 3;
   config.loads = LoadPolicy::always;
+  config.device_reserve_max = 0.25;
   config.device_watermarks = {0.1, 0.2};
   config.host_watermarks = {0.3, 0.4};
   config.daily_write_bytes = KiB;
@@ -48,6 +49,7 @@ TEST_F(SettingsTest, are_those_of_the_options_and_then_those_of_the_last_change)
   EXPECT_EQ(settings.write_policy, WritePolicy::write_through);
   EXPECT_EQ(settings.selective_hits, 3U);
   EXPECT_EQ(settings.loads, LoadPolicy::always);
+  EXPECT_EQ(settings.device_reserve_max, 0.25);
   EXPECT_EQ(settings.device_watermarks.high, 0.2);
   EXPECT_EQ(settings.host_watermarks.low, 0.3);
   EXPECT_EQ(settings.daily_write_bytes, KiB);
@@ -55,6 +57,7 @@ TEST_F(SettingsTest, are_those_of_the_options_and_then_those_of_the_last_change)
               .write_policy = WritePolicy::selective,
               .selective_hits = 2,
               .loads = LoadPolicy::measured,
+              .device_reserve_max = 0.5,
               .device_watermarks = {},
               .host_watermarks = {0.5, 0.5},
               .daily_write_bytes = MiB,
@@ -65,6 +68,7 @@ TEST_F(SettingsTest, are_those_of_the_options_and_then_those_of_the_last_change)
   EXPECT_EQ(now.write_policy, WritePolicy::selective);
   EXPECT_EQ(now.selective_hits, 2U);
   EXPECT_EQ(now.loads, LoadPolicy::measured);
+  EXPECT_EQ(now.device_reserve_max, 0.5);
   EXPECT_EQ(now.device_watermarks.low + now.device_watermarks.high, 0);
   EXPECT_EQ(now.host_watermarks.high, 0.5);
   EXPECT_EQ(now.daily_write_bytes, MiB);
@@ -81,6 +85,19 @@ TEST_F(SettingsTest, watermarks_free_slots_from_the_change_on) {
   EXPECT_EQ(cache->match(keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10})).total(), 10U);  // nothing is lost: the host has the others
   change([](CacheSettings& s) { s.device_watermarks = {}; });
   run(2, keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(free_on_device(), 0U);
+}
+
+TEST_F(SettingsTest, the_reserve_is_bounded_from_the_change_on) {
+  make(sizes(10, 20));
+  // It keeps nothing, but the requests teach the cache what they need.
+  run(1, keys_of({1, 2, 3, 4, 5, 6}));
+  run(2, keys_of({11, 12, 13, 14, 15, 16}));
+  EXPECT_EQ(free_on_device(), 0U);
+  change([](CacheSettings& s) { s.device_reserve_max = 0.3; });
+  EXPECT_EQ(free_on_device(), 3U);
+  change([](CacheSettings& s) { s.device_reserve_max = 0; });
+  run(3, keys_of({21, 22, 23}));
   EXPECT_EQ(free_on_device(), 0U);
 }
 
@@ -283,6 +300,8 @@ TEST_F(SettingsTest, a_wrong_value_changes_nothing) {
        [](CacheSettings& s) {
          s.host_watermarks = {-0.1, 0.5};
        }},
+      {"no reserve", [nan](CacheSettings& s) { s.device_reserve_max = nan; }},
+      {"all reserved", [](CacheSettings& s) { s.device_reserve_max = 1; }},
       {"not a number",
        [nan](CacheSettings& s) {
          s.device_watermarks = {nan, nan};

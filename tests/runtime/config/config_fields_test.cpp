@@ -65,8 +65,8 @@ class Fields {
     const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
                  storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
                  daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
-                 evictions_in_flight_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds, transfer_pieces,
-                 lane_rates, fingerprint, log, admin, trace_out, poison] = options;
+                 evictions_in_flight_max, device_reserve_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds,
+                 transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
     put("rank_payload", rank_payload);
@@ -97,6 +97,7 @@ class Fields {
     put("retained_units_max", retained_units_max);
     put("write_back_blocks_ahead", write_back_blocks_ahead);
     put("evictions_in_flight_max", evictions_in_flight_max);
+    put("device_reserve_max", device_reserve_max);
     add("device_watermarks", device_watermarks);
     add("host_watermarks", host_watermarks);
     put("loads", loads);
@@ -332,6 +333,7 @@ const std::vector<Row>& rows() {
        "[[pool]]\nnull-block = true\n[[group]]\nblock-tokens = 2\n[[group]]\nblock-tokens = 2\n@"},
       {"group.pool", "1", {{"groups[2].pool", "1"}}, "[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1\n[[group]]\n@"},
 
+      {"device.reserve-max", "0.25", {{"device_reserve_max", "0.25"}}},
       {"device.low-watermark", "0.25", {{"device_watermarks.low", "0.25"}}, "[device]\nhigh-watermark = 0.5\n@"},
       {"device.high-watermark", "0.25", {{"device_watermarks.high", "0.25"}}},
       {"host.low-watermark", "0.25", {{"host_watermarks.low", "0.25"}}, "[host]\nhigh-watermark = 0.5\n@"},

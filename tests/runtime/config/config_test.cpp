@@ -263,6 +263,7 @@ INSTANTIATE_TEST_SUITE_P(
             "t.toml:1: store-uncached keeps no copies in the host, but inclusion inclusive needs them there"},
         Bad{"[device]\nlow-watermark = 0.5\nhigh-watermark = 0.25",
             "t.toml:2: device.low-watermark: 0.5 is more than device.high-watermark, which is 0.25"},
+        Bad{"[device]\nreserve-max = 1", "t.toml:2: device.reserve-max: 1 must be less than 1"},
         Bad{"[host]\nhigh-watermark = 1", "t.toml:2: host.high-watermark: 1 must be less than 1"},
         Bad{"ranks = 3", "pool.block-bytes: 64KiB cannot be divided among 3 ranks: use a multiple of 24 bytes"},
         Bad{"ranks = 3\n[[rank]]\n[[rank]]\ndevice = \"cuda\"", "rank.device names 2 devices, for 3 ranks"},

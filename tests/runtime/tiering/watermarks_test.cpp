@@ -7,6 +7,7 @@
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_port.hpp"
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -212,6 +213,39 @@ std::string refusal_of(const ManagerConfig& config) {
   }
 }
 
+TEST_F(WatermarksTest, keep_what_bursts_of_requests_need_if_a_reserve_is_allowed) {
+  ManagerConfig config = sizes(100, 1000);
+  config.device_reserve_max = 0.3;
+  make(config);
+  // Bursts of three requests, of four new blocks each. The cache does not poll in between.
+  std::uint32_t name = 0;
+  std::uint64_t id = 0;
+  const auto burst = [&] {
+    std::array<std::vector<BlockKey>, 3> prompts;
+    std::uint64_t waiting = 0;
+    for (auto& keys : prompts) {
+      keys = keys_of({name + 1, name + 2, name + 3, name + 4});
+      name += 4;
+      EXPECT_TRUE(acquire(++id, keys).has_value());
+      waiting += ready(id) ? 0U : 1U;
+    }
+    settle();
+    for (std::uint64_t n = 0; n < 3; ++n) {
+      EXPECT_TRUE(commit(id - 2 + n, prompts[n]).has_value());
+      release(id - 2 + n);
+    }
+    settle();
+    return waiting;
+  };
+  std::uint64_t waited = 0;
+  for (int n = 0; n < 100; ++n) waited += burst();
+  EXPECT_GT(waited, 0U) << "the first ones teach what is needed";
+  EXPECT_LT(waited, 10U);
+  for (int n = 0; n < 20; ++n) EXPECT_EQ(burst(), 0U);
+  EXPECT_GE(free_on_device(), 12U);
+  EXPECT_LE(free_on_device(), 20U) << "no more than they need, although 30 are allowed";
+}
+
 TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
   ManagerConfig config = sizes(4, 4);
   for (const Watermarks wrong : {Watermarks{0.5, 0.25}, Watermarks{-0.1, 0.5}, Watermarks{0.5, 1},
@@ -220,6 +254,11 @@ TEST(WatermarksConfig, that_make_no_sense_are_refused_and_it_says_why) {
     EXPECT_NE(refusal_of(config).find("watermarks of the device: low"), std::string::npos);
   }
   config.device_watermarks = {};
+  for (const double wrong : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    config.device_reserve_max = wrong;
+    EXPECT_NE(refusal_of(config).find("device_reserve_max is"), std::string::npos);
+  }
+  config.device_reserve_max = 0;
   config.host_watermarks = {0.1, 0.2};
   EXPECT_EQ(refusal_of(config), "");
 }

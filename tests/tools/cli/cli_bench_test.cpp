@@ -50,6 +50,28 @@ TEST(CliBench, of_keys_reports_every_size_of_block) {
   }
 }
 
+TEST(CliBench, of_room_shows_each_trace_and_size_with_and_without_free_slots) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "r.json").string();
+  std::string lines;
+  for (int n = 0; n < 50; ++n) {
+    lines += R"({"timestamp": )" + std::to_string(n * 100) + R"(, "input_length": 2048, "output_length": 5, "hash_ids": [)";
+    for (int id = 0; id < 4; ++id) lines += std::to_string(n * 4 + id) + (id < 3 ? ", " : "]}\n");
+  }
+  const std::string trace = directory.write("t.jsonl", lines).string();
+  const Ended ended = run(bench_words({"room", trace, "--device-blocks", "20,40", "--host-blocks", "1000", "--report", file}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const boost::json::value report = report_in(directory);
+  const boost::json::array& rows = report.at("rows").as_array();
+  ASSERT_EQ(rows.size(), 4U);
+  for (const boost::json::value& row : rows) EXPECT_EQ(row.at("served"), 50);
+  EXPECT_EQ(rows[0].at("reserve_max"), 0);
+  EXPECT_GT(rows[0].at("slot_waits").at("requests").as_int64(), 20);
+  EXPECT_GT(rows[1].at("reserve_max").to_number<double>(), 0);
+  EXPECT_EQ(run(bench_words({"room", (directory.path() / "none").string()})).status, 2);
+  EXPECT_EQ(run(bench_words({"room", trace, "--report", trace})).status, 2);
+}
+
 /// True if a line of `text` begins with `begin`.
 bool has_row(const std::string& text, const std::string& begin) { return text.find("\n" + begin) != std::string::npos; }
 

@@ -1,4 +1,5 @@
 #include "base/random.hpp"
+#include "tests/transfer/engine/write_count.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/emulated/emulated_device.hpp"
@@ -10,10 +11,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <latch>
 #include <map>
 #include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -116,6 +119,36 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
   EXPECT_EQ(seen.size(), batches * batch);
   std::vector<TransferEvent> more;
   EXPECT_EQ(transfers_->poll(more), 0U);
+}
+
+TEST_F(ThreadedTransfersTest, cost_their_caller_one_system_call_for_several_calls) {
+  // The thread dozes after a call. On a busy machine it may fall asleep before the next one, and is woken by that. Then try
+  // again.
+  bool quiet = false;
+  std::uint64_t id = 0;
+  for (int tries = 0; tries < 100 && !quiet; ++tries) {
+    transfers_->submit(transfer(++id, swap_out, request, {run(0, 0, 1)}));
+    ASSERT_EQ(await_events(1).size(), 1U);
+    const std::uint64_t before = test::writes_of_this_thread();
+    for (std::uint32_t n = 0; n < 5; ++n) transfers_->submit(transfer(++id, swap_out, request, {run(n, n, 1)}));
+    transfers_->raise(TransferId{id}, request);
+    const std::uint64_t by_calls = test::writes_of_this_thread() - before;
+    transfers_->wake_engine();
+    transfers_->wake_engine();
+    quiet = by_calls == 0 && test::writes_of_this_thread() - before <= 1;
+    ASSERT_EQ(await_events(5).size(), 5U);
+  }
+  EXPECT_TRUE(quiet);
+}
+
+TEST_F(ThreadedTransfersTest, see_calls_that_nobody_wakes_them_for) {
+  transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 1)}));
+  ASSERT_EQ(await_events(1).size(), 1U);
+  transfers_->submit(transfer(2, swap_out, request, {run(1, 1, 1)}));  // the thread dozes
+  ASSERT_EQ(await_events(1).size(), 1U);
+  std::this_thread::sleep_for(ThreadedTransfers::dozes_for * 2);
+  transfers_->submit(transfer(3, swap_out, request, {run(2, 2, 1)}));  // the thread sleeps
+  ASSERT_EQ(await_events(1).size(), 1U);
 }
 
 TEST_F(ThreadedTransfersTest, wait_for_the_point_a_transfer_names) {

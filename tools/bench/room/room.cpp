@@ -88,14 +88,14 @@ void bench_room(const RoomBenchOptions& options) {
       for (const bool ahead : {false, true}) {
         RoomModel model = given;
         model.device_blocks = device_blocks;
-        if (ahead) model.device_watermarks = {options.low_watermark, options.high_watermark};
+        if (ahead) model.device_reserve_max = options.reserve_max;
         const RoomResult result = serve_in_virtual_time(requests, model);
-        print_row(device_blocks, model.device_watermarks.low, result);
+        print_row(device_blocks, model.device_reserve_max, result);
         flush_output();
         boost::json::object row = to_json(result);
         row["trace"] = trace.string();
         row["device_blocks"] = device_blocks;
-        row["low_watermark"] = model.device_watermarks.low;
+        row["reserve_max"] = model.device_reserve_max;
         rows.push_back(std::move(row));
       }
     }

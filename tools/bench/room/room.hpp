@@ -12,8 +12,7 @@ struct RoomBenchOptions {
   std::vector<std::filesystem::path> traces;
   std::uint64_t requests_max = 0;  ///< of each trace; 0: all
   std::vector<std::uint32_t> device_blocks = {3000, 10'000};
-  double low_watermark = 0.1;
-  double high_watermark = 0.12;
+  double reserve_max = 0.15;
   RoomModel model{};             ///< all but the device's size and watermarks
   std::filesystem::path report;  ///< JSON file; empty: no report
 };

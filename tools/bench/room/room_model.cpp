@@ -28,7 +28,7 @@ ManagerConfig config_of(const RoomModel& model) {
   ManagerConfig config;
   config.pools[0].device_blocks = model.device_blocks;
   config.pools[0].host_blocks = model.host_blocks;
-  config.device_watermarks = model.device_watermarks;
+  config.device_reserve_max = model.device_reserve_max;
   config.unit_prefill_seconds = model.block_tokens / model.prefill_speed;
   return config;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "terrace/clock.hpp"
-#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <chrono>
@@ -28,7 +27,7 @@ struct RoomModel {
   Duration notice = std::chrono::microseconds{60};       ///< from the end of a copy until the cache knows of it
   double prefill_speed = 20'000;                         ///< tokens a second of each request
   double output_speed = 50;                              ///< the same for its output
-  Watermarks device_watermarks{};
+  double device_reserve_max = 0;
 };
 
 /// Who waited for what, in virtual time. Blocks are those of the prompts' keys.

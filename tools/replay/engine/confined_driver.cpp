@@ -157,6 +157,7 @@ bool ConfinedDriver::step() {
     progress |= answer.outcome != Answer::Outcome::no_room;
   }
   launch();
+  cache_.end_step();
   return progress;
 }
 

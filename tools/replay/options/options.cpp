@@ -23,7 +23,8 @@ void check_reference(const ReplayOptions& options, const ReplayArguments& argume
   if (!options.reference) return;
   for (const std::string_view option :
        {"--concurrency", "--speed", "--prefill-speed", "--step-tokens", "--output-tokens-max", "--cache-output", "--abort-rate",
-        "--release", "--device-low-watermark", "--device-high-watermark", "--host-low-watermark", "--host-high-watermark"}) {
+        "--release", "--device-reserve-max", "--device-low-watermark", "--device-high-watermark", "--host-low-watermark",
+        "--host-high-watermark"}) {
     if (!arguments.has(option) || (option == "--concurrency" && options.concurrency == 1)) continue;
     throw UsageError{fmt::format("--reference serves one request at a time: {} makes no sense with it", option)};
   }
