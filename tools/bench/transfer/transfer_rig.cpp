@@ -49,6 +49,7 @@ TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<c
   coalesce(pairs, transfer.runs);
   const TransferId id = transfer.id;
   transfers_.submit(std::move(transfer));
+  transfers_.wake_engine();
   return id;
 }
 
