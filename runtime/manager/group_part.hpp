@@ -27,6 +27,8 @@ struct GroupPart {
   std::uint32_t committed = 0;
   /// If false, this is an optional group that cannot serve the hit. It has null blocks there, and shares no block.
   bool serves = true;
+  /// All hits were on the device when they were pinned, so they stay there, and nothing is loaded.
+  bool on_device = false;
   std::vector<SlotId> table;      ///< the block table: one slot for each block
   std::vector<SlotId> redundant;  ///< chained group: the request's own slots of blocks whose shared copy is in another slot
   std::uint32_t given_up = 0;     ///< the request has given up the blocks before this one: they stay null blocks
@@ -37,6 +39,7 @@ struct GroupPart {
     unchained.clear();
     first = end = committed = given_up = 0;
     serves = true;
+    on_device = false;
     table.clear();
     redundant.clear();
   }

@@ -65,6 +65,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
     GroupPart& part = r.parts[g];
     TieredPool& pool = groups_.pool_of(g);
     part.serves = hit.serves;
+    part.on_device = groups_.rules()[g].chained() && hit.found.on_device == hit.found.prefix.length;
     part.first = hit.first;
     part.end = part.committed = hit.end;
     state_.stats.joined += hit.found.filling;
@@ -166,6 +167,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
   TieredPool& pool = groups_.at(pool_id);
   std::vector<LoadPart>& parts = load_parts_[group];
   parts.clear();
+  if (part.on_device) return true;
   read_hits(part, group);
   for (std::uint32_t i = part.first; i < part.end; ++i) {
     const Copy on_device = row_[i - part.first];
@@ -230,9 +232,9 @@ void Requests::make_tables(Request& r) {
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     GroupPart& part = r.parts[g];
-    part.table.assign(part.first, groups_.null_of(g));
+    part.table.assign(part.end, groups_.null_of(g));
     read_hits(part, g);
-    for (const Copy copy : row_) part.table.push_back(copy.slot());
+    std::ranges::transform(row_, part.table.begin() + part.first, &Copy::slot);
     const std::uint32_t count = planner_.new_blocks(g, r, part.end);
     if (groups_.rules()[g].cached()) {
       const std::uint32_t to = std::max(groups_.rules()[g].blocks_for(r.blocks_now), part.end);

@@ -83,6 +83,7 @@ bool HostSlotAllocator::shrink() {
 }
 
 bool HostSlotAllocator::pump() {
+  if (residency_.pool(Tier::host).capacity() == 0) return false;  // there is no slot for anything
   bool changed = shrink();
   while (!wants_.empty()) {
     const Want want = wants_.front();

@@ -59,8 +59,7 @@ TEST(RoomModel, without_a_reserve_a_request_waits_for_the_link) {
   const std::vector<RoomRequest> requests{prompt(0s, 1, 4), prompt(1s, 11, 4)};
   const RoomResult result = serve_in_virtual_time(requests, model(7));
   ASSERT_EQ(result.slot_waits.size(), 1U);
-  EXPECT_NEAR(std::chrono::duration<double>{result.slot_waits[0]}.count(), 0.02, 0.001)
-      << "five slots, of which three are free";
+  EXPECT_NEAR(std::chrono::duration<double>{result.slot_waits[0]}.count(), 0.02, 0.001) << "five slots, of which three are free";
   EXPECT_EQ(count(result.swapped_out), 2 * count(MiB));
 }
 
