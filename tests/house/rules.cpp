@@ -83,7 +83,7 @@ const std::vector<Folder>& public_vocabulary() {
   static const std::vector<Folder> folders{
       {"base", {"types", "result", "clock", "waker", "log", "host_memory"}},
       {"radix", {"types", "result", "keys", "groups", "policies", "statistics"}},
-      {"storage", {"types", "result", "clock", "waker", "log", "block_store"}},
+      {"storage", {"types", "result", "clock", "waker", "log", "block_store", "shared_store"}},
       {"transfer", {"types", "result", "clock", "waker", "log", "device", "emulated_stream", "host_memory"}},
   };
   return folders;
