@@ -146,6 +146,10 @@ class TERRACE_API EvictionPolicy {
   /// PrefixTree::set_policy() asks once. For one node the order of calls is: first on_inserted(), on_used(), on_removed() and
   /// on_split(), then on_evictable() and on_unevictable(), then on_gone(). A change of several nodes repeats this for each node.
   [[nodiscard]] virtual bool follows_blocks() const { return false; }
+  /// Returns true if the tree may leave out on_unevictable() when the node's candidate is pinned. victim() may then name a node
+  /// whose candidate is pinned; the tree answers with on_unevictable() and asks again. Otherwise on_evictable() follows when the
+  /// pin ends. This saves two calls for each request that hits. PrefixTree::set_policy() asks once.
+  [[nodiscard]] virtual bool keeps_pinned() const { return false; }
   /// These blocks have got copies in this tier; their bytes may not have arrived yet. on_used() for these blocks may come before
   /// or after this call.
   virtual void on_inserted(const BlockRun&) {}
@@ -182,7 +186,7 @@ class TERRACE_API EvictionPolicy {
   /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d
   /// may be less than the depth of the node's first block. The default allows one block at a time.
   [[nodiscard]] virtual std::uint32_t alike_from(NodeId, std::uint32_t depth) const { return depth; }
-  /// Returns the number of nodes that have a candidate.
+  /// Returns the number of nodes that have a candidate, pinned ones included if they are kept.
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;

@@ -123,7 +123,9 @@ void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::u
 void AdaptivePolicy::on_removed(const BlockRun& blocks) {
   evictions_ += blocks.keys.size();
   const std::uint32_t first = landmarks_before(blocks.begin);
-  for (std::uint32_t i = landmarks_before(blocks.end()); i-- > first;) {
+  const std::uint32_t last = landmarks_before(blocks.end());
+  for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(blocks.keys[landmark(i) - blocks.begin]);
+  for (std::uint32_t i = last; i-- > first;) {
     const std::uint32_t depth = landmark(i);
     ghosts_.insert(blocks.keys[depth - blocks.begin], evictions_ - (depth - blocks.begin));
   }
@@ -175,19 +177,19 @@ void AdaptivePolicy::on_evictable(const Leaf& leaf) {
 
 template <class OldestOf>
 std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
-  const LeafAge* first = nullptr;
+  std::optional<LeafAge> first;
   double first_age = 0;
   for (std::size_t reuse_class = 0; reuse_class < reuse_class_count; ++reuse_class) {
-    const LeafAge* const leaf = oldest_of(reuse_class);
-    if (leaf == nullptr) continue;
+    const std::optional<LeafAge> leaf = oldest_of(reuse_class);
+    if (!leaf) continue;
     const double age = boosts[rule()].age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
     const bool goes_first =
-        first == nullptr || leaf->priority() < first->priority() || (leaf->priority() == first->priority() && age < first_age);
+        !first || leaf->priority() < first->priority() || (leaf->priority() == first->priority() && age < first_age);
     if (!goes_first) continue;
     first = leaf;
     first_age = age;
   }
-  if (first == nullptr) return std::nullopt;
+  if (!first) return std::nullopt;
   return first->node;
 }
 

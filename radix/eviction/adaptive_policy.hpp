@@ -47,6 +47,7 @@ class AdaptivePolicy final : public EvictionPolicy {
   explicit AdaptivePolicy(std::uint32_t capacity);
 
   [[nodiscard]] bool follows_blocks() const override { return true; }
+  [[nodiscard]] bool keeps_pinned() const override { return true; }
   void on_inserted(const BlockRun& blocks) override;
   void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) override;
   void on_removed(const BlockRun& blocks) override;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/large_memory.hpp"
 #include "terrace/types.hpp"
 
 #include <algorithm>
@@ -15,14 +16,16 @@ namespace terrace {
 /// time in evictions. The table keeps 16 bits of it, in steps of 2^`grain_bits`.
 ///
 /// The table consists of sets of one cache line. Each set is a ring in which the newest record replaces the oldest, so that
-/// recording a block touches one line and needs no search. A record names its block by its set and 16 bits of its key: about one
-/// lookup in four thousand finds the ghost of another block.
+/// recording a block touches one line and needs no search. (In a table of less than a huge page, a set may lie in two lines.) A
+/// record names its block by its set and 16 bits of its key: about one lookup in four thousand finds the ghost of another block.
 ///
 /// Ownership: all memory is taken at construction. Threads: one. Every call costs O(1).
 class GhostTable {
  public:
   GhostTable(std::size_t blocks, unsigned grain_bits) : grain_bits_{grain_bits}, sets_(blocks / ways + 1) {}
 
+  /// Fetches what insert() of this block will need.
+  void prefetch(const BlockKey& key) const { __builtin_prefetch(&sets_[index_of(key)], 1); }
   /// Records that the block leaves the tier at `now`.
   void insert(const BlockKey& key, std::uint64_t now) {
     Set& set = sets_[index_of(key)];
@@ -48,7 +51,7 @@ class GhostTable {
 
  private:
   static constexpr std::size_t ways = 15;
-  struct alignas(64) Set {
+  struct alignas(16) Set {
     std::array<std::uint16_t, ways> tags{};  ///< 0: no record
     std::array<std::uint16_t, ways> times{};
     std::uint16_t oldest = 0;
@@ -64,7 +67,7 @@ class GhostTable {
 
   unsigned grain_bits_;
   std::size_t size_ = 0;
-  std::vector<Set> sets_;
+  std::vector<Set, LargeAllocator<Set>> sets_;
 };
 
 }  // namespace terrace

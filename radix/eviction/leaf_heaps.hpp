@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace terrace {
@@ -19,6 +20,8 @@ struct LeafAge {
   NodeId node;
 
   LeafAge() = default;
+  LeafAge(std::uint64_t rank_of_leaf, std::uint32_t depth_of_leaf, NodeId of)
+      : rank{rank_of_leaf}, depth{depth_of_leaf}, node{of} {}
   explicit LeafAge(const EvictionPolicy::Leaf& leaf)
       : rank{std::uint64_t{leaf.priority} << use_bits | leaf.last_use}, depth{leaf.block.depth}, node{leaf.block.node} {}
 
@@ -35,46 +38,64 @@ struct LeafAge {
   static constexpr unsigned use_bits = 60;  ///< the last use is a counter, which never needs more bits
 };
 
-/// Heaps of leaves. Each leaf is in one heap: the one for its line and its tenant. A line is one kind of leaf that a policy keeps
-/// apart from the others; AdaptivePolicy has a line for each ReuseClass. oldest(line) answers for all tenants, by a second heap
-/// that holds the tops of the tenants' heaps. If the tree follows no tenant, there is one heap for each line, and no second heap.
-/// One table says where the leaf of each node is, so that a further heap needs memory only for its leaves.
+/// Keeps leaves in the order of their ages. Each leaf is in one order: the one for its line and its tenant. A line is one kind of
+/// leaf that a policy keeps apart from the others; AdaptivePolicy has a line for each ReuseClass. oldest(line) answers for all
+/// tenants, by a heap that holds the oldest leaf of each tenant. If the tree follows no tenant, there is one order for each line,
+/// and no such heap.
 ///
-/// Threads: one. A change costs O(log n), a query O(1).
+/// An order is a list from the oldest leaf to the newest, and a heap. A leaf that is newer than all others, or nearly so, goes to
+/// the end of the list; this is the usual case, because a use makes a leaf the newest. Other leaves go to the heap: a parent
+/// whose last child was evicted, or a leaf with another priority. One table has the place of the leaf of each node.
+///
+/// Threads: one. A change costs O(log n), and O(1) for a leaf in the list. A query costs O(1).
 class LeafHeaps {
  public:
-  explicit LeafHeaps(std::size_t lines = 1) : lines_{lines}, heaps_(lines), tops_(lines) {}
+  explicit LeafHeaps(std::size_t lines = 1) : lines_{lines}, orders_(lines), tops_(lines) {}
 
   /// Inserts the node's leaf, or moves it to its new place.
   void set(std::size_t line, TenantIndex tenant, const LeafAge& age);
   /// Removes the node's leaf. Does nothing if the node has none.
   void erase(NodeId node);
 
-  /// Returns the leaf of this line, and of this tenant if one is given, that is evicted first. Returns nullptr if there is none.
-  [[nodiscard]] const LeafAge* oldest(std::size_t line) const;
-  [[nodiscard]] const LeafAge* oldest(std::size_t line, TenantIndex tenant) const;
+  /// Returns the leaf of this line, and of this tenant if one is given, that is evicted first. Returns nothing if there is none.
+  [[nodiscard]] std::optional<LeafAge> oldest(std::size_t line) const;
+  [[nodiscard]] std::optional<LeafAge> oldest(std::size_t line, TenantIndex tenant) const;
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 
  private:
-  struct Place {
-    std::uint32_t heap = nowhere;
-    std::uint32_t at = 0;
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
+  static constexpr std::uint32_t in_heap = none - 1;
+  struct Order {
+    ChunkedTable<LeafAge> heap;
+    std::uint32_t oldest = none;  ///< of the list
+    std::uint32_t newest = none;
   };
-  static constexpr std::uint32_t nowhere = 0xFFFF'FFFF;
+  /// The place of a node's leaf. In a list, it has the leaf's age and neighbours; in a heap, the position.
+  struct Place {
+    std::uint64_t rank = 0;
+    std::uint32_t depth = 0;
+    std::uint32_t order = none;  ///< none: the node has no leaf
+    std::uint32_t newer = none;  ///< in_heap: it is in the heap
+    std::uint32_t older = none;  ///< or the position in the heap
+  };
 
-  [[nodiscard]] auto placed(std::uint32_t heap) {
-    return [this, heap](std::size_t at) { where_[heaps_[heap][at].node.value()].at = static_cast<std::uint32_t>(at); };
+  [[nodiscard]] auto placed(const Order& order) {
+    return [this, &order](std::size_t at) { where_[order.heap[at].node.value()].older = static_cast<std::uint32_t>(at); };
   }
-  [[nodiscard]] bool has_tenants() const { return heaps_.size() > lines_; }
-  void make_heap(std::uint32_t heap);
-  void refresh_top(std::uint32_t heap);
+  [[nodiscard]] LeafAge age_in_list(std::uint32_t node) const { return {where_[node].rank, where_[node].depth, NodeId{node}}; }
+  [[nodiscard]] std::optional<LeafAge> oldest_of(const Order& order) const;
+  [[nodiscard]] bool has_tenants() const { return orders_.size() > lines_; }
+  void insert(std::uint32_t order, const LeafAge& age);
+  void take_out(const Place& place);
+  void make_order(std::uint32_t order);
+  void refresh_top(std::uint32_t order);
 
   std::size_t lines_;
-  std::vector<ChunkedTable<LeafAge>> heaps_;  ///< by tenant, then by line
-  std::vector<IndexedHeap<LeafAge>> tops_;    ///< by line: the tops of its heaps, by tenant; empty while there is only one tenant
-  ChunkedTable<Place> where_;                 ///< by node
+  std::vector<Order> orders_;               ///< by tenant, then by line
+  std::vector<IndexedHeap<LeafAge>> tops_;  ///< by line: the oldest of its orders, by tenant; empty while there is one tenant
+  ChunkedTable<Place> where_;               ///< by node
   std::size_t size_ = 0;
 };
 

@@ -7,6 +7,7 @@ namespace terrace {
 /// Evicts the least recently used leaf first (LeafAge). Threads: one. Each event costs O(log n), each query O(1).
 class LruPolicy final : public EvictionPolicy {
  public:
+  [[nodiscard]] bool keeps_pinned() const override { return true; }
   void on_evictable(const Leaf& leaf) override { heap_.set(0, leaf.tenant, LeafAge{leaf}); }
   void on_unevictable(NodeId node) override { heap_.erase(node); }
   [[nodiscard]] std::optional<NodeId> victim() const override { return node_of(heap_.oldest(0)); }
@@ -18,8 +19,8 @@ class LruPolicy final : public EvictionPolicy {
   void check_invariants() const override { heap_.check_invariants(); }
 
  private:
-  [[nodiscard]] static std::optional<NodeId> node_of(const LeafAge* leaf) {
-    if (leaf == nullptr) return std::nullopt;
+  [[nodiscard]] static std::optional<NodeId> node_of(const std::optional<LeafAge>& leaf) {
+    if (!leaf) return std::nullopt;
     return leaf->node;
   }
 

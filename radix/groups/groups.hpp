@@ -28,9 +28,12 @@ class GroupRule {
   [[nodiscard]] std::uint32_t units_per_block() const { return units_per_block_; }
   /// Returns the number of blocks that hold `units` units. The last block may be partly filled.
   [[nodiscard]] std::uint32_t blocks_for(std::uint32_t units) const {
+    if (units_per_block_ == 1) return units;
     return static_cast<std::uint32_t>((std::uint64_t{units} + units_per_block_ - 1) / units_per_block_);
   }
-  [[nodiscard]] std::uint32_t full_blocks(std::uint32_t units) const { return units / units_per_block_; }
+  [[nodiscard]] std::uint32_t full_blocks(std::uint32_t units) const {
+    return units_per_block_ == 1 ? units : units / units_per_block_;
+  }
   /// For a cross attention group: returns the number of blocks for `tokens` tokens of the encoder.
   [[nodiscard]] std::uint32_t encoder_blocks(std::uint32_t tokens) const {
     return static_cast<std::uint32_t>((std::uint64_t{tokens} + config_.block_tokens - 1) / config_.block_tokens);

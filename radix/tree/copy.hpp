@@ -3,7 +3,9 @@
 #include "base/check.hpp"
 #include "terrace/types.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace terrace {
 
@@ -42,9 +44,32 @@ class Copy {
   [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
 
   friend constexpr bool operator==(Copy, Copy) = default;
+  friend bool all_usable(std::span<const Copy> copies);
+  friend bool read_slots(std::span<const Copy> copies, SlotId* out);
 
  private:
   std::uint32_t word_ = 0;
 };
+
+// The loops below have a form that the compiler vectorises.
+
+/// Returns true if all copies are ready or busy.
+inline bool all_usable(std::span<const Copy> copies) {
+  // These two states alone have 01 in the upper bits of the word.
+  static_assert(static_cast<int>(CopyState::ready) == 0b010 && static_cast<int>(CopyState::busy) == 0b011);
+  std::uint32_t any = 0;
+  std::uint32_t all = ~std::uint32_t{0};
+  for (const Copy& copy : copies) {
+    any |= copy.word_;
+    all &= copy.word_;
+  }
+  return copies.empty() || ((any >> 31U) == 0 && (all >> 30U) == 1);
+}
+
+/// The same, and writes the slot of each copy to `out`: 0 if it has none.
+inline bool read_slots(std::span<const Copy> copies, SlotId* out) {
+  for (std::size_t i = 0; i < copies.size(); ++i) out[i] = SlotId{copies[i].word_ & (Copy::slots_max - 1)};
+  return all_usable(copies);
+}
 
 }  // namespace terrace

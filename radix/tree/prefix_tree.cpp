@@ -48,6 +48,7 @@ PrefixTree::~PrefixTree() {
 
 /// The counts of the index, where members that know no index look for them.
 void PrefixTree::sync_flat() {
+  ++changes_;
   blocks_ = node_count_ = flat_->blocks();
   for (const Tier tier : all_tiers) totals_[index(tier)].count.resident = flat_->resident(tier);
   totals_[index(Tier::host)].count.pinned = flat_->pinned_resident();
@@ -62,19 +63,10 @@ void PrefixTree::set_policy(Tier tier, EvictionPolicy& policy) {
   TERRACE_CHECK(followed_.empty() || policy.knows_tenants());
   std::erase(followers_, totals.follower);
   totals.policy = &policy;
+  totals.keeps_pinned = policy.keeps_pinned();
   totals.follower = policy.follows_blocks() ? &policy : nullptr;
   if (totals.follower != nullptr) followers_.push_back(&policy);
   if (!flat()) walk(root_node, [&](NodeId id) { introduce(id, tier); });
-}
-
-NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
-
-/// Returns the node that holds the block at `depth`, on the prefix through `node`: a node above it, or below it if it was split.
-NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
-  while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
-  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node)
-    node = nodes_[node.value()].split_child;
-  return node;
 }
 
 NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
@@ -118,6 +110,7 @@ Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, TenantId 
     return {block, 1};
   }
   added_ = 0;
+  ++changes_;
   NodeId id = at.length == 0 ? root_node : resolve(at.node, at.length - 1);
   std::uint32_t length = at.length;
   while (!wanted.empty()) {
@@ -291,6 +284,7 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
 /// A new node without blocks takes over the root's children, by the branch that they name. It is a child of the root, but
 /// children_ does not have it.
 void PrefixTree::hide_all() {
+  ++changes_;
   if (flat()) {
     flat_->hide_all();
     return sync_flat();
@@ -358,6 +352,7 @@ void PrefixTree::prune(NodeId id) {
     std::uint32_t keep = node.pinned;
     for (const Tier tier : all_tiers) keep = std::max(keep, state(id, tier).end);
     if (keep == node.size && node.size > 0) return;
+    ++changes_;
     blocks_ -= node.size - keep;
     if (keep > 0) {
       node.size = keep;
@@ -403,6 +398,10 @@ Run PrefixTree::last(Prefix prefix, std::uint32_t blocks) const {
 std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
   if (block.depth == 0) return std::nullopt;
   return key({block.node, block.depth - 1});
+}
+
+BlockRef PrefixTree::at(Prefix prefix, std::uint32_t depth) const {
+  return {flat() ? prefix.node : resolve(prefix.node, depth), depth};
 }
 
 Prefix PrefixTree::first(Prefix prefix, std::uint32_t length) const {
@@ -462,6 +461,7 @@ TreeCounts PrefixTree::counts() const {
   }
   walk(root_node, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
+    if (has_plain_pin(node)) ++counts.references;
     if (node.marks != Node::none) {
       for (const Marks::Pin& pin : marks_[node.marks].pins) counts.references += pin.count;
     }

@@ -109,19 +109,23 @@ class PrefixTree {
   /// Writes the copies of the prefix's blocks [first, prefix.length) to `out`, which has that size.
   void read(Prefix prefix, Tier tier, std::uint32_t first, std::span<Copy> out) const;
 
+  /// Returns true if each block of the prefix has a copy that is ready or busy.
+  [[nodiscard]] bool all_usable(Prefix prefix, Tier tier) const;
+  /// The same, and writes the slots of the prefix's copies to `out`, which has that size. The slot of a block without a copy is
+  /// 0.
+  [[nodiscard]] bool read_slots(Prefix prefix, Tier tier, std::span<SlotId> out) const;
+
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
   /// The keys of a run, in order. The span is valid until the tree changes.
   [[nodiscard]] std::span<const BlockKey> keys(Run run) const;
   /// The last `blocks` blocks of a prefix. They must be in one node.
   [[nodiscard]] Run last(Prefix prefix, std::uint32_t blocks) const;
   /// The block before this one. Its depth must not be 0.
-  [[nodiscard]] BlockRef parent(BlockRef block) const { return {resolve(block.node, block.depth - 1), block.depth - 1}; }
+  [[nodiscard]] BlockRef parent(BlockRef block) const { return at({block.node, block.depth + 1}, block.depth - 1); }
   /// The first `length` blocks of a prefix, as a prefix that is valid while its own last block exists.
   [[nodiscard]] Prefix first(Prefix prefix, std::uint32_t length) const;
   /// The prefix's block at this depth, as a reference that is valid while the block exists.
-  [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const {
-    return {flat() ? prefix.node : resolve(prefix.node, depth), depth};
-  }
+  [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const;
   /// The key of the block before this one. Nothing for the first block of a prefix: its parent key is the root key, which the
   /// tree does not keep.
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
@@ -162,14 +166,15 @@ class PrefixTree {
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;
   /// The same as victim(tier) and victims(tier), among the candidates of a tenant that is followed.
-  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant) const;
-  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) const;
+  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant);
+  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant);
 
-  /// The block that the tier's policy would evict first.
-  [[nodiscard]] std::optional<BlockRef> victim(Tier tier) const;
+  /// The block that the tier's policy would evict first. The policy may learn by this call what is pinned
+  /// (EvictionPolicy::keeps_pinned); nothing else changes.
+  [[nodiscard]] std::optional<BlockRef> victim(Tier tier);
   /// The victim, and blocks before it in its node that can be evicted together with it: at most `blocks_max` in all. All are
   /// ready and unpinned, have the same last use and priority, and are equal for the policy (EvictionPolicy::alike_from).
-  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max) const;
+  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max);
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
@@ -200,6 +205,9 @@ class PrefixTree {
   /// The blocks of the node, or nothing if no node has this number now.
   [[nodiscard]] std::optional<Run> blocks_in(NodeId node) const;
   [[nodiscard]] std::uint64_t splits() const { return splits_; }
+  /// Grows whenever a block or a copy comes, goes or changes its state. While it stays, find() and the copies of what it found
+  /// stay the same.
+  [[nodiscard]] std::uint64_t changes() const { return changes_; }
   [[nodiscard]] bool any_hidden() const { return hidden_nodes_ > 0; }
   /// Checks the whole tree, in time proportional to its size.
   void check_invariants() const;
@@ -215,6 +223,7 @@ class PrefixTree {
   struct Totals {
     EvictionPolicy* policy = nullptr;
     EvictionPolicy* follower = nullptr;  ///< the same policy if it follows blocks (EvictionPolicy::follows_blocks), else null
+    bool keeps_pinned = false;           ///< EvictionPolicy::keeps_pinned
     Count count;
   };
   struct Tenant {
@@ -247,12 +256,15 @@ class PrefixTree {
   [[nodiscard]] TenantIndex tenant_of(TenantId tenant) const;
   void set_tenant(TenantId tenant, TenantIndex followed);
   [[nodiscard]] BlockRun blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
-  [[nodiscard]] BlockRef candidate(NodeId node, Tier tier) const;
+  template <class Ask>
+  [[nodiscard]] std::optional<BlockRef> first_evictable(Tier tier, Ask ask);
   [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
+  [[nodiscard]] bool evictable(const Node& node, Tier tier) const;
   void refresh_leaf(NodeId node, Tier tier);
   void refresh_leaves(NodeId node);
   void introduce(NodeId node, Tier tier);
   void set_pinned(NodeId node, std::uint32_t pinned);
+  [[nodiscard]] bool has_plain_pin(const Node& node) const;
   [[nodiscard]] std::uint32_t pinned_from_marks(const Node& node) const;
   [[nodiscard]] std::uint32_t resident_in(NodeId node, Tier tier, std::uint32_t from, std::uint32_t to) const;
   [[nodiscard]] std::uint64_t last_use_in(const Node& node, std::uint32_t offset) const;
@@ -262,6 +274,7 @@ class PrefixTree {
   void shrink_to_copies(InTier& here, const Copy* row) const;
   void touch_node(NodeId node, std::uint32_t blocks, std::uint64_t stamp);
   [[nodiscard]] Marks& marks(Node& node);
+  [[nodiscard]] Marks& bare_marks(Node& node);
   void drop_empty_marks(Node& node);
   void cut_marks(Node& node);
   void check_node(NodeId node) const;
@@ -289,6 +302,7 @@ class PrefixTree {
   std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks, above hidden ones: one for each hide_all() with nodes left
   std::uint32_t added_ = 0;
   std::uint64_t splits_ = 0;
+  std::uint64_t changes_ = 0;
 };
 
 }  // namespace terrace

@@ -69,7 +69,7 @@ void PrefixTree::check_node(NodeId id) const {
     if (nodes_[child.value()].pinned > 0) ++pinned_children;
   }
   TERRACE_CHECK(pinned_children == node.pinned_children);
-  TERRACE_CHECK(node.pinned == pinned_from_marks(node));
+  if (!has_plain_pin(node)) TERRACE_CHECK(node.pinned == pinned_from_marks(node));
   TERRACE_CHECK(node.pinned <= node.size);
 
   std::uint64_t newer = node.last_use;
@@ -111,9 +111,10 @@ void PrefixTree::check_node(NodeId id) const {
       if (state(child, tier).any()) ++below;
     }
     TERRACE_CHECK(below == here.below);
-    const bool evictable = totals_[index(tier)].policy != nullptr && deepest > node.pinned && below == 0 &&
-                           row[deepest - 1].state() == CopyState::ready;
-    TERRACE_CHECK(evictable == (here.listed != 0));
+    const Totals& totals = totals_[index(tier)];
+    const bool is_candidate = totals.policy != nullptr && evictable(node, tier);
+    const bool may_be_kept = totals.keeps_pinned && node.pinned > 0 && node.pinned >= deepest;
+    TERRACE_CHECK(is_candidate == (here.listed != 0) || (may_be_kept && !is_candidate));
   }
   // The last block of a branch has a copy or a pin.
   if (node.first_child == no_node) TERRACE_CHECK(std::max(deepest_of_all, node.pinned) == node.size);

@@ -21,6 +21,7 @@ void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
     flat_->set_copy(block.node, tier, copy);
     return sync_flat();
   }
+  ++changes_;
   const NodeId id = resolve(block.node, block.depth);
   const Node& node = nodes_[id.value()];
   const std::uint32_t offset = block.depth - node.start;
@@ -62,6 +63,7 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
     return;
   }
   if (slots.empty()) return;
+  ++changes_;
   const NodeId id = resolve(prefix.node, prefix.length - 1);
   const Node& node = nodes_[id.value()];
   const std::uint32_t end = prefix.length - node.start;
@@ -85,6 +87,7 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
 }
 
 void PrefixTree::drop(Run run, Tier tier) {
+  ++changes_;
   const Node& node = nodes_[run.node.value()];
   InTier& here = state(run.node, tier);
   TERRACE_CHECK(run.begin >= node.start + node.pinned && run.begin < run.end && here.below == 0);
@@ -133,6 +136,33 @@ void PrefixTree::read(Prefix prefix, Tier tier, std::uint32_t first, std::span<C
   }
 }
 
+bool PrefixTree::all_usable(Prefix prefix, Tier tier) const {
+  if (flat()) return prefix.length == 0 || terrace::all_usable({flat_->copies(prefix.node, tier), 1});
+  bool all = true;
+  for (std::uint32_t length = prefix.length; all && length > 0;) {
+    prefix.node = resolve(prefix.node, length - 1);
+    const Node& node = nodes_[prefix.node.value()];
+    all = terrace::all_usable({copies(node, tier), length - node.start});
+    length = node.start;
+    if (length > 0) prefix.node = parent_of(node);
+  }
+  return all;
+}
+
+bool PrefixTree::read_slots(Prefix prefix, Tier tier, std::span<SlotId> out) const {
+  TERRACE_CHECK(out.size() == prefix.length);
+  if (flat()) return prefix.length == 0 || terrace::read_slots({flat_->copies(prefix.node, tier), 1}, out.data());
+  bool all = true;
+  for (std::uint32_t length = prefix.length; length > 0;) {
+    prefix.node = resolve(prefix.node, length - 1);
+    const Node& node = nodes_[prefix.node.value()];
+    all &= terrace::read_slots({copies(node, tier), length - node.start}, out.data() + node.start);
+    length = node.start;
+    if (length > 0) prefix.node = parent_of(node);
+  }
+  return all;
+}
+
 /// Updates the ancestors when a subtree gets its first staying copy in a tier, or loses its last one.
 void PrefixTree::set_subtree_resident(NodeId id, Tier tier, bool was) {
   while (id != root_node && state(id, tier).any() != was) {
@@ -150,22 +180,27 @@ void PrefixTree::set_subtree_resident(NodeId id, Tier tier, bool was) {
   }
 }
 
+bool PrefixTree::evictable(const Node& node, Tier tier) const {
+  const InTier& here = node.in_tiers[index(tier)];
+  return here.deepest > node.pinned && here.below == 0 && copies(node, tier)[here.deepest - 1].state() == CopyState::ready;
+}
+
 /// Tells the tier's policy whether the node has a candidate for eviction now, and which block it is.
 void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
-  EvictionPolicy* const policy = totals_[index(tier)].policy;
-  if (policy == nullptr) return;
+  const Totals& totals = totals_[index(tier)];
+  if (totals.policy == nullptr) return;
   const Node& node = nodes_[id.value()];
   InTier& here = state(id, tier);
-  const bool evictable =
-      here.deepest > node.pinned && here.below == 0 && copies(node, tier)[here.deepest - 1].state() == CopyState::ready;
-  if (evictable) {
+  if (evictable(node, tier)) {
     here.listed = 1;
     const std::uint32_t last = here.deepest - 1;
-    policy->on_evictable(
+    totals.policy->on_evictable(
         {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last), node.tenant_index});
   } else if (here.listed != 0) {
+    // A policy that keeps pinned candidates is told when it names this one, or when the pin ends.
+    if (totals.keeps_pinned && node.pinned > 0 && node.pinned >= here.deepest) return;
     here.listed = 0;
-    policy->on_unevictable(id);
+    totals.policy->on_unevictable(id);
   }
 }
 
@@ -180,34 +215,60 @@ void PrefixTree::introduce(NodeId id, Tier tier) {
     if (to > begin) follower->on_inserted(blocks_of(id, begin, to));
     begin = static_cast<std::uint32_t>(std::find_if(row + to, row + end, present) - row);
   }
+  state(id, tier).listed = 0;
   refresh_leaf(id, tier);
 }
 
 void PrefixTree::refresh_leaves(NodeId id) {
-  for (const Tier tier : all_tiers) refresh_leaf(id, tier);
+  const Node& node = nodes_[id.value()];
+  for (const Tier tier : all_tiers) {
+    const InTier& here = node.in_tiers[index(tier)];
+    const bool may_be_kept = node.pinned >= here.deepest && node.pinned > 0 && totals_[index(tier)].keeps_pinned;
+    if (!may_be_kept && (here.deepest > 0 || here.listed != 0)) refresh_leaf(id, tier);
+  }
 }
 
-BlockRef PrefixTree::candidate(NodeId id, Tier tier) const {
-  return {id, nodes_[id.value()].start + state(id, tier).deepest - 1};
+/// Asks the policy for a candidate until it names one that is not pinned.
+template <class Ask>
+std::optional<BlockRef> PrefixTree::first_evictable(Tier tier, Ask ask) {
+  EvictionPolicy* const policy = totals_[index(tier)].policy;
+  if (policy == nullptr) return std::nullopt;
+  while (const std::optional<NodeId> id = ask(*policy)) {
+    const Node& node = nodes_[id->value()];
+    InTier& here = state(*id, tier);
+    if (evictable(node, tier)) return BlockRef{*id, node.start + here.deepest - 1};
+    TERRACE_CHECK(totals_[index(tier)].keeps_pinned && here.listed != 0);
+    here.listed = 0;
+    policy->on_unevictable(*id);
+  }
+  return std::nullopt;
 }
 
-std::optional<BlockRef> PrefixTree::victim(Tier tier) const {
+std::optional<BlockRef> PrefixTree::victim(Tier tier) {
   if (flat()) {
     const std::optional<NodeId> block = tier == Tier::host ? flat_->victim() : std::nullopt;
     return block ? std::optional{BlockRef{*block, 0}} : std::nullopt;
   }
-  const EvictionPolicy* const policy = totals_[index(tier)].policy;
-  const std::optional<NodeId> id = policy == nullptr ? std::nullopt : policy->victim();
-  if (!id) return std::nullopt;
-  return candidate(*id, tier);
+  return first_evictable(tier, [](const EvictionPolicy& policy) { return policy.victim(); });
 }
 
-std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max) const {
+std::optional<BlockRef> PrefixTree::victim(Tier tier, TenantId tenant) {
+  TERRACE_CHECK(follows_tenant(tenant));
+  return first_evictable(tier, [&](const EvictionPolicy& policy) { return policy.victim(tenant_of(tenant)); });
+}
+
+std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max) {
   if (flat()) {
     const std::optional<BlockRef> block = blocks_max > 0 ? victim(tier) : std::nullopt;
     return block ? std::optional{Run{block->node, 0, 1}} : std::nullopt;
   }
   const std::optional<BlockRef> last = victim(tier);
+  if (!last || blocks_max == 0) return std::nullopt;
+  return run_to(*last, tier, blocks_max);
+}
+
+std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) {
+  const std::optional<BlockRef> last = victim(tier, tenant);
   if (!last || blocks_max == 0) return std::nullopt;
   return run_to(*last, tier, blocks_max);
 }

@@ -19,6 +19,7 @@ void PrefixTree::pin(Prefix prefix) {
   const NodeId id = resolve(prefix.node, prefix.length - 1);
   Node& node = nodes_[id.value()];
   const std::uint32_t blocks = prefix.length - node.start;
+  if (node.marks == Node::none && node.pinned == 0) return set_pinned(id, blocks);
   auto& pins = marks(node).pins;
   const auto same = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& pin) { return pin.blocks == blocks; });
   if (same == pins.end()) {
@@ -38,7 +39,13 @@ void PrefixTree::unpin(Prefix prefix) {
   const NodeId id = resolve(prefix.node, prefix.length - 1);
   Node& node = nodes_[id.value()];
   const std::uint32_t blocks = prefix.length - node.start;
-  auto& pins = marks(node).pins;
+  if (has_plain_pin(node)) {
+    TERRACE_CHECK(node.pinned == blocks);
+    set_pinned(id, 0);
+    return prune(id);
+  }
+  TERRACE_CHECK(node.marks != Node::none);
+  auto& pins = marks_[node.marks].pins;
   const auto pin = std::find_if(pins.begin(), pins.end(), [&](const Marks::Pin& p) { return p.blocks == blocks; });
   TERRACE_CHECK(pin != pins.end());
   if (--pin->count == 0) {
@@ -57,6 +64,11 @@ bool PrefixTree::pinned(BlockRef block) const {
   return block.depth - node.start < node.pinned;
 }
 
+/// The only pin of a node without other marks needs no marks: `pinned` says how long it is.
+bool PrefixTree::has_plain_pin(const Node& node) const {
+  return node.marks == Node::none && node.pinned > 0 && node.pinned_children == 0;
+}
+
 std::uint32_t PrefixTree::pinned_from_marks(const Node& node) const {
   if (node.pinned_children > 0) return node.size;
   std::uint32_t longest = 0;
@@ -72,7 +84,7 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
     const std::uint32_t before = node.pinned;
     node.pinned = pinned;
     for (const Tier tier : all_tiers) {
-      if (totals_[index(tier)].policy == nullptr) continue;
+      if (totals_[index(tier)].policy == nullptr || node.in_tiers[index(tier)].resident == 0) continue;
       const std::int64_t changed = resident_in(id, tier, std::min(before, pinned), std::max(before, pinned));
       count(node, tier, 0, pinned > before ? changed : -changed);
     }
@@ -84,6 +96,7 @@ void PrefixTree::set_pinned(NodeId id, std::uint32_t pinned) {
     id = parent;
     Node& above = nodes_[id.value()];
     if (pinned > 0) {
+      if (has_plain_pin(above)) (void)marks(above);
       ++above.pinned_children;
     } else {
       --above.pinned_children;
@@ -230,7 +243,15 @@ Priority PrefixTree::priority_in(const Node& node, std::uint32_t offset) const {
 
 // ---- marks ---------------------------------------------------------------------------------------------------------------
 
+/// Returns the node's marks. If it has none yet, they begin with its plain pin.
 PrefixTree::Marks& PrefixTree::marks(Node& node) {
+  const bool pinned = has_plain_pin(node);
+  Marks& marks = bare_marks(node);
+  if (pinned) marks.pins.push_back({node.pinned, 1});
+  return marks;
+}
+
+PrefixTree::Marks& PrefixTree::bare_marks(Node& node) {
   if (node.marks == Node::none) {
     if (free_marks_.empty()) {
       node.marks = static_cast<std::uint32_t>(marks_.size());
@@ -263,7 +284,7 @@ void PrefixTree::cut_marks(Node& node) {
   drop_empty_marks(node);
 }
 
-/// Divides the marks of a node that was split between its two halves.
+/// Divides the marks of a node that was split between its two halves. (A plain pin is one of the half in which it ends.)
 void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
   lower.last_use = upper.last_use;
   if (upper.marks == Node::none) return;
@@ -277,19 +298,19 @@ void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
   drop_empty_marks(upper);
   for (const Marks::Pin& pin : old.pins) {
     if (pin.blocks > at) {
-      marks(lower).pins.push_back({pin.blocks - at, pin.count});
+      bare_marks(lower).pins.push_back({pin.blocks - at, pin.count});
     } else {
-      marks(upper).pins.push_back(pin);
+      bare_marks(upper).pins.push_back(pin);
     }
   }
   for (const Marks::Use& use : old.uses) {  // longest first: the last one that covers the whole upper half is its last use
     if (use.blocks >= at) upper.last_use = use.stamp;
-    if (use.blocks > at) marks(lower).uses.push_back({use.blocks - at, use.stamp});
-    if (use.blocks < at) marks(upper).uses.push_back(use);
+    if (use.blocks > at) bare_marks(lower).uses.push_back({use.blocks - at, use.stamp});
+    if (use.blocks < at) bare_marks(upper).uses.push_back(use);
   }
   for (const Marks::Retention& each : old.retentions) {
-    marks(upper).retentions.push_back({each.id, std::min(each.blocks, at), each.priority});
-    if (each.blocks > at) marks(lower).retentions.push_back({each.id, each.blocks - at, each.priority});
+    bare_marks(upper).retentions.push_back({each.id, std::min(each.blocks, at), each.priority});
+    if (each.blocks > at) bare_marks(lower).retentions.push_back({each.id, each.blocks - at, each.priority});
   }
 }
 

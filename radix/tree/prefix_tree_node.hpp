@@ -78,6 +78,16 @@ inline Copy* PrefixTree::copies(const Node& node, Tier tier) const {
   return reinterpret_cast<Copy*>(node.arrays + sizeof(BlockKey) * node.capacity) + index(tier) * node.capacity;
 }
 
+inline NodeId PrefixTree::parent_of(const Node& node) const { return owners_[node.parent_branch]; }
+
+/// Returns the node that holds the block at `depth`, on the prefix through `node`: a node above it, or below it if it was split.
+inline NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
+  while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
+  while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node)
+    node = nodes_[node.value()].split_child;
+  return node;
+}
+
 inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) { return nodes_[node.value()].in_tiers[index(tier)]; }
 
 inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const {

@@ -73,18 +73,4 @@ std::uint64_t PrefixTree::unpinned(Tier tier, TenantId tenant) const {
   return counted.resident - counted.pinned;
 }
 
-std::optional<BlockRef> PrefixTree::victim(Tier tier, TenantId tenant) const {
-  TERRACE_CHECK(follows_tenant(tenant));
-  const EvictionPolicy* const policy = totals_[index(tier)].policy;
-  const std::optional<NodeId> id = policy == nullptr ? std::nullopt : policy->victim(tenant_of(tenant));
-  if (!id) return std::nullopt;
-  return candidate(*id, tier);
-}
-
-std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) const {
-  const std::optional<BlockRef> last = victim(tier, tenant);
-  if (!last || blocks_max == 0) return std::nullopt;
-  return run_to(*last, tier, blocks_max);
-}
-
 }  // namespace terrace

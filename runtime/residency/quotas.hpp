@@ -24,7 +24,7 @@ namespace terrace {
 class Quotas {
  public:
   /// The tree outlives the Quotas.
-  explicit Quotas(const PrefixTree& tree) : tree_{tree} {}
+  explicit Quotas(PrefixTree& tree) : tree_{tree} {}
 
   /// Gives the tenant this quota, in place of one it had. The tree must follow the tenant (PrefixTree::follow_tenant) as long as
   /// it has a quota.
@@ -52,7 +52,7 @@ class Quotas {
   /// How many copies the tenant has more than its quota.
   [[nodiscard]] std::uint64_t excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const;
 
-  const PrefixTree& tree_;
+  PrefixTree& tree_;
   std::vector<Entry> entries_;  ///< few: an operator sets them
 };
 

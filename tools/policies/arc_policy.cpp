@@ -66,10 +66,10 @@ void ArcPolicy::on_evictable(const Leaf& leaf) {
 void ArcPolicy::on_unevictable(NodeId node) { leaves_.erase(node); }
 
 std::optional<NodeId> ArcPolicy::victim() const {
-  const LeafAge* const first = leaves_.oldest(once);
-  const LeafAge* const second = leaves_.oldest(again);
-  if (first == nullptr && second == nullptr) return std::nullopt;
-  const bool takes_once = second == nullptr || (first != nullptr && resident_[once] > target_);
+  const std::optional<LeafAge> first = leaves_.oldest(once);
+  const std::optional<LeafAge> second = leaves_.oldest(again);
+  if (!first && !second) return std::nullopt;
+  const bool takes_once = !second.has_value() || (first.has_value() && resident_[once] > target_);
   return (takes_once ? first : second)->node;
 }
 
