@@ -81,8 +81,8 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
   const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "2", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
-  for (const char* const row :
-       {"match          600      16", "cycle          600      64", "evict          600      16", "bytes          600     128"}) {
+  for (const char* const row : {"match          600      16", "hit            600      16", "new            600      16",
+                                "cycle          600      64", "evict          600      16", "bytes          600     128"}) {
     EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
   }
   std::set<std::string> names;
@@ -93,7 +93,7 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
     EXPECT_GT(each.at("p50_ns").to_number<double>(), 0);
   }
   for (const std::string subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
-    for (const std::string operation : {"match/600/16/", "cycle/600/64/", "evict/600/16/"}) {
+    for (const std::string operation : {"match/600/16/", "hit/600/16/", "new/600/16/", "cycle/600/64/", "evict/600/16/"}) {
       EXPECT_TRUE(std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(operation + subject); }))
           << operation << subject;
     }

@@ -117,16 +117,20 @@ void match(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   calls.report(state, 1);
 }
 
-/// Half of each prompt is cached and half is new, so as many blocks are evicted. Over two rounds through the prompts, LRU finds
-/// the first half of each prompt again.
-void cycle(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
+enum class Cached : std::uint8_t { none, half, all };
+
+/// Serves prompts of which this part is cached. The rest is new, so as many blocks are evicted. If it is the half, then over two
+/// rounds through the prompts LRU finds the first half of each prompt again.
+template <Cached cached>
+void serve(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
   Calls calls;
   Turn& turn = fixture.turns[&subject];
   std::vector<BlockKey> keys(fixture.length_);
   for ([[maybe_unused]] auto each : state) {
     const auto prompt = fixture.cached[scattered(++turn.prompt, fixture.cached.size())];
     std::ranges::copy(prompt, keys.begin());
-    for (std::size_t at = keys.size() / 2; at < keys.size(); ++at) {
+    const std::size_t known = cached == Cached::all ? keys.size() : cached == Cached::half ? keys.size() / 2 : 0;
+    for (std::size_t at = known; at < keys.size(); ++at) {
       const std::uint64_t fresh = turn.random.engine()();
       std::memcpy(keys[at].bytes.data(), &fresh, sizeof fresh);
     }
@@ -299,8 +303,11 @@ void bench_index(const IndexBenchOptions& options) {
   int count = static_cast<int>(words.size());
   benchmark::Initialize(&count, words.data());
 
-  const std::vector<Operation> operations{
-      {"match", match, {16, 128, 2048}}, {"cycle", cycle, {16, 64, 2048}}, {"evict", evict, {16, 256}}};
+  const std::vector<Operation> operations{{"match", match, {16, 128, 2048}},
+                                          {"hit", serve<Cached::all>, {16}},
+                                          {"new", serve<Cached::none>, {16}},
+                                          {"cycle", serve<Cached::half>, {16, 64, 2048}},
+                                          {"evict", evict, {16, 256}}};
 
   Collector results;
   print("medians in ns (evict: of one block), and as multiples of the floor's\n\n{:<8}{:>10}{:>8}", "", "cached", "prompt");
