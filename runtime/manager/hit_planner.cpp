@@ -15,8 +15,16 @@ HitPlanner::HitPlanner(ManagerState& state) : state_{state}, groups_{state.group
 std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Tier lowest) const {
   if (groups_.single()) {
     GroupHit& hit = hits_.front();
-    hit.found = groups_.pools().front()->find(keys, lowest, found_);
+    const TieredPool& pool = *groups_.pools().front();
+    // An engine asks for a prompt's hits, and acquires the prompt right after that. A key is chained, so equal last keys are keys
+    // of equal prompts.
+    const std::uint64_t changes = pool.residency().tree().changes();
+    const bool known = !keys.empty() && asked_.changes == changes && asked_.keys == keys.size() && asked_.lowest == lowest &&
+                       asked_.last == keys.back();
+    if (known) return hit.end;
+    hit.found = pool.find(keys, lowest, found_);
     hit.end = hit.found.prefix.length;
+    asked_ = {.changes = changes, .keys = keys.size(), .lowest = lowest, .last = keys.empty() ? BlockKey{} : keys.back()};
     return hit.end;
   }
   struct There {
@@ -178,6 +186,11 @@ std::uint32_t HitPlanner::new_blocks(std::size_t group, const RequestSize& r, st
 }
 
 void HitPlanner::sum_needs(const RequestSize& r, std::span<std::uint32_t> needs) const {
+  if (groups_.single()) {
+    const Found& found = hits_.front().found;
+    needs.front() = std::max(r.blocks_now, found.prefix.length) - found.on_device - found.filling;
+    return;
+  }
   std::ranges::fill(needs, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupHit& hit = hits_[g];
@@ -194,6 +207,10 @@ bool HitPlanner::can_promise(std::span<const std::uint32_t> needs) const {
 }
 
 bool HitPlanner::could_ever_fit(const RequestSize& r) const {
+  if (groups_.single()) {
+    needs_.front() = r.blocks;
+    return fit_in_empty_pools(needs_);
+  }
   std::ranges::fill(needs_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupHit& hit = hits_[g];

@@ -104,6 +104,13 @@ class HitPlanner {
   mutable std::vector<Tier> unchained_tier_;  ///< scratch: the tier of one unchained block
   mutable std::vector<UnitCost> unit_costs_;  ///< scratch: by hash unit
   mutable std::vector<std::uint32_t> needs_;  ///< scratch: by PoolId
+  struct Asked {
+    std::uint64_t changes = 0;  ///< PrefixTree::changes() at that time
+    std::size_t keys = 0;
+    Tier lowest = Tier::device;
+    BlockKey last;
+  };
+  mutable Asked asked_;  ///< of a single group: the question that hits_ and found_ answer
 };
 
 }  // namespace terrace

@@ -104,12 +104,13 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
 }
 
 Result<void> Requests::release(RequestId id, Fence last_use) {
-  const Result<Index> index = find(id);
-  if (!index) return index.error();
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return Errc::unknown_request;
+  const Index index = found->second;
+  by_id_.erase(found);
   // Events of this request are of no use any more.
-  if (requests_[*index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
-  by_id_.erase(id);
-  end(*index, last_use);
+  if (requests_[index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
+  end(index, last_use);
   settle();
   return {};
 }
@@ -178,6 +179,12 @@ void Requests::fail_pending(ErrorCode error) {
 }
 
 void Requests::settle() {
+  const bool rest = to_replan_.empty() && write_backs_.idle() &&
+                    std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->rests(); });
+  if (rest) {
+    for (const auto& pool : groups_.pools()) pool->on_slots_taken();
+    return;
+  }
   go_on();
   flush();
 }
@@ -283,7 +290,11 @@ Result<RequestStats> Requests::request_stats(RequestId id) const {
 RequestStats Requests::stats_of(const Request& r) const {
   RequestStats stats;
   stats.units = r.key_count;
-  for (std::uint32_t i = 0; i < r.hits; ++i) ++stats.found[r.found[i]];
+  if (r.all_on_device) {
+    stats.found[Source::device] = r.hits;
+  } else {
+    for (std::uint32_t i = 0; i < r.hits; ++i) ++stats.found[r.found[i]];
+  }
   stats.external = std::min(r.external_units, r.key_count - r.hits);
   stats.miss = r.key_count - r.hits - stats.external;
   stats.joined = r.joined;
@@ -367,16 +378,10 @@ void Requests::forget(Index index) {
   for (const auto& own : r.own) TERRACE_CHECK(own.empty());
   for (const GroupPart& part : r.parts) TERRACE_CHECK(part.redundant.empty());
   TERRACE_CHECK(r.loads.empty());
-  Request empty;
-  std::swap(empty.parts, r.parts);
-  std::swap(empty.own, r.own);
-  std::swap(empty.found, r.found);
-  std::swap(empty.loads, r.loads);
-  std::swap(empty.kept_keys, r.kept_keys);
-  for (GroupPart& part : empty.parts) part.clear();
-  empty.found.clear();
-  empty.kept_keys.clear();
-  r = std::move(empty);
+  static_cast<RequestFields&>(r) = {};
+  for (GroupPart& part : r.parts) part.clear();
+  r.found.clear();
+  r.kept_keys.clear();
   free_requests_.push_back(index);
 }
 

@@ -131,21 +131,17 @@ class Requests {
     Loads::LoadId load = 0;
     friend bool operator==(const LoadRef&, const LoadRef&) = default;
   };
-  struct Request : RequestSize {
+  struct RequestFields : RequestSize {
     RequestId id;
     State state = State::unused;
-    std::vector<GroupPart> parts;          ///< by GroupId
-    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it holds before it is ready, in the order of their use
-    std::uint32_t pools_waited_for = 0;    ///< pools that still have to give it slots
-    std::uint32_t hits = 0;                ///< blocks that come from the cache
-    std::vector<Source> found;             ///< the source in which each hit was found
-    std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
-    std::span<const BlockKey> keys;        ///< for planning again: the caller's keys during acquire(), then kept_keys
-    std::vector<BlockKey> kept_keys;
+    std::uint32_t pools_waited_for = 0;  ///< pools that still have to give it slots
+    std::uint32_t hits = 0;              ///< blocks that come from the cache
+    std::span<const BlockKey> keys;      ///< for planning again: the caller's keys during acquire(), then kept_keys
     std::uint32_t hit_units_max = 0;
     std::uint32_t new_units_max = 0;
     std::uint32_t external_units = 0;
     bool drop_last_hit = false;
+    bool all_on_device = false;        ///< `found` is the device for all hits
     Tier lowest_tier = Tier::storage;  ///< of the tiers within AcquireRequest::farthest_source
     std::uint32_t joined = 0;
     bool preempted = false;
@@ -160,6 +156,14 @@ class Requests {
     std::uint32_t layers = 0;  ///< leading layers that events have reported or compute waits for; if not 0, its tables are made
     mutable bool table_was_read = false;     ///< block_table() was called: compute may know its slots
     std::optional<Fence> quarantined_until;  ///< set while it is in quarantine: its lease has ended, and by_id_ has no entry
+  };
+  /// Its vectors keep their memory for the next request with the same index.
+  struct Request : RequestFields {
+    std::vector<GroupPart> parts;          ///< by GroupId
+    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it holds before it is ready, in the order of their use
+    std::vector<Source> found;             ///< the source in which each hit was found
+    std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
+    std::vector<BlockKey> kept_keys;
   };
 
   [[nodiscard]] Result<Index> find(RequestId id) const;

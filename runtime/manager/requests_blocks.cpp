@@ -195,8 +195,8 @@ void Requests::release_part(GroupPart& part, std::size_t group, Fence last_use) 
       pool.raise_fences({&shared, 1}, last_use);
     }
     pool.let_go(part.prefix);
-    pool.free_slots(std::span{part.table}.subspan(part.prefix.length));
-    pool.free_slots(part.redundant);
+    if (part.table.size() > part.prefix.length) pool.free_slots(std::span{part.table}.subspan(part.prefix.length));
+    if (!part.redundant.empty()) pool.free_slots(part.redundant);
     part.redundant.clear();
   } else {
     give_up_before(part, group, static_cast<std::uint32_t>(part.table.size()), last_use);

@@ -52,9 +52,13 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
   r.joined = 0;
   // If the request is planned again, its blocks keep the source in which they were found first.
   const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
-  r.found.resize(hits);
-  const std::span<const Tier> tiers = planner_.tiers().first(hits).subspan(known);
-  std::ranges::transform(tiers, r.found.begin() + static_cast<std::ptrdiff_t>(known), to_source);
+  r.found.resize(hits, Source::device);
+  const bool on_device = groups_.single() && planner_.hit(0).found.on_device == hits;
+  r.all_on_device = on_device && (known == 0 || r.all_on_device);
+  if (!on_device) {
+    const std::span<const Tier> tiers = planner_.tiers().first(hits).subspan(known);
+    std::ranges::transform(tiers, r.found.begin() + static_cast<std::ptrdiff_t>(known), to_source);
+  }
   const bool is_first = r.stamp == 0;
   if (is_first) {
     r.stamp = ++state_.last_stamp;
@@ -198,6 +202,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
 void Requests::start_loads(Index index) {
   Request& r = requests_[index];
   r.state = State::loading;
+  if (groups_.single() && r.parts.front().on_device) return become_ready(index);  // there is nothing to load
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (collect_loads(index, g)) continue;
@@ -232,9 +237,14 @@ void Requests::make_tables(Request& r) {
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     GroupPart& part = r.parts[g];
-    part.table.assign(part.end, groups_.null_of(g));
-    read_hits(part, g);
-    std::ranges::transform(row_, part.table.begin() + part.first, &Copy::slot);
+    part.table.resize(part.end);
+    const bool is_prefix = part.end > 0 && part.prefix.length == part.end;  // a chained group that serves the hit
+    const bool at_once = is_prefix && groups_.pool_of(g).residency().tree().read_slots(part.prefix, Tier::device, part.table);
+    if (!at_once) {
+      read_hits(part, g);
+      std::fill_n(part.table.begin(), part.first, groups_.null_of(g));
+      std::ranges::transform(row_, part.table.begin() + part.first, &Copy::slot);
+    }
     const std::uint32_t count = planner_.new_blocks(g, r, part.end);
     if (groups_.rules()[g].cached()) {
       const std::uint32_t to = std::max(groups_.rules()[g].blocks_for(r.blocks_now), part.end);

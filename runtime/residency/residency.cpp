@@ -143,11 +143,8 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
 
 void Residency::drop(Run victims, Tier tier) {
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
-  slots_.clear();
-  for (const Copy now : tree_.copies(victims, tier)) {
-    TERRACE_CHECK(now.state() == CopyState::ready);
-    slots_.push_back(now.slot());
-  }
+  slots_.resize(victims.size());
+  TERRACE_CHECK(read_slots(tree_.copies(victims, tier), slots_.data()));
   tree_.drop(victims, tier);
   slots_in(tier).put_all(slots_);
 }
@@ -367,17 +364,12 @@ void Residency::close_host(SlotSpan slots) {
 }
 
 bool Residency::retire_host_slots() {
-  // `needed` covers all slots that are taken. If more are in use, one of them is free.
-  const std::uint64_t needed = std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
+  const std::uint64_t needed = host_slots_needed();
   bool any = arena_.in_use() > needed;
   while (arena_.in_use() > needed) arena_.retire_free();
   // A closed slot may have been taken when an open one retired in its place. Now the closed one retires.
   while (arena_.retire_closed_instead()) any = true;
   return any;
-}
-
-std::uint64_t Residency::host_used() const {
-  return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
 }
 
 std::optional<SlotId> Residency::take_host(PrefixOrder order) {

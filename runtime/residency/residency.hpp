@@ -178,6 +178,10 @@ class Residency {
   [[nodiscard]] std::uint64_t closing_host_unpinned() const { return unpinned_of(closing_host_, arena_); }
   /// Retires free slots of the arena that neither role needs any more, closed ones first. Returns true if anything changed.
   bool retire_host_slots();
+  /// Returns true if retire_host_slots() would change anything.
+  [[nodiscard]] bool host_slots_can_retire() const {
+    return arena_.in_use() > host_slots_needed() || arena_.retires_closed_instead();
+  }
   [[nodiscard]] std::uint32_t host_blocks() const { return host_blocks_; }
   [[nodiscard]] std::uint32_t host_blocks_wanted() const { return host_blocks_wanted_; }
   [[nodiscard]] std::uint32_t staging_blocks() const { return staging_blocks_; }
@@ -185,7 +189,9 @@ class Residency {
 
   // ---- the arena's two roles
 
-  [[nodiscard]] std::uint64_t host_used() const;
+  [[nodiscard]] std::uint64_t host_used() const {
+    return arena_.count(SlotState::filling) + arena_.count(SlotState::ready) + arena_.count(SlotState::quarantined);
+  }
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
   [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_count_; }
   /// Takes a slot, in state held, that the caller fills as a host copy at once; nothing if the tier is full. Swap-outs take a
@@ -253,6 +259,10 @@ class Residency {
   void note_retiring(BlockRef block, Tier tier, SlotId slot);
   [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const;
   void follow_host_slots();
+  /// Slots of the arena that its two roles need. They cover all that are taken: if more are in use, one of them is free.
+  [[nodiscard]] std::uint64_t host_slots_needed() const {
+    return std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
+  }
 
   std::uint32_t host_blocks_;  ///< at most host_blocks_wanted_: as many as there is memory for
   std::uint32_t host_blocks_wanted_;

@@ -176,7 +176,30 @@ void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbo
   counts_[static_cast<std::size_t>(state)] += out.size() - before;
 }
 
+/// Changes the state of slots that are all in state `from`, and that nothing reads or evicts. Returns false, and does nothing, if
+/// some are not, or if slots retire or are closed: then each has to be looked at.
+bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to) {
+  if (capacity_ != slots_.size() || closed_total_ > 0) return false;
+  SlotUse plain;
+  plain.set_state(from);
+  std::uint32_t others = 0;
+  for (const SlotId slot : slots) others |= slots_[slot.value()].word() ^ plain.word();
+  if (others != 0) return false;
+  plain.set_state(to);
+  for (const SlotId slot : slots) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
+  counts_[static_cast<std::size_t>(from)] -= slots.size();
+  counts_[static_cast<std::size_t>(to)] += slots.size();
+  return true;
+}
+
 void SlotAllocator::put_all(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  const SlotState first = state(slots.front());
+  if (is_taken(first) && move_alike(slots, first, SlotState::free)) {
+    free_.put_many(slots);
+    if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
+    return;
+  }
   for (const SlotId slot : slots) {
     Slot& s = slots_[slot.value()];
     TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
@@ -201,6 +224,7 @@ void SlotAllocator::put_all(std::span<const SlotId> slots) {
 
 void SlotAllocator::change_all(std::span<const SlotId> slots, SlotState from, SlotState to) {
   TERRACE_CHECK(is_taken(from) && is_taken(to));
+  if (move_alike(slots, from, to)) return;
   for (const SlotId slot : slots) {
     TERRACE_CHECK(slots_[slot.value()].state() == from);
     move(slot, to);

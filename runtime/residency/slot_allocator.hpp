@@ -109,6 +109,8 @@ class SlotAllocator {
   [[nodiscard]] std::uint64_t closed_ready() const { return closed_ready_; }
   /// Retires a free closed slot in place of a retired open one, which becomes free. Returns false if there is no such pair.
   [[nodiscard]] bool retire_closed_instead();
+  /// Returns true if retire_closed_instead() would do so.
+  [[nodiscard]] bool retires_closed_instead() const { return !retired_free_.empty() && !closed_free_.empty(); }
   /// A free closed slot, for a block that does not stay in it for long.
   [[nodiscard]] std::optional<SlotId> take_closed(SlotState state);
 
@@ -146,15 +148,13 @@ class SlotAllocator {
   void check_invariants() const;
 
  private:
-  /// It takes only twelve bytes, because there are as many slots as blocks. Therefore the fence is in two words, and `note` has
-  /// two uses: while the slot is ready, it counts readers; while the slot is filling, it holds the number of the load plus one,
-  /// and the source. In other states it is 0.
-  struct Slot {
+  /// `note` has two uses: while the slot is ready, it counts readers; while the slot is filling, it holds the number of the load
+  /// plus one, and the source. In other states it is 0.
+  struct SlotUse {
     static constexpr unsigned note_bits = 27;
     static constexpr std::uint32_t note_max = (1U << note_bits) - 1;
     static constexpr unsigned source_bits = 2;
 
-    std::array<std::uint32_t, 2> fence{};
     std::uint32_t state_now : 3 = static_cast<std::uint32_t>(SlotState::free);
     std::uint32_t evicting : 1 = 0;
     std::uint32_t closed : 1 = 0;
@@ -163,11 +163,18 @@ class SlotAllocator {
     void set_state(SlotState to) { state_now = static_cast<std::uint32_t>(to) & 7U; }
     [[nodiscard]] SlotState state() const { return static_cast<SlotState>(state_now); }
     [[nodiscard]] std::uint32_t readers() const { return state() == SlotState::ready ? note : 0; }
+    /// Equal words are equal uses.
+    [[nodiscard]] std::uint32_t word() const { return std::bit_cast<std::uint32_t>(*this); }
+  };
+  /// It takes only twelve bytes, because there are as many slots as blocks. Therefore the fence is in two words.
+  struct Slot : SlotUse {
+    std::array<std::uint32_t, 2> fence{};
   };
   static_assert(sizeof(Slot) == 12);
 
   void occupy(SlotId slot, SlotState state);
   void move(SlotId slot, SlotState to);
+  [[nodiscard]] bool move_alike(std::span<const SlotId> slots, SlotState from, SlotState to);
 
   FreeSlots free_;
   std::uint32_t capacity_;

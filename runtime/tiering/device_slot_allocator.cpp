@@ -68,12 +68,28 @@ std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
 
 bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out) {
   const std::size_t before = out.size();
-  if (slots > 0) take_free(slots, std::nullopt, out);
+  if (slots == 0) return true;
+  if (waiters_.empty()) evict_for(slots, tenant);
+  take_free(slots, std::nullopt, out);
   const std::uint32_t missing = slots - static_cast<std::uint32_t>(out.size() - before);
   if (missing == 0) return true;
   waiters_.push_back({waiter, missing, tenant});
   promised_ += missing;
   return false;
+}
+
+/// Drops victims that need not be copied down, as pump() would do for a waiter, until `slots` slots are free. Stops at the first
+/// other victim.
+void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  // Evictions under way may free enough slots, and those of a resize come first.
+  if (device.evicting_total() > 0 || device.retiring(SlotState::ready) > 0) return;
+  while (device.count(SlotState::free) < slots) {
+    const auto missing = static_cast<std::uint32_t>(slots - device.count(SlotState::free));
+    const std::uint32_t most = evictions_max_ == 0 ? missing : std::min(missing, evictions_max_);
+    const std::optional<Run> victims = residency_.quotas().victims(Tier::device, most, Quotas::Asker{tenant, missing});
+    if (!victims || !drop_if_clean(*victims)) return;
+  }
 }
 
 void DeviceSlotAllocator::leave(std::uint32_t who) {
@@ -153,18 +169,20 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
 
 /// Evicts the last blocks of the run, or all. Returns how many.
 std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
-  const BlockRef last{victims.node, victims.end - 1};
-  const Tier below = highest_below(last);
-  // Blocks that are simply dropped are dropped together. Others are evicted one by one: they may have to be copied down, or host
-  // copies may depend on them.
+  if (const std::uint32_t dropped = drop_if_clean(victims)) return dropped;
+  return evict(BlockRef{victims.node, victims.end - 1}, purpose) ? 1 : 0;
+}
+
+/// Blocks that are simply dropped are dropped together. Returns how many; 0 if the last one has to be evicted by itself, because
+/// it may have to be copied down, or host copies may depend on it.
+std::uint32_t DeviceSlotAllocator::drop_if_clean(Run victims) {
+  const Tier below = highest_below({victims.node, victims.end - 1});
   const bool just_goes =
       below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
-  if (just_goes) {
-    const Run alike = alike_at_end(victims, below);
-    deferred_eviction_.drop_now(alike, below != Tier::device);
-    return alike.size();
-  }
-  return evict(last, purpose) ? 1 : 0;
+  if (!just_goes) return 0;
+  const Run alike = alike_at_end(victims, below);
+  deferred_eviction_.drop_now(alike, below != Tier::device);
+  return alike.size();
 }
 
 std::uint32_t DeviceSlotAllocator::evict_ahead(std::uint32_t slots) {

@@ -49,8 +49,9 @@ class DeviceSlotAllocator {
   [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker);
   void give_up_chosen();
   void keep_chosen();
-  /// Appends `slots` slots to `out` and returns true, if so many are free and not promised. Otherwise appends those that are,
-  /// promises the rest to the waiter, which gets them as they become free, and returns false. Call it only if can_promise(slots).
+  /// Appends `slots` slots to `out` and returns true, if so many are free and not promised, or hold victims that can be dropped
+  /// at once. Otherwise appends those that are, promises the rest to the waiter, which gets them as they become free, and returns
+  /// false. Call it only if can_promise(slots).
   [[nodiscard]] bool take_or_wait(std::uint32_t waiter, std::uint32_t slots, TenantId tenant, std::vector<SlotId>& out);
   /// The waiter needs no more slots.
   void leave(std::uint32_t waiter);
@@ -94,6 +95,8 @@ class DeviceSlotAllocator {
   [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
   bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
+  std::uint32_t drop_if_clean(Run victims);
+  void evict_for(std::uint32_t slots, TenantId tenant);
   /// There is a host tier, or copies are left of one whose size is 0 now. Host copies may depend on device copies.
   [[nodiscard]] bool host_tier() const { return residency_.host_blocks() > 0 || residency_.tree().resident(Tier::host) > 0; }
   [[nodiscard]] Tier highest_below(BlockRef block) const;

@@ -49,6 +49,11 @@ class HostSlotAllocator {
   bool pump();
 
   [[nodiscard]] bool idle() const { return wants_.empty(); }
+  /// pump() would change nothing.
+  [[nodiscard]] bool rests() const {
+    if (residency_.pool(Tier::host).capacity() == 0) return true;
+    return idle() && residency_.host_used() <= residency_.host_blocks() && !residency_.host_slots_can_retire();
+  }
 
  private:
   struct Want {

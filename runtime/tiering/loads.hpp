@@ -116,6 +116,8 @@ class Loads {
   /// Number of blocks that have landed, and still have to cross the link to the device.
   [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
 
+  /// flush() would change nothing.
+  [[nodiscard]] bool rests() const { return landed_.empty(); }
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
   void check_invariants() const;
 

@@ -92,6 +92,8 @@ class NamedCopies {
   [[nodiscard]] std::uint32_t blocks_in_flight() const { return in_flight_; }
   /// Blocks whose deadline has passed while they crossed the link, and that may still move.
   [[nodiscard]] std::uint32_t unconfirmed() const { return unconfirmed_blocks_; }
+  /// Neither pump() nor flush() would change anything.
+  [[nodiscard]] bool rests() const { return joined_.empty() && landed_.empty(); }
   [[nodiscard]] bool idle() const { return by_id_.empty(); }
   void check_invariants() const;
 

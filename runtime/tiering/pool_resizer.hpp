@@ -51,6 +51,8 @@ class PoolResizer {
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots) const;
   /// Number of slots that still have to retire. If it is 0, no transfer touches a retired slot any more.
   [[nodiscard]] std::uint64_t retiring(Tier tier) const;
+  /// No copy is in a slot that shall retire.
+  [[nodiscard]] bool rests() const { return residency_.retiring().empty() && residency_.closing_host().empty(); }
   /// Evicts copies in slots that shall retire, as far as it can now. Returns true if anything changed. Looks at each of these
   /// slots, but only if a copy was unpinned, read, stored or evicted since the last call.
   bool pump() {

@@ -110,6 +110,8 @@ class StorageWriter {
   bool pump();
 
   [[nodiscard]] bool idle() const { return in_flight() == 0; }
+  /// pump() would change nothing.
+  [[nodiscard]] bool rests() const { return wishes_.empty() && queued_.empty(); }
   /// Number of pending writes, wishes included.
   [[nodiscard]] std::uint32_t in_flight() const { return static_cast<std::uint32_t>(pending_.size() - free_.size()); }
 

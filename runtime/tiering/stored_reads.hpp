@@ -79,6 +79,8 @@ class StoredReads {
   void on_read(std::uint64_t token, ErrorCode error);
   /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
   bool pump() { return reads_.size() > under_way_ && pump_queues(); }
+  /// pump() would change nothing, and there are no results.
+  [[nodiscard]] bool rests() const { return reads_.size() == under_way_ && results_.empty(); }
   /// The results since the last call, in order. Swaps the vectors, so that their memory is used again. The caller hands them out
   /// before it calls cancel().
   void take_results(std::vector<Result>& results) {

@@ -61,6 +61,8 @@ class SwapOuts {
     staged.swap(staged_);
   }
 
+  /// flush() would change nothing.
+  [[nodiscard]] bool rests() const { return collected_.empty(); }
   [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
 
  private:

@@ -43,14 +43,8 @@ Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<
     return row;
   };
   // Prefixes that are looked up often are usually all on the device. Then nothing else is read.
-  const std::vector<Copy>& on_device = read(Tier::device);
-  // Counts the copies that are not ready or busy, in a form that the compiler vectorises.
-  std::uint32_t others = 0;
-  for (const Copy& copy : on_device) {  // by value, the loop is not vectorised
-    others += static_cast<std::uint32_t>(copy.state()) - static_cast<std::uint32_t>(CopyState::ready) > 1U ? 1U : 0U;
-  }
-  static_assert(static_cast<int>(CopyState::busy) == static_cast<int>(CopyState::ready) + 1);
-  std::uint32_t i = others == 0 ? prefix.length : 0;
+  std::uint32_t i = tree.all_usable(prefix, Tier::device) ? prefix.length : 0;
+  const std::vector<Copy>& on_device = i == prefix.length ? copies_[index(Tier::device)] : read(Tier::device);
   while (i < prefix.length && on_device[i].usable()) found.evicting |= on_device[i++].state() == CopyState::evicting;
   tiers.assign(i, Tier::device);
   found.on_device = i;
@@ -259,7 +253,7 @@ bool TieredPool::pump() {
   hand_out_reads();
   changed |= storage_writer_.pump();
   changed |= sweep_hidden();
-  reclaimer_.on_slots_taken();
+  on_slots_taken();
   return changed;
 }
 

@@ -193,6 +193,13 @@ class TieredPool {
   void on_store(const StoreEvent& event);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
+  /// Returns true if neither pump() nor flush() has anything to do, which is the usual case.
+  [[nodiscard]] bool rests() const {
+    return device_slots_.idle() && !has_events() && resizer_.rests() && host_slots_.rests() && swap_outs_.rests() &&
+           loads_.rests() && named_copies_.rests() && stored_reads_.rests() && storage_writer_.rests() && !any_hidden();
+  }
+  /// Slots may have been taken since the last pump(). It calls this, too.
+  void on_slots_taken() { reclaimer_.on_slots_taken(); }
   /// Gives what has become free to those who wait. Returns true if anything changed. It stops, and returns true, when it
   /// has left events: take them and call it again, so that these requests go on before work that no request waits for.
   bool pump();

@@ -35,6 +35,16 @@ TEST_F(RequestLife, match_has_no_side_effect) {
   EXPECT_EQ(cache->match(keys_of({7, 8})).found[Source::device], 2U);
 }
 
+TEST_F(RequestLife, match_sees_what_has_come_since_the_same_question) {
+  make(sizes(4));
+  ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
+  EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U);
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 2U);
+  EXPECT_EQ(cache->match(keys_of({1, 9})).total(), 1U);
+  EXPECT_EQ(cache->match(keys_of({1})).total(), 1U);
+}
+
 TEST_F(RequestLife, hands_out_the_lowest_slots_in_order) {
   make(sizes(8));
   ASSERT_TRUE(acquire(1, keys_of({1, 2, 3})).has_value());
