@@ -57,9 +57,9 @@ void PrefixTree::shrink_to_copies(InTier& here, const Copy* row) const {
   while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
 }
 
-void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
+void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, CopyState state_now) {
   if (flat()) {
-    for (const SlotId slot : slots) set_copy(prefix.last(), tier, Copy{CopyState::ready, slot});
+    for (const SlotId slot : slots) set_copy(prefix.last(), tier, Copy{state_now, slot});
     return;
   }
   if (slots.empty()) return;
@@ -73,7 +73,7 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
   Copy* const row = copies(node, tier) + begin;
   for (std::uint32_t i = 0; i < added; ++i) {
     TERRACE_CHECK(!row[i].present());
-    row[i] = Copy{CopyState::ready, slots[i]};
+    row[i] = Copy{state_now, slots[i]};
   }
   InTier& here = state(id, tier);
   const bool was_any = here.any();
@@ -81,9 +81,24 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots) {
   here.end = std::max(here.end, end);
   here.deepest = std::max(here.deepest, end);
   count(node, tier, added, std::min(node.pinned, end) - std::min(node.pinned, begin));
-  if (totals_[index(tier)].follower != nullptr) totals_[index(tier)].follower->on_inserted(blocks_of(id, begin, end));
+  if (EvictionPolicy* const follower = totals_[index(tier)].follower) {
+    // Copies that loads fill arrive one by one.
+    const std::uint32_t step = state_now == CopyState::filling ? 1 : added;
+    for (std::uint32_t at = begin; at < end; at += step) follower->on_inserted(blocks_of(id, at, at + step));
+  }
   refresh_leaf(id, tier);
   set_subtree_resident(id, tier, was_any);
+}
+
+void PrefixTree::make_busy(Run run, Tier tier) {
+  ++changes_;
+  if (flat()) return set_copy({run.node, run.begin}, tier, Copy{CopyState::busy, flat_->copy(run.node, tier).slot()});
+  const Node& node = nodes_[run.node.value()];
+  TERRACE_CHECK(run.begin >= node.start && run.end <= node.end());
+  Copy* const row = copies(node, tier);
+  TERRACE_CHECK(terrace::all_usable({row + (run.begin - node.start), run.size()}));
+  for (std::uint32_t i = run.begin - node.start; i < run.end - node.start; ++i) row[i] = Copy{CopyState::busy, row[i].slot()};
+  refresh_leaf(run.node, tier);
 }
 
 void PrefixTree::drop(Run run, Tier tier) {

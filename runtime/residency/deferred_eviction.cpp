@@ -2,15 +2,16 @@
 
 namespace terrace {
 
-void DeferredEviction::hold_evicting(BlockRef block, Tier tier) {
-  residency_.hold(block, tier);
-  residency_.set_evicting(block, tier, true);
-}
+void DeferredEviction::hold_evicting(BlockRef block, Tier tier) { residency_.hold_evicting(block, tier); }
 
 void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
   const SlotId slot = residency_.copy(block, tier).slot();
   const bool evicting = residency_.pool(tier).evicting(slot);
   const bool wanted = residency_.tree().pinned(block);
+  if (evicting && !wanted && residency_.pool(tier).readers(slot) == 1) {  // the usual end of a swap-out
+    residency_.unhold_before_drop(block, tier);
+    return drop_now(block, tier);
+  }
   if (evicting && wanted) residency_.set_evicting(block, tier, false);
   if (!residency_.unhold(block, tier)) return;
   if (wanted) return;

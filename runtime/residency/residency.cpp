@@ -86,9 +86,11 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
 
-void Residency::begin_load(BlockRef block, SlotId slot, std::uint32_t load, Tier source) {
-  begin_fill(block, Tier::device, slot);
-  device_.set_load(slot, load, source);
+void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Tier source) {
+  TERRACE_CHECK(slots.size() == run.size());
+  device_.change_all(slots, SlotState::held, SlotState::filling);
+  for (const SlotId slot : slots) device_.set_load(slot, load, source);
+  tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
 }
 
 void Residency::publish(BlockRef block, Tier tier) {
@@ -152,7 +154,7 @@ void Residency::drop(Run victims, Tier tier) {
 void Residency::drop(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   const SlotId slot = now.slot();
-  TERRACE_CHECK(now.state() == CopyState::ready);
+  TERRACE_CHECK(now.usable());
   TERRACE_CHECK(pool(tier).readers(slot) == 0);
   slots_in(tier).set_evicting(slot, false);
   slots_in(tier).change(slot, SlotState::held);
@@ -167,6 +169,23 @@ void Residency::hold(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.usable());
   if (slots_in(tier).add_reader(now.slot()) == 1) show_state(block, tier, now.slot());
+}
+
+void Residency::hold(Run run, Tier tier) {
+  for (const Copy now : tree_.copies(run, tier)) slots_in(tier).add_reader(now.slot());
+  tree_.make_busy(run, tier);
+}
+
+void Residency::hold_evicting(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  slots_in(tier).add_reader(now.slot());
+  slots_in(tier).set_evicting(now.slot(), true);
+  show_state(block, tier, now.slot());
+}
+
+void Residency::unhold_before_drop(BlockRef block, Tier tier) {
+  TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
 }
 
 bool Residency::unhold(BlockRef block, Tier tier) {

@@ -100,8 +100,8 @@ class Residency {
 
   /// absent → filling, in a slot that the caller holds.
   void begin_fill(BlockRef block, Tier tier, SlotId slot);
-  /// The same on the device, by a load (`load` is its number) from the tier `source`.
-  void begin_load(BlockRef block, SlotId slot, std::uint32_t load, Tier source);
+  /// The same on the device for neighbouring blocks of one node, by a load (`load` is its number) from the tier `source`.
+  void begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Tier source);
   /// filling → ready.
   void publish(BlockRef block, Tier tier);
   /// filling → absent: the bytes did not arrive.
@@ -113,14 +113,20 @@ class Residency {
   void adopt(BlockRef block, SlotId slot, Fence written);
   /// The same for the last blocks of a prefix, which the last extend_pinned() added.
   void adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written);
-  /// ready → absent. The slot becomes free, or staging if it is lent.
+  /// ready → absent, or after unhold_before_drop(). The slot becomes free, or staging if it is lent.
   void drop(BlockRef block, Tier tier);
   /// The same for a run of victims (PrefixTree::victims), none of which is lent.
   void drop(Run victims, Tier tier);
   /// A transfer begins to read the copy: ready → busy. A copy can have several readers.
   void hold(BlockRef block, Tier tier);
+  /// The same for copies of neighbouring blocks of one node, none of which is evicting.
+  void hold(Run run, Tier tier);
   /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
+  /// The same for the last reader. The caller drops the copy at once, so the tree is not told of the state in between.
+  void unhold_before_drop(BlockRef block, Tier tier);
+  /// The same as hold() and set_evicting(), at once.
+  void hold_evicting(BlockRef block, Tier tier);
   /// busy → evicting, or back. The caller drops an evicting copy when its last reader has ended.
   void set_evicting(BlockRef block, Tier tier, bool evicting);
   /// evicting → busy, because a request wants the copy. Returns false if the copy was not evicting.

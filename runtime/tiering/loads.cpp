@@ -45,13 +45,14 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
   load.unfinished = load.unsubmitted = static_cast<std::uint32_t>(parts.size());
   load.by_layer = by_layer;
 
+  for (std::size_t begin = 0; begin < parts.size();) begin = begin_run(id, parts, begin);
+  load.parts.reserve(parts.size());
   for (std::uint32_t i = 0; i < parts.size(); ++i) {
     const LoadPart& wanted = parts[i];
     Part part;
     part.block = wanted.block;
     part.device_slot = wanted.device_slot;
     part.source = wanted.source;
-    residency_.begin_load(wanted.block, wanted.device_slot, id, wanted.source);
     if (wanted.source == Tier::storage) {
       part.state = State::reading;
       part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
@@ -60,7 +61,6 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
                               .tenant = residency_.tree().tenant(wanted.block)});
       ++load.unread;
     } else {
-      residency_.hold(wanted.block, Tier::host);
       part.landing.slot = residency_.copy(wanted.block, Tier::host).slot();
       landed_.push_back({id, i});
     }
@@ -68,6 +68,22 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
   }
   set_deadline(id);
   return id;
+}
+
+/// Begins the copies of neighbouring parts that come from one source, from part `begin` on. Returns where the next ones begin.
+std::size_t Loads::begin_run(LoadId id, std::span<const LoadPart> parts, std::size_t begin) {
+  const LoadPart& first = parts[begin];
+  Run run{first.block.node, first.block.depth, first.block.depth};
+  slots_.clear();
+  std::size_t end = begin;
+  while (end < parts.size() && parts[end].block == BlockRef{run.node, run.end} && parts[end].source == first.source) {
+    slots_.push_back(parts[end].device_slot);
+    ++end;
+    ++run.end;
+  }
+  residency_.begin_load(run, slots_, id, first.source);
+  if (first.source == Tier::host) residency_.hold(run, Tier::host);
+  return end;
 }
 
 void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_layer) {

@@ -169,6 +169,7 @@ class Loads {
   };
 
   [[nodiscard]] LoadId new_load();
+  std::size_t begin_run(LoadId load, std::span<const LoadPart> parts, std::size_t begin);
   void abandon_reads(LoadId load);
   void set_deadline(LoadId load);
   [[nodiscard]] bool on_confirmed(TransferId id);
@@ -192,6 +193,7 @@ class Loads {
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
   boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
   std::vector<SlotPair> pairs_;  ///< scratch
+  std::vector<SlotId> slots_;    ///< scratch
   VectorPool<PartRef> spare_refs_;
   std::uint32_t open_ = 0;
   std::uint32_t crossing_ = 0;  ///< parts in transfers under way
