@@ -23,7 +23,8 @@ else()
   find_package(fmt REQUIRED)
 endif()
 
-# SHA-256 with the processor's own instructions, for block keys.
+# SHA-256 with the processor's own instructions, for block keys. AES-256-GCM, HKDF and random numbers, for sealed values of shared
+# stores (storage/shared).
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 if(TERRACE_BUILD_PROGRAM OR TERRACE_BUILD_TESTS)

@@ -1,0 +1,161 @@
+#pragma once
+
+#include "storage/io/checksum.hpp"
+#include "storage/shared/sealing.hpp"
+#include "terrace/block_store.hpp"
+#include "terrace/shared_store.hpp"
+#include "terrace/types.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+/// The values of a shared store: what an engine keeps for a block. All numbers are little-endian.
+///
+/// A block is kept as one value, or, from 16 KiB on, as two. Each value is a header of 128 bytes and a part of the block's bytes.
+/// The reason for two is the engine's allocator. It has four sizes for each power of two, and blocks are often exactly as large
+/// as one of them, so that block and header together would waste up to a quarter of the engine's memory. So the first part has
+/// 192 bytes less than the largest such size that the block fills, and the second part has the rest: 192 bytes for a block of a
+/// power of two. Measured with Redis 7.0, in bytes of `used_memory` for a byte of a block:
+///
+///     block        one value    7/8 and 1/8    this
+///      64 KiB      1.25         1.04           1.01
+///      96 KiB      1.17         1.15           1.01
+///       1 MiB      1.25         1.03           1.00
+///     1.5 MiB      1.17         1.15           1.00
+///
+/// The header:
+///
+///     offset  bytes
+///          0      4  magic, "TRSV"
+///          4      1  format version
+///          5      1  flags: bit 0, the payload is sealed; the other bits are zero
+///          6      1  number of this part, from 0
+///          7      1  number of parts
+///          8      2  group
+///         10      2  0
+///         12      4  depth
+///         16      4  length of the block, of all parts together
+///         20     12  id of the write: random, and the same in all parts. Parts of two writes are never taken for one block
+///         32     16  the fingerprint's first 16 bytes
+///         48     32  key
+///         80     32  parent's key; zero if depth is 0
+///        112     16  sealed: the tag of AES-256-GCM
+///        112      8  not sealed: XXH3-64 over key, whole fingerprint, length of this part, and this part of the block
+///        120      8  not sealed: XXH3-64 of the 120 bytes before
+///
+/// A sealed payload is encrypted with AES-256-GCM. The key is derived from the deployment's secret, the whole fingerprint and the
+/// block's key (SharedSecret::key_of). The nonce is the id of the write, with the number of the part XORed to its last byte. The
+/// first 112 bytes of the header are the associated data.
+///
+/// Both parts have to be replaced together, or the last part first. A probe asks for the first part.
+namespace terrace {
+
+inline constexpr std::uint8_t shared_value_version = 1;
+inline constexpr std::size_t shared_header_bytes = 128;
+inline constexpr std::uint32_t shared_parts_max = 2;
+/// The length of a block is a number of 32 bits in the header.
+inline constexpr std::uint64_t shared_block_bytes_max = 0xffffffff;
+
+using SharedValueHeader = std::array<std::byte, shared_header_bytes>;
+using SharedWriteId = std::array<std::byte, 12>;
+[[nodiscard]] SharedWriteId random_write_id();
+
+/// How the bytes of a block are dealt to its values.
+struct SharedParts {
+  std::uint32_t count = 1;
+  std::array<std::uint64_t, shared_parts_max> bytes{};  ///< of the block; the header comes in addition
+
+  [[nodiscard]] std::uint64_t offset(std::uint32_t part) const { return part == 0 ? 0 : bytes[0]; }
+  [[nodiscard]] std::uint64_t value_bytes(std::uint32_t part) const { return shared_header_bytes + bytes[part]; }
+  [[nodiscard]] std::uint64_t value_bytes() const;  ///< of all parts
+};
+[[nodiscard]] SharedParts shared_parts(std::uint64_t block_bytes) noexcept;
+
+/// Makes the values of blocks, one block after the other:
+///
+///     writer.begin(block, fingerprint, from, random_write_id());
+///     for (std::uint32_t part = 0; part < writer.parts().count; ++part) send(writer.make(part, scratch));
+///
+/// Units: bytes. Threads: one. Each call reads all bytes of its part, so the thread that sends them should make it.
+class SharedValueWriter {
+ public:
+  /// What to send: the header, then the payload.
+  struct Part {
+    SharedValueHeader header{};
+    std::span<const std::byte> payload{};
+  };
+
+  /// With a secret, values are sealed.
+  explicit SharedValueWriter(std::shared_ptr<const SharedSecret> secret = nullptr) : secret_{std::move(secret)} {}
+
+  /// `from` is the whole block; it stays valid and unchanged until the last part was made, and if values are not sealed, until
+  /// it was sent.
+  void begin(const StoredBlock& block, const Fingerprint& fingerprint, std::span<const std::byte> from, const SharedWriteId& id);
+  [[nodiscard]] const SharedParts& parts() const { return parts_; }
+  /// Without a secret, the payload is a part of `from`, and `scratch` is not used. With a secret, it is in `scratch`, which must
+  /// have room for it.
+  [[nodiscard]] Part make(std::uint32_t part, std::span<std::byte> scratch);
+  [[nodiscard]] bool seals() const { return secret_ != nullptr; }
+
+ private:
+  std::shared_ptr<const SharedSecret> secret_;
+  Fingerprint fingerprint_{};
+  std::span<const std::byte> from_;
+  SharedParts parts_;
+  SharedValueHeader header_{};  ///< all that is the same in every part
+  SharedSecret::Key key_{};     ///< of this block, with a secret
+  SealingCipher cipher_;
+};
+
+/// Checks the values of a block while they arrive, one part after the other in any order:
+///
+///     reader.begin(wanted, fingerprint, into.size());
+///     for each part: begin_part(), then add() for each piece of its payload, then end_part()
+///     reader.finish()
+///
+/// Each call but add() says whether the block can still be used; nothing of the block is good before finish() has said so. After
+/// a mismatch the rest of the block need not be given. Sealed payloads are decrypted in place. Units: bytes. Threads: one.
+class SharedValueReader {
+ public:
+  using Mismatch = std::optional<SharedMismatch>;  ///< none: well so far
+
+  /// With a secret, only sealed values are good; without one, only others.
+  explicit SharedValueReader(std::shared_ptr<const SharedSecret> secret = nullptr) : secret_{std::move(secret)} {}
+
+  void begin(const StoredBlock& wanted, const Fingerprint& fingerprint, std::uint64_t block_bytes);
+  [[nodiscard]] const SharedParts& parts() const { return parts_; }
+  /// `value_bytes` is the size of the whole value, as the engine gives it. `header` is its beginning; if the value is shorter
+  /// than a header, all of it.
+  [[nodiscard]] Mismatch begin_part(std::uint32_t part, std::uint64_t value_bytes, std::span<const std::byte> header);
+  /// The next bytes of the payload of this part, not more than it has.
+  void add(std::span<std::byte> piece);
+  /// Fails with `length` if bytes are missing.
+  [[nodiscard]] Mismatch end_part();
+  /// Fails with `length` if a part is missing.
+  [[nodiscard]] Mismatch finish() const;
+
+ private:
+  [[nodiscard]] Mismatch check(std::uint32_t part, std::uint64_t value_bytes, std::span<const std::byte> header) const;
+  Mismatch fail(SharedMismatch why);
+
+  std::shared_ptr<const SharedSecret> secret_;
+  Fingerprint fingerprint_{};
+  SharedParts parts_;
+  SharedValueHeader wanted_{};  ///< what the headers have to say
+  SharedSecret::Key key_{};     ///< of this block, with a secret
+  Mismatch mismatch_;
+  std::optional<SharedWriteId> write_id_;  ///< of the first part that came
+  std::uint32_t verified_ = 0;             ///< a bit for each part
+  std::uint32_t part_ = 0;                 ///< that is arriving
+  std::uint64_t left_ = 0;                 ///< bytes of it that have not come
+  SharedValueHeader header_{};             ///< of it
+  PayloadChecksum checksum_;
+  SealingCipher cipher_;
+};
+
+}  // namespace terrace
