@@ -17,7 +17,7 @@ struct SharedExpiry {
   [[nodiscard]] bool expires() const { return after > Duration::zero(); }
   [[nodiscard]] Duration of(std::uint32_t depth) const {
     // A depth is not multiplied before it is known to be small enough.
-    const bool is_deep = per_depth > Duration::zero() && depth >= after / 2 / per_depth;
+    const bool is_deep = per_depth > Duration::zero() && depth > after / 2 / per_depth;
     return is_deep ? after / 2 : after - depth * per_depth;
   }
 };
