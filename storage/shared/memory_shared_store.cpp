@@ -1,6 +1,7 @@
 #include "storage/shared/memory_shared_store.hpp"
 
 #include "base/check.hpp"
+#include "storage/shared/shared_statistics.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -97,28 +98,20 @@ void MemorySharedStore::carry_out(const Operation& operation, TimePoint now) {
 }
 
 void MemorySharedStore::end(const Operation& operation, ErrorCode error, std::uint32_t leading) {
-  const std::lock_guard lock{stat_mutex_};
-  if (error == Errc::deadline_exceeded) ++stat_.timed_out;
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) {
-    ++stat_.probes;
-    stat_.keys_asked += probe->keys.size();
-    stat_.keys_there += leading;
-    ended_.push_back({SharedEvent::Kind::probed, operation.token, error, leading});
-  } else if (const auto* read = std::get_if<Read>(&operation.what)) {
-    if (error == Errc::not_found) ++stat_.reads_missing;
-    if (!error) {
-      ++stat_.reads;
-      stat_.read += Bytes{read->into.size()};
-    }
-    ended_.push_back({SharedEvent::Kind::read, operation.token, error});
-  } else {
-    if (error == Errc::full) ++stat_.full;
-    if (!error) {
-      ++stat_.writes;
-      stat_.written += Bytes{std::get<Write>(operation.what).from.size()};
-    }
-    ended_.push_back({SharedEvent::Kind::written, operation.token, error});
+  SharedEvent event{SharedEvent::Kind::probed, operation.token, error, leading};
+  std::uint64_t size = 0;
+  if (const auto* probe = std::get_if<Probe>(&operation.what)) size = probe->keys.size();
+  if (const auto* read = std::get_if<Read>(&operation.what)) {
+    event.kind = SharedEvent::Kind::read;
+    size = read->into.size();
   }
+  if (const auto* write = std::get_if<Write>(&operation.what)) {
+    event.kind = SharedEvent::Kind::written;
+    size = write->from.size();
+  }
+  ended_.push_back(event);
+  const std::lock_guard lock{stat_mutex_};
+  count_ended(stat_, event, size);
 }
 
 std::uint32_t MemorySharedStore::leading(const Probe& probe, TimePoint now) {
