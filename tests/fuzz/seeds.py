@@ -1,4 +1,5 @@
-"""Writes the inputs of tests/fuzz/corpus that people thought of. See tests/fuzz/crafted_store.hpp for what the numbers mean."""
+"""Writes the inputs of tests/fuzz/corpus and value-corpus that people thought of. See crafted_store.hpp and shared_values.hpp for
+what the numbers mean."""
 import pathlib
 import struct
 
@@ -44,3 +45,42 @@ corpus = pathlib.Path(__file__).parent / "corpus"
 corpus.mkdir(exist_ok=True)
 for name, changes in SEEDS.items():
     (corpus / name).write_bytes(b"".join(struct.pack("<BBBQ", *change) for change in changes))
+
+FLIPPED, RESIZED, MIXED, SWAPPED, REMOVED, RAW = range(6)
+SEALED, TWO_VALUES, CORRECTED, BYTE_BY_BYTE = 1, 2, 4, 8
+OTHER_WRITE, OTHER_KEY, OTHER_FINGERPRINT, OTHER_SECRET = range(4)
+HEADER = 128
+
+VALUES = {
+    "good": (0, []),
+    "good-sealed-in-two": (SEALED | TWO_VALUES | BYTE_BY_BYTE, []),
+    "magic": (CORRECTED, [(FLIPPED, 0, 0, 1)]),
+    "version": (CORRECTED, [(FLIPPED, 0, 4, 2)]),
+    "flag-of-the-seal": (CORRECTED, [(FLIPPED, 0, 5, 1)]),
+    "flag-unknown": (SEALED, [(FLIPPED, 0, 5, 0x80)]),
+    "part": (TWO_VALUES | CORRECTED, [(FLIPPED, 1, 6, 1)]),
+    "group-and-depth": (CORRECTED, [(FLIPPED, 0, 8, 1), (FLIPPED, 0, 12, 0xFFFFFFFF)]),
+    "length": (CORRECTED, [(FLIPPED, 0, 16, 8)]),
+    "write-id": (CORRECTED, [(FLIPPED, 0, 20, 1)]),
+    "write-id-of-one-of-two": (TWO_VALUES | CORRECTED, [(FLIPPED, 1, 20, 1)]),
+    "nonce": (SEALED, [(FLIPPED, 0, 31, 1 << 24)]),
+    "key": (CORRECTED, [(FLIPPED, 0, 79, 1)]),
+    "tag": (SEALED, [(FLIPPED, 0, 127, 0x80)]),
+    "payload": (0, [(FLIPPED, 0, HEADER, 1)]),
+    "payload-sealed": (SEALED | TWO_VALUES, [(FLIPPED, 1, HEADER, 1)]),
+    "header-cut": (0, [(RESIZED, 0, 0, HEADER - 1)]),
+    "payload-cut": (TWO_VALUES | CORRECTED, [(RESIZED, 0, 0, HEADER + 1000)]),
+    "longer": (SEALED, [(RESIZED, 0, 0, 1000)]),
+    "of-another-write": (TWO_VALUES, [(MIXED, 0, 0, OTHER_WRITE)]),
+    "payload-of-another-block": (0, [(MIXED, 0, HEADER, OTHER_KEY)]),
+    "of-another-fingerprint": (SEALED, [(MIXED, 0, 0, OTHER_FINGERPRINT)]),
+    "of-another-secret": (SEALED, [(MIXED, 0, 0, OTHER_SECRET)]),
+    "swapped": (TWO_VALUES, [(SWAPPED, 0, 0, 0)]),
+    "second-gone": (TWO_VALUES, [(REMOVED, 1, 0, 0)]),
+    "any-bytes": (0, [(RAW, 0, 0, 0), (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12)]),
+}
+
+corpus = pathlib.Path(__file__).parent / "value-corpus"
+corpus.mkdir(exist_ok=True)
+for name, (flags, changes) in VALUES.items():
+    (corpus / name).write_bytes(bytes([flags]) + b"".join(struct.pack("<BBHI", *change) for change in changes))
