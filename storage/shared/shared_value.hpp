@@ -84,7 +84,7 @@ struct SharedParts {
 /// Units: bytes. Threads: one. Each call reads all bytes of its part, so the thread that sends them should make it.
 class SharedValueWriter {
  public:
-  /// What to send: the header, then the payload.
+  /// The bytes to send: the header, then the payload.
   struct Part {
     SharedValueHeader header{};
     std::span<const std::byte> payload{};

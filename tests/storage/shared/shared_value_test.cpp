@@ -12,6 +12,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace terrace::test {
 namespace {
@@ -243,7 +244,70 @@ TEST(SharedValueLayout, wastes_little_of_an_allocator_with_four_sizes_for_each_p
   EXPECT_EQ(shared_parts((std::uint64_t{16} << 10) - 1).count, 1U);
 }
 
+TEST(SharedValueLayout, seals_each_part_with_a_nonce_of_its_own) {
+  SharedValueWriter writer{secret_of()};
+  const std::vector<std::byte> zeros(two_parts);
+  const auto values = values_of(writer, a_block(), fingerprint_of(1), zeros, write_id_of(1));
+  EXPECT_NE(Value(values[0].begin() + 128, values[0].begin() + 144), Value(values[1].begin() + 128, values[1].begin() + 144));
+}
+
 TEST(SharedValueLayout, of_two_writes_has_different_ids) { EXPECT_NE(random_write_id(), random_write_id()); }
+
+std::vector<std::byte> from_hex(std::string_view hex) {
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string{hex.substr(i, 2)}, nullptr, 16)));
+  }
+  return bytes;
+}
+
+template <class Array>
+Array array_from_hex(std::string_view hex) {
+  const auto bytes = from_hex(hex);
+  Array array;
+  std::copy_n(bytes.begin(), array.size(), array.begin());
+  return array;
+}
+
+/// Test case 16 of "The Galois/Counter Mode of Operation" (McGrew, Viega).
+TEST(SealingCipherTest, is_aes_256_gcm_with_associated_data_piece_by_piece) {
+  const auto key = array_from_hex<SharedSecret::Key>("feffe9928665731c6d6a8f9467308308feffe9928665731c6d6a8f9467308308");
+  const auto nonce = array_from_hex<SealingCipher::Nonce>("cafebabefacedbaddecaf888");
+  auto associated = from_hex("feedfacedeadbeeffeedfacedeadbeefabaddad2");
+  const auto plain = from_hex("d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525"
+                              "b16aedf5aa0de657ba637b39");
+  const auto sealed = from_hex("522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa8cb08e48590dbb3da7b08b1056828838"
+                               "c5f61e6393ba7a0abcc9f662");
+  const auto tag = array_from_hex<SealingCipher::Tag>("76fc6ece0f4e1768cddf8853bb2d551b");
+  SealingCipher cipher;
+  auto bytes = plain;
+  cipher.begin_sealing(key, nonce, associated);
+  for (std::size_t at = 0; at < bytes.size(); at += 7) {
+    const auto piece = std::span{bytes}.subspan(at, std::min<std::size_t>(7, bytes.size() - at));
+    cipher.add(piece, piece.data());
+  }
+  EXPECT_EQ(bytes, sealed);
+  EXPECT_EQ(cipher.end_sealing(), tag);
+  cipher.begin_opening(key, nonce, associated);
+  cipher.add(bytes, bytes.data());
+  EXPECT_TRUE(cipher.end_opening(tag));
+  EXPECT_EQ(bytes, plain);
+  associated[0] ^= std::byte{1};
+  cipher.begin_opening(key, nonce, associated);
+  EXPECT_FALSE(cipher.end_opening(tag));
+  bytes = sealed;
+  cipher.begin_opening(key, nonce, associated);
+  cipher.add(bytes, bytes.data());
+  EXPECT_FALSE(cipher.end_opening(tag)) << "other associated data";
+}
+
+/// The expected key is that of another implementation of HKDF-SHA256. Another key would make all stored values unreadable.
+TEST(SharedSecret, makes_the_same_key_for_ever) {
+  BlockKey block;
+  for (std::size_t i = 0; i < block.bytes.size(); ++i) block.bytes[i] = static_cast<std::byte>(i);
+  EXPECT_EQ(secret_of()->key_of(block, fingerprint_of(1)),
+            array_from_hex<SharedSecret::Key>("a7b01bd971123ec8bf11cbb449a39b3f5921fda9d5fc4c274633f3339a03d604"));
+}
 
 TEST(SharedSecret, needs_32_bytes) {
   EXPECT_THROW((void)secret_of("31 bytes are not enough: 012345"), std::invalid_argument);
