@@ -121,8 +121,7 @@ struct SharedHealth {
 /// - Each probe, read and write ends in exactly one event, at its deadline at the latest (and the time to notice it). After the
 ///   event nothing touches its memory any more, whatever the engine still sends.
 /// - A read succeeds only if the value names this block, these weights and this length, and if its checksum (or its seal, if
-/// there
-///   is a secret) verifies. If in doubt, it fails with `corrupt`, and the value is removed once.
+///   there is a secret) verifies. If in doubt, it fails with `corrupt`, and the value is removed once.
 /// - A write is all or nothing: readers see no part of a value.
 /// - No order, no parents, no capacity, no events about others. Operations on one key may overtake each other.
 ///
