@@ -35,6 +35,8 @@
 
 namespace terrace {
 
+class SharedStore;
+
 struct NoStorage {};
 /// Ordinary memory in place of a disk, for tests and demonstrations.
 struct MemoryStorage {
@@ -67,6 +69,47 @@ struct FileStorage {
 /// shared: they may outlive the CacheSystem, which then uses them no more.
 using CustomStorage = std::vector<std::shared_ptr<BlockStore>>;
 using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage, CustomStorage>;
+
+/// A store that several machines share, beyond the tiers of this cache: an engine that its operators run. What it is, and how
+/// this cache uses it.
+struct SharedStorage {
+  /// `redis://[USER@]HOST[:PORT][,HOST[:PORT]...][?OPTION=VALUE&...]`, `rediss://...` (the same over TLS), or `memory:` (memory
+  /// of this process, which all its caches share).
+  std::string url{};
+  /// The password of the user. If it is empty, it is the first line of the file; if there is no file, there is no password.
+  std::string password{};
+  std::filesystem::path password_file{};
+  /// The certificates of the authorities that are trusted, for TLS. Empty: those of the system.
+  std::filesystem::path ca_file{};
+  /// If given, values are encrypted and authenticated with the secret in this file, of at least 32 bytes. All users of the engine
+  /// need the same. Without it, a value that is damaged is found, but not one that somebody has made on purpose.
+  std::filesystem::path secret_file{};
+  /// The beginning of the names of all values: 1 to 64 letters, digits or characters of "-_.:/".
+  std::string prefix = "terrace";
+  /// Which weights the model has. Blocks that were computed with others are not there. Any text; it is used together with
+  /// CacheSystemOptions::fingerprint.
+  std::string weights_revision{};
+  /// How long the engine keeps a value that nobody uses. A block has this much less for each block before it, down to the half:
+  /// an engine that evicts what expires first so takes the end of a prefix before its beginning.
+  Duration expiry = std::chrono::hours{24};
+  Duration expiry_per_depth = std::chrono::milliseconds{200};
+  std::uint32_t connections_per_node = 2;
+  /// Bytes that one connection sends or expects at a time. A larger block goes alone.
+  Bytes window_bytes = MiB * 4;
+  /// The longest time that a request waits for the answer which of its blocks are there. After that it goes on without.
+  Duration probe_deadline = std::chrono::milliseconds{20};
+  /// Which blocks are written: none, those that are hit for the selective_hits-th time, or all that are computed
+  /// (`write_through`). Not `write_back`.
+  WritePolicy write_policy = WritePolicy::selective;
+  std::uint32_t selective_hits = 2;
+  /// The most bytes of blocks that are being written at a time; one block is always allowed.
+  Bytes bytes_in_flight = MiB * 64;
+  BytesPerSecond write_bandwidth{};  ///< the most bytes per second that are written; 0: no limit
+  Bytes daily_write_bytes{};         ///< the most bytes per day that are written; 0: no limit
+  /// A store of the embedder, used in place of an engine at a URL; none of the fields down to `window_bytes` but
+  /// `weights_revision` counts then. It is shared: it may outlive the CacheSystem, which then uses it no more.
+  std::shared_ptr<SharedStore> store{};
+};
 
 /// Ordinary memory in place of a GPU. Works on every machine.
 struct EmulatedGpu {
@@ -162,6 +205,8 @@ struct TERRACE_API CacheSystemOptions {
   /// For file storage: retries failed operations, and stops using storage while it keeps failing (ResilientStore). None: failures
   /// go directly to the cache.
   std::optional<ResilienceOptions> storage_guard = ResilienceOptions{};
+  /// None: there is no shared store.
+  std::optional<SharedStorage> shared{};
   /// The longest time that a stored block waits for a flush. A power failure costs at most the blocks of this time and of the
   /// flush itself. If 0, storage is flushed only for a durable job and when the CacheSystem is destroyed.
   Duration flush_interval = std::chrono::seconds{5};

@@ -2,6 +2,7 @@
 
 #include "runtime/config/givens.hpp"
 #include "runtime/system/system_config.hpp"
+#include "storage/shared/shared_value_names.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>
@@ -17,6 +18,18 @@ namespace {
 constexpr Bytes file_block_unit = KiB * 4;
 constexpr std::string_view file_prefix = "file:";
 
+/// Words of a URL of a shared store that have an option.
+struct InUrl {
+  std::string_view word;
+  std::string_view option;
+};
+constexpr std::array in_url{InUrl{"password_file", "shared.password-file"},
+                            InUrl{"ca_file", "shared.ca-file"},
+                            InUrl{"prefix", "shared.prefix"},
+                            InUrl{"expiry", "shared.expiry"},
+                            InUrl{"window", "shared.window-bytes"},
+                            InUrl{"connections", "shared.connections-per-node"}};
+
 std::string exact(Bytes size) { return to_word(Type::size, count(size)); }
 std::string exact(Duration duration) { return to_word(Type::duration, static_cast<std::uint64_t>(duration.count())); }
 
@@ -31,8 +44,10 @@ class Assembler {
     check_payload();
     check_layers();
     check_owner();
+    check_needs();
     choose_storage();
     check_writing();
+    choose_shared();
     if (draft_.system.device_reserve_max >= 1) {
       const Option& reserve = *find_option("device", "reserve-max");
       refuse("{}: {} must be less than 1", name_of(reserve, givens_.level(reserve)), draft_.system.device_reserve_max);
@@ -217,7 +232,6 @@ class Assembler {
     const Option& where = option_named("storage.where");
     const bool in_files = draft_.storage.starts_with(file_prefix);
     const ConfigLevel at = givens_.level(where);
-    check_needs(where, in_files);
     if (draft_.storage == "none") return;
     const Option& capacity = option_named("storage.capacity");
     if (!draft_.storage_capacity) {
@@ -248,18 +262,36 @@ class Assembler {
 
   /// Refuses options of storage that the chosen storage does not have. An option that is set on a lower level than the storage
   /// itself is no contradiction: it is for the storage that the lower level had. A file may keep the options of storage that it
-  /// switches off.
-  void check_needs(const Option& where, bool in_files) const {
-    const bool none = draft_.storage == "none";
-    const ConfigLevel chosen = givens_.level(where);
+  /// switches off. The same holds for a shared store.
+  void check_needs() const {
     for (const Option& option : options()) {
-      const bool fits = option.needs == Needs::nothing || in_files || (option.needs == Needs::storage && !none);
+      const std::string_view needed = missing(option.needs);
+      if (needed.empty() || !is_meant(option)) continue;
+      const bool is_shared = option.table == "shared";
+      const bool none = (is_shared ? draft_.shared : draft_.storage) == "none";
+      const Option& where = option_named(is_shared ? "shared.url" : "storage.where");
+      const ConfigLevel chosen = givens_.level(where);
       const ConfigLevel own = givens_.level(option);
-      if (fits || own < chosen || !is_meant(option)) continue;
-      if (none && own == chosen && own == ConfigLevel::file) continue;
+      if (own < chosen || (none && own == chosen && own == ConfigLevel::file)) continue;
       if (none) refuse("{} is given, but no {}", name_of(option, own), mention(where, own));
-      refuse("{} is for {} file:DIR", name_of(option, own), mention(where, own));
+      refuse("{} is for {} {}", name_of(option, own), mention(where, own), needed);
     }
+  }
+
+  /// The storage or shared store that is needed and not there. Empty: it is there.
+  [[nodiscard]] std::string_view missing(Needs needs) const {
+    const auto unless = [](bool there, std::string_view needed) { return there ? std::string_view{} : needed; };
+    const bool over_tls = draft_.shared.starts_with("rediss:");
+    switch (needs) {
+      case Needs::nothing: return {};
+      case Needs::storage: return unless(draft_.storage != "none", "memory: or file:DIR");
+      case Needs::files:
+      case Needs::guard: return unless(draft_.storage.starts_with(file_prefix), "file:DIR");
+      case Needs::shared: return unless(draft_.shared != "none", "URL");
+      case Needs::server: return unless(over_tls || draft_.shared.starts_with("redis:"), "redis://HOST or rediss://HOST");
+      case Needs::tls: return unless(over_tls, "rediss://HOST");
+    }
+    return {};
   }
 
   void choose_files() {
@@ -329,6 +361,31 @@ class Assembler {
     if (system.inclusion == InclusionPolicy::inclusive) {
       refuse("{} keeps no copies in the host, but {} inclusive needs them there", name, mention(option_named("inclusion"), at));
     }
+  }
+
+  void choose_shared() {
+    const Option& where = option_named("shared.url");
+    const std::string& url = draft_.shared;
+    if (url == "none") return;
+    SharedStorage& shared = draft_.shared_storage;
+    if (!SharedValueNames::is_prefix(shared.prefix)) {
+      refuse("{}: \"{}\" is not 1 to 64 letters, digits or characters of -_.:/", name_of("shared.prefix", level("shared.prefix")),
+             one_line(shared.prefix));
+    }
+    // Anything that has an option is not said in the URL, so that one place says it.
+    const ConfigLevel at = givens_.level(where);
+    std::string_view query = std::string_view{url}.substr(std::min(url.find('?'), url.size()));
+    while (!query.empty()) {
+      query.remove_prefix(1);
+      const std::string_view word = query.substr(0, query.find_first_of("=&"));
+      query.remove_prefix(std::min(query.find('&'), query.size()));
+      const auto known = std::ranges::find(in_url, word, &InUrl::word);
+      if (known == in_url.end()) continue;
+      refuse("{}: {} in the URL has an option of its own, {}", name_of(where, at), word,
+             mention(option_named(known->option), at));
+    }
+    shared.url = url;
+    draft_.system.shared = std::move(shared);
   }
 
   void check_watermarks(std::string_view table, const Watermarks& marks) const {

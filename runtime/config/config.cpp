@@ -23,6 +23,8 @@ using config::Type;
 using config::Value;
 
 constexpr std::string_view variable_prefix = "TERRACE_";
+/// A secret, which is no option, because values of options are shown.
+constexpr std::string_view password_variable = "TERRACE_SHARED_PASSWORD";
 
 std::vector<std::string> policy_names(const std::vector<ConfigPolicy>& more) {
   std::vector<std::string> names = config::option_named("policy").names;
@@ -65,6 +67,7 @@ struct Config::Impl {
   std::vector<ConfigPolicy> policies;
   Givens givens;
   std::vector<std::string> ignored;
+  std::string shared_password{};
 };
 
 Config::Config(std::vector<ConfigPolicy> more_policies) {
@@ -105,7 +108,7 @@ void Config::read_file(const std::filesystem::path& file) {
 void Config::read_environment(const char* const* variables) {
   Impl read = *impl_;
   read.ignored.clear();
-  std::vector<std::string> known;
+  std::vector<std::string> known{std::string{password_variable}};
   for (const Option& option : config::options()) {
     if (!option.variable().empty()) known.push_back(option.variable());
   }
@@ -113,6 +116,10 @@ void Config::read_environment(const char* const* variables) {
     const std::string_view variable{*variables};
     if (!variable.starts_with(variable_prefix)) continue;
     const std::string_view name = variable.substr(0, variable.find('='));
+    if (name == password_variable) {
+      read.shared_password = variable.substr(std::min(variable.size(), name.size() + 1));
+      continue;
+    }
     const auto option = std::ranges::find_if(config::options(), [&](const Option& each) { return each.variable() == name; });
     if (option != config::options().end()) {
       const std::string_view word = variable.substr(std::min(variable.size(), name.size() + 1));
@@ -161,6 +168,7 @@ std::string Config::value(std::string_view name) const {
 
 CacheSystemOptions Config::options() const {
   CacheSystemOptions options = config::assemble(impl_->givens, impl_->policies);
+  if (options.shared) options.shared->password = impl_->shared_password;
   options.admin.config = values();
   return options;
 }

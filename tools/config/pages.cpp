@@ -27,6 +27,7 @@ constexpr TableText table_texts[] = {
     {"host", "Host memory"},
     {"transfers", "Copies between device and host for which no request waits"},
     {"storage", "The storage tier"},
+    {"shared", "The store that several machines share, beyond the tiers of this one"},
     {"log", "Messages"},
     {"admin", "The endpoint for operators"},
     {"trace", "Trace events of the whole run, for Perfetto"},
@@ -111,6 +112,8 @@ show` shows each value in effect and where it comes from. Programs read the same
   with the place and the nearest right name. Two options contradict each other only if they are set on the same level; a higher
   level replaces what a lower one says.
 - Variables that begin with `TERRACE_` and belong to no option are ignored, unless they look like a misspelt option.
+- The password of a shared store is no option, because values of options are shown. It is in the variable
+  `TERRACE_SHARED_PASSWORD`, or in the file `shared.password-file`.
 - An option that is marked "live" can change while the cache serves: `terrace set` ([admin.md](admin.md)).
 - Options of `[[pool]]` can be set by flag or variable if there is one pool. `--device` takes a list, one device for each rank.
 )";

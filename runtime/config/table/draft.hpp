@@ -39,6 +39,8 @@ struct Draft {
   FileStorage file;
   bool guarded = true;  ///< whether there is a `guard`
   ResilienceOptions guard;
+  std::string shared = "none";  ///< none, or a URL
+  SharedStorage shared_storage;
   std::vector<Pool> pools;  ///< in place of CacheSystemOptions::pools
   std::vector<Rank> ranks;
   std::vector<GroupConfig> groups;

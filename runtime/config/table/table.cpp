@@ -13,7 +13,6 @@
 #include <concepts>
 #include <filesystem>
 #include <iterator>
-#include <stdexcept>
 #include <type_traits>
 
 namespace terrace::config {
@@ -211,6 +210,7 @@ constexpr Limits any_blocks{0, blocks_max};
 constexpr Limits any_count{0, UINT32_MAX};
 constexpr Limits up_to_a_day{0, nanoseconds_in_a_day};
 constexpr Limits some_time{1, nanoseconds_in_a_day};
+constexpr Limits some_months{1, 366 * nanoseconds_in_a_day};
 constexpr Limits any{};
 constexpr Limits more_than_0{1};
 
@@ -406,6 +406,51 @@ void add_storage(std::vector<Option>& all) {
             "Longest time between two tests"));
 }
 
+void add_shared(std::vector<Option>& all) {
+  const auto add = [&](Needs needs, Option option) { all.push_back(needing(needs, std::move(option))); };
+  all.push_back(with_flag(row("shared", "url", Type::shared, any, FIELD(shared),
+                              "Store that several machines share: none, memory: (of this process), "
+                              "redis://[USER@]HOST[:PORT][,...][?cluster=1], rediss:// (the same over TLS)"),
+                          "--shared"));
+  add(Needs::server, optional(row("shared", "password-file", Type::path, any, FIELD(shared_storage.password_file),
+                                  "File whose first line is the password of the user"),
+                              "the variable TERRACE_SHARED_PASSWORD, or none", "\"/etc/terrace/shared-password\""));
+  add(Needs::tls, optional(row("shared", "ca-file", Type::path, any, FIELD(shared_storage.ca_file),
+                               "Certificates of the authorities that are trusted, PEM"),
+                           "those of the system", "\"/etc/terrace/ca.pem\""));
+  add(Needs::shared, optional(row("shared", "secret-file", Type::path, any, FIELD(shared_storage.secret_file),
+                                  "File with the secret of the deployment, at least 32 bytes: blocks are encrypted with it, and "
+                                  "nobody without it can make some"),
+                              "blocks are not encrypted", "\"/etc/terrace/shared-secret\""));
+  add(Needs::shared, row("shared", "prefix", Type::text, any, FIELD(shared_storage.prefix),
+                         "Beginning of the names of all values: letters, digits and \"-_.:/\""));
+  add(Needs::shared, optional(row("shared", "weights-revision", Type::text, any, FIELD(shared_storage.weights_revision),
+                                  "Name of the model's weights; blocks that were computed with others are not there"),
+                              "the fingerprint alone says which weights", "\"2026-11-25\""));
+  add(Needs::shared, row("shared", "expiry", Type::duration, some_months, FIELD(shared_storage.expiry),
+                         "How long a block stays that nobody uses"));
+  add(Needs::shared, row("shared", "expiry-per-depth", Type::duration, up_to_a_day, FIELD(shared_storage.expiry_per_depth),
+                         "This much less for each block before it in its prefix, down to the half"));
+  add(Needs::server, row("shared", "connections-per-node", Type::whole, {1, 64}, FIELD(shared_storage.connections_per_node),
+                         "Connections to each server"));
+  add(Needs::server, row("shared", "window-bytes", Type::size, more_than_0, FIELD(shared_storage.window_bytes),
+                         "Bytes that a connection sends or expects at a time; a larger block goes alone"));
+  add(Needs::shared, row("shared", "probe-deadline", Type::duration, some_time, FIELD(shared_storage.probe_deadline),
+                         "Longest time that a request waits for the answer which blocks are there"));
+  Option policy = row("shared", "write-policy", Type::name, any, FIELD(shared_storage.write_policy),
+                      "Which blocks are written: none, selective (blocks that were hit), write-through (computed blocks)");
+  policy.names = {"none", "selective", "write-through"};
+  add(Needs::shared, std::move(policy));
+  add(Needs::shared, row("shared", "selective-hits", Type::whole, {1, 255}, FIELD(shared_storage.selective_hits),
+                         "Write policy selective writes a block at this hit"));
+  add(Needs::shared, row("shared", "bytes-in-flight", Type::size, more_than_0, FIELD(shared_storage.bytes_in_flight),
+                         "Most bytes of blocks that are being written at a time"));
+  add(Needs::shared, row("shared", "write-bandwidth", Type::bandwidth, any, FIELD(shared_storage.write_bandwidth),
+                         "Most bytes per second that are written; 0: no limit"));
+  add(Needs::shared, row("shared", "daily-writes", Type::size, any, FIELD(shared_storage.daily_write_bytes),
+                         "Most bytes per day that are written; 0: no limit"));
+}
+
 void add_log(std::vector<Option>& all) {
   all.push_back(named("log", "level", FIELD(system.log.least), "Least level of messages that are logged"));
   all.push_back(row("log", "per-period", Type::whole, {1, UINT32_MAX}, FIELD(system.log.per_period),
@@ -460,6 +505,8 @@ constexpr std::array without_option{
     FieldWithoutOption{"host_touch.count_huge", "the count is for programs that touch memory themselves"},
     FieldWithoutOption{"memory_limits", "it is a function of the program"},
     FieldWithoutOption{"storage.CustomStorage", "the stores are objects of the program"},
+    FieldWithoutOption{"shared.password", "it is a secret: the variable TERRACE_SHARED_PASSWORD has it, or a file"},
+    FieldWithoutOption{"shared.store", "it is an object of the program"},
     FieldWithoutOption{"lane_rates.request", "it must be 0: requests wait for their transfers"},
     FieldWithoutOption{"log.sink", "it is an object of the program"},
     FieldWithoutOption{"admin.config", "it is the configuration itself"},
@@ -469,44 +516,6 @@ constexpr std::array without_option{
 
 std::span<const FieldWithoutOption> fields_without_option() { return without_option; }
 
-Draft default_draft(std::size_t pools, std::size_t ranks, std::size_t groups) {
-  constexpr std::uint32_t device_blocks = 3000;
-  constexpr std::uint32_t host_blocks = 8000;
-  Draft draft;
-  Draft::Pool pool;
-  pool.sizes.device_blocks = device_blocks;
-  pool.sizes.host_blocks = host_blocks;
-  draft.pools.assign(pools, pool);
-  draft.ranks.resize(ranks);
-  draft.groups.resize(groups);
-  return draft;
-}
-
-Scope Option::scope() const {
-  if (table == "pool") return Scope::pool;
-  if (table == "rank") return Scope::rank;
-  return table == "group" ? Scope::group : Scope::whole;
-}
-
-std::string Option::name() const { return table.empty() ? std::string{key} : fmt::format("{}.{}", table, key); }
-
-std::string Option::flag_name() const {
-  if (only_in_files) return "";
-  if (!flag.empty()) return std::string{flag};
-  return table.empty() ? fmt::format("--{}", key) : fmt::format("--{}-{}", table, key);
-}
-
-std::string Option::variable() const {
-  std::string name = flag_name();
-  if (name.empty()) return name;
-  name = "TERRACE_" + name.substr(2);
-  for (char& c : name) {
-    if (c == '-') c = '_';
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
-  return name;
-}
-
 const std::vector<Option>& options() {
   static const std::vector<Option> all = [] {
     std::vector<Option> rows;
@@ -514,6 +523,7 @@ const std::vector<Option>& options() {
     add_arrays(rows);
     add_tiers(rows);
     add_storage(rows);
+    add_shared(rows);
     add_log(rows);
     add_admin(rows);
     add_trace(rows);
@@ -521,37 +531,5 @@ const std::vector<Option>& options() {
   }();
   return all;
 }
-
-const Option* find_option(std::string_view table, std::string_view key) {
-  const auto is_it = [&](const Option& each) { return each.table == table && each.key == key; };
-  const auto found = std::ranges::find_if(options(), is_it);
-  return found == options().end() ? nullptr : &*found;
-}
-
-const Option& option_named(std::string_view name) {
-  const std::size_t dot = name.find('.');
-  const bool in_table = dot != std::string_view::npos;
-  const Option* const found =
-      find_option(in_table ? name.substr(0, dot) : std::string_view{}, in_table ? name.substr(dot + 1) : name);
-  if (found == nullptr) throw std::out_of_range{fmt::format("there is no option \"{}\"", name)};
-  return *found;
-}
-
-const Option* option_of_flag(std::string_view flag) {
-  const auto is_it = [&](const Option& each) { return !flag.empty() && (each.flag_name() == flag || each.flag_alias == flag); };
-  const auto found = std::ranges::find_if(options(), is_it);
-  return found == options().end() ? nullptr : &*found;
-}
-
-std::vector<std::string> tables() {
-  std::vector<std::string> names;
-  for (const Option& option : options()) {
-    const bool known = std::ranges::find(names, option.table) != names.end();
-    if (!option.table.empty() && !known) names.emplace_back(option.table);
-  }
-  return names;
-}
-
-bool is_array(std::string_view table) { return table == "pool" || table == "rank" || table == "group"; }
 
 }  // namespace terrace::config

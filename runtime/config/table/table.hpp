@@ -26,7 +26,10 @@ enum class Needs : unsigned char {
   nothing,
   storage,
   files,
-  guard,  ///< files, and storage.guard
+  guard,   ///< files, and storage.guard
+  shared,  ///< a shared store
+  server,  ///< a shared store behind a redis:// or rediss:// URL
+  tls,     ///< a shared store behind a rediss:// URL
 };
 
 struct Option {

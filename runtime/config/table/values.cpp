@@ -174,6 +174,28 @@ std::string read_storage(std::string_view name, std::string_view word) {
   refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, file:DIR", name, word));
 }
 
+std::string read_shared(std::string_view name, std::string_view word) {
+  if (word == "none" || word == "memory:") return std::string{word};
+  const std::size_t scheme = word.find("://");
+  const std::string_view before = word.substr(0, scheme);
+  if (scheme == std::string_view::npos || (before != "redis" && before != "rediss")) {
+    // The rest may have a password.
+    refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, redis://HOST, rediss://HOST", name,
+                       word.substr(0, word.find(':'))));
+  }
+  const std::string_view rest = word.substr(scheme + 3);
+  const std::string_view servers = rest.substr(0, rest.find_first_of("/?"));
+  const std::size_t at = servers.rfind('@');
+  const std::string_view user = at == std::string_view::npos ? "" : servers.substr(0, at);
+  if (user.find(':') != std::string_view::npos) {
+    refuse(fmt::format("{}: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file", name));
+  }
+  const std::string_view hosts = at == std::string_view::npos ? servers : servers.substr(at + 1);
+  const bool has_blank = std::ranges::any_of(word, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; });
+  if (hosts.empty() || has_blank) refuse(fmt::format("{}: {}:// needs a server, as in {}://cache:6379", name, before, before));
+  return std::string{word};
+}
+
 std::string read_digest(std::string_view name, std::string_view word) {
   const Result<BlockKey> digest = parse_block_key(word);
   if (!digest) refuse(fmt::format("{}: \"{}\" is not 64 hexadecimal digits", name, word));
@@ -194,6 +216,7 @@ Value read_value(Type type, std::string_view name, std::string_view word, Limits
     case Type::paths: return std::vector<std::string>{read_path(name, word)};
     case Type::device: return read_device(name, word);
     case Type::storage: return read_storage(name, word);
+    case Type::shared: return read_shared(name, word);
     case Type::digest: return read_digest(name, word);
   }
   refuse(fmt::format("{}: its type is unknown", name));
@@ -213,6 +236,7 @@ std::string to_word(Type type, const Value& value) {
     case Type::path:
     case Type::device:
     case Type::storage:
+    case Type::shared:
     case Type::digest: return std::get<std::string>(value);
   }
   return "";
@@ -259,6 +283,7 @@ std::string_view placeholder(Type type) {
     case Type::paths: return "DIR";
     case Type::device: return "DEVICE";
     case Type::storage: return "WHERE";
+    case Type::shared: return "URL";
     case Type::digest: return "DIGITS";
   }
   return "";

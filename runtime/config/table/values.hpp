@@ -27,6 +27,7 @@ enum class Type : unsigned char {
   paths,      ///< std::vector<std::string>
   device,     ///< std::string: emulated, cuda, cuda:N
   storage,    ///< std::string: none, memory:, file:DIR
+  shared,     ///< std::string: none, memory:, redis://HOST, rediss://HOST
   digest,     ///< std::string: 64 lower-case hexadecimal digits
 };
 using Value = std::variant<std::uint64_t, double, bool, std::string, std::vector<std::string>>;
@@ -52,6 +53,8 @@ struct Limits {
 [[nodiscard]] std::string read_path(std::string_view name, std::string_view word);
 [[nodiscard]] std::string read_device(std::string_view name, std::string_view word);
 [[nodiscard]] std::string read_storage(std::string_view name, std::string_view word);
+/// The URL of a shared store. A password in it is refused, because values of options are shown.
+[[nodiscard]] std::string read_shared(std::string_view name, std::string_view word);
 [[nodiscard]] std::string read_digest(std::string_view name, std::string_view word);
 
 /// Reads a value of any type. `names` is the list for Type::name. The word of Type::paths is one path.

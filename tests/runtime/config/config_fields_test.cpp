@@ -63,7 +63,7 @@ class Fields {
 
   void add(const CacheSystemOptions& options) {
     const auto& [ranks, rank_payload, groups, pools, engine_owns_slots, key_order, host_warm_up, host_touch, memory_limits,
-                 storage, storage_guard, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
+                 storage, storage_guard, shared, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
                  daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
                  evictions_in_flight_max, device_reserve_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds,
                  transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, poison] = options;
@@ -82,6 +82,8 @@ class Fields {
     add("storage", storage);
     put("storage_guard", storage_guard ? "set" : "none");
     if (storage_guard) add("storage_guard", *storage_guard);
+    put("shared", shared ? "set" : "none");
+    if (shared) add("shared", *shared);
     put("flush_interval", flush_interval);
     put("caching", caching);
     put("store_uncached", store_uncached);
@@ -217,6 +219,29 @@ class Fields {
     }
     if (const auto* const custom = std::get_if<CustomStorage>(&storage)) put(name + ".CustomStorage", custom->size());
   }
+  void add(const std::string& name, const SharedStorage& shared) {
+    const auto& [url, password, password_file, ca_file, secret_file, prefix, weights_revision, expiry, expiry_per_depth,
+                 connections_per_node, window_bytes, probe_deadline, write_policy, selective_hits, bytes_in_flight,
+                 write_bandwidth, daily_write_bytes, store] = shared;
+    put(name + ".url", url);
+    put(name + ".password", password);
+    put(name + ".password_file", password_file.string());
+    put(name + ".ca_file", ca_file.string());
+    put(name + ".secret_file", secret_file.string());
+    put(name + ".prefix", prefix);
+    put(name + ".weights_revision", weights_revision);
+    put(name + ".expiry", expiry);
+    put(name + ".expiry_per_depth", expiry_per_depth);
+    put(name + ".connections_per_node", connections_per_node);
+    put(name + ".window_bytes", window_bytes);
+    put(name + ".probe_deadline", probe_deadline);
+    put(name + ".write_policy", write_policy);
+    put(name + ".selective_hits", selective_hits);
+    put(name + ".bytes_in_flight", bytes_in_flight);
+    put(name + ".write_bandwidth", write_bandwidth);
+    put(name + ".daily_write_bytes", daily_write_bytes);
+    put(name + ".store", store.get());
+  }
   void add(const std::string& name, const ResilienceOptions& guard) {
     const auto& [read_retries, write_retries, back_off_first, back_off_max, waiting_max, breaker] = guard;
     put(name + ".read_retries", read_retries);
@@ -272,6 +297,7 @@ struct Row {
 constexpr const char* in_memory = "@\n[storage]\nwhere = \"memory:\"\ncapacity = \"1GiB\"";
 constexpr const char* in_files = "[storage]\nwhere = \"file:/s\"\ncapacity = \"1GiB\"\n@";
 constexpr const char* striped = "[storage]\nwhere = \"file:/s\"\ncapacity = \"1GiB\"\nstripe = [\"/t\"]\n@";
+constexpr const char* in_shared = "[shared]\nurl = \"rediss://cache\"\n@";
 constexpr const char* digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 const std::vector<Row>& rows() {
@@ -375,6 +401,23 @@ const std::vector<Row>& rows() {
       {"storage.breaker-probe", "\"7ns\"", {{"storage_guard.breaker.probe_first", "7ns"}}, in_files},
       {"storage.breaker-probe-max", "\"1s\"", {{"storage_guard.breaker.probe_max", "1000000000ns"}}, in_files},
 
+      {"shared.url", "\"redis://cache\"", {{"shared", "set"}, {"shared.url", "redis://cache"}}},
+      {"shared.password-file", "\"/p\"", {{"shared.password_file", "/p"}}, in_shared},
+      {"shared.ca-file", "\"/c\"", {{"shared.ca_file", "/c"}}, in_shared},
+      {"shared.secret-file", "\"/s\"", {{"shared.secret_file", "/s"}}, in_shared},
+      {"shared.prefix", "\"kv:a\"", {{"shared.prefix", "kv:a"}}, in_shared},
+      {"shared.weights-revision", "\"r7\"", {{"shared.weights_revision", "r7"}}, in_shared},
+      {"shared.expiry", "\"7ns\"", {{"shared.expiry", "7ns"}}, in_shared},
+      {"shared.expiry-per-depth", "\"7ns\"", {{"shared.expiry_per_depth", "7ns"}}, in_shared},
+      {"shared.connections-per-node", "7", {{"shared.connections_per_node", "7"}}, in_shared},
+      {"shared.window-bytes", "\"1KiB\"", {{"shared.window_bytes", "1024"}}, in_shared},
+      {"shared.probe-deadline", "\"7ns\"", {{"shared.probe_deadline", "7ns"}}, in_shared},
+      {"shared.write-policy", "\"write-through\"", {{"shared.write_policy", "1"}}, in_shared},
+      {"shared.selective-hits", "7", {{"shared.selective_hits", "7"}}, in_shared},
+      {"shared.bytes-in-flight", "\"1KiB\"", {{"shared.bytes_in_flight", "1024"}}, in_shared},
+      {"shared.write-bandwidth", "\"1KiB/s\"", {{"shared.write_bandwidth", "1024"}}, in_shared},
+      {"shared.daily-writes", "\"1GiB\"", {{"shared.daily_write_bytes", "1073741824"}}, in_shared},
+
       {"log.level", "\"error\"", {{"log.least", "2"}}},
       {"log.per-period", "7", {{"log.per_period", "7"}}},
       {"log.period", "\"7ns\"", {{"log.period", "7ns"}}},
@@ -437,6 +480,7 @@ std::set<std::string> all_fields() {
   kinds[1].storage = MemoryStorage{};
   kinds[2].ranks[0].device = InstantGpu{};
   kinds[2].storage = FileStorage{};
+  kinds[2].shared.emplace();
   kinds[3].ranks[0].device = CustomDevice{};
   kinds[3].storage = CustomStorage{};
   std::set<std::string> all;

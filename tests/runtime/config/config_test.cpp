@@ -168,6 +168,16 @@ TEST(ConfigText, with_storage_writes_through_unless_it_says_otherwise) {
             WritePolicy::none);
 }
 
+TEST(ConfigText, has_no_shared_store_unless_it_names_one) {
+  EXPECT_FALSE(parse_config("").shared);
+  const auto shared = parse_config("[shared]\nurl = \"redis://kv@a:1,b:2/3?cluster=1&verify=0\"").shared;
+  ASSERT_TRUE(shared);
+  EXPECT_EQ(shared->url, "redis://kv@a:1,b:2/3?cluster=1&verify=0");
+  EXPECT_EQ(shared->write_policy, WritePolicy::selective);
+  EXPECT_EQ(parse_config("[shared]\nurl = \"memory:\"\nwrite-policy = \"none\"").shared->write_policy, WritePolicy::none);
+  EXPECT_FALSE(parse_config("[shared]\nurl = \"none\"\nprefix = \"a\"").shared) << "a file keeps the options of what is off";
+}
+
 TEST(ConfigText, may_keep_the_options_of_storage_that_it_switches_off) {
   EXPECT_EQ(refusal("[storage]\nwhere = \"none\"\ncapacity = \"1GiB\"\nretries = 3"), "");
 }
@@ -301,6 +311,34 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[storage]\nwhere = \"memory:\"\ncapacity = \"64KiB\"\n[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1",
             "t.toml:3: storage.capacity: a storage capacity of 64KiB gives pool 0 no block of 64KiB: at least 131072 bytes are "
             "needed"},
+        // a shared store
+        Bad{"[shared]\nurl = \"http://u:secret@h\"",
+            "t.toml:2: shared.url: there is no \"http\"; there is: none, memory:, redis://HOST, rediss://HOST"},
+        Bad{"[shared]\nurl = \"redis\"",
+            "t.toml:2: shared.url: there is no \"redis\"; there is: none, memory:, redis://HOST, rediss://HOST"},
+        Bad{"[shared]\nurl = \"redis://\"", "t.toml:2: shared.url: redis:// needs a server, as in redis://cache:6379"},
+        Bad{"[shared]\nurl = \"rediss://user@/0\"", "t.toml:2: shared.url: rediss:// needs a server, as in rediss://cache:6379"},
+        Bad{"[shared]\nurl = \"redis://a b\"", "t.toml:2: shared.url: redis:// needs a server, as in redis://cache:6379"},
+        Bad{"[shared]\nurl = \"redis://user:secret@cache\"",
+            "t.toml:2: shared.url: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file"},
+        Bad{"[shared]\nurl = \"redis://cache?cluster=1&prefix=a\"",
+            "t.toml:2: shared.url: prefix in the URL has an option of its own, shared.prefix"},
+        Bad{"[shared]\nurl = \"redis://cache?window=1MiB\"",
+            "t.toml:2: shared.url: window in the URL has an option of its own, shared.window-bytes"},
+        Bad{"[shared]\nprefix = \"a\"", "t.toml:2: shared.prefix is given, but no shared.url"},
+        Bad{"[shared]\nurl = \"memory:\"\npassword-file = \"/p\"",
+            "t.toml:3: shared.password-file is for shared.url redis://HOST or rediss://HOST"},
+        Bad{"[shared]\nurl = \"redis://cache\"\nca-file = \"/c\"", "t.toml:3: shared.ca-file is for shared.url rediss://HOST"},
+        Bad{"[shared]\nurl = \"redis://cache\"\nprefix = \"a{b}\"",
+            "t.toml:3: shared.prefix: \"a{b}\" is not 1 to 64 letters, digits or characters of -_.:/"},
+        Bad{"[shared]\nurl = \"redis://cache\"\nwrite-policy = \"write-back\"",
+            "t.toml:3: shared.write-policy: there is no \"write-back\"; there is: none, selective, write-through"},
+        Bad{"[shared]\nurl = \"redis://cache\"\nprobe-deadline = 0",
+            "t.toml:3: shared.probe-deadline: 0 is too short: it must be more than 0"},
+        Bad{"[shared]\nurl = \"redis://cache\"\nexpiry = \"0s\"",
+            "t.toml:3: shared.expiry: 0s is too short: it must be more than 0"},
+        Bad{"[shared]\nurl = \"redis://cache\"\nconnections-per-node = 65",
+            "t.toml:3: shared.connections-per-node: 65 is not from 1 to 64"},
         Bad{"[log]\nwaiting-max = 0", "t.toml:2: log.waiting-max: 0 is not from 1 to 65536"}));
 
 TEST(ConfigText, that_is_no_toml_is_refused_with_its_line) {
@@ -420,6 +458,23 @@ TEST(ConfigEnvironment, separates_directories_by_colons) {
                                              "TERRACE_STORAGE_STRIPE=/b:/c", nullptr};
   config.read_environment(variables.data());
   EXPECT_EQ(files(config.options()).directories, (std::vector<std::filesystem::path>{"/a", "/b", "/c"}));
+}
+
+TEST(ConfigEnvironment, has_the_password_of_a_shared_store_and_shows_it_nowhere) {
+  Config config;
+  const std::array<const char*, 3> variables{"TERRACE_SHARED_PASSWORD=hush=1", "TERRACE_SHARED=redis://cache", nullptr};
+  config.read_environment(variables.data());
+  const CacheSystemOptions options = config.options();
+  ASSERT_TRUE(options.shared);
+  EXPECT_EQ(options.shared->password, "hush=1");
+  for (const ConfigValue& value : options.admin.config) {
+    EXPECT_EQ(value.value.find("hush"), std::string::npos) << value.name;
+  }
+  EXPECT_TRUE(config.ignored_variables().empty());
+  EXPECT_EQ(refused_variable("TERRACE_SHARED_PASWORD=hush"),
+            "TERRACE_SHARED_PASWORD: there is no such option; did you mean TERRACE_SHARED_PASSWORD?");
+  config.set("--shared", "none");
+  EXPECT_FALSE(config.options().shared);
 }
 
 TEST(ConfigFlags, have_older_names_and_near_ones) {
