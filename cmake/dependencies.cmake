@@ -24,8 +24,8 @@ else()
 endif()
 
 # SHA-256 with the processor's own instructions, for block keys. AES-256-GCM, HKDF and random numbers, for sealed values of shared
-# stores (storage/shared).
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+# stores (storage/shared). TLS to their servers (storage/redis).
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 
 if(TERRACE_BUILD_PROGRAM OR TERRACE_BUILD_TESTS)
   # .gz traces.

@@ -43,7 +43,7 @@ install(FILES ${PROJECT_BINARY_DIR}/terrace-config.cmake ${PROJECT_BINARY_DIR}/t
 file(RELATIVE_PATH prefix_from_pkg_config ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 file(RELATIVE_PATH libdir_in_prefix ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_LIBDIR})
 file(RELATIVE_PATH includedir_in_prefix ${CMAKE_INSTALL_PREFIX} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
-set(private_libraries "-lfmt -lcrypto -lxxhash")
+set(private_libraries "-lfmt -lssl -lcrypto -lxxhash")
 if(TERRACE_HAS_URING)
   string(APPEND private_libraries " -luring")
 endif()

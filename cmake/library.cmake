@@ -11,7 +11,7 @@ endforeach()
 # What those objects call. An installed static library asks for the same by name (cmake/install.cmake).
 add_library(terrace_needs INTERFACE)
 target_link_libraries(terrace_needs INTERFACE
-  fmt::fmt OpenSSL::Crypto Threads::Threads terrace_xxhash $<TARGET_NAME_IF_EXISTS:terrace_uring>
+  fmt::fmt OpenSSL::SSL OpenSSL::Crypto Threads::Threads terrace_xxhash $<TARGET_NAME_IF_EXISTS:terrace_uring>
   $<TARGET_NAME_IF_EXISTS:prometheus-cpp::core> ${CMAKE_DL_LIBS})
 
 add_library(terrace_shared SHARED ${objects})
@@ -34,7 +34,8 @@ endif()
 add_library(terrace_static STATIC ${objects})
 add_library(terrace::terrace_static ALIAS terrace_static)
 set(static_needs $<BUILD_INTERFACE:terrace_needs>
-                 $<INSTALL_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:OpenSSL::Crypto> $<INSTALL_INTERFACE:xxhash>)
+                 $<INSTALL_INTERFACE:fmt::fmt> $<INSTALL_INTERFACE:OpenSSL::SSL> $<INSTALL_INTERFACE:OpenSSL::Crypto>
+                 $<INSTALL_INTERFACE:xxhash>)
 if(TERRACE_HAS_URING)
   list(APPEND static_needs $<INSTALL_INTERFACE:uring>)
 endif()

@@ -59,6 +59,7 @@ const std::vector<Folder>& house() {
       {"storage/io", {"base"}},
       {"storage/memory", {"base", "storage/index", "storage/io"}},
       {"storage/offline", {"base", "storage/file", "storage/format", "storage/io"}},
+      {"storage/redis", {"base", "storage/resilience", "storage/shared"}},
       {"storage/resilience", {"base", "storage/index"}},
       {"storage/shared", {"base", "storage/io"}},
       {"transfer/cuda", {"base", "transfer/cuda/copy", "transfer/cuda/driver", "transfer/device", "transfer/host"}},

@@ -1,0 +1,129 @@
+#pragma once
+
+#include "storage/redis/slot_map.hpp"
+#include "storage/shared/shared_value.hpp"
+#include "storage/shared/shared_value_names.hpp"
+#include "terrace/shared_store.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace terrace {
+
+class RedisClient;
+class RedisNode;
+
+/// The fingerprint of an operation, and the names of values that follow from it.
+struct RedisMeaning {
+  explicit RedisMeaning(const std::string& prefix, const Fingerprint& of) : fingerprint{of}, names{prefix} { names.use(of); }
+  Fingerprint fingerprint;
+  SharedValueNames names;
+};
+
+/// A probe, read or write, from its call to its event. It may be kept longer, by commands whose replies are still to come and
+/// that nobody wants any more. Threads: that of the client.
+class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
+ public:
+  RedisOperation(RedisClient& client, std::uint64_t token, TimePoint deadline, std::shared_ptr<const RedisMeaning> meaning)
+      : client_{client}, token_{token}, deadline_{deadline}, meaning_{std::move(meaning)} {}
+  virtual ~RedisOperation() = default;
+  RedisOperation(const RedisOperation&) = delete;
+  RedisOperation& operator=(const RedisOperation&) = delete;
+
+  [[nodiscard]] std::uint64_t token() const { return token_; }
+  [[nodiscard]] TimePoint deadline() const { return deadline_; }
+  [[nodiscard]] bool has_ended() const { return ended_; }
+
+  /// Sends what there is to send. The client knows the nodes.
+  virtual void start() = 0;
+  /// The deadline has passed: tells the nodes that have not answered, and ends.
+  virtual void expire() = 0;
+  /// Ends, with an event. Nothing touches the caller's memory any more.
+  virtual void end(ErrorCode error) = 0;
+
+ protected:
+  /// Called once, by end().
+  void set_ended() { ended_ = true; }
+
+  RedisClient& client_;
+  const std::uint64_t token_;
+  const TimePoint deadline_;
+  const std::shared_ptr<const RedisMeaning> meaning_;
+
+ private:
+  bool ended_ = false;
+};
+
+/// Reads or writes one block: all its parts at one node, in one exchange. Parts that the node says to be elsewhere follow there.
+class RedisBlockOperation final : public RedisOperation {
+ public:
+  static constexpr std::uint32_t redirections_max = 5;
+
+  RedisBlockOperation(RedisClient& client, const SharedRead& read, std::shared_ptr<const RedisMeaning> meaning);
+  RedisBlockOperation(RedisClient& client, const SharedWrite& write, std::shared_ptr<const RedisMeaning> meaning);
+  ~RedisBlockOperation() override;
+
+  void start() override;
+  void expire() override;
+  void end(ErrorCode error) override;
+
+ private:
+  class Reading;
+  class Writing;
+
+  void send(RedisNode* node, bool asking);
+  void refused(const std::string& error);
+  void answered();
+  void mismatched(SharedMismatch why);
+  void remove();
+
+  const bool writes_;
+  const StoredBlock block_;
+  const std::span<std::byte> into_;
+  const std::span<const std::byte> from_;
+  const SharedParts parts_;
+  const std::uint32_t slot_;
+  const SharedWriteId write_id_;
+  std::unique_ptr<SharedValueReader> reader_;  ///< while a read is under way
+  RedisNode* node_ = nullptr;                  ///< where it is
+  bool sent_ = false;                          ///< to that node, which has not answered
+  std::uint32_t left_ = 0;                     ///< a bit for each part that is not done
+  ErrorCode error_{};                          ///< of a part
+  std::optional<RedisRedirection> redirection_;
+  std::uint32_t redirections_ = 0;
+};
+
+/// Asks which of the blocks are there: one exchange for each node.
+class RedisProbeOperation final : public RedisOperation {
+ public:
+  RedisProbeOperation(RedisClient& client, std::uint64_t token, std::vector<BlockKey> keys, GroupId group, TimePoint deadline,
+                      std::shared_ptr<const RedisMeaning> meaning);
+
+  void start() override;
+  void expire() override;
+  void end(ErrorCode error) override;
+
+ private:
+  enum class Known : std::uint8_t { unknown, there, missing, declined, failed };
+  class Asking;
+
+  void ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking);
+  /// Ends if it is known how many are there.
+  void look();
+
+  const std::vector<BlockKey> keys_;
+  const GroupId group_;
+  std::vector<Known> known_;
+  std::vector<RedisNode*> sent_;  ///< nodes that have not answered
+  std::uint32_t leading_ = 0;
+  std::uint32_t redirections_ = 0;
+};
+
+}  // namespace terrace

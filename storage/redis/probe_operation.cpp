@@ -1,0 +1,138 @@
+#include "storage/redis/command_text.hpp"
+#include "storage/redis/operation.hpp"
+#include "storage/redis/redis_client.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace terrace {
+
+/// EXISTS of the first part of some of the blocks, all of one node.
+class RedisProbeOperation::Asking final : public Exchange {
+ public:
+  Asking(std::shared_ptr<RedisProbeOperation> operation, RedisNode& node, std::vector<std::uint32_t> keys, bool asking)
+      : operation_{std::move(operation)}, node_{node}, keys_{std::move(keys)}, asking_{asking} {}
+
+  void prepare() override {
+    RedisProbeOperation& operation = *operation_;
+    std::string& text = segments[0].text;
+    std::string name;
+    for (const std::uint32_t key : keys_) {
+      name.clear();
+      operation.meaning_->names.append(name, operation.keys_[key], operation.group_, 0);
+      if (asking_) append_command(text, {"ASKING"});
+      append_command(text, {"EXISTS", name});
+    }
+    replies = static_cast<std::uint32_t>(asking_ ? 2 * keys_.size() : keys_.size());
+    window_bytes = text.size();
+  }
+  [[nodiscard]] bool wanted() const override { return !operation_->has_ended(); }
+
+  void replied(RespValue reply) override {
+    const std::uint32_t number = answered_++;
+    if (number == 0) std::erase(operation_->sent_, &node_);
+    if (asking_ && number % 2 == 0) return;  // to ASKING
+    const std::uint32_t key = keys_[done_++];
+    RedisClient& client = operation_->client_;
+    Known& known = operation_->known_[key];
+    if (reply.kind == RespItem::Kind::integer) {
+      known = reply.integer > 0 ? Known::there : Known::missing;
+    } else if (const auto redirection = parse_redirection(reply.text, node_.address()); reply.is_error() && redirection) {
+      node_.count_redirection();
+      moved_[{client.follow(*redirection), !redirection->for_good}].push_back(key);
+    } else {
+      if (!refused_) client.refused(node_, reply.text);
+      refused_ = true;
+      known = Known::failed;
+    }
+    if (done_ == keys_.size()) {
+      if (!refused_) node_.ended(RedisNode::Outcome::succeeded, client.clock_.now());
+      if (!moved_.empty()) ++operation_->redirections_;
+      for (auto& [to, keys] : moved_) operation_->ask(to.first, std::move(keys), to.second);
+    }
+    operation_->look();
+  }
+  void broken() override {
+    std::erase(operation_->sent_, &node_);
+    for (const std::uint32_t key : keys_) {
+      if (operation_->known_[key] == Known::unknown) operation_->known_[key] = Known::failed;
+    }
+    operation_->look();
+  }
+
+ private:
+  const std::shared_ptr<RedisProbeOperation> operation_;
+  RedisNode& node_;
+  const std::vector<std::uint32_t> keys_;
+  const bool asking_;
+  std::uint32_t answered_ = 0;
+  std::size_t done_ = 0;
+  bool refused_ = false;
+  std::map<std::pair<RedisNode*, bool>, std::vector<std::uint32_t>> moved_;
+};
+
+RedisProbeOperation::RedisProbeOperation(RedisClient& client, std::uint64_t token, std::vector<BlockKey> keys, GroupId group,
+                                         TimePoint deadline, std::shared_ptr<const RedisMeaning> meaning)
+    : RedisOperation{client, token, deadline, std::move(meaning)},
+      keys_{std::move(keys)},
+      group_{group},
+      known_(keys_.size(), Known::unknown) {}
+
+void RedisProbeOperation::start() {
+  if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
+  std::map<RedisNode*, std::vector<std::uint32_t>> by_node;
+  std::string name;
+  for (std::uint32_t key = 0; key < keys_.size(); ++key) {
+    name.clear();
+    meaning_->names.append(name, keys_[key], group_, 0);
+    by_node[client_.node_of(redis_slot(name))].push_back(key);
+  }
+  for (auto& [node, keys] : by_node) ask(node, std::move(keys), false);
+  look();
+}
+
+void RedisProbeOperation::ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking) {
+  if (node == nullptr || !node->usable() || redirections_ > RedisBlockOperation::redirections_max) {
+    for (const std::uint32_t key : keys) known_[key] = Known::declined;
+    return;
+  }
+  sent_.push_back(node);
+  const auto self = std::static_pointer_cast<RedisProbeOperation>(shared_from_this());
+  node->submit(std::make_unique<Asking>(self, *node, std::move(keys), asking), RedisNode::Lane::asking);
+}
+
+void RedisProbeOperation::look() {
+  if (has_ended()) return;
+  while (leading_ < known_.size() && known_[leading_] == Known::there) ++leading_;
+  if (leading_ == known_.size()) return end({});
+  switch (known_[leading_]) {
+    case Known::unknown:
+    case Known::there: return;
+    case Known::missing: return end({});
+    case Known::failed: return end(Errc::io_failed);
+    case Known::declined: break;
+  }
+  // The blocks of a node that is not used are not there, for now. If nobody is asked, there is no answer.
+  const bool all = std::ranges::all_of(known_, [](Known each) { return each == Known::declined; });
+  end(all ? ErrorCode{Errc::refused} : ErrorCode{});
+}
+
+void RedisProbeOperation::expire() {
+  for (RedisNode* const node : sent_) {
+    node->ended(RedisNode::Outcome::failed, client_.clock_.now(), "it does not answer in time");
+  }
+  end(Errc::deadline_exceeded);
+}
+
+void RedisProbeOperation::end(ErrorCode error) {
+  if (has_ended()) return;
+  set_ended();
+  SharedStoreStat& stat = client_.stat_;
+  ++stat.probes;
+  stat.keys_asked += keys_.size();
+  stat.keys_there += leading_;
+  client_.ended({SharedEvent::Kind::probed, token(), error, leading_}, deadline());
+}
+
+}  // namespace terrace

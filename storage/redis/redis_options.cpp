@@ -1,0 +1,208 @@
+#include "storage/redis/redis_options.hpp"
+
+#include "storage/shared/shared_value_names.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+[[noreturn]] void refuse(std::string why) { throw std::invalid_argument{"the URL of the shared store: " + std::move(why)}; }
+
+template <class Number>
+std::optional<Number> number_of(std::string_view text, std::uint64_t max) {
+  std::uint64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end || text.empty() || value > max) return std::nullopt;
+  return static_cast<Number>(value);
+}
+
+/// Splits off what is before the first separator; without one, all.
+std::string_view take_until(std::string_view& text, char separator) {
+  const std::size_t at = text.find(separator);
+  const std::string_view first = text.substr(0, at);
+  text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
+  return first;
+}
+
+std::string unescaped(std::string_view text) {
+  std::string plain;
+  while (!text.empty()) {
+    const std::size_t size = text[0] == '%' ? 3 : 1;
+    if (size == 1) {
+      plain += text[0];
+    } else {
+      unsigned value = 0;
+      const std::string_view digits = text.substr(1, 2);
+      const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+      if (digits.size() != 2 || error != std::errc{} || stop != digits.data() + 2 || value == 0) {
+        refuse("after each % there must be two hexadecimal digits, not 00");
+      }
+      plain += static_cast<char>(value);
+    }
+    text.remove_prefix(size);
+  }
+  return plain;
+}
+
+bool yes_or_no(std::string_view name, std::string_view value) {
+  if (value != "0" && value != "1") refuse(fmt::format("{} is 0 or 1, not \"{}\"", name, value));
+  return value == "1";
+}
+
+Duration duration_of(std::string_view name, std::string_view value) {
+  constexpr std::string_view units = "smhd";
+  constexpr std::array<std::uint32_t, 4> seconds{1, 60, 3600, 86400};
+  const std::size_t unit = value.empty() ? std::string_view::npos : units.find(value.back());
+  const auto count = number_of<std::uint32_t>(value.substr(0, value.empty() ? 0 : value.size() - 1), 100'000);
+  if (unit == std::string_view::npos || !count || *count == 0) {
+    refuse(fmt::format("{} is a time such as 24h, 90m or 30s, not \"{}\"", name, value));
+  }
+  return std::chrono::seconds{std::uint64_t{*count} * seconds[unit]};
+}
+
+std::string file_line(const std::string& path) {
+  std::ifstream file{path, std::ios::binary};
+  std::string text(std::istreambuf_iterator<char>{file}, {});
+  if (!file.is_open() || file.bad()) refuse(fmt::format("the file {} (password_file) cannot be read", path));
+  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
+  if (text.empty()) refuse(fmt::format("the file {} (password_file) is empty", path));
+  return text;
+}
+
+void set_option(RedisOptions& options, std::string_view name, const std::string& value) {
+  if (name == "cluster") {
+    options.cluster = yes_or_no(name, value);
+  } else if (name == "verify") {
+    options.verify = yes_or_no(name, value);
+  } else if (name == "password_env") {
+    const char* const password = std::getenv(value.c_str());
+    if (password == nullptr || *password == '\0') refuse(fmt::format("the variable {} (password_env) is not set", value));
+    options.password = password;
+  } else if (name == "password_file") {
+    options.password = file_line(value);
+  } else if (name == "ca_file") {
+    options.ca_file = value;
+  } else if (name == "cert_file") {
+    options.cert_file = value;
+  } else if (name == "key_file") {
+    options.key_file = value;
+  } else if (name == "prefix") {
+    if (!SharedValueNames::is_prefix(value)) refuse("prefix has 1 to 64 letters, digits or characters of -_.:/");
+    options.prefix = value;
+  } else if (name == "expiry") {
+    options.expiry.after = value == "0" ? Duration{} : duration_of(name, value);
+  } else if (name == "connections") {
+    const auto count = number_of<std::uint32_t>(value, 64);
+    if (!count || *count == 0) refuse(fmt::format("connections is a number from 1 to 64, not \"{}\"", value));
+    options.connections = *count;
+  } else if (name == "window") {
+    const Result<Bytes> window = parse_bytes(value);
+    if (!window || *window == Bytes{}) refuse(fmt::format("window is a size such as 4MiB, not \"{}\"", value));
+    options.window = *window;
+  } else {
+    refuse(fmt::format("there is no option \"{}\"", name));
+  }
+}
+
+void read_user(RedisOptions& options, std::string_view text) {
+  options.user = unescaped(take_until(text, ':'));
+  options.password = unescaped(text);
+}
+
+void read_hosts(RedisOptions& options, std::string_view text) {
+  if (text.empty()) refuse("it names no host");
+  if (text.ends_with(',')) refuse("after each comma there must be a host");
+  while (!text.empty()) {
+    const std::string_view host = take_until(text, ',');
+    if (!parse_address(host, options.hosts.emplace_back())) refuse(fmt::format("\"{}\" is no HOST or HOST:PORT", host));
+  }
+}
+
+}  // namespace
+
+std::string to_string(const RedisAddress& address) {
+  const bool brackets = address.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", brackets ? "[" : "", address.host, brackets ? "]" : "", address.port);
+}
+
+bool parse_address(std::string_view text, RedisAddress& address) {
+  std::string_view host = text;
+  std::string_view port;
+  if (text.starts_with('[')) {
+    const std::size_t end = text.find(']');
+    if (end == std::string_view::npos) return false;
+    host = text.substr(1, end - 1);
+    port = text.substr(end + 1);
+  } else if (const std::size_t colon = text.find(':'); colon != std::string_view::npos) {
+    host = text.substr(0, colon);
+    port = text.substr(colon);
+  }
+  const bool clean = std::ranges::all_of(host, [](char c) { return c > ' ' && c < '\x7f' && c != '@' && c != '[' && c != ']'; });
+  if (host.empty() || !clean) return false;
+  address.host = host;
+  if (port.empty()) return true;
+  const auto number = port.starts_with(':') ? number_of<std::uint16_t>(port.substr(1), 65'535) : std::nullopt;
+  if (!number || *number == 0) return false;
+  address.port = *number;
+  return true;
+}
+
+RedisOptions parse_redis_url(std::string_view url) {
+  RedisOptions options;
+  if (url.starts_with("rediss://")) options.tls = true;
+  else if (!url.starts_with("redis://")) refuse("it begins with redis:// or rediss://");
+  url.remove_prefix(options.tls ? 9 : 8);
+  std::string_view place = take_until(url, '?');
+  std::string_view servers = take_until(place, '/');
+  // A password may have an @ of its own.
+  if (const std::size_t at = servers.rfind('@'); at != std::string_view::npos) {
+    read_user(options, servers.substr(0, at));
+    servers.remove_prefix(at + 1);
+  }
+  read_hosts(options, servers);
+  if (!place.empty()) {
+    const auto database = number_of<std::uint32_t>(place, 1'000'000);
+    if (!database) refuse("after the host there may be the number of a database, such as /1");
+    options.database = *database;
+  }
+  while (!url.empty()) {
+    std::string_view value = take_until(url, '&');
+    const std::string_view name = take_until(value, '=');
+    set_option(options, name, unescaped(value));
+  }
+  if (options.hosts.size() > 1 && !options.cluster) refuse("several hosts are nodes of a cluster: add ?cluster=1");
+  if (options.cluster && options.database != 0) refuse("a cluster has only the database 0");
+  if (!options.user.empty() && options.password.empty()) {
+    refuse("a user needs a password: add password_env=NAME or password_file=PATH");
+  }
+  const bool tls_files = !options.ca_file.empty() || !options.cert_file.empty() || !options.key_file.empty();
+  if (!options.tls && (tls_files || !options.verify)) refuse("ca_file, cert_file, key_file and verify are for rediss://");
+  if (!options.key_file.empty() && options.cert_file.empty()) refuse("key_file is the key of cert_file, which is missing");
+  return options;
+}
+
+std::string shown(const RedisOptions& options) {
+  std::string text = options.tls ? "rediss://" : "redis://";
+  if (!options.user.empty()) text += options.user + "@";
+  for (const RedisAddress& host : options.hosts) {
+    if (&host != &options.hosts.front()) text += ",";
+    text += to_string(host);
+  }
+  if (options.database != 0) text += fmt::format("/{}", options.database);
+  if (options.cluster) text += "?cluster=1";
+  return text;
+}
+
+}  // namespace terrace

@@ -1,0 +1,140 @@
+#include "storage/redis/resp_reader.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace terrace {
+namespace {
+
+bool read_integer(std::string_view text, std::int64_t& value) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end && !text.empty();
+}
+
+constexpr RespItem malformed{.kind = RespItem::Kind::malformed};
+
+}  // namespace
+
+void RespReader::took(std::size_t bytes) {
+  TERRACE_CHECK(bytes <= payload_left_);
+  payload_left_ -= bytes;
+}
+
+RespItem RespReader::next(std::string_view bytes) {
+  TERRACE_CHECK(payload_left_ == 0);
+  if (in_bulk_) {
+    if (bytes.size() < 2) return bytes.empty() || bytes[0] == '\r' ? RespItem{} : malformed;
+    if (!bytes.starts_with("\r\n")) return malformed;
+    in_bulk_ = false;
+    RespItem item{.kind = RespItem::Kind::bulk_end, .consumed = 2};
+    item.depth = static_cast<std::uint32_t>(levels_.size());
+    item.aside = aside();
+    item.reply_ends = element_ends();
+    return item;
+  }
+  const std::string_view start = bytes.substr(0, line_max);
+  const std::size_t end = start.find('\r');
+  if (end == std::string_view::npos) return start.size() < line_max ? RespItem{} : malformed;
+  if (end + 1 == bytes.size()) return {};
+  if (end == 0 || bytes[end + 1] != '\n') return malformed;
+  RespItem item = read_line(bytes[0], bytes.substr(1, end - 1));
+  item.consumed = end + 2;
+  return item;
+}
+
+RespItem RespReader::read_line(char type, std::string_view line) {
+  using Kind = RespItem::Kind;
+  RespItem item{.depth = static_cast<std::uint32_t>(levels_.size()), .aside = aside()};
+  switch (type) {
+    case '+':  // text
+    case ',':  // a floating-point number
+    case '(':  // a large integer
+      item.kind = Kind::text;
+      item.text = line;
+      break;
+    case '-':
+      item.kind = Kind::error;
+      item.text = line;
+      break;
+    case ':':
+      item.kind = Kind::integer;
+      if (!read_integer(line, item.integer)) return malformed;
+      break;
+    case '#':
+      item.kind = Kind::integer;
+      item.integer = line == "t" ? 1 : 0;
+      if (line != "t" && line != "f") return malformed;
+      break;
+    case '_':
+      item.kind = Kind::null;
+      if (!line.empty()) return malformed;
+      break;
+    case '$':
+    case '=':    // text with its format
+    case '!': {  // an error
+      std::int64_t length = 0;
+      if (!read_integer(line, length) || length < -1 || length > bulk_max) return malformed;
+      if (length == -1) {
+        if (type != '$') return malformed;
+        item.kind = Kind::null;
+        break;
+      }
+      item.kind = type == '!' ? Kind::bulk_error : Kind::bulk;
+      item.integer = length;
+      payload_left_ = static_cast<std::size_t>(length);
+      in_bulk_ = true;
+      return item;
+    }
+    case '*':
+    case '~':
+    case '%':
+    case '>':
+    case '|': {
+      std::int64_t elements = 0;
+      if (!read_integer(line, elements) || elements < -1 || elements > list_max) return malformed;
+      if (elements >= 0) return begin_list(type, elements);
+      if (type != '*') return malformed;
+      item.kind = Kind::null;
+      break;
+    }
+    default: return malformed;
+  }
+  item.reply_ends = element_ends();
+  return item;
+}
+
+RespItem RespReader::begin_list(char type, std::int64_t elements) {
+  // A push stands between replies.
+  if (levels_.size() == depth_max || (type == '>' && !levels_.empty())) return malformed;
+  RespItem item{.kind = RespItem::Kind::list, .depth = static_cast<std::uint32_t>(levels_.size())};
+  item.integer = type == '%' || type == '|' ? 2 * elements : elements;
+  item.aside = aside() || type == '>' || type == '|';
+  levels_.push_back({.left = item.integer, .aside = item.aside, .attribute = type == '|'});
+  if (item.integer > 0) return item;
+  const Level level = levels_.back();
+  levels_.pop_back();
+  if (level.attribute) return item;
+  const bool reply_ends = element_ends();
+  item.reply_ends = reply_ends && !level.aside;
+  return item;
+}
+
+bool RespReader::element_ends() {
+  bool push = false;
+  while (!levels_.empty()) {
+    Level& level = levels_.back();
+    if (--level.left > 0) return false;
+    const Level ended = level;
+    levels_.pop_back();
+    // The element that the attribute describes is still to come, so none has ended.
+    if (ended.attribute) return false;
+    push = ended.aside;
+  }
+  return !push;
+}
+
+}  // namespace terrace

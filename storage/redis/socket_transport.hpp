@@ -1,0 +1,42 @@
+#pragma once
+
+#include "storage/redis/redis_client.hpp"
+#include "storage/redis/redis_node.hpp"
+#include "storage/redis/redis_options.hpp"
+#include "storage/redis/tls_stream.hpp"
+
+#include <boost/asio/io_context.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace terrace {
+
+/// Moves the bytes of a client's connections over TCP, on one Asio loop. The loop, the options and the client outlive it.
+/// Threads: the one that runs the loop.
+class SocketTransport final : public RedisTransport {
+ public:
+  /// `after` is called after each call of the client. Throws std::invalid_argument if the files for TLS cannot be used.
+  SocketTransport(boost::asio::io_context& loop, const RedisOptions& options, std::function<void()> after);
+  ~SocketTransport() override;
+  /// Before the first connection.
+  void serve(RedisClient& client) { client_ = &client; }
+
+  void connect(const RedisConnectionId& id, const RedisAddress& to) override;
+  void close(const RedisConnectionId& id) override;
+  void send(const RedisConnectionId& id) override;
+
+ private:
+  class Link;
+
+  boost::asio::io_context& loop_;
+  std::unique_ptr<const TlsContext> tls_;
+  const std::function<void()> after_;
+  RedisClient* client_ = nullptr;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> links_;  ///< by node and connection
+};
+
+}  // namespace terrace

@@ -1,0 +1,145 @@
+#include "storage/redis/tls_stream.hpp"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+namespace terrace {
+namespace {
+
+std::string last_error() {
+  const unsigned long error = ERR_peek_last_error();
+  const char* const reason = error == 0 ? nullptr : ERR_reason_error_string(error);
+  return reason == nullptr ? "TLS failed" : std::string{"TLS: "} + reason;
+}
+
+}  // namespace
+
+TlsContext::TlsContext(const RedisOptions& options) : context_{SSL_CTX_new(TLS_client_method())}, verify_{options.verify} {
+  if (context_ == nullptr) throw std::bad_alloc{};
+  const auto require = [&](bool well, const std::string& what) {
+    if (well) return;
+    const std::string why = last_error();
+    ERR_clear_error();
+    SSL_CTX_free(context_);
+    throw std::invalid_argument{"the shared store: " + what + " (" + why + ")"};
+  };
+  ERR_clear_error();
+  SSL_CTX_set_min_proto_version(context_, TLS1_2_VERSION);
+  // A write gives up halfway, and goes on later with the same bytes.
+  SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // A server that just closes the connection is as good as one that says so: replies have their own ends.
+  SSL_CTX_set_options(context_, SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_verify(context_, verify_ ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
+  if (!options.ca_file.empty()) {
+    require(SSL_CTX_load_verify_locations(context_, options.ca_file.c_str(), nullptr) == 1,
+            "ca_file " + options.ca_file + " has no certificates that can be read");
+  } else {
+    SSL_CTX_set_default_verify_paths(context_);
+  }
+  if (options.cert_file.empty()) return;
+  require(SSL_CTX_use_certificate_chain_file(context_, options.cert_file.c_str()) == 1,
+          "cert_file " + options.cert_file + " has no certificate that can be read");
+  const std::string& key = options.key_file.empty() ? options.cert_file : options.key_file;
+  require(SSL_CTX_use_PrivateKey_file(context_, key.c_str(), SSL_FILETYPE_PEM) == 1,
+          "the file " + key + " has no key that can be read and is that of cert_file");
+}
+
+TlsContext::~TlsContext() { SSL_CTX_free(context_); }
+
+ByteStream::ByteStream(int socket, const TlsContext* context, const std::string& host) : socket_{socket} {
+  if (context == nullptr) return;
+  tls_ = SSL_new(context->get());
+  if (tls_ == nullptr || SSL_set_fd(tls_, socket) != 1) throw std::bad_alloc{};
+  SSL_set_connect_state(tls_);
+  X509_VERIFY_PARAM* const rules = SSL_get0_param(tls_);
+  const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(rules, host.c_str()) == 1;
+  if (is_address) return;
+  ERR_clear_error();
+  SSL_set_tlsext_host_name(tls_, host.c_str());
+  X509_VERIFY_PARAM_set1_host(rules, host.c_str(), host.size());
+}
+
+ByteStream::~ByteStream() { SSL_free(tls_); }
+
+/// Why OpenSSL moved nothing.
+ByteStream::Moved ByteStream::failed(int result) {
+  const int call_error = errno;
+  switch (SSL_get_error(tls_, result)) {
+    case SSL_ERROR_WANT_READ: return {.state = State::wait_to_read};
+    case SSL_ERROR_WANT_WRITE: return {.state = State::wait_to_write};
+    case SSL_ERROR_ZERO_RETURN: trouble_ = "the server closed the connection"; break;
+    case SSL_ERROR_SYSCALL: trouble_ = std::generic_category().message(call_error); break;
+    default: {
+      trouble_ = last_error();
+      const long verified = SSL_get_verify_result(tls_);
+      if (verified != X509_V_OK && SSL_get_verify_mode(tls_) != SSL_VERIFY_NONE) {
+        trouble_ = std::string{"the server's certificate is not good: "} + X509_verify_cert_error_string(verified);
+      }
+    }
+  }
+  ERR_clear_error();
+  return {.state = State::closed};
+}
+
+ByteStream::Moved ByteStream::failed_call() {
+  const bool wait = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+  if (!wait) trouble_ = std::generic_category().message(errno);
+  return {.state = wait ? State::wait_to_read : State::closed};
+}
+
+ByteStream::State ByteStream::shake_hands() {
+  if (tls_ == nullptr) return State::done;
+  ERR_clear_error();
+  const int result = SSL_do_handshake(tls_);
+  return result == 1 ? State::done : failed(result).state;
+}
+
+ByteStream::Moved ByteStream::read(std::span<const iovec> pieces) {
+  if (tls_ == nullptr) {
+    std::size_t room = 0;
+    for (const iovec& piece : pieces) room += piece.iov_len;
+    const ssize_t bytes = ::readv(socket_, pieces.data(), static_cast<int>(pieces.size()));
+    if (bytes < 0) return failed_call();
+    if (bytes == 0) trouble_ = "the server closed the connection";
+    if (bytes == 0) return {.state = State::closed};
+    const auto moved = static_cast<std::size_t>(bytes);
+    return {.bytes = moved, .drained = moved < room};
+  }
+  Moved all;
+  for (const iovec& piece : pieces) {
+    if (piece.iov_len == 0) continue;
+    std::size_t bytes = 0;
+    ERR_clear_error();
+    const int result = SSL_read_ex(tls_, piece.iov_base, piece.iov_len, &bytes);
+    if (result != 1) return all.bytes > 0 ? all : failed(result);
+    all.bytes += bytes;
+    if (bytes < piece.iov_len) break;
+  }
+  return all;
+}
+
+ByteStream::Moved ByteStream::write(std::span<const iovec> pieces) {
+  if (tls_ == nullptr) {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(pieces.data());
+    message.msg_iovlen = pieces.size();
+    const ssize_t bytes = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
+    if (bytes >= 0) return {.bytes = static_cast<std::size_t>(bytes)};
+    Moved failure = failed_call();
+    if (failure.state == State::wait_to_read) failure.state = State::wait_to_write;
+    return failure;
+  }
+  std::size_t bytes = 0;
+  ERR_clear_error();
+  const int result = SSL_write_ex(tls_, pieces.front().iov_base, pieces.front().iov_len, &bytes);
+  return result == 1 ? Moved{.bytes = bytes} : failed(result);
+}
+
+}  // namespace terrace

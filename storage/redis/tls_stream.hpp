@@ -1,0 +1,70 @@
+#pragma once
+
+#include "storage/redis/redis_options.hpp"
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+struct ssl_st;
+struct ssl_ctx_st;
+
+namespace terrace {
+
+/// Certificates and rules for all TLS connections to an engine. Threads: one.
+class TlsContext {
+ public:
+  /// Throws std::invalid_argument with one sentence if a file cannot be used.
+  explicit TlsContext(const RedisOptions& options);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+  [[nodiscard]] ssl_ctx_st* get() const { return context_; }
+  [[nodiscard]] bool verifies() const { return verify_; }
+
+ private:
+  ssl_ctx_st* context_;
+  bool verify_;
+};
+
+/// The bytes of one connection: as they are, or with TLS, which OpenSSL reads from and writes to the socket itself, so that
+/// plain text is decrypted straight into the memory of the caller. The socket does not block, and is the caller's. Threads: one,
+/// which must not receive SIGPIPE.
+class ByteStream {
+ public:
+  enum class State { done, wait_to_read, wait_to_write, closed };
+  struct Moved {
+    State state = State::done;
+    std::size_t bytes = 0;
+    bool drained = false;  ///< read: nothing more was there
+  };
+
+  /// Without a context: no TLS. `host` is the name, or the address, that the server's certificate must have.
+  ByteStream(int socket, const TlsContext* context, const std::string& host);
+  ~ByteStream();
+  ByteStream(const ByteStream&) = delete;
+  ByteStream& operator=(const ByteStream&) = delete;
+
+  /// Agrees on a cipher; called again after each wait.
+  [[nodiscard]] State shake_hands();
+  [[nodiscard]] Moved read(std::span<const iovec> pieces);
+  /// After wait_to_... the next call begins with the same bytes.
+  [[nodiscard]] Moved write(std::span<const iovec> pieces);
+  [[nodiscard]] bool is_tls() const { return tls_ != nullptr; }
+  /// Why the stream is closed, for people.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
+
+ private:
+  [[nodiscard]] Moved failed(int result);
+  [[nodiscard]] Moved failed_call();
+
+  const int socket_;
+  ssl_st* tls_ = nullptr;
+  std::string trouble_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,319 @@
+#include "storage/redis/redis_client.hpp"
+
+#include "tests/redis/client_fixture.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace terrace::test {
+namespace {
+
+using std::chrono::seconds;
+
+TEST_F(RedisClientTest, writes_and_reads_blocks_of_one_and_two_values) {
+  start();
+  EXPECT_EQ(client().health().state, StoreState::well);
+  for (const std::size_t bytes : {small_block, large_block}) {
+    const StoredBlock block = root_block(bytes);
+    EXPECT_FALSE(error(write(block, bytes)));
+    expect_well(read(block, bytes), block);
+    EXPECT_EQ(server().values.size(), bytes == small_block ? 1U : 3U);
+  }
+  EXPECT_EQ(client().stat().reads, 2U);
+  EXPECT_EQ(client().stat().writes, 2U);
+}
+
+TEST_F(RedisClientTest, reads_a_block_however_its_bytes_arrive) {
+  start();
+  const StoredBlock block = root_block(1);
+  ASSERT_FALSE(error(write(block, large_block)));
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{127}, std::size_t{128}, std::size_t{4'097}}) {
+    engine_->bytes_at_once = bytes;
+    expect_well(read(block, large_block), block);
+  }
+}
+
+TEST_F(RedisClientTest, writes_the_last_part_first_and_lets_it_expire) {
+  start();
+  StoredBlock block = root_block(1);
+  block.depth = 10;
+  ASSERT_FALSE(error(write(block, large_block)));
+  const std::vector<Words>& commands = server().commands;
+  ASSERT_EQ(commands.size(), 2U);
+  EXPECT_EQ(commands[0][1], name(block, 1));
+  EXPECT_EQ(commands[1][1], name(block, 0));
+  for (const Words& words : commands) {
+    ASSERT_EQ(words.size(), 5U);
+    EXPECT_EQ(words[3], "PX");
+    EXPECT_EQ(words[4], std::to_string(24 * 3600 * 1000 - 10 * 200));
+  }
+  server().commands.clear();
+  client().renew({block}, *meaning_);
+  engine_->run();
+  ASSERT_EQ(commands.size(), 2U);
+  EXPECT_EQ(commands[0], (Words{"PEXPIRE", name(block), std::to_string(24 * 3600 * 1000 - 10 * 200)}));
+}
+
+TEST_F(RedisClientTest, asks_for_all_keys_at_once) {
+  start();
+  const auto prefix = prefix_of(1, 100);
+  for (std::size_t n = 0; n < 60; ++n) keep(prefix[n]);
+  keep(prefix[61]);
+  EXPECT_EQ(event(probe(prefix)).leading, 60U);
+  EXPECT_EQ(server().commands.size(), 100U);
+  EXPECT_EQ(event(probe({prefix[0]})).leading, 1U);
+  EXPECT_EQ(event(probe({})).leading, 0U);
+  EXPECT_EQ(client().stat().keys_there, 61U);
+}
+
+TEST_F(RedisClientTest, greets_with_user_database_and_a_question) {
+  begin("redis://user:word@host:1/3");
+  std::vector<Words> greeting;
+  server().special = [&](const Words& words) {
+    greeting.push_back(words);
+    return std::string{};
+  };
+  connections_ = 1;
+  start();
+  ASSERT_GE(greeting.size(), 3U);
+  EXPECT_EQ(greeting[0], (Words{"HELLO", "3", "AUTH", "user", "word", "SETNAME", "terrace"}));
+  EXPECT_EQ(greeting[1], (Words{"SELECT", "3"}));
+  EXPECT_EQ(greeting[2], (Words{"EXISTS", "terrace:health"}));
+}
+
+TEST_F(RedisClientTest, greets_an_old_server_again_without_hello) {
+  begin("redis://:word@host:1");
+  std::vector<std::string> greeting;
+  server().special = [&](const Words& words) {
+    greeting.push_back(words[0]);
+    return std::string{words[0] == "HELLO" ? "-ERR unknown command 'HELLO'\r\n" : ""};
+  };
+  start();
+  EXPECT_TRUE(std::ranges::find(greeting, "AUTH") != greeting.end());
+  EXPECT_EQ(client().health().state, StoreState::well);
+}
+
+TEST_F(RedisClientTest, says_why_a_server_refuses_it) {
+  for (const auto& [what, answer, why] : {std::tuple{"HELLO", "-WRONGPASS invalid username-password pair\r\n", "WRONGPASS"},
+                                          std::tuple{"EXISTS", "-NOPERM this user has no permissions\r\n", "NOPERM"},
+                                          std::tuple{"EXISTS", "-LOADING Redis is loading the dataset in memory\r\n", "LOADING"},
+                                          std::tuple{"HELLO", "%1\r\n+mode\r\n+cluster\r\n", "?cluster=1"}}) {
+    engine_.reset();
+    begin("redis://host:1");
+    server().special = [what = what, answer = answer](const Words& words) { return std::string{words[0] == what ? answer : ""}; };
+    start();
+    EXPECT_EQ(client().health().state, StoreState::down);
+    EXPECT_NE(client().health().reason.find(why), std::string::npos) << client().health().reason;
+    EXPECT_FALSE(client().usable());
+    EXPECT_EQ(error(read(root_block(1))), Errc::refused);
+  }
+}
+
+// ---- deadlines -----------------------------------------------------------------------------------------------------------
+
+TEST_F(RedisClientTest, ends_each_operation_at_its_deadline_and_drops_what_comes_later) {
+  start();
+  const StoredBlock block = root_block(1);
+  ASSERT_FALSE(error(write(block, large_block)));
+  server().answer_max = 30'000;  // in the middle of the first part
+  const std::uint64_t late = read(block, large_block, in(milliseconds{20}));
+  EXPECT_FALSE(has_event(late));
+  engine_->pass(milliseconds{19});
+  EXPECT_FALSE(has_event(late));
+  engine_->pass(milliseconds{1});
+  EXPECT_EQ(error(late), Errc::deadline_exceeded);
+  std::ranges::fill(memory(late), std::byte{0x11});
+  server().answer_max = SIZE_MAX;
+  expect_well(read(block, large_block), block);
+  EXPECT_TRUE(std::ranges::all_of(memory(late), [](std::byte byte) { return byte == std::byte{0x11}; }));
+  EXPECT_EQ(engine_->connects(), 2U) << "the connections were kept";
+  EXPECT_EQ(client().stat().timed_out, 1U);
+}
+
+TEST_F(RedisClientTest, sends_nothing_for_a_write_that_has_ended_before_its_turn) {
+  connections_ = 1;
+  window_ = Bytes{large_block};
+  start();
+  server().silent = true;
+  const std::uint64_t first = write(root_block(1), large_block);
+  const std::uint64_t second = write(root_block(2), large_block, in(milliseconds{10}));
+  engine_->pass(milliseconds{10});
+  EXPECT_EQ(error(second), Errc::deadline_exceeded);
+  server().silent = false;
+  engine_->run();
+  EXPECT_FALSE(error(first));
+  EXPECT_EQ(server().values.size(), 2U);
+  EXPECT_EQ(node().failed, 0U) << "it waited for the window, not for the server";
+}
+
+TEST_F(RedisClientTest, keeps_within_the_window) {
+  connections_ = 1;
+  window_ = Bytes{3 * small_block};
+  start();
+  for (std::uint64_t n = 1; n <= 6; ++n) keep(root_block(n));
+  server().silent = true;
+  for (std::uint64_t n = 1; n <= 6; ++n) (void)read(root_block(n));
+  EXPECT_EQ(client().health().nodes.at(0).in_flight, Bytes{2 * (small_block + 128)});
+  server().silent = false;
+  engine_->run();
+  EXPECT_EQ(engine_->events().size(), 6U);
+}
+
+TEST_F(RedisClientTest, cancels_at_once) {
+  start();
+  server().silent = true;
+  const std::uint64_t first = read(root_block(1));
+  const std::uint64_t second = probe({root_block(1)});
+  client().cancel(first);
+  client().cancel(second);
+  client().cancel(99);
+  engine_->run();
+  EXPECT_EQ(error(first), Errc::cancelled);
+  EXPECT_EQ(error(second), Errc::cancelled);
+}
+
+// ---- failures ------------------------------------------------------------------------------------------------------------
+
+TEST_F(RedisClientTest, ends_what_was_on_a_connection_that_breaks_and_connects_again) {
+  start();
+  server().silent = true;
+  const std::uint64_t lost = read(root_block(1));
+  engine_->cut(1);
+  engine_->run();
+  EXPECT_EQ(error(lost), Errc::io_failed);
+  server().silent = false;
+  engine_->pass(seconds{1});
+  EXPECT_FALSE(error(write(root_block(1))));
+  EXPECT_EQ(node().reconnects, 2U);
+}
+
+TEST_F(RedisClientTest, starts_without_a_server_and_finds_it_later) {
+  begin("redis://host:1");
+  server().reachable = false;
+  start();
+  EXPECT_FALSE(client().usable());
+  EXPECT_EQ(error(read(root_block(1))), Errc::refused);
+  EXPECT_EQ(error(probe({root_block(1)})), Errc::refused);
+  for (int i = 0; i < 1000; ++i) engine_->pass(milliseconds{100});
+  EXPECT_LT(engine_->connects(), 40U);
+  EXPECT_EQ(node().breaker, BreakerState::open);
+  EXPECT_EQ(client().health().state, StoreState::down);
+  EXPECT_NE(client().health().reason.find("connection refused"), std::string::npos);
+  server().reachable = true;
+  engine_->pass(seconds{30});
+  EXPECT_TRUE(client().usable());
+  EXPECT_EQ(client().health().state, StoreState::well);
+  EXPECT_FALSE(error(write(root_block(1))));
+}
+
+TEST_F(RedisClientTest, leaves_a_silent_server_alone_after_some_failures) {
+  start();
+  server().silent = true;
+  std::vector<std::uint64_t> tokens;
+  for (int i = 0; i < 5; ++i) {
+    tokens.push_back(probe({root_block(1)}, in(milliseconds{20})));
+    engine_->pass(milliseconds{20});
+  }
+  for (const std::uint64_t token : tokens) EXPECT_EQ(error(token), Errc::deadline_exceeded);
+  EXPECT_EQ(node().breaker, BreakerState::open);
+  EXPECT_EQ(engine_->open_links(), 0U);
+  EXPECT_FALSE(client().usable());
+  EXPECT_EQ(error(probe({root_block(1)}, in(milliseconds{20}))), Errc::refused);
+  // The probe of the breaker is a greeting, which ends in time, too.
+  engine_->pass(milliseconds{500});
+  EXPECT_EQ(engine_->open_links(), 1U);
+  engine_->pass(seconds{1});
+  EXPECT_EQ(engine_->open_links(), 0U);
+  server().silent = false;
+  engine_->pass(seconds{2});
+  EXPECT_TRUE(client().usable());
+  EXPECT_EQ(error(read(root_block(1))), Errc::not_found);
+}
+
+TEST_F(RedisClientTest, does_not_connect_in_a_loop_to_a_server_that_hangs_up) {
+  start();
+  for (int i = 0; i < 100; ++i) {
+    engine_->cut(1);
+    engine_->pass(milliseconds{10});
+  }
+  EXPECT_LT(engine_->connects(), 20U);
+}
+
+TEST_F(RedisClientTest, takes_a_full_server_as_full_and_rests) {
+  start();
+  int sets = 0;
+  server().special = [&](const Words& words) {
+    if (words[0] != "SET") return std::string{};
+    ++sets;
+    return std::string{words[1].ends_with(":0") ? "-OOM command not allowed when used memory > 'maxmemory'.\r\n" : ""};
+  };
+  EXPECT_EQ(error(write(root_block(1), large_block)), Errc::full);
+  EXPECT_EQ(server().values.size(), 0U) << "the other part was removed";
+  EXPECT_EQ(error(write(root_block(2), large_block)), Errc::full);
+  EXPECT_EQ(sets, 2) << "the second write was not sent";
+  engine_->pass(seconds{1});
+  server().special = {};
+  EXPECT_FALSE(error(write(root_block(2), large_block)));
+  EXPECT_EQ(client().stat().full, 2U);
+  EXPECT_EQ(node().breaker, BreakerState::closed);
+  EXPECT_EQ(node().failed, 0U);
+}
+
+TEST_F(RedisClientTest, goes_on_reading_where_it_may_not_write) {
+  start();
+  const StoredBlock block = root_block(1);
+  ASSERT_FALSE(error(write(block)));
+  server().special = [](const Words& words) {
+    return std::string{words[0] == "SET" ? "-NOPERM this user has no permissions to run the 'set' command\r\n" : ""};
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(error(write(block)), Errc::io_failed);
+  expect_well(read(block), block);
+  EXPECT_EQ(client().health().state, StoreState::degraded);
+  EXPECT_NE(client().health().reason.find("NOPERM"), std::string::npos);
+}
+
+TEST_F(RedisClientTest, takes_values_that_are_no_values_as_corrupt_and_removes_them) {
+  start();
+  const StoredBlock block = root_block(1);
+  const auto corrupt = [&](const std::string& answer, SharedMismatch why) {
+    server().special = [&](const Words& words) { return words[0] == "GET" ? answer : std::string{}; };
+    server().commands.clear();
+    const std::uint64_t before = client().stat().mismatches[static_cast<std::size_t>(why)];
+    EXPECT_EQ(error(read(block)), Errc::corrupt) << answer.substr(0, 20);
+    EXPECT_EQ(client().stat().mismatches[static_cast<std::size_t>(why)], before + 1);
+    EXPECT_TRUE(std::ranges::any_of(server().commands, [](const Words& words) { return words[0] == "UNLINK"; }));
+  };
+  corrupt(bulk_of(""), SharedMismatch::format);
+  corrupt(bulk_of("short"), SharedMismatch::format);
+  corrupt(bulk_of(std::string(127, 'x')), SharedMismatch::format);
+  corrupt(bulk_of(std::string(small_block + 128, 'x')), SharedMismatch::format);
+  corrupt(bulk_of(std::string(10 * small_block, 'x')), SharedMismatch::format);
+  corrupt("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", SharedMismatch::format);
+  corrupt("*2\r\n$3\r\nabc\r\n:1\r\n", SharedMismatch::format);
+  corrupt(":1\r\n", SharedMismatch::format);
+  EXPECT_EQ(node().breaker, BreakerState::closed);
+}
+
+TEST_F(RedisClientTest, breaks_a_connection_that_speaks_another_language) {
+  start();
+  server().special = [](const Words& words) { return std::string{words[0] == "GET" ? "HTTP/1.1 400 Bad Request\r\n" : ""}; };
+  EXPECT_EQ(error(read(root_block(1))), Errc::io_failed);
+  server().special = {};
+  engine_->pass(seconds{1});
+  EXPECT_EQ(error(read(root_block(1))), Errc::not_found);
+}
+
+TEST_F(RedisClientTest, bounds_the_orders_that_nobody_waits_for) {
+  connections_ = 1;
+  start();
+  server().silent = true;
+  for (int i = 0; i < 1000; ++i) client().renew({root_block(1)}, *meaning_);
+  engine_->run();
+  server().silent = false;
+  engine_->run();
+  EXPECT_EQ(server().commands.size(), 2U * RedisClient::orders_max);
+}
+
+}  // namespace
+}  // namespace terrace::test
