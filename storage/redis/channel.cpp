@@ -77,10 +77,14 @@ void Channel::sent(std::size_t bytes) {
   }
 }
 
-/// The exchange whose reply is being read, or null if nobody wants it.
+Channel::Entry* Channel::answering() {
+  if (!unanswered_.empty()) return &unanswered_.front();
+  return !unsent_.empty() && unsent_.front().sent > 0 ? &unsent_.front() : nullptr;
+}
+
 Exchange* Channel::answered() {
-  if (unanswered_.empty() || !unanswered_.front().exchange->wanted()) return nullptr;
-  return unanswered_.front().exchange.get();
+  const Entry* const entry = answering();
+  return entry != nullptr && entry->exchange->wanted() ? entry->exchange.get() : nullptr;
 }
 
 std::span<std::byte> Channel::room() {
@@ -93,7 +97,7 @@ std::span<std::byte> Channel::room() {
     sink_.resize(sink_bytes);
     room = sink_;
   }
-  return room.first(std::min(room.size(), reader_.payload_left()));
+  return room.first(std::min({room.size(), reader_.payload_left(), piece_bytes}));
 }
 
 void Channel::landed(std::size_t bytes) {
@@ -110,6 +114,7 @@ std::array<iovec, 2> Channel::incoming() {
     const std::span<std::byte> there = room();
     pieces[0] = piece_of(there.data(), there.size());
     landing_ = there.size();
+    if (landing_ < reader_.payload_left()) return pieces;
   }
   // The bytes after it go through the buffer.
   pieces[1] = piece_of(buffer_.data() + buffered_, buffer_.size() - buffered_);
@@ -163,7 +168,7 @@ void Channel::handle(const RespItem& item) {
   if (item.kind == Kind::malformed) malformed_ = true;
   if (malformed_ || item.aside) return;
   // A reply that nobody has asked for.
-  if (unanswered_.empty()) {
+  if (answering() == nullptr) {
     malformed_ = true;
     return;
   }
@@ -189,10 +194,13 @@ void Channel::handle(const RespItem& item) {
 }
 
 void Channel::end_reply(RespValue reply) {
-  Entry& first = unanswered_.front();
-  const bool last = --first.replies_left == 0;
-  if (!last) {
+  Entry& first = *answering();
+  if (--first.replies_left > 0) {
     if (first.exchange->wanted()) first.exchange->replied(std::move(reply));
+    return;
+  }
+  if (unanswered_.empty()) {
+    malformed_ = true;  // the last answer, before the last command
     return;
   }
   const Entry ended = std::move(first);

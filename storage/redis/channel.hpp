@@ -67,6 +67,9 @@ class Channel {
 
   enum class BulkGoes : std::uint8_t { nowhere, to_builder, to_exchange };
 
+  /// The entry whose reply comes next, or null. The first replies of several commands may come before the last one is sent.
+  [[nodiscard]] Entry* answering();
+  /// Its exchange, or null if nobody wants it.
   [[nodiscard]] Exchange* answered();
   void parse();
   [[nodiscard]] std::size_t take_payload(std::span<const std::byte> bytes);
@@ -77,6 +80,9 @@ class Channel {
   void leave_out_unwanted();
 
   static constexpr std::size_t buffer_bytes = RespReader::line_max;
+  /// At most so many bytes of a payload arrive before their exchange hears of them: it reads them again, for a checksum, and they
+  /// shall still be in the processor's cache.
+  static constexpr std::size_t piece_bytes = std::size_t{64} << 10;
   static constexpr std::size_t sink_bytes = std::size_t{64} << 10;
 
   std::deque<Entry> unsent_;      ///< the first may be sent in part

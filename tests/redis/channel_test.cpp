@@ -38,15 +38,13 @@ class Recorded final : public Exchange {
 
 class ChannelTest : public testing::Test {
  protected:
-  Recorded& submit(Record& record, std::string text, std::string_view payload = {}, std::string tail = {}) {
+  void submit(Record& record, std::string text, std::string_view payload = {}, std::string tail = {}) {
     auto exchange = std::make_unique<Recorded>(record);
     exchange->segments[0].text = std::move(text);
     exchange->segments[0].payload = std::as_bytes(std::span{payload});
     exchange->segments[1].text = std::move(tail);
     exchange->window_bytes = 10;
-    Recorded& submitted = *exchange;
     channel_.submit(std::move(exchange));
-    return submitted;
   }
 
   /// Takes at most `most` bytes to send.
@@ -125,7 +123,7 @@ TEST_F(ChannelTest, receives_a_payload_where_it_belongs) {
   receive("$100000\r\n");
   const auto pieces = channel_.incoming();
   EXPECT_EQ(pieces[0].iov_base, record.memory.data());
-  EXPECT_EQ(pieces[0].iov_len, 100'000U);
+  EXPECT_EQ(pieces[0].iov_len, std::size_t{64} << 10);
 }
 
 TEST_F(ChannelTest, sends_a_payload_from_where_it_lies) {
@@ -184,6 +182,28 @@ TEST_F(ChannelTest, is_broken_by_a_payload_that_was_given_up_halfway) {
   submit(begun, "SET ", "payload");
   channel_.begun();
   begun.wanted = false;
+  EXPECT_TRUE(channel_.is_broken());
+}
+
+TEST_F(ChannelTest, takes_the_first_answer_before_the_last_command_is_sent) {
+  Record record;
+  auto exchange = std::make_unique<Recorded>(record);
+  exchange->segments[0].text = "SET 1 SET 2";
+  exchange->replies = 2;
+  channel_.submit(std::move(exchange));
+  EXPECT_EQ(send(7), "SET 1 S");
+  receive("+first\r\n");
+  EXPECT_FALSE(channel_.is_broken());
+  ASSERT_EQ(record.replies.size(), 1U);
+  EXPECT_EQ(send(), "ET 2");
+  receive("+second\r\n");
+  ASSERT_EQ(record.replies.size(), 2U);
+  EXPECT_EQ(record.replies[1].text, "second");
+  EXPECT_TRUE(record.destroyed);
+  Record early;
+  submit(early, "SET");
+  (void)send(1);
+  receive("+done\r\n");
   EXPECT_TRUE(channel_.is_broken());
 }
 

@@ -1,0 +1,80 @@
+#include "tools/bench/shared/shared_rates.hpp"
+
+#include "base/check.hpp"
+#include "tools/bench/numbered_key.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace terrace::tools {
+
+double process_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+SharedRates::SharedRates(SharedStore& store, const SharedWork& work) : store_{store}, work_{work} {
+  for (std::uint32_t n = 0; n < work.blocks; ++n) {
+    blocks_.push_back({.key = numbered_key(n), .parent = n == 0 ? BlockKey{} : numbered_key(n - 1), .depth = n});
+  }
+  store_.set_waker(&waker_);
+}
+
+SharedRates::~SharedRates() { store_.set_waker(nullptr); }
+
+void SharedRates::wait() {
+  waker_.acknowledge();
+  events_.clear();
+  if (store_.poll(events_) == 0) waker_.wait(-1);
+}
+
+template <class Submit>
+SharedCost SharedRates::run(Submit submit) {
+  SharedCost cost;
+  const double cpu = process_cpu_seconds();
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint32_t next = 0;
+  std::uint32_t ended = 0;
+  while (ended < work_.blocks) {
+    for (; next < work_.blocks && next - ended < work_.at_once; ++next) submit(next);
+    wait();
+    ended += static_cast<std::uint32_t>(events_.size());
+    cost.failed += static_cast<std::uint64_t>(
+        std::ranges::count_if(events_, [](const SharedEvent& event) { return static_cast<bool>(event.error); }));
+  }
+  cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  cost.client_cpu_seconds = process_cpu_seconds() - cpu;
+  return cost;
+}
+
+SharedCost SharedRates::write(std::span<const std::byte> memory) {
+  TERRACE_CHECK(memory.size() == work_.blocks * work_.block_bytes);
+  return run([&](std::uint32_t n) {
+    const SharedWrite write{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes)};
+    store_.write({&write, 1});
+  });
+}
+
+SharedCost SharedRates::read(std::span<std::byte> memory) {
+  TERRACE_CHECK(memory.size() == work_.blocks * work_.block_bytes);
+  return run([&](std::uint32_t n) {
+    const SharedRead read{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes)};
+    store_.read({&read, 1});
+  });
+}
+
+double SharedRates::probe() {
+  std::vector<BlockKey> keys;
+  for (const StoredBlock& block : blocks_) keys.push_back(block.key);
+  const auto begin = std::chrono::steady_clock::now();
+  store_.probe({.token = 0, .keys = keys});
+  do {
+    wait();
+  } while (events_.empty());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return events_[0].leading == work_.blocks ? seconds : -1;
+}
+
+}  // namespace terrace::tools

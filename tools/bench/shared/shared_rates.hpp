@@ -1,0 +1,57 @@
+#pragma once
+
+#include "base/waker.hpp"
+#include "terrace/shared_store.hpp"
+#include "terrace/types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace::tools {
+
+/// The work of one measurement: blocks that a shared store writes or reads, one after the other, some at a time.
+struct SharedWork {
+  std::uint32_t blocks = 32;
+  std::size_t block_bytes = std::size_t{1} << 20;
+  std::uint32_t at_once = 4;
+};
+
+/// What one measurement took.
+struct SharedCost {
+  double seconds = 0;
+  double client_cpu_seconds = 0;  ///< of all threads of this process
+  std::uint64_t failed = 0;       ///< operations that ended with an error
+};
+
+/// Measures a shared store. The memory has the blocks one after the other. Threads: one, which sleeps while it waits.
+class SharedRates {
+ public:
+  /// The store outlives this object, which sets its waker.
+  SharedRates(SharedStore& store, const SharedWork& work);
+  ~SharedRates();
+  SharedRates(const SharedRates&) = delete;
+  SharedRates& operator=(const SharedRates&) = delete;
+
+  [[nodiscard]] SharedCost write(std::span<const std::byte> memory);
+  [[nodiscard]] SharedCost read(std::span<std::byte> memory);
+  /// The time from a probe of all blocks to its answer. Returns a negative number if they are not all there.
+  [[nodiscard]] double probe();
+
+ private:
+  template <class Submit>
+  SharedCost run(Submit submit);
+  void wait();
+
+  SharedStore& store_;
+  const SharedWork work_;
+  std::vector<StoredBlock> blocks_;
+  std::vector<SharedEvent> events_;
+  EventFdWaker waker_;
+};
+
+/// The processor time of all threads of this process.
+[[nodiscard]] double process_cpu_seconds();
+
+}  // namespace terrace::tools
