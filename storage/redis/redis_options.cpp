@@ -184,9 +184,6 @@ RedisOptions parse_redis_url(std::string_view url) {
   }
   if (options.hosts.size() > 1 && !options.cluster) refuse("several hosts are nodes of a cluster: add ?cluster=1");
   if (options.cluster && options.database != 0) refuse("a cluster has only the database 0");
-  if (!options.user.empty() && options.password.empty()) {
-    refuse("a user needs a password: add password_env=NAME or password_file=PATH");
-  }
   const bool tls_files = !options.ca_file.empty() || !options.cert_file.empty() || !options.key_file.empty();
   if (!options.tls && (tls_files || !options.verify)) refuse("ca_file, cert_file, key_file and verify are for rediss://");
   if (!options.key_file.empty() && options.cert_file.empty()) refuse("key_file is the key of cert_file, which is missing");

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -259,8 +260,13 @@ class RedisSharedStore::Engine {
   std::thread thread_;
 };
 
-RedisSharedStore::RedisSharedStore(RedisOptions options, Waker* waker, std::shared_ptr<const SharedSecret> secret)
-    : engine_{std::make_unique<Engine>(std::move(options), waker, std::move(secret))} {}
+RedisSharedStore::RedisSharedStore(RedisOptions options, Waker* waker, std::shared_ptr<const SharedSecret> secret) {
+  // The password may come from elsewhere than the URL.
+  if (!options.user.empty() && options.password.empty()) {
+    throw std::invalid_argument{"the shared store: the user " + options.user + " has no password"};
+  }
+  engine_ = std::make_unique<Engine>(std::move(options), waker, std::move(secret));
+}
 
 RedisSharedStore::~RedisSharedStore() = default;
 

@@ -19,8 +19,8 @@ namespace terrace {
 /// circuit breaker, which tries them now and then.
 class RedisSharedStore final : public SharedStore {
  public:
-  /// `waker` may be null. With a secret, values are sealed. Throws std::invalid_argument if a file for TLS cannot be used, and
-  /// std::system_error if there is no thread or descriptor left.
+  /// `waker` may be null. With a secret, values are sealed. Throws std::invalid_argument if a file for TLS cannot be used or a
+  /// user has no password, and std::system_error if there is no thread or descriptor left.
   explicit RedisSharedStore(RedisOptions options, Waker* waker = nullptr, std::shared_ptr<const SharedSecret> secret = nullptr);
   ~RedisSharedStore() override;
 

@@ -102,7 +102,6 @@ TEST(RedisOptions, refuse_each_bad_url_with_one_sentence) {
                           "redis://h?window=4MB",
                           "redis://h?prefix=",
                           "redis://h?prefix=a{b",
-                          "redis://user@h",
                           "redis://h?prefix=%4",
                           "redis://h?prefix=%zz",
                           "redis://h?prefix=%00"}) {

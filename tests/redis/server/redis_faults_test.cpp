@@ -288,6 +288,7 @@ TEST_F(RedisFaults, a_certificate_that_is_not_good_is_not_accepted) {
     EXPECT_NE(user.store().health().reason.find(why), std::string::npos) << url << ": " << user.store().health().reason;
     EXPECT_EQ(user.write(root_block(1), tiny_block), Errc::refused);
   }
+  EXPECT_THROW(RedisUser{"redis://user@" + good_host}, std::invalid_argument);
   EXPECT_THROW(RedisUser{"rediss://" + good_host + "?ca_file=/nowhere/ca.pem"}, std::invalid_argument);
   EXPECT_THROW(RedisUser{"rediss://" + good_host + "?cert_file=" + certificates.file("ca.key")}, std::invalid_argument);
 }

@@ -18,7 +18,7 @@ struct SharedWork {
   std::uint32_t at_once = 4;
 };
 
-/// What one measurement took.
+/// The time that one measurement took.
 struct SharedCost {
   double seconds = 0;
   double client_cpu_seconds = 0;  ///< of all threads of this process
