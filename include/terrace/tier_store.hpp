@@ -7,6 +7,7 @@
 #include "terrace/host_memory.hpp"
 #include "terrace/log.hpp"
 #include "terrace/result.hpp"
+#include "terrace/shared_store.hpp"
 #include "terrace/types.hpp"
 
 #include <array>
@@ -61,6 +62,12 @@ struct TierStoreOptions {
   AdminOptions admin{};
   /// A store of the embedder's own, instead of files in `directories`. Nobody else uses it until the end. Experimental.
   std::shared_ptr<BlockStore> store{};
+  /// A store that several machines share, behind the local one: gets read from there what is not here, and puts write to both.
+  /// Nobody else uses this object until the end.
+  std::shared_ptr<SharedStore> shared{};
+  Duration shared_read_max = std::chrono::seconds{1};   ///< the longest time for a block from there; after that it is a miss
+  Duration shared_write_max = std::chrono::seconds{5};  ///< how long a put may wait for it, after the local store
+  bool shared_writes = true;                            ///< if false, puts write to the local store alone
 };
 
 /// A batch of blocks to be stored. The spans are copied by the call.
@@ -85,20 +92,29 @@ struct TierGet {
   TimePoint deadline = never;
 };
 
-enum class BatchKind : unsigned char { put, get, flush };
+/// Asks how many of the keys a get would find, the shared store included, counted from the first one without a gap.
+struct TierProbe {
+  BatchId id{};
+  std::span<const BlockKey> keys{};
+  /// The batch ends at this time at the latest, with what is known by then: a shared store that does not answer counts as one
+  /// that has nothing.
+  TimePoint deadline = never;
+};
+
+enum class BatchKind : unsigned char { put, get, flush, probe };
 
 /// How a batch has ended.
 struct BatchResult {
   BatchId id{};
   BatchKind kind = BatchKind::put;
-  /// By key; one entry for a flush. No error: the block is stored and readable, or its row has its bytes. Get: not_found (a miss,
-  /// or the disk is not used after failures), corrupt (damaged: a miss, and the block is given up), io_failed. Put: full,
-  /// io_failed, refused (the disk is not used after failures). Both: cancelled, deadline_exceeded. After an error of a get the
-  /// content of the row means nothing.
+  /// By key; one entry for a flush or a probe. No error: the block is stored and readable, or its row has its bytes. Get:
+  /// not_found (a miss, or the disk is not used after failures), corrupt (damaged: a miss, and the block is given up), io_failed.
+  /// Put: full, io_failed, refused (the disk is not used after failures). Both: cancelled, deadline_exceeded. After an error of a
+  /// get the content of the row means nothing.
   std::vector<ErrorCode> errors{};
-  std::uint32_t succeeded = 0;
-  Bytes bytes{};        ///< of the blocks that succeeded
-  Duration duration{};  ///< from the submit call to this result
+  std::uint32_t succeeded = 0;  ///< blocks without an error; for a probe, leading keys that are there
+  Bytes bytes{};                ///< of the blocks that succeeded
+  Duration duration{};          ///< from the submit call to this result
   /// Only after the deadline: the disk still uses some of the rows. Leave them alone until the event `memory_free` of this batch.
   bool memory_in_use = false;
 };
@@ -143,6 +159,12 @@ struct TierStatistics {
   std::uint32_t waiting = 0;    ///< blocks that the disk has not begun
   std::uint32_t under_way = 0;  ///< blocks that the disk has begun
   std::uint32_t regions = 0;
+  // With a shared store:
+  std::uint64_t shared_hits = 0;        ///< the part of `hits` that it has brought
+  std::uint64_t shared_misses = 0;      ///< blocks that were asked for there, and did not come
+  std::uint64_t shared_stored = 0;      ///< blocks that were written to it
+  std::uint64_t shared_present = 0;     ///< blocks that were not, because it had them
+  std::uint64_t shared_not_stored = 0;  ///< blocks that it did not take; the puts do not fail for that
 };
 
 /// Result of TierStore::close().
@@ -162,6 +184,10 @@ struct TierCloseReport {
 /// - A full store evicts the block that was used least recently; a put, a get and touch() are uses.
 /// - Each get verifies a checksum over bytes and key.
 /// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
+/// - With a shared store (TierStoreOptions::shared), a get also brings blocks that only the shared store has, and a put writes to
+///   both. What goes wrong there is a miss, or a block that is not stored there. Questions that answer at once are about the
+///   local store; submit_probe() asks both. remove() and clear() leave the shared store as it is, because others use it: blocks
+///   whose meaning has changed need keys of another namespace.
 ///
 /// Ownership: memory of a region stays valid until unregister_region() has succeeded, or close() has returned `closed`. If an
 /// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
@@ -221,6 +247,9 @@ class TERRACE_API TierStore {
   [[nodiscard]] Result<void> submit_put(const TierPut& put);
   /// Fails as submit_put(), with in_use if any batch uses one of the rows, and invalid_argument if a row is named twice.
   [[nodiscard]] Result<void> submit_get(const TierGet& get);
+  /// Asks the shared store for what is not here. Does not wait; the batch has one result. Fails: invalid_argument (there is no
+  /// shared store: leading() answers at once), duplicate_request, never_fits, no_room, stopped.
+  [[nodiscard]] Result<void> submit_probe(const TierProbe& probe);
   /// Makes everything durable of which poll() has returned the result. The batch has one result. Fails: duplicate_request,
   /// no_room, stopped.
   [[nodiscard]] Result<void> submit_flush(BatchId id);

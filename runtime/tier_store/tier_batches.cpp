@@ -9,9 +9,10 @@
 namespace terrace {
 
 TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngine* engine, const Clock& clock, Waker& waker,
-                         const TierLimits& limits)
+                         const TierLimits& limits, LayeredStore* layered)
     : store_{store},
       guard_{guard},
+      layered_{layered},
       clock_{clock},
       waker_{waker},
       limits_{limits},
@@ -120,27 +121,58 @@ Result<void> TierBatches::submit(BatchKind kind, const TierPut& put) {
   return {};
 }
 
+std::uint32_t TierBatches::add_batch_without_blocks(BatchId id, BatchKind kind) {
+  Batch batch;
+  batch.id = batch.result.id = id;
+  batch.kind = batch.result.kind = kind;
+  batch.begun = clock_.now();
+  batch.unended = batch.under_way = 1;
+  batch.stored = stored_;
+  batch.result.errors.resize(1);
+  const std::uint32_t number = new_batch();
+  free_batches_.pop_back();
+  ids_.emplace(id.value(), number);
+  batches_[number] = std::move(batch);
+  return number;
+}
+
 Result<void> TierBatches::submit_flush(BatchId id) {
   if (stopped_) return Errc::stopped;
   if (ids_.contains(id.value())) return Errc::duplicate_request;
   std::uint32_t number = 0;
   try {
-    Batch batch;
-    batch.id = batch.result.id = id;
-    batch.kind = batch.result.kind = BatchKind::flush;
-    batch.begun = clock_.now();
-    batch.unended = batch.under_way = 1;
-    batch.stored = stored_;
-    batch.result.errors.resize(1);
-    number = new_batch();
-    free_batches_.pop_back();
-    ids_.emplace(id.value(), number);
-    batches_[number] = std::move(batch);
+    number = add_batch_without_blocks(id, BatchKind::flush);
   } catch (const std::bad_alloc&) {
     return Errc::no_room;
   }
   store_.flush(number);
   return {};
+}
+
+Result<void> TierBatches::submit_probe(const TierProbe& probe) {
+  if (stopped_) return Errc::stopped;
+  if (ids_.contains(probe.id.value())) return Errc::duplicate_request;
+  if (probe.keys.size() > limits_.blocks_max) return Errc::never_fits;
+  if (layered_ == nullptr) return Errc::invalid_argument;
+  try {
+    layered_->probe(add_batch_without_blocks(probe.id, BatchKind::probe), probe.keys, probe.deadline);
+  } catch (const std::bad_alloc&) {
+    return Errc::no_room;
+  }
+  if (layered_->has_probed()) waker_.wake();
+  return {};
+}
+
+void TierBatches::end_probes() {
+  if (layered_ == nullptr) return;
+  layered_->take_probed(probed_);
+  for (const LayeredStore::Probed& probed : probed_) {
+    const auto number = static_cast<std::uint32_t>(probed.token);
+    Batch& batch = batches_[number];
+    batch.unended = batch.under_way = 0;
+    batch.result.succeeded = probed.leading;
+    finish_if_ended(number);
+  }
 }
 
 // ---- to the store --------------------------------------------------------------------------------------------------------
@@ -229,6 +261,7 @@ std::size_t TierBatches::poll(std::vector<BatchResult>& out) {
   store_events_.clear();
   store_.poll(store_events_);
   for (const StoreEvent& event : store_events_) handle(event, now);
+  end_probes();
   if (now >= first_deadline_) end_late(now);
   flush_if_due(now);
   probe(now);
@@ -533,6 +566,14 @@ TierStatistics TierBatches::statistics() const {
   now.under_way = gets_under_way_ + puts_under_way_;
   now.waiting = blocks_ - now.under_way;
   now.regions = regions_.regions();
+  if (layered_ != nullptr) {
+    const LayeredStat& layered = layered_->layered_stat();
+    now.shared_hits = layered.reads;
+    now.shared_misses = layered.misses;
+    now.shared_stored = layered.writes;
+    now.shared_present = layered.present;
+    now.shared_not_stored = layered.unwritten;
+  }
   return now;
 }
 
@@ -542,7 +583,7 @@ void TierBatches::check_invariants() const {
   for (const auto& [id, number] : ids_) {
     const Batch& batch = batches_[number];
     TERRACE_CHECK(batch.id.value() == id);
-    if (batch.kind == BatchKind::flush) continue;
+    if (batch.kind == BatchKind::flush || batch.kind == BatchKind::probe) continue;
     std::uint32_t unended = 0;
     std::uint32_t of_batch = 0;
     for (std::size_t i = 0; i < batch.blocks.size(); ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "runtime/tier_store/layered_store.hpp"
 #include "runtime/tier_store/region_table.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/resilience/resilient_store.hpp"
@@ -42,9 +43,10 @@ struct TierLimits {
 /// Ownership: all arguments outlive it. Nobody else may call the operations of `store`. Threads: one.
 class TierBatches {
  public:
-  /// `guard` is `store`, if that is a ResilientStore; otherwise null. `engine` may be null.
+  /// `guard`: the ResilientStore that `store` is, or that is in front of its disk; null: there is none. `layered` is `store`, if
+  /// that is a LayeredStore; otherwise null. `engine` may be null.
   TierBatches(BlockStore& store, const ResilientStore* guard, IoEngine* engine, const Clock& clock, Waker& waker,
-              const TierLimits& limits);
+              const TierLimits& limits, LayeredStore* layered = nullptr);
 
   [[nodiscard]] RegionTable& regions() { return regions_; }
 
@@ -53,6 +55,7 @@ class TierBatches {
 
   [[nodiscard]] Result<void> submit_put(const TierPut& put);
   [[nodiscard]] Result<void> submit_get(const TierGet& get);
+  [[nodiscard]] Result<void> submit_probe(const TierProbe& probe);
   [[nodiscard]] Result<void> submit_flush(BatchId id);
   [[nodiscard]] Result<void> cancel(BatchId id);
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
@@ -109,6 +112,9 @@ class TierBatches {
   }
 
   [[nodiscard]] Result<void> submit(BatchKind kind, const TierPut& put);
+  /// Adds a batch without blocks, which ends when `unended` becomes 0. Throws std::bad_alloc.
+  [[nodiscard]] std::uint32_t add_batch_without_blocks(BatchId id, BatchKind kind);
+  void end_probes();
   /// Returns a number of a free batch, which stays free until its id is added to ids_.
   [[nodiscard]] std::uint32_t new_batch();
   /// Gives waiting blocks to the store, as far as the limits allow.
@@ -147,6 +153,7 @@ class TierBatches {
 
   BlockStore& store_;
   const ResilientStore* guard_;
+  LayeredStore* layered_;
   const Clock& clock_;
   Waker& waker_;
   TierLimits limits_;
@@ -183,7 +190,8 @@ class TierBatches {
   std::vector<BatchResult> results_;
   std::deque<TierEvent> events_;
   TierStatistics counted_;
-  std::vector<StoreEvent> store_events_;  ///< scratch, like the next three
+  std::vector<StoreEvent> store_events_;  ///< scratch, like the next ones
+  std::vector<LayeredStore::Probed> probed_;
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
   std::vector<std::uint32_t> numbers_;

@@ -6,6 +6,7 @@
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/publisher.hpp"
 #include "runtime/tier_store/admin_subject.hpp"
+#include "runtime/tier_store/layered_store.hpp"
 #include "runtime/tier_store/tier_batches.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/end_within.hpp"
@@ -87,13 +88,30 @@ struct TierStore::Parts {
     }
     if (options.resilience) guard.emplace(*store, clock, *options.resilience, &waker);
     BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
-    batches.emplace(front, guard ? &*guard : nullptr, engine.get(), clock, waker, limits);
+    if (options.shared) begin_sharing(options, front);
+    batches.emplace(layered ? static_cast<BlockStore&>(*layered) : front, guard ? &*guard : nullptr, engine.get(), clock, waker,
+                    limits, layered ? &*layered : nullptr);
     if (publisher) begin_publishing(options.block_bytes);
     if (files == nullptr) store->set_waker(&waker);  // last, because the destructor takes it back
   }
 
   ~Parts() {
     if (store && files == nullptr) store->set_waker(nullptr);
+    if (shared) shared->set_waker(nullptr);
+  }
+
+  void begin_sharing(const TierStoreOptions& options, BlockStore& local) {
+    const auto positive = [](Duration time, const char* name) {
+      if (time <= Duration::zero()) throw std::invalid_argument{fmt::format("tier store: {} must be positive", name)};
+      return time;
+    };
+    const LayeredLimits limits{.read = positive(options.shared_read_max, "shared_read_max"),
+                               .write = positive(options.shared_write_max, "shared_write_max"),
+                               .writes = options.shared_writes};
+    shared = options.shared;
+    shared->use(options.fingerprint);
+    shared->set_waker(&waker);
+    layered.emplace(local, *shared, clock, limits);
   }
 
   /// The endpoint answers while the index is read, which may take long: that it has nothing to tell yet.
@@ -183,6 +201,8 @@ struct TierStore::Parts {
   std::shared_ptr<BlockStore> store;
   FileStore* files = nullptr;           ///< the same object as `store`, if that is a FileStore
   std::optional<ResilientStore> guard;  ///< in front of `store`
+  std::shared_ptr<SharedStore> shared;
+  std::optional<LayeredStore> layered;  ///< `guard` or `store`, in front of `shared`
   /// Owns the regions, which the engine must forget before it ends, and which the store uses until it is closed.
   std::optional<TierBatches> batches;
   bool was_well = true;
@@ -261,6 +281,10 @@ Result<void> TierStore::submit_put(const TierPut& put) {
 
 Result<void> TierStore::submit_get(const TierGet& get) {
   return state_->parts ? state_->parts->batches->submit_get(get) : Result<void>{Errc::stopped};
+}
+
+Result<void> TierStore::submit_probe(const TierProbe& probe) {
+  return state_->parts ? state_->parts->batches->submit_probe(probe) : Result<void>{Errc::stopped};
 }
 
 Result<void> TierStore::submit_flush(BatchId id) {

@@ -1,7 +1,9 @@
 #include "runtime/tier_store/tier_batches.hpp"
 
+#include "storage/io/aligned_buffer.hpp"
 #include "tests/seed.hpp"
 #include "tests/storage/harness.hpp"
+#include "tests/tier_store/gated_shared_store.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,19 +29,25 @@ constexpr std::uint64_t keys_max = 60;
 constexpr std::uint32_t rows_max = 48;
 constexpr std::size_t steps = 1500;
 
-/// Random batches on a store, beside a map of what must be there, and the expected content of every row that is read.
+enum class Sharing : bool { no, yes };
+
+/// Random batches on a store, beside a map of what must be there, and the expected content of every row that is read. With
+/// sharing, there is a shared store behind it, which stops and fails now and then.
 class Model {
  public:
-  Model(StoreKind kind, std::uint64_t seed)
+  Model(StoreKind kind, std::uint64_t seed, Sharing sharing)
       : harness_{test::make_harness(kind, capacity)},
-        // Rows that are not aligned, with gaps.
+        sharing_{sharing},
+        layered_{harness_->store(), shared_, clock_, {}},
+        // Rows with gaps, none of them at a multiple of 4 KiB.
         memory_(rows_max * stride + 8),
-        batches_{harness_->store(),
+        batches_{sharing == Sharing::yes ? static_cast<BlockStore&>(layered_) : harness_->store(),
                  nullptr,
                  nullptr,
                  clock_,
                  nobody_,
-                 {.blocks_max = 64, .gets_under_way_max = 5, .puts_under_way_max = 4, .flush_interval = std::chrono::seconds{1}}},
+                 {.blocks_max = 64, .gets_under_way_max = 5, .puts_under_way_max = 4, .flush_interval = std::chrono::seconds{1}},
+                 sharing == Sharing::yes ? &layered_ : nullptr},
         random_{seed} {
     const HostRows rows{memory_.data() + 8, rows_max, Bytes{block_size}, Bytes{stride}};
     region_ = batches_.regions().add(rows, Bytes{block_size}, nullptr).value();
@@ -49,7 +57,9 @@ class Model {
   void run() {
     for (std::size_t step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
       act();
+      disturb();
       poll();
+      layered_.check_invariants();
       batches_.check_invariants();
       if (step % 50 == 0) settle();
     }
@@ -62,6 +72,11 @@ class Model {
     EXPECT_EQ(now.puts, now.stored + now.put_failures + now.puts_cancelled + now.puts_late);
     EXPECT_EQ(now.unaligned, now.hits + now.stored);
     EXPECT_EQ(now.hits, hits_);
+    if (sharing_ == Sharing::no) return;
+    for (const std::uint64_t each :
+         {now.shared_hits, now.shared_stored, now.shared_present, now.shared_misses, now.shared_not_stored}) {
+      EXPECT_GT(each, 10U);
+    }
   }
 
  private:
@@ -82,6 +97,14 @@ class Model {
       if (!busy_.contains(row)) rows.push_back(row);
     }
     return rows;
+  }
+
+  void disturb() {
+    shared_.held = below(shared_.held ? 2 : 10) == 0 ? !shared_.held : shared_.held;
+    shared_.is_usable = below(shared_.is_usable ? 50 : 5) == 0 ? !shared_.is_usable : shared_.is_usable;
+    const bool fails = below(3) == 0;
+    shared_.fails_with = fails ? make_error_code(Errc::deadline_exceeded) : ErrorCode{};
+    if (below(8) == 0) shared_.remove(std::vector{key_of(below(keys_max)), key_of(below(keys_max))}, {});
   }
 
   void act() {
@@ -198,6 +221,7 @@ class Model {
 
   /// Waits until nothing is under way. Then the store has exactly what the events say, and each block that it has is a hit.
   void settle() {
+    shared_.held = false;
     for (int i = 0; !batches_.is_idle() || !expected_.empty(); ++i) {
       ASSERT_LT(i, 10000);
       harness_->advance();
@@ -221,9 +245,12 @@ class Model {
     EXPECT_EQ(hits_ - before, all.size());
   }
 
-  std::unique_ptr<test::StoreHarness> harness_;
-  std::vector<std::byte> memory_;
   ManualClock clock_;
+  std::unique_ptr<test::StoreHarness> harness_;
+  Sharing sharing_;
+  test::GatedSharedStore shared_;
+  LayeredStore layered_;
+  AlignedBuffer memory_;
   NullWaker nobody_;
   TierBatches batches_;
   std::mt19937_64 random_;
@@ -244,7 +271,14 @@ class TierBatchesModel : public ::testing::TestWithParam<StoreKind> {};
 TEST_P(TierBatchesModel, agree_with_a_map_byte_for_byte) {
   for (std::uint64_t seed = 1; seed <= 4 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Model{GetParam(), seed}.run();
+    Model{GetParam(), seed, Sharing::no}.run();
+  }
+}
+
+TEST_P(TierBatchesModel, with_a_shared_store_that_fails_agree_with_a_map_byte_for_byte) {
+  for (std::uint64_t seed = 1; seed <= 4 && !HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Model{GetParam(), seed, Sharing::yes}.run();
   }
 }
 
