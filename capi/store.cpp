@@ -219,6 +219,17 @@ terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batc
   });
 }
 
+terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* probe) {
+  TERRACE_NEEDS(store);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace_probe given{};
+    if (const terrace_status wrong = read_struct(function, "probe", probe, given, sizeof given)) return wrong;
+    if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "probe->keys");
+    const terrace::TierProbe asked{terrace::BatchId{given.id}, keys_of(given.keys, given.count), deadline_of(given.deadline)};
+    return finish(function, store->store.submit_probe(asked));
+  });
+}
+
 terrace_status terrace_store_flush(terrace_store* store, uint64_t id) {
   TERRACE_NEEDS(store);
   return guarded(__func__,
@@ -353,6 +364,11 @@ terrace_status terrace_store_read_statistics(const terrace_store* store, terrace
     value.capacity_blocks = stat.capacity_blocks;
     value.blocks = stat.blocks;
     value.evicted = stat.evicted;
+    value.shared_hits = now.shared_hits;
+    value.shared_misses = now.shared_misses;
+    value.shared_stored = now.shared_stored;
+    value.shared_present = now.shared_present;
+    value.shared_not_stored = now.shared_not_stored;
     return write_struct(function, "out", value, out, sizeof value);
   });
 }

@@ -221,21 +221,32 @@ typedef struct terrace_batch {
 /// TERRACE_REFUSED if too much is under way; try again when batches have ended.
 TERRACE_C_API terrace_status terrace_store_put(terrace_store* store, const terrace_batch* batch);
 TERRACE_C_API terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batch);
+typedef struct terrace_probe {
+  size_t struct_size;
+  uint64_t id;  ///< as that of a batch
+  const terrace_key* keys;
+  size_t count;
+  int64_t deadline;  ///< 0 or TERRACE_NEVER: none. What the shared store has not told by then counts as not there.
+} terrace_probe;
+/// Asks how many of the first keys a get would find without a gap, in the store and in the shared store behind it ([shared] of
+/// the configuration). Does not wait. It ends in one result, whose `succeeded` is that number. Fails with
+/// TERRACE_INVALID_ARGUMENT if there is no shared store: terrace_store_leading() answers at once then.
+TERRACE_C_API terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* probe);
 /// Makes everything durable of which the results have been polled. It ends in one result.
 TERRACE_C_API terrace_status terrace_store_flush(terrace_store* store, uint64_t id);
 /// Ends the blocks of the batch that the disk has not begun with TERRACE_CANCELLED.
 TERRACE_C_API terrace_status terrace_store_cancel(terrace_store* store, uint64_t id);
 
-enum { TERRACE_BATCH_PUT = 0, TERRACE_BATCH_GET = 1, TERRACE_BATCH_FLUSH = 2 };
+enum { TERRACE_BATCH_PUT = 0, TERRACE_BATCH_GET = 1, TERRACE_BATCH_FLUSH = 2, TERRACE_BATCH_PROBE = 3 };
 typedef struct terrace_batch_result {
   uint64_t id;
   uint64_t bytes;     ///< of the blocks that succeeded
   uint64_t duration;  ///< since the batch was submitted
-  /// By key; one for a flush. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an error of a get the
+  /// By key; one for a flush or a probe. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an error of a get the
   /// content of its row means nothing.
   const terrace_status* statuses;
   uint32_t count;  ///< of `statuses`
-  uint32_t succeeded;
+  uint32_t succeeded;      ///< blocks; for a probe, leading keys that are there
   uint32_t kind;           ///< TERRACE_BATCH_...
   uint32_t memory_in_use;  ///< 1: after its deadline; leave the rows alone until the event TERRACE_STORE_MEMORY_FREE
 } terrace_batch_result;
@@ -296,6 +307,11 @@ typedef struct terrace_store_statistics {
   uint64_t capacity_blocks;
   uint64_t blocks;  ///< that are readable
   uint64_t evicted;
+  uint64_t shared_hits;        ///< the part of `hits` that a shared store has brought
+  uint64_t shared_misses;      ///< blocks that were asked for there, and did not come
+  uint64_t shared_stored;      ///< blocks that were written there
+  uint64_t shared_present;     ///< blocks that were not, because they were there
+  uint64_t shared_not_stored;  ///< blocks that it did not take; no put fails for that
 } terrace_store_statistics;
 TERRACE_C_API terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out);
 

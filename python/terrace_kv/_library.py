@@ -166,6 +166,16 @@ class Batch(_Sized):
     ]
 
 
+class Probe(_Sized):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("id", c_uint64),
+        ("keys", c_void_p),
+        ("count", c_size_t),
+        ("deadline", c_int64),
+    ]
+
+
 class BatchResult(ctypes.Structure):
     _fields_ = [
         ("id", c_uint64),
@@ -192,7 +202,7 @@ class StoreStatistics(_Sized):
         "gets", "hits", "misses", "corrupt", "get_failures", "gets_cancelled", "gets_late", "puts", "stored", "put_failures",
         "puts_cancelled", "puts_late", "read_bytes", "written_bytes", "unaligned_blocks", "refused", "without_parent",
         "flushes", "flush_failures", "not_flushed", "events_dropped", "batches", "waiting", "under_way", "capacity_blocks",
-        "blocks", "evicted",
+        "blocks", "evicted", "shared_hits", "shared_misses", "shared_stored", "shared_present", "shared_not_stored",
     )  # fmt: skip
 
 
@@ -301,6 +311,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_store_touch": (_STATUS, [_H, c_void_p, c_size_t]),
     "terrace_store_put": (_STATUS, [_H, POINTER(Batch)]),
     "terrace_store_get": (_STATUS, [_H, POINTER(Batch)]),
+    "terrace_store_probe": (_STATUS, [_H, POINTER(Probe)]),
     "terrace_store_flush": (_STATUS, [_H, c_uint64]),
     "terrace_store_cancel": (_STATUS, [_H, c_uint64]),
     "terrace_store_poll": (_STATUS, [_H, POINTER(POINTER(BatchResult)), POINTER(c_size_t)]),

@@ -31,6 +31,7 @@ class BatchKind(IntEnum):
     PUT = 0
     GET = 1
     FLUSH = 2
+    PROBE = 3
 
 
 class EventKind(IntEnum):
@@ -59,7 +60,7 @@ class Result:
     """By key: 0 if the block is stored, or if its row has its bytes; otherwise why not. After an error of a get the content of
     the row means nothing."""
     succeeded: int
-    """Number of blocks without an error."""
+    """Number of blocks without an error. For a probe: how many of the first keys are there without a gap."""
     bytes: int
     """Bytes of the blocks that succeeded."""
     seconds: float
@@ -131,6 +132,8 @@ class Store:
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
         admin: The options of the table [admin]: {"listen": "unix:"} opens an endpoint for operators (docs/admin.md), which answers
             as often as the store is called.
+        shared: The options of the table [shared]: {"url": "redis://kv@cache:6379"} puts a store that several machines share behind
+            this one (docs/shared.md). What is not here is read from there, and what is stored is written there, too.
         options: More options of the table [storage] of docs/configuration.md, with "_" for "-": io="threads",
             flush_interval="1s", floor="10GiB".
 
@@ -154,6 +157,7 @@ class Store:
         fingerprint: bytes | None = None,
         log: Callable[[int, str], None] | None = None,
         admin: Mapping[str, Value | None] | None = None,
+        shared: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
         self._handle: c_void_p | None = None
@@ -171,6 +175,10 @@ class Store:
         text = table("", general) + table("[storage]", storage) + table("[[pool]]", {"block-bytes": _size(block_bytes)})
         if admin is not None:
             text += table("[admin]", admin)
+        if shared is not None:
+            text += table("[shared]", shared)
+        self.shares = shared is not None
+        """True if there is a shared store behind this one."""
         self.namespace = bytes(namespace)
         self._lock = threading.RLock()
         self._jobs: dict[int, _Job] = {}
@@ -267,6 +275,19 @@ class Store:
             check(lib.terrace_store_leading(self._open(), made._array, made.count, byref(leading)))
         return leading.value
 
+    def leading_shared(self, keys: Names, timeout: float = 0.02) -> int:
+        """How many of the first keys are there without a gap, in this store and in the shared one behind it. Waits for the shared
+        store, at most `timeout` seconds: what it has not told by then counts as not there. Without a shared store it is leading().
+        """
+        made = self._keys(keys)
+        here = self.leading(made)
+        if not self.shares or here == made.count:
+            return here
+        with self._lock:
+            job = self._own_job()
+            self._probe(job, made, timeout)
+            return self._run(job).succeeded
+
     def touch(self, keys: Names) -> None:
         """The blocks were used elsewhere, so they are evicted later. Keys that are not there are ignored."""
         made = self._keys(keys)
@@ -330,6 +351,17 @@ class Store:
         the rows.
         """
         self._submit_user(False, job, keys, buffer, rows, None, timeout)
+
+    def submit_probe(self, job: int, keys: Names, *, timeout: float = 0.02) -> None:
+        """Asks this store and the shared one behind it. Does not wait; Result.succeeded says how many of the first keys are there
+        without a gap, after `timeout` seconds at the latest.
+
+        Raises:
+            InvalidArgument: There is no shared store; leading() answers at once then.
+        """
+        self._check_job(job)
+        with self._lock:
+            self._probe(job, self._keys(keys), timeout)
 
     def submit_flush(self, job: int) -> None:
         """Makes everything durable of which the results have been polled. The job ends in one result."""
@@ -510,10 +542,19 @@ class Store:
         parents: Names | None,
         timeout: float | None,
     ) -> None:
-        if not 0 <= job < _OWN_JOBS:
-            raise ValueError(f"job is {job}, must be from 0 to 2**63 - 1")
+        self._check_job(job)
         with self._lock:
             self._submit(is_put, job, keys, buffer, rows, parents, timeout)
+
+    @staticmethod
+    def _check_job(job: int) -> None:
+        if not 0 <= job < _OWN_JOBS:
+            raise ValueError(f"job is {job}, must be from 0 to 2**63 - 1")
+
+    def _probe(self, job: int, made: Keys, timeout: float) -> None:
+        asked = _library.Probe(id=job, keys=ctypes.addressof(made._array), count=made.count, deadline=_nanoseconds(timeout) or 1)
+        check(lib.terrace_store_probe(self._open(), byref(asked)))
+        self._jobs[job] = _Job(None, None)
 
     def _submit(
         self,

@@ -91,8 +91,10 @@ class LocalBlocks:
     One of the threads that wait polls for all of them, because a Store has one descriptor that tells of results.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, probe_timeout: float = 0.02) -> None:
         self.store = store
+        self.probe_timeout = probe_timeout
+        """The longest time in seconds that a look-up waits for the shared store, if there is one."""
         self._reports = {False: Report("reading from the store"), True: Report("writing to the store")}
         # A write does not wait for the memory that a read has.
         self._lent: dict[bool, _LocalLent | None] = {False: None, True: None}
@@ -104,7 +106,21 @@ class LocalBlocks:
         self._results: dict[int, Result] = {}
 
     def contains(self, keys: Keys) -> list[bool]:
-        return self.store.contains_many(keys)
+        """For each block, whether a read would find it. Behind the first one that is not here, the shared store is asked for those
+        that follow without a gap."""
+        found = self.store.contains_many(keys)
+        if self.store.shares and False in found:
+            gap = found.index(False)
+            for i in range(gap, gap + self._probe(keys[gap:])):
+                found[i] = True
+        return found
+
+    def _probe(self, keys: Keys) -> int:
+        with self._turn:
+            job = next(self._jobs)
+            self.store.submit_probe(job, keys, timeout=self.probe_timeout)
+            self._waited_for.add(job)
+        return self._finish(job).succeeded
 
     def touch(self, keys: Keys) -> None:
         """The blocks are needed, so they are evicted later."""

@@ -24,6 +24,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from .._library import Busy
 from ..store import EventKind, Health, Result, Store
 from . import metrics
+from .looking import SharedLookups
 from .names import chunk_namespace, store_name
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
@@ -57,6 +58,9 @@ class TerraceTier(SecondaryTierManager):
             which the weights may be others, leave what is stored to the next start.
         enable_kv_events: Publish what was stored and removed. vLLM's own events must be on, too.
         locality: "LOCAL" or "REMOTE", for vLLM's tier filters and events.
+        shared: The table [shared] of docs/configuration.md as an object, {"url": "redis://kv@cache:6379"}: a store that several
+            machines share, behind the disk.
+        shared_probe_timeout: After so many seconds without an answer of the shared store, a chunk counts as not there.
         shutdown_timeout: The longest time for unfinished writes at the end, in seconds.
         Any option of the table [storage] of docs/configuration.md, with "_" for "-".
 
@@ -79,6 +83,8 @@ class TerraceTier(SecondaryTierManager):
         weights_fixed: bool = False,
         enable_kv_events: bool = False,
         locality: str | None = None,
+        shared: dict[str, Any] | None = None,
+        shared_probe_timeout: float = 0.02,
         shutdown_timeout: float = 60.0,
         **storage: Any,
     ) -> None:
@@ -108,9 +114,11 @@ class TerraceTier(SecondaryTierManager):
             self.block_size_bytes,
             namespace=namespace,
             name=store_name(config, self.block_size_bytes),
+            shared=shared,
             log=lambda level, sentence: _LEVELS[min(level, 2)]("Tier %s: %s", tier_type, sentence),
             **storage,
         )
+        self._shared = SharedLookups(self._store, shared_probe_timeout) if shared is not None else None
         try:
             self._region = self._store.register(primary_kv_view)
         except BaseException:
@@ -129,12 +137,14 @@ class TerraceTier(SecondaryTierManager):
     # ---- what is there
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """HIT if a load would find the chunk. A hit that has become untrue by the time of the load is a failed load."""
+        """HIT if a load would find the chunk. A hit that has become untrue by the time of the load is a failed load. RETRY while the
+        shared store is asked."""
         if key in self._resident:
             return LookupResult.HIT
         made = self._store.keys([key])
         if not self._store.contains_many(made)[0]:
-            return LookupResult.MISS
+            there = False if self._shared is None else self._shared.ask(key, req_context.req_id)
+            return LookupResult.RETRY if there is None else LookupResult.HIT if there else LookupResult.MISS
         self._resident.add(key)
         self._keys_by_name[made[0]] = key
         return LookupResult.HIT
@@ -169,6 +179,8 @@ class TerraceTier(SecondaryTierManager):
         """The results since the last call."""
         self._collect()
         self._submit_waiting()
+        if self._shared is not None:
+            self._shared.send()
         done, self._done = self._done, []
         return done
 
@@ -193,6 +205,8 @@ class TerraceTier(SecondaryTierManager):
         if not self._weights_fixed:
             self._store.namespace = self._store.namespace[:32] + secrets.token_bytes(16)
             self._resident.clear()
+            if self._shared is not None:
+                self._shared.forget()
 
     # ---- observers
 
@@ -277,6 +291,9 @@ class TerraceTier(SecondaryTierManager):
 
     def _collect(self) -> None:
         for result in self._store.poll():
+            if result.kind is result.kind.PROBE and self._shared is not None:
+                self._shared.answered(result)
+                continue
             job = self._jobs.pop(result.job)
             if result.kind is result.kind.GET:
                 self._loaded(job, result)
