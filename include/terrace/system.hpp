@@ -18,7 +18,7 @@
 namespace terrace {
 
 /// Returns a sentence that says why this machine has no NVIDIA GPU of this ordinal, or why this build cannot use it. Nothing: it
-/// has one. Threads: any.
+/// has one. It initialises the driver: a child that this process forks later cannot use CUDA. Threads: any.
 [[nodiscard]] TERRACE_API std::optional<std::string> cuda_unavailable(int ordinal = 0);
 
 /// Result of CacheSystem::close().
