@@ -178,7 +178,9 @@ RedisNode* RedisClient::node_of(std::uint32_t slot) {
 }
 
 bool RedisClient::awaits_map() const {
-  return options_.cluster && slots_.empty() && std::ranges::any_of(nodes_, [](const auto& node) { return node->usable(); });
+  // A node that answers without a map is asked again, but nobody waits for that.
+  return options_.cluster && slots_.empty() && map_trouble_.empty() &&
+         std::ranges::any_of(nodes_, [](const auto& node) { return node->usable(); });
 }
 
 void RedisClient::wait_for_map(std::shared_ptr<RedisOperation> operation) { without_map_.push_back(std::move(operation)); }
@@ -276,7 +278,8 @@ void RedisClient::work() {
   }
   choose_used();
   ask_for_map(now);
-  if (!without_map_.empty() && !awaits_map()) {
+  std::erase_if(without_map_, [](const auto& operation) { return operation->has_ended(); });
+  if (!awaits_map()) {
     for (const auto& operation : std::exchange(without_map_, {})) {
       if (!operation->has_ended()) operation->start();
     }

@@ -24,6 +24,10 @@ namespace terrace {
 /// A user of an engine that speaks the Redis protocol: a single server, or a cluster, whose map of slots it keeps up to date. It
 /// is a state machine: RedisTransport moves the bytes, and a clock is read.
 ///
+/// It is a client of our own because none that distributions package does all that is needed here. hiredis 0.14 knows neither TLS
+/// nor clusters, reads 16 KiB at a time, and copies each payload once more (docs/benchmarks.md, "Shared store"). Boost.Redis
+/// knows no clusters.
+///
 /// Ownership: options, transport, clock and secret outlive it, and so does the memory of operations until they end. Threads: one.
 class RedisClient {
  public:

@@ -34,7 +34,7 @@ struct Heard {
 class Hearing final : public Exchange {
  public:
   Hearing(Heard& heard, bool is_wanted, bool whole) : heard_{heard}, wanted_{is_wanted} {
-    segments[0].text = "x";
+    segments[0].text.push_back('x');
     whole_replies = whole;
     replies = 2;
   }

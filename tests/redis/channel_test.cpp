@@ -79,6 +79,14 @@ class ChannelTest : public testing::Test {
     }
   }
 
+  std::vector<Record>& new_records(std::size_t count) {
+    return *records_.emplace_back(std::make_unique<std::vector<Record>>(count));
+  }
+
+ private:
+  std::vector<std::unique_ptr<std::vector<Record>>> records_;  ///< outlive the exchanges
+
+ protected:
   Channel channel_;
 };
 
@@ -87,7 +95,7 @@ std::string text_of(const Record& record) { return {reinterpret_cast<const char*
 TEST_F(ChannelTest, answers_in_order_however_the_bytes_arrive) {
   for (const std::size_t at_once : {std::size_t{1}, std::size_t{2}, std::size_t{7}, std::size_t{100'000}}) {
     SCOPED_TRACE(at_once);
-    std::array<Record, 4> records;
+    std::vector<Record>& records = new_records(4);
     records[1].memory.resize(20'000);
     for (Record& record : records) submit(record, "x");
     channel_.submit([&] {
@@ -116,7 +124,7 @@ TEST_F(ChannelTest, answers_in_order_however_the_bytes_arrive) {
 }
 
 TEST_F(ChannelTest, receives_a_payload_where_it_belongs) {
-  Record record;
+  Record& record = new_records(1)[0];
   record.memory.resize(100'000);
   submit(record, "GET");
   (void)send();
@@ -127,7 +135,7 @@ TEST_F(ChannelTest, receives_a_payload_where_it_belongs) {
 }
 
 TEST_F(ChannelTest, sends_a_payload_from_where_it_lies) {
-  Record record;
+  Record& record = new_records(1)[0];
   const std::string payload(100'000, 'p');
   submit(record, "SET ", payload, " PX");
   std::array<iovec, 8> pieces{};
@@ -140,7 +148,7 @@ TEST_F(ChannelTest, sends_a_payload_from_where_it_lies) {
 }
 
 TEST_F(ChannelTest, leaves_out_what_nobody_wants_any_more) {
-  std::array<Record, 3> records;
+  std::vector<Record>& records = new_records(3);
   for (std::size_t i = 0; i < 3; ++i) submit(records[i], std::string(1, static_cast<char>('a' + i)), "payload");
   records[1].wanted = false;
   EXPECT_EQ(send(), "apayloadcpayload");
@@ -151,7 +159,7 @@ TEST_F(ChannelTest, leaves_out_what_nobody_wants_any_more) {
 }
 
 TEST_F(ChannelTest, drops_a_reply_that_nobody_wants_any_more) {
-  std::array<Record, 2> records;
+  std::vector<Record>& records = new_records(2);
   records[0].memory.resize(10'000);
   for (Record& record : records) submit(record, "GET");
   (void)send();
@@ -169,14 +177,14 @@ TEST_F(ChannelTest, drops_a_reply_that_nobody_wants_any_more) {
 }
 
 TEST_F(ChannelTest, is_broken_by_a_payload_that_was_given_up_halfway) {
-  Record record;
+  Record& record = new_records(1)[0];
   submit(record, "SET ", "payload");
   EXPECT_EQ(send(6).size(), 6U);
   EXPECT_FALSE(channel_.is_broken());
   record.wanted = false;
   EXPECT_TRUE(channel_.is_broken());
   EXPECT_EQ(send(), "");
-  Record begun;
+  Record& begun = new_records(1)[0];
   channel_.end();
   EXPECT_FALSE(channel_.is_broken());
   submit(begun, "SET ", "payload");
@@ -186,7 +194,7 @@ TEST_F(ChannelTest, is_broken_by_a_payload_that_was_given_up_halfway) {
 }
 
 TEST_F(ChannelTest, takes_the_first_answer_before_the_last_command_is_sent) {
-  Record record;
+  Record& record = new_records(1)[0];
   auto exchange = std::make_unique<Recorded>(record);
   exchange->segments[0].text = "SET 1 SET 2";
   exchange->replies = 2;
@@ -200,7 +208,7 @@ TEST_F(ChannelTest, takes_the_first_answer_before_the_last_command_is_sent) {
   ASSERT_EQ(record.replies.size(), 2U);
   EXPECT_EQ(record.replies[1].text, "second");
   EXPECT_TRUE(record.destroyed);
-  Record early;
+  Record& early = new_records(1)[0];
   submit(early, "SET");
   (void)send(1);
   receive("+done\r\n");
@@ -211,7 +219,7 @@ TEST_F(ChannelTest, is_broken_by_replies_that_nobody_asked_for_or_nobody_underst
   receive("+hello\r\n");
   EXPECT_TRUE(channel_.is_broken());
   channel_.end();
-  Record record;
+  Record& record = new_records(1)[0];
   submit(record, "GET");
   (void)send();
   receive("?\r\n");
@@ -219,7 +227,7 @@ TEST_F(ChannelTest, is_broken_by_replies_that_nobody_asked_for_or_nobody_underst
 }
 
 TEST_F(ChannelTest, tells_each_wanted_exchange_when_it_ends) {
-  std::array<Record, 3> records;
+  std::vector<Record>& records = new_records(3);
   for (Record& record : records) submit(record, "GET");
   EXPECT_EQ(send(4).size(), 4U);
   records[0].wanted = false;
@@ -232,7 +240,7 @@ TEST_F(ChannelTest, tells_each_wanted_exchange_when_it_ends) {
 }
 
 TEST_F(ChannelTest, keeps_nothing_of_a_list_that_nobody_reads) {
-  std::array<Record, 2> records;
+  std::vector<Record>& records = new_records(2);
   records[0].memory.resize(10);
   for (Record& record : records) submit(record, "GET");
   (void)send();
