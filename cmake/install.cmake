@@ -16,7 +16,7 @@ install(EXPORT terrace_shared NAMESPACE terrace:: FILE terrace-targets.cmake DES
   COMPONENT development)
 install(EXPORT terrace_static NAMESPACE terrace:: FILE terrace-static-targets.cmake DESTINATION ${package_folder}
   COMPONENT development)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT license)
+install(FILES LICENSE LICENSE-THIRD-PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT license)
 
 # The program writes its manual page and completion itself, from its table of options. gzip -n: without the time.
 if(TARGET terrace)

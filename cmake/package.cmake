@@ -1,7 +1,13 @@
 # cpack: two Debian packages of what cmake --install installs. `terrace` has the program and the shared library,
 # `libterrace-dev` what applications are built with. tools/package --deb makes them. They need the libraries of the distribution
 # on which they are built, so that its name is part of their version.
-set(TERRACE_PACKAGE_CONTACT "Terrace maintainers <maintainers@terrace.invalid>" CACHE STRING "Maintainer of the Debian packages")
+# The maintainer is whoever gives the packages to others: Debian's own variables name them. The default is an address that nobody
+# can have.
+set(contact "local build <nobody@localhost.invalid>")
+if(DEFINED ENV{DEBEMAIL})
+  set(contact "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(TERRACE_PACKAGE_CONTACT ${contact} CACHE STRING "Maintainer of the Debian packages")
 
 # Debian wants these names; other systems do not (EXCLUDE_FROM_ALL).
 if(TARGET terrace_pages)
@@ -12,8 +18,12 @@ if(TARGET terrace_pages)
   install(FILES ${pages}/changelog.gz DESTINATION share/doc/terrace COMPONENT runtime EXCLUDE_FROM_ALL)
   install(FILES ${pages}/changelog.gz DESTINATION share/doc/libterrace-dev COMPONENT development EXCLUDE_FROM_ALL)
 endif()
-install(FILES LICENSE DESTINATION share/doc/terrace RENAME copyright COMPONENT runtime EXCLUDE_FROM_ALL)
-install(FILES LICENSE DESTINATION share/doc/libterrace-dev RENAME copyright COMPONENT development EXCLUDE_FROM_ALL)
+# The licence of Terrace, and the notices of what is compiled in.
+file(READ LICENSE licence)
+file(READ LICENSE-THIRD-PARTY notices)
+file(WRITE ${PROJECT_BINARY_DIR}/copyright "${licence}\n\n${notices}")
+install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION share/doc/terrace COMPONENT runtime EXCLUDE_FROM_ALL)
+install(FILES ${PROJECT_BINARY_DIR}/copyright DESTINATION share/doc/libterrace-dev COMPONENT development EXCLUDE_FROM_ALL)
 
 cmake_host_system_information(RESULT distribution QUERY DISTRIB_ID)
 cmake_host_system_information(RESULT distribution_version QUERY DISTRIB_VERSION_ID)
