@@ -118,6 +118,10 @@ TEST(Report, has_a_field_for_each_source) {
   EXPECT_EQ(blocks.size(), source_count + 3);  // and total, miss, joined
   EXPECT_EQ(asked.size(), source_count + 4);   // and requests, asked, external, miss
   EXPECT_EQ(asked.at("asked").to_number<std::uint64_t>(), tokens + 16 * (7 + 9));
+  // A cache with groups counts tokens already.
+  options.groups = {{.block_tokens = 16}};
+  const json::value of_groups = json::parse(to_json(options, result));
+  EXPECT_EQ(of_groups.at("tokens").at("requests").at("miss").to_number<std::uint64_t>(), 9U);
 }
 
 TEST(Report, tells_people_who_waited_for_what_and_how_long) {

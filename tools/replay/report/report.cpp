@@ -29,8 +29,9 @@ json::object to_object(const Ledger& ledger) {
 
 json::string text(std::string_view view) { return json::string{json::string_view{view.data(), view.size()}}; }
 
-/// Converts counts of blocks to tokens.
-json::object to_object(const RequestTotals& totals, std::uint32_t block_tokens) {
+/// Converts counts of blocks to tokens. A cache with groups counts tokens already.
+json::object to_object(const RequestTotals& totals, const ReplayOptions& options) {
+  const std::uint32_t block_tokens = options.groups.empty() ? options.block_tokens : 1;
   json::object tokens{{"requests", totals.requests}, {"asked", totals.asked * block_tokens}};
   for (const Source source : all_sources) tokens[to_string(source)] = totals.found[source] * block_tokens;
   tokens["external"] = totals.external * block_tokens;
@@ -289,8 +290,8 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
   report["waits"] = to_object(result.waits);
-  report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options.block_tokens)},
-                                  {"preempted", to_object(result.manager.preempted, options.block_tokens)}};
+  report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options)},
+                                  {"preempted", to_object(result.manager.preempted, options)}};
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);
   report["pools"] = pools(result);
   report["checkpoint"] = result.checkpoint ? json::value(checkpoint(result)) : json::value(nullptr);
