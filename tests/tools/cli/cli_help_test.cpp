@@ -73,6 +73,7 @@ TEST(Help, of_replay_begins_with_what_people_need_and_has_the_rest_elsewhere) {
   }
   const std::size_t examples = few.find("Examples:");
   EXPECT_LE(std::count(few.begin(), few.begin() + static_cast<std::ptrdiff_t>(few.find("Sizes take")), '\n'), 40);
+  EXPECT_NE(few.find("--admin unix:", examples), std::string::npos);
   EXPECT_EQ(few.substr(0, examples).find("--storage-breaker-probe"), std::string::npos);
   EXPECT_NE(all.find("--storage-breaker-probe DURATION"), std::string::npos);
   EXPECT_NE(all.find("--storage-stripe DIR"), std::string::npos);

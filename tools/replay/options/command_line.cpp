@@ -60,6 +60,8 @@ Examples:
       --storage file:/var/cache/terrace --storage-capacity 4GiB
       a slow disk: loads only what is faster than computing; compare the time to
       the first token with --loads always and --loads none
+  terrace replay --requests 100000 --speed 20 --admin unix:
+      operators watch and drive it meanwhile: terrace top, terrace set
   terrace replay --inject flip
       plants faults; the status is 1, because the verification detects them)";
 
