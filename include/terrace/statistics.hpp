@@ -150,7 +150,12 @@ struct TERRACE_API ManagerStats {
   RequestTotals requests{};   ///< without preempted requests that came back
   RequestTotals preempted{};  ///< preempted requests that came back
   std::uint64_t acquired = 0;
+  // Requests that were refused, by reason.
   std::uint64_t refused_no_room = 0;
+  std::uint64_t refused_never_fits = 0;   ///< they need more than the pools hold
+  std::uint64_t refused_paused = 0;       ///< the cache is being cleared
+  std::uint64_t refused_invalid = 0;      ///< their arguments were wrong, or there is such a request already
+  std::uint64_t aborted = 0;              ///< requests whose leases ended before they were ready
   std::uint64_t evictions_cancelled = 0;  ///< blocks that were hit during their swap-out, and stayed
   std::uint64_t joined = 0;               ///< blocks for which a request joined the load of another
   std::uint64_t turned_down = 0;          ///< blocks of hits that take longer to load than to compute
@@ -158,7 +163,7 @@ struct TERRACE_API ManagerStats {
   std::uint64_t loads_late = 0;           ///< load failures because storage did not answer in time
   std::uint64_t replans = 0;              ///< requests that were planned again after a failed load
   std::uint64_t duplicates = 0;
-  std::uint64_t evicted_device = 0;  ///< device copies dropped, for any reason
+  std::uint64_t evicted_device = 0;  ///< device copies dropped for slots: of requests, a watermark, or a resize
   std::uint64_t evicted_host = 0;
   std::uint64_t ahead_device = 0;  ///< device copies dropped, or being dropped, for a watermark
   std::uint64_t ahead_host = 0;
@@ -168,18 +173,20 @@ struct TERRACE_API ManagerStats {
   std::uint64_t backup_candidates = 0;  ///< WritePolicy::selective: blocks for which a hit count was started
   std::uint64_t backed_up = 0;          ///< blocks ordered to storage because of their hits, with ancestors
   // Blocks that should have been stored and were not, by reason. A block that is ordered again is counted again.
-  std::uint64_t store_failed = 0;       ///< storage failed, or the copy to it
-  std::uint64_t store_skipped = 0;      ///< too many were waiting already (StorageWriter::wishes_max)
-  std::uint64_t store_gone = 0;         ///< its copies were evicted before its turn came
-  std::uint64_t store_no_room = 0;      ///< write-back: dropped at once, because no staging slot was free
-  std::uint64_t store_orphaned = 0;     ///< a block before it was not stored
-  std::uint64_t store_cancelled = 0;    ///< its job was cancelled, or the cache was cleared
-  std::uint64_t store_over_budget = 0;  ///< the daily budget was spent
-  std::uint64_t stored_evicted = 0;     ///< blocks that storage evicted
-  std::uint64_t cleared = 0;            ///< device and host copies dropped by clear()
-  std::uint64_t dropped_by_call = 0;    ///< by drop() and evict()
-  std::uint64_t released_unfenced = 0;  ///< requests that were quarantined: their leases ended without used_until()
-  std::uint64_t dropped_uncached = 0;   ///< device copies of blocks that are stored without being cached, dropped after the copy
+  std::uint64_t store_failed = 0;          ///< storage failed, or the copy to it
+  std::uint64_t store_skipped = 0;         ///< too many were waiting already (StorageWriter::wishes_max)
+  std::uint64_t store_gone = 0;            ///< its copies were evicted before its turn came
+  std::uint64_t store_no_room = 0;         ///< write-back: dropped at once, because no staging slot was free
+  std::uint64_t store_orphaned = 0;        ///< a block before it was not stored
+  std::uint64_t store_cancelled = 0;       ///< its job was cancelled, or the cache was cleared
+  std::uint64_t store_over_budget = 0;     ///< the daily budget was spent
+  std::uint64_t stored_evicted = 0;        ///< blocks that storage evicted
+  std::uint64_t cleared = 0;               ///< device and host copies dropped by clear()
+  std::uint64_t dropped_by_call = 0;       ///< by drop() and evict()
+  std::uint64_t released_unfenced = 0;     ///< requests that were quarantined: their leases ended without used_until()
+  std::uint64_t quarantined_unfenced = 0;  ///< their device slots
+  std::uint64_t quarantined_late = 0;      ///< slots into which a transfer may still write that did not end in time
+  std::uint64_t dropped_uncached = 0;  ///< device copies of blocks that are stored without being cached, dropped after the copy
 
   friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
 };

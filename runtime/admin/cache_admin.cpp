@@ -168,6 +168,8 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
                               .host_growth_failures = cache.host_growth_failures(pool)});
   }
   snapshot.stats = cache.stats();
+                              .quarantined_device = cache.manager().device_ledger(pool).quarantined,
+                              .quarantined_host = cache.manager().host_ledger(pool).quarantined,
   snapshot.moved = cache.moved();
   snapshot.waits = cache.wait_totals();
   snapshot.calls = cache.call_times();

@@ -10,6 +10,7 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -78,7 +79,8 @@ Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) 
 Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
 
 // Families of caches and of stores.
-constexpr const char* evictions_help = "Copies that were dropped from a tier, for any reason";
+constexpr const char* evictions_help =
+    "Copies that were dropped for slots: of requests, ahead of them, or because the tier became smaller";
 
 struct MovedKind {
   const char* name;
@@ -113,8 +115,13 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
               stats.requests.requests);
   all.counter("terrace_requests_preempted_total", "Preempted requests that came back and became ready", stats.preempted.requests);
   all.counter("terrace_requests_accepted_total", "Requests that were accepted", stats.acquired);
-  all.counter("terrace_requests_refused_total", "Requests that were refused", stats.refused_no_room, label("reason", "no_room"));
+  for (const auto& [reason, requests] :
+       {std::pair{"no_room", stats.refused_no_room}, std::pair{"never_fits", stats.refused_never_fits},
+        std::pair{"paused", stats.refused_paused}, std::pair{"invalid", stats.refused_invalid}}) {
+    all.counter("terrace_requests_refused_total", "Requests that were refused", requests, label("reason", reason));
+  }
   all.counter("terrace_requests_failed_total", "Requests whose wait ended with an error", snapshot.waits.failed);
+  all.counter("terrace_requests_aborted_total", "Leases that ended before their requests were ready", stats.aborted);
   all.counter("terrace_requests_unfenced_total", "Leases that ended without the point up to which they were used",
               stats.released_unfenced);
   const bool tokens = snapshot.unit_tokens > 0;
@@ -158,6 +165,10 @@ void add_blocks(Families& all, const ManagerStats& stats) {
   help = "Copies that were dropped ahead of need, for the reserve or a watermark";
   all.counter(name, help, stats.ahead_device, label("tier", "device"));
   all.counter(name, help, stats.ahead_host, label("tier", "host"));
+  name = "terrace_quarantined_blocks_total";
+  help = "Slots that nobody could use for a while, because a lease without its last use or a late transfer might touch them";
+  all.counter(name, help, stats.quarantined_unfenced, label("reason", "unfenced"));
+  all.counter(name, help, stats.quarantined_late, label("reason", "late"));
   all.counter("terrace_evictions_cancelled_total", "Blocks that were hit during their swap-out, and stayed",
               stats.evictions_cancelled);
   name = "terrace_drops_total";
@@ -253,12 +264,15 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
     for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) visit(pool, snapshot.pools[pool]);
   };
   each([&](std::size_t n, const AdminSnapshot::Pool& pool) {
-    for (const auto& [tier, usage] : {std::pair{"device", pool.device}, std::pair{"host", pool.host}}) {
+    for (const auto& [tier, usage, quarantined] :
+         {std::tuple{"device", pool.device, pool.quarantined_device}, std::tuple{"host", pool.host, pool.quarantined_host}}) {
       const char* const name = "terrace_blocks";
       const char* const help = "Slots of a tier by how they are used";
       all.gauge(name, help, usage.free, of_pool(n, tier, "free"));
       all.gauge(name, help, usage.evictable, of_pool(n, tier, "evictable"));
-      all.gauge(name, help, usage.blocks - usage.free - usage.evictable, of_pool(n, tier, "in_use"));
+      const std::uint64_t used = usage.blocks - usage.free - usage.evictable;
+      all.gauge(name, help, used - std::min(used, quarantined), of_pool(n, tier, "in_use"));
+      all.gauge(name, help, std::min(used, quarantined), of_pool(n, tier, "quarantined"));
     }
   });
   add_block_bytes(all, snapshot);
@@ -353,6 +367,10 @@ void add_jobs(Families& all, const AdminSnapshot& snapshot) {
   }
   all.gauge("terrace_write_back_jobs", "Write-back jobs that have not ended", jobs[0], label("state", "running"));
   all.gauge("terrace_write_back_jobs", "Write-back jobs that have not ended", jobs[1], label("state", "paused"));
+  for (std::size_t outcome = 0; outcome < write_back_outcome_count; ++outcome) {
+    all.counter("terrace_write_back_blocks_total", "Blocks of write-back jobs, by outcome", snapshot.job_blocks[outcome],
+                label("outcome", name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))));
+  }
   all.gauge("terrace_write_back_blocks_under_way", "Blocks of write-back jobs that are being written", under_way);
 }
 

@@ -12,6 +12,7 @@
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,6 +30,8 @@ struct AdminSnapshot {
     std::uint32_t device_blocks_max = 0;  ///< to which the device tier can grow
     Usage device{};
     Usage host{};
+    std::uint64_t quarantined_device = 0;  ///< slots of `device` that are not used until what may touch them has ended
+    std::uint64_t quarantined_host = 0;
     std::uint64_t retiring_device = 0;  ///< slots that a resize still has to retire
     std::uint64_t retiring_host = 0;
     HostMemory host_memory{};
@@ -54,8 +57,9 @@ struct AdminSnapshot {
   std::vector<SlowRequest> slowest{};  ///< Cache::slowest_requests()
   DailyWrites daily_writes{};
   std::vector<WriteBackProgress> jobs{};
-  std::optional<OffloadTotals> offload{};  ///< only if the engine owns the device slots
-  std::string io{};                        ///< says how storage does its I/O
+  std::array<std::uint64_t, write_back_outcome_count> job_blocks{};  ///< of all jobs so far, by WriteBackOutcome
+  std::optional<OffloadTotals> offload{};                            ///< only if the engine owns the device slots
+  std::string io{};                                                  ///< says how storage does its I/O
   /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
   /// in tokens already.
   std::uint32_t unit_tokens = 0;

@@ -59,22 +59,13 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
   }
 }
 
-/// A text for people as a name in JSON: "dropped: full" becomes "dropped_full".
-std::string name_of(std::string_view text) {
-  std::string name;
-  for (const char c : text) {
-    if (c >= 'a' && c <= 'z') name += c;
-    else if (!name.empty() && name.back() != '_') name += '_';
-  }
-  return name;
-}
-
-json::object to_json(const Usage& usage, std::uint64_t retiring) {
+json::object to_json(const Usage& usage, std::uint64_t quarantined, std::uint64_t retiring) {
   return {{"blocks", usage.blocks},
           {"free", usage.free},
           {"evictable", usage.evictable},
           {"promised", usage.promised},
           {"in_use", usage.blocks - usage.free - usage.evictable},
+          {"quarantined", quarantined},
           {"retiring", retiring}};
 }
 
@@ -128,13 +119,13 @@ json::object to_json(const TierStatistics& store) {
 }
 
 json::object to_json(const AdminSnapshot::Pool& pool) {
-  json::object host = to_json(pool.host, pool.retiring_host);
+  json::object host = to_json(pool.host, pool.quarantined_host, pool.retiring_host);
   host["wanted"] = pool.host_memory.wanted;
   host["usable"] = pool.host_memory.usable;
   host["mapped_bytes"] = count(pool.host_memory.mapped);
   host["growth_failures"] = pool.host_growth_failures;
   host["growth_error"] = pool.host_memory.failure;
-  json::object device = to_json(pool.device, pool.retiring_device);
+  json::object device = to_json(pool.device, pool.quarantined_device, pool.retiring_device);
   device["blocks_max"] = pool.device_blocks_max;
   json::object object{{"block_bytes", count(pool.block_bytes)}, {"device", std::move(device)}, {"host", std::move(host)}};
   if (pool.store) object["storage"] = to_json(*pool.store, pool.health);
@@ -180,6 +171,10 @@ json::object to_json(const SlowRequest& request) {
 json::object to_json(const ManagerStats& stats) {
   return {{"acquired", stats.acquired},
           {"refused_no_room", stats.refused_no_room},
+          {"refused_never_fits", stats.refused_never_fits},
+          {"refused_paused", stats.refused_paused},
+          {"refused_invalid", stats.refused_invalid},
+          {"aborted", stats.aborted},
           {"joined", stats.joined},
           {"turned_down", stats.turned_down},
           {"load_failures", stats.load_failures},
@@ -200,6 +195,15 @@ json::object to_json(const RankHealth& rank) {
 }
 
 }  // namespace
+
+std::string name_of(std::string_view text) {
+  std::string name;
+  for (const char c : text) {
+    if (c >= 'a' && c <= 'z') name += c;
+    else if (!name.empty() && name.back() != '_') name += '_';
+  }
+  return name;
+}
 
 std::string_view to_string(Direction direction) { return direction == Direction::swap_in ? "swap_in" : "swap_out"; }
 

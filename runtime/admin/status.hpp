@@ -24,6 +24,8 @@ enum class HealthState : unsigned char {
 /// The names in replies and metrics.
 [[nodiscard]] std::string_view to_string(Direction direction);
 [[nodiscard]] std::string_view to_string(Urgency urgency);
+/// A text for people as such a name: "dropped: full" becomes "dropped_full".
+[[nodiscard]] std::string name_of(std::string_view text);
 
 struct Health {
   HealthState state = HealthState::ok;

@@ -45,15 +45,23 @@ MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) con
 }
 
 Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
+  const Result<Acquired> acquired = accept(wanted);
+  if (acquired) return acquired;
+  ManagerStats& stats = state_.stats;
+  if (acquired.error() == Errc::no_room) ++stats.refused_no_room;
+  else if (acquired.error() == Errc::never_fits) ++stats.refused_never_fits;
+  else if (acquired.error() == Errc::paused) ++stats.refused_paused;
+  else ++stats.refused_invalid;
+  return acquired;
+}
+
+Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   const std::size_t needed = wanted.units == 0 ? wanted.keys.size() : wanted.units.value();
   if (needed == 0 || wanted.keys.size() > needed) return Errc::invalid_argument;
   if (needed > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
   if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  if (quarantined_.size() >= quarantined_max) {
-    ++state_.stats.refused_no_room;
-    return Errc::no_room;
-  }
+  if (quarantined_.size() >= quarantined_max) return Errc::no_room;
   // No request is longer than the model.
   const auto all = static_cast<std::uint32_t>(needed);
   const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
@@ -79,7 +87,6 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
     r.epoch = state_.epoch;
   }
   if (const Result<void> planned = plan(index, keys); !planned) {
-    if (planned.error() == Errc::no_room) ++state_.stats.refused_no_room;
     forget(index);
     return planned.error();
   }
@@ -108,11 +115,16 @@ Result<void> Requests::release(RequestId id, Fence last_use) {
   if (found == by_id_.end()) return Errc::unknown_request;
   const Index index = found->second;
   by_id_.erase(found);
+  note_end(requests_[index]);
   // Events of this request are of no use any more.
   if (requests_[index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
   end(index, last_use);
   settle();
   return {};
+}
+
+void Requests::note_end(const Request& r) {
+  if (r.state == State::waiting_for_slots || r.state == State::loading) ++state_.stats.aborted;
 }
 
 void Requests::end(Index index, Fence last_use) {
@@ -135,7 +147,11 @@ Result<void> Requests::quarantine(RequestId id, Fence until) {
   Request& r = requests_[*index];
   if (!r.table_was_read) return release(id, no_longer_used);
   TERRACE_CHECK(quarantined_.empty() || requests_[quarantined_.back()].quarantined_until <= until);
-  for (const auto& [pool, slot] : own_slots(r)) groups_.at(pool).quarantine(slot);
+  for (const auto& [pool, slot] : own_slots(r)) {
+    groups_.at(pool).quarantine(slot);
+    ++state_.stats.quarantined_unfenced;
+  }
+  note_end(r);
   r.quarantined_until = until;
   quarantined_.push_back(*index);
   ++state_.stats.released_unfenced;

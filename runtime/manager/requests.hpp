@@ -173,8 +173,11 @@ class Requests {
   [[nodiscard]] Index new_request();
   void end(Index index, Fence last_use);
   void forget(Index index);
+  /// The lease of the request ends.
+  void note_end(const Request& request);
   [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
 
+  [[nodiscard]] Result<Acquired> accept(const AcquireRequest& wanted);
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
   void handle(TieredPool& pool, const Loads::Event& event);

@@ -212,6 +212,7 @@ void WriteBackJobs::next_pass(Job& job) {
 bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outcome, ErrorCode error) {
   if (job.scan && !job.told.insert(key).second) return false;
   ++job.progress.blocks[static_cast<std::size_t>(outcome)];
+  ++totals_[static_cast<std::size_t>(outcome)];
   job.results.push_back({key, outcome, error});
   return true;
 }

@@ -62,6 +62,8 @@ class WriteBackJobs {
   /// Returns the job's results since the last call. They are kept until they are taken, or the ended
   /// job is forgotten. Fails: not_found.
   [[nodiscard]] Result<std::vector<WriteBackResult>> take_results(WriteBackId id);
+  /// The blocks of all jobs so far, by WriteBackOutcome.
+  [[nodiscard]] const std::array<std::uint64_t, write_back_outcome_count>& totals() const { return totals_; }
   [[nodiscard]] bool idle() const { return running_ == 0; }
   void check_invariants() const;
 
@@ -124,6 +126,7 @@ class WriteBackJobs {
   std::map<WriteBackId, Job> jobs_;
   std::array<Job*, StorageWriter::wants_count> by_bit_{};  ///< the running jobs
   std::size_t running_ = 0;
+  std::array<std::uint64_t, write_back_outcome_count> totals_{};
   WriteBackId last_;
   TimePoint now_{};
   std::vector<BlockKey> unwanted_;           ///< scratch

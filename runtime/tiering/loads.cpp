@@ -293,6 +293,7 @@ void Loads::finish(LoadId id) {
     if (!prefix->missing) prefix->missing = part.block;
     ++stats_.load_failures;
     if (part.state == State::unconfirmed) {
+      ++stats_.quarantined_late;
       unconfirmed_.erase(part.id);
       quarantined_[part.id].push_back(part);
     }

@@ -105,6 +105,7 @@ bool SwapOuts::on_confirmed(TransferId id) {
 void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   const bool arrived = outcome == BlockOutcome::done;
   const bool unconfirmed = outcome == BlockOutcome::unconfirmed;
+  stats_.quarantined_late += unconfirmed ? 1 : 0;
   if (entry.purpose == SwapOutPurpose::stage) {
     staged_.push_back({entry.write, arrived});
     if (!arrived && !unconfirmed) residency_.free_slot(Tier::host, entry.host_slot);

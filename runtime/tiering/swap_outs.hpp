@@ -39,8 +39,13 @@ class SwapOuts {
     bool arrived = false;
   };
 
-  SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions)
-      : inclusion_{config.inclusion}, residency_{residency}, deferred_eviction_{deferred_eviction}, actions_{actions} {}
+  SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions,
+           ManagerStats& stats)
+      : inclusion_{config.inclusion},
+        residency_{residency},
+        deferred_eviction_{deferred_eviction},
+        actions_{actions},
+        stats_{stats} {}
 
   /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and hands it over. If the purpose is
   /// an eviction, the device copy is evicting from now on. `write`: for purpose stage, returned in Staged.
@@ -82,6 +87,7 @@ class SwapOuts {
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   Actions& actions_;
+  ManagerStats& stats_;
   std::vector<Staged> staged_;  ///< not taken yet
   std::vector<Block> collected_;
   std::vector<SlotPair> pairs_;  ///< scratch

@@ -15,7 +15,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       sizes_{config.pool(number)},
       residency_{config_, sizes_, events},
       deferred_eviction_{config_, residency_, stats},
-      swap_outs_{config_, residency_, deferred_eviction_, actions_},
+      swap_outs_{config_, residency_, deferred_eviction_, actions_, stats},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
       storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
       hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},

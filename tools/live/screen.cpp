@@ -127,8 +127,13 @@ class Screen {
   void requests() {
     line("");
     const std::string speed = before_ == nullptr ? "" : fmt::format(" ({:.1f}/s)", rate(grown("requests", "requests")));
+    double refused = 0;
+    for (const std::string_view reason : {"no_room", "never_fits", "paused", "invalid"}) {
+      const std::string name = fmt::format("refused_{}", reason);
+      if (part(now_, "blocks").contains(name)) refused += number(part(now_, "blocks"), name);  // an earlier version has fewer
+    }
     line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {} refused", shortly(number(part(now_, "requests"), "requests")), speed,
-                     number(part(now_, "work"), "leases"), shortly(number(part(now_, "blocks"), "refused_no_room"))));
+                     number(part(now_, "work"), "leases"), shortly(refused)));
     line(fmt::format("  {:12} {:>8} {:>8} {:>8} {:>8} {:>8} of {}", "", "device", "host", "storage", "external", "computed",
                      text(part(now_, "requests"), "unit")));
     if (before_ != nullptr) hits("now", [this](std::string_view name) { return grown("requests", name); });

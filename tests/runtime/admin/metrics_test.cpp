@@ -32,6 +32,15 @@ AdminSnapshot full() {
   snapshot.stats.requests.found[Source::device] = 31;
   snapshot.stats.requests.found[Source::host] = 19;
   snapshot.stats.requests.found[Source::storage] = 7;
+  snapshot.stats.acquired = 12;
+  snapshot.stats.aborted = 2;
+  snapshot.stats.preempted.requests = 1;
+  snapshot.stats.refused_no_room = 4;
+  snapshot.stats.refused_never_fits = 3;
+  snapshot.stats.refused_paused = 2;
+  snapshot.stats.refused_invalid = 1;
+  snapshot.stats.quarantined_unfenced = 6;
+  snapshot.stats.quarantined_late = 8;
   snapshot.stats.load_failures = 5;
   snapshot.stats.loads_late = 2;
   snapshot.stats.store_over_budget = 11;
@@ -42,7 +51,8 @@ AdminSnapshot full() {
   for (int n = 0; n < 2; ++n) {
     AdminSnapshot::Pool pool;
     pool.block_bytes = KiB * 64;
-    pool.device = {.blocks = 10, .free = 3, .evictable = 5};
+    pool.device = {.blocks = 10, .free = 3, .evictable = 4};
+    pool.quarantined_device = 1;
     pool.store.emplace();
     pool.store->blocks = 12;
     pool.health.emplace();
@@ -50,6 +60,7 @@ AdminSnapshot full() {
   }
   snapshot.ranks.push_back({.name = "rank 0 (\"odd\\name\"\n)"});
   snapshot.jobs.push_back({.id = WriteBackId{1}, .under_way = 4});
+  snapshot.job_blocks[static_cast<std::size_t>(WriteBackOutcome::dropped_full)] = 9;
   snapshot.offload.emplace();
   snapshot.queues.push_back({.direction = Direction::swap_in, .transfers = 2, .blocks = 33, .oldest_seconds = 0.25});
   snapshot.transfer_times.swap_in.add(std::chrono::milliseconds{3});
@@ -145,10 +156,20 @@ TEST_F(AdminMetrics, reasons_and_states_are_told_apart) {
   EXPECT_EQ(page.at("terrace_load_failures_total{reason=\"late\"}"), 2);
   EXPECT_EQ(page.at("terrace_load_failures_total{reason=\"error\"}"), 3);
   EXPECT_EQ(page.at("terrace_not_stored_total{reason=\"over_budget\"}"), 11);
+  for (const auto& [reason, requests] :
+       {std::pair{"no_room", 4}, std::pair{"never_fits", 3}, std::pair{"paused", 2}, std::pair{"invalid", 1}}) {
+    EXPECT_EQ(page.at(fmt::format("terrace_requests_refused_total{{reason=\"{}\"}}", reason)), requests);
+  }
+  EXPECT_EQ(page.at("terrace_requests_aborted_total"), 2);
+  EXPECT_EQ(page.at("terrace_requests_preempted_total"), 1);
+  EXPECT_EQ(page.at("terrace_quarantined_blocks_total{reason=\"unfenced\"}"), 6);
+  EXPECT_EQ(page.at("terrace_quarantined_blocks_total{reason=\"late\"}"), 8);
   EXPECT_EQ(page.at("terrace_blocks{pool=\"1\",tier=\"device\",state=\"in_use\"}"), 2);
+  EXPECT_EQ(page.at("terrace_blocks{pool=\"1\",tier=\"device\",state=\"quarantined\"}"), 1);
   EXPECT_EQ(page.at("terrace_storage_blocks{pool=\"0\",tier=\"storage\",state=\"stored\"}"), 12);
   EXPECT_EQ(page.at("terrace_storage_up{pool=\"0\"}"), 1);
   EXPECT_EQ(page.at("terrace_write_back_jobs{state=\"running\"}"), 1);
+  EXPECT_EQ(page.at("terrace_write_back_blocks_total{outcome=\"dropped_full\"}"), 9);
   EXPECT_EQ(page.at("terrace_health{state=\"ok\"}"), 1);
   EXPECT_EQ(page.at("terrace_health{state=\"stalled\"}"), 0);
 }
@@ -365,6 +386,21 @@ TEST_F(AdminMetrics, promtool_accepts_the_rules_and_the_expressions_of_the_dashb
   EXPECT_GT(number, 10);
   const std::string file = directory.write("rules.yml", rules).string();
   EXPECT_EQ(std::system(fmt::format("promtool check rules {} > {} 2>&1", file, out).c_str()), 0) << test::read_file(out);
+}
+
+TEST_F(AdminMetrics, every_alert_fires_for_a_process_in_trouble_and_none_for_one_that_is_well) {
+  if (std::system("command -v promtool > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path source{TERRACE_SOURCE_DIR};
+  const std::string out = (directory.path() / "out").string();
+  const std::string cases = (source / "tests" / "servers" / "alerts.yml").string();
+  EXPECT_EQ(std::system(fmt::format("promtool test rules {} > {} 2>&1", cases, out).c_str()), 0) << test::read_file(out);
+  // All of them are in the cases.
+  const std::string rules = test::read_file(source / "docs" / "monitoring" / "alerts.yml");
+  const std::regex alert{"alert: ([A-Za-z]+)"};
+  for (std::sregex_iterator at{rules.begin(), rules.end(), alert}, end; at != end; ++at) {
+    EXPECT_NE(test::read_file(cases).find("alertname=\"" + (*at)[1].str() + "\""), std::string::npos) << (*at)[1];
+  }
 }
 
 TEST_F(AdminMetrics, promtool_accepts_the_page) {

@@ -240,6 +240,7 @@ TEST_F(AdminRoutes, the_configuration_is_shown_without_secrets) {
   EXPECT_NE(shown.body.find("terrace.toml:3"), std::string::npos);
   EXPECT_TRUE(json(shown).at("now").as_object().contains("write-policy"));
   EXPECT_EQ(without_secrets("redis://host/a@b"), "redis://host/a@b");
+  EXPECT_EQ(without_secrets("redis://:p@ss@host"), "redis://***@host");
 }
 
 TEST_F(AdminRoutes, requests_are_told_in_tokens_where_the_size_of_a_block_is_known) {

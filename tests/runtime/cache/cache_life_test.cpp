@@ -61,6 +61,7 @@ TEST_F(CacheLife, a_clear_that_waits_serves_nothing_until_it_is_resumed) {
   cache->clear({.wait = true});
   EXPECT_EQ(cache->status(), CacheStatus::clearing);
   EXPECT_EQ(acquire(3, keys_of({5})).error(), Errc::paused);
+  EXPECT_EQ(cache->stats().refused_paused, 1U);
   EXPECT_EQ(hits(keys_of({1, 2})), 0U);
   EXPECT_EQ(cache->pin(keys_of({1})).error(), Errc::paused);
   EXPECT_EQ(cache->resume().error(), Errc::paused);

@@ -99,6 +99,11 @@ TEST_F(RequestLife, a_refused_acquire_changes_nothing) {
   EXPECT_EQ(before.held, after.held);
   EXPECT_EQ(cache->manager().requests().live_requests(), 1U);
   cache->manager().check_invariants();
+  const ManagerStats& totals = cache->stats();
+  EXPECT_EQ(totals.refused_no_room, 1U);
+  EXPECT_EQ(totals.refused_never_fits, 1U);
+  EXPECT_EQ(totals.refused_invalid, 3U);
+  EXPECT_EQ(totals.aborted, 0U);
 }
 
 TEST_F(RequestLife, needs_the_blocks_of_its_keys_if_it_does_not_say_how_many) {

@@ -52,6 +52,7 @@ TEST_F(UnfencedRelease, keeps_swap_ins_out_of_slots_until_compute_has_left_them)
   launch_and_drop(2, true);
   EXPECT_EQ(quarantined(), 4U);
   EXPECT_EQ(cache->stats().released_unfenced, 1U);
+  EXPECT_EQ(cache->stats().quarantined_unfenced, 4U);
   EXPECT_EQ(acquire(3, keys_of({1, 2, 3, 4})).error(), Errc::no_room);
   settle_copies();
   EXPECT_EQ(acquire(3, keys_of({1, 2, 3, 4})).error(), Errc::no_room);

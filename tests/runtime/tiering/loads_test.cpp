@@ -95,6 +95,7 @@ TEST_F(SharedLoads, that_end_early_change_nothing_for_a_request_with_slots_of_it
   ASSERT_EQ(cache->manager().device_ledger().filling, 2U);
   ASSERT_FALSE(ready(5));
   release(4);
+  EXPECT_EQ(totals().aborted, 1U);
   settle();
   EXPECT_EQ(totals().load_failures, 2U) << "the load was cancelled";
   EXPECT_EQ(totals().replans, 0U) << "the request has kept its place in the line";
@@ -136,6 +137,7 @@ TEST_F(SharedLoads, end_at_the_latest_deadline_of_those_who_joined) {
   EXPECT_EQ(events[2].id, RequestId{5});
   EXPECT_EQ(events[2].error, Errc::deadline_exceeded);
   EXPECT_EQ(cache->manager().device_ledger().quarantined, 2U);
+  EXPECT_EQ(totals().quarantined_late, 2U);
   device->stuck(Direction::swap_in, false);
 }
 

@@ -77,6 +77,9 @@ TEST_F(WriteBackJobsTest, store_a_prefix_and_say_so_of_each_block) {
   settle();  // storage is asked whether it still has them
   EXPECT_EQ(progress(again).state, WriteBackState::done);
   EXPECT_EQ(of(again, already_there), 3U);
+  const auto& totals = cache->manager().write_backs().totals();
+  EXPECT_EQ(totals[static_cast<std::size_t>(stored)], 3U);
+  EXPECT_EQ(totals[static_cast<std::size_t>(already_there)], 3U);
   EXPECT_EQ(store->stat().writes, 3U);
 }
 
