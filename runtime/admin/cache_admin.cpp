@@ -1,5 +1,6 @@
 #include "runtime/admin/cache_admin.hpp"
 
+#include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 #include "runtime/manager/cache_manager.hpp"
 
@@ -22,6 +23,9 @@ unsigned status_of(ErrorCode error) {
 
 Reply refusal(ErrorCode error, std::string_view sentence) { return {status_of(error), error_body(sentence)}; }
 Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
+
+/// Whether the device slots belong to the engine.
+bool is_offload(const ManagerConfig& config) { return config.pools.front().device_blocks == 0; }
 
 /// Carries out commands. Each call makes one reply.
 class Runner {
@@ -142,8 +146,10 @@ class Runner {
 void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete) {
   block_bytes_ = std::move(block_bytes);
   complete_ = std::move(complete);
-  // One size tells what fits only if all blocks are of one kind.
-  observer_.sample(cache.manager().config().groups.size() <= 1 && block_bytes_.size() == 1);
+  // An engine that owns the device slots names the blocks of each pool; others name hash units.
+  const ManagerConfig& config = cache.manager().config();
+  measured_ = is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups);
+  observer_.sample(measured_.units_per_block > 0);
   publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
                     .carry_out =
                         [this, &cache](const Command& command) {
@@ -162,14 +168,14 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
     snapshot.pools.push_back({.block_bytes = block_bytes_[number],
                               .device = cache.usage(Tier::device, pool),
                               .host = cache.usage(Tier::host, pool),
+                              .quarantined_device = cache.manager().device_ledger(pool).quarantined,
+                              .quarantined_host = cache.manager().host_ledger(pool).quarantined,
                               .retiring_device = cache.retiring(Tier::device, pool),
                               .retiring_host = cache.retiring(Tier::host, pool),
                               .host_memory = cache.host_memory(pool),
                               .host_growth_failures = cache.host_growth_failures(pool)});
   }
   snapshot.stats = cache.stats();
-                              .quarantined_device = cache.manager().device_ledger(pool).quarantined,
-                              .quarantined_host = cache.manager().host_ledger(pool).quarantined,
   snapshot.moved = cache.moved();
   snapshot.waits = cache.wait_totals();
   snapshot.calls = cache.call_times();
@@ -179,8 +185,10 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.daily_writes = cache.daily_writes();
   snapshot.jobs = cache.write_backs();
   const CacheManager& manager = cache.manager();
-  if (manager.config().pools.front().device_blocks == 0) snapshot.offload = manager.offload().totals();
+  snapshot.job_blocks = manager.write_backs().totals();
+  if (is_offload(manager.config())) snapshot.offload = manager.offload().totals();
   snapshot.inclusion = manager.config().inclusion;
+  snapshot.measured = measured_;
   if (complete_) complete_(snapshot);
   observer_.hand_over();
 }

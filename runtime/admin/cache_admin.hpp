@@ -37,7 +37,9 @@ class CacheAdmin final : public CacheWatch {
   void on_acquired(const AcquireRequest& request) override { observer_.on_acquired(request); }
   void on_committed(RequestId id, std::span<const BlockKey> keys) override { observer_.on_committed(id, keys); }
   void on_released(RequestId id) override { observer_.on_released(id); }
-  void on_offload_asked(std::span<const BlockKey> keys) override { observer_.on_offload_asked(keys); }
+  void on_offload_asked(PoolId pool, std::span<const BlockKey> keys) override {
+    if (pool == measured_.pool) observer_.on_offload_asked(keys);
+  }
   [[nodiscard]] bool wants_offload_asked() const override { return observer_.samples(); }
   [[nodiscard]] bool wants_spans() const override { return observer_.captures(CaptureKind::trace); }
   void on_span(const TraceSpan& span) override { observer_.on_span(span); }
@@ -53,6 +55,7 @@ class CacheAdmin final : public CacheWatch {
   Publisher publisher_;
   Observer observer_;
   std::vector<Bytes> block_bytes_;  ///< by PoolId
+  AdminSnapshot::Measured measured_;
   Complete complete_;
 };
 

@@ -93,14 +93,16 @@ json::object reuse_json(const ReuseCurve& curve, const AdminSnapshot& snapshot) 
                      {"lru_hit_ratio", std::move(ratios)}});
   }
   json::array points;
+  const double units = curve.asked() > 0 ? snapshot.measured.units_per_block : 1;
   const double end = std::min<double>(curve.covered(), curve.different());
-  for (double blocks = 1; curve.asked() > 0 && blocks < 2 * end; blocks *= std::sqrt(2.0)) {
-    const double size = std::min(std::round(blocks), end);
-    points.push_back({{"blocks", size}, {"lru_hit_ratio", curve.hit_ratio(size)}});
+  for (double blocks = 1; curve.asked() > 0 && blocks < 2 * end / units; blocks *= std::sqrt(2.0)) {
+    const double size = std::min(std::round(blocks), end / units);
+    points.push_back({{"blocks", size}, {"lru_hit_ratio", curve.hit_ratio(size * units)}});
   }
-  return {{"asked_blocks", curve.asked()},
-          {"different_blocks", curve.different()},
-          {"covered_blocks", end},
+  return {{"pool", snapshot.measured.pool.value()},
+          {"asked_blocks", curve.asked() / units},
+          {"different_blocks", curve.different() / units},
+          {"covered_blocks", end / units},
           {"points", std::move(points)},
           {"tiers", std::move(tiers)}};
 }

@@ -2,10 +2,12 @@
 
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/measure/reuse_curve.hpp"
+#include "terrace/groups.hpp"
 #include "terrace/types.hpp"
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -37,8 +39,13 @@ struct TierBlocks {
   [[nodiscard]] double together(Tier lowest, InclusionPolicy inclusion, WritePolicy write_policy) const;
 };
 
-/// One entry for each tier of the cache, from the device down. Empty if nothing was measured: requests have not asked for
-/// anything, or the cache has groups of layers, for which one size does not tell what fits.
+/// Returns which blocks are measured: those of the first group with full attention, because each prefix needs all of them. Other
+/// groups in its pool compute blocks for the same tokens, and compete for slots by age; those with few blocks (states, encoders)
+/// are left out. Nothing is measured if no group has full attention.
+[[nodiscard]] AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups);
+
+/// One entry for each tier of the pool that is measured, from the device down. If there are several pools, the others have to
+/// change in proportion. Empty if nothing was measured, or requests have not asked for anything.
 [[nodiscard]] std::vector<SizeEffect> size_effects(const ReuseCurve& curve, const AdminSnapshot& snapshot);
 
 }  // namespace terrace::admin

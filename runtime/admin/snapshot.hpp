@@ -40,6 +40,13 @@ struct AdminSnapshot {
     std::optional<StoreHealth> health{};  ///< none: nothing watches the store
   };
 
+  /// The blocks whose hit rate is measured for other sizes (ReuseCurve).
+  struct Measured {
+    PoolId pool{};
+    /// Hash units of a prompt for which the pool holds one block. 0: nothing is measured.
+    double units_per_block = 1;
+  };
+
   TimePoint made{};
   std::uint64_t number = 0;  ///< 1 for the first snapshot
   CacheStatus status = CacheStatus::normal;
@@ -65,6 +72,7 @@ struct AdminSnapshot {
   std::uint32_t unit_tokens = 0;
   std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  Measured measured{};
   /// Only of a TierStore. `pools` then has one pool, of which block_bytes, store and health are set; of the other members only
   /// made, number, work.under_way and io are.
   std::optional<TierStatistics> tier_store{};

@@ -37,7 +37,7 @@ class CacheWatch : public SpanSink {
   virtual void on_released(RequestId /*id*/) {}
   /// Called when an engine that owns its device slots asks for blocks: those that it loads, and those that it has computed and
   /// stores because they were not there.
-  virtual void on_offload_asked(std::span<const BlockKey> /*keys*/) {}
+  virtual void on_offload_asked(PoolId /*pool*/, std::span<const BlockKey> /*keys*/) {}
   /// True if on_offload_asked() is to be called.
   [[nodiscard]] virtual bool wants_offload_asked() const { return false; }
   /// True if on_span() is to be called. Asked at the end of every poll.

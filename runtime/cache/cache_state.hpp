@@ -43,13 +43,13 @@ struct Cache::State final : LeaseHome, SpanSink {
   [[nodiscard]] bool offload_is_watched() const;
   /// Tells who watches of the keys for which `asked(index)` is true.
   template <class Asked>
-  void note_offload_asked(std::span<const BlockKey> keys, Asked asked) {
+  void note_offload_asked(PoolId pool, std::span<const BlockKey> keys, Asked asked) {
     offload_asked_.clear();
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (asked(i)) offload_asked_.push_back(keys[i]);
     }
     if (offload_asked_.empty()) return;
-    for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(offload_asked_);
+    for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(pool, offload_asked_);
   }
   /// An OffloadCache has begun a job with so many blocks.
   void begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks);

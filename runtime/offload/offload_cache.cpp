@@ -47,7 +47,7 @@ Result<void> OffloadCache::load(const OffloadOrder& order) {
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::load_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (begun && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(order.keys.subspan(order.first), [](std::size_t) { return true; });
+    cache_.state_->note_offload_asked(order.pool, order.keys.subspan(order.first), [](std::size_t) { return true; });
   }
   return begun;
 }
@@ -64,7 +64,7 @@ Result<void> OffloadCache::store(const OffloadOrder& order) {
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::store_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (watched && begun) {
-    cache_.state_->note_offload_asked(order.keys,
+    cache_.state_->note_offload_asked(order.pool, order.keys,
                                       [&](std::size_t i) { return i >= order.first && hits_[i] == OffloadHit::miss; });
   }
   return begun;
@@ -87,7 +87,7 @@ Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamR
 Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots) {
   const Result<std::uint32_t> pinned = cache_.state_->manager.offload().pin(job, keys, pool, slots);
   if (pinned && !slots.empty() && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(keys, [&](std::size_t i) { return slots[i] != no_host_slot; });
+    cache_.state_->note_offload_asked(pool, keys, [&](std::size_t i) { return slots[i] != no_host_slot; });
   }
   return pinned;
 }
@@ -109,7 +109,8 @@ Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span
   const Result<std::uint32_t> reserved = cache_.state_->manager.offload().reserve(order, slots);
   cache_.state_->end_call();
   if (reserved && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(order.keys.subspan(order.first), [&](std::size_t i) { return slots[i] != no_host_slot; });
+    cache_.state_->note_offload_asked(order.pool, order.keys.subspan(order.first),
+                                      [&](std::size_t i) { return slots[i] != no_host_slot; });
   }
   return reserved;
 }

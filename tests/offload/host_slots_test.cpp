@@ -158,7 +158,9 @@ TEST_F(OffloadHostSlots, a_pin_with_slots_is_a_use) {
 TEST_F(OffloadHostSlots, who_watches_hears_once_of_each_block_that_is_asked_for) {
   struct Asked final : CacheWatch {
     void on_polled(TimePoint) override {}
-    void on_offload_asked(std::span<const BlockKey> keys) override { all.insert(all.end(), keys.begin(), keys.end()); }
+    void on_offload_asked(PoolId /*pool*/, std::span<const BlockKey> keys) override {
+      all.insert(all.end(), keys.begin(), keys.end());
+    }
     [[nodiscard]] bool wants_offload_asked() const override { return true; }
     std::vector<BlockKey> take() { return std::exchange(all, {}); }
     std::vector<BlockKey> all;

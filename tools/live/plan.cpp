@@ -27,11 +27,16 @@ ExitStatus run_live_plan(const Target& target, bool as_json) {
   }
   const double asked = number(reuse, "asked_blocks");
   if (asked == 0) {
-    print("{}: nothing was measured yet, or the cache has groups of layers, which are not measured\n", client.name());
+    print("{}: nothing was measured yet, or no group of layers has full attention, and nothing can be\n", client.name());
     return ExitStatus::done;
   }
   print("{}: hit rates of an LRU cache of other sizes,\n", client.name());
-  print("from samples of {:.0f} blocks that requests asked for in the last hour\n\n", asked);
+  print("from samples of {:.0f} blocks that requests asked for in the last hour\n", asked);
+  if (status.at("pools").as_array().size() > 1) {
+    print("(pool {}, which has full attention; the other pools have to change in proportion)\n",
+          reuse.at("pool").to_number<std::uint32_t>());
+  }
+  print("\n");
   print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", "TIER", "SIZE", "BLOCKS", "HALF", "AS IS", "DOUBLE", "FOURFOLD");
   for (const json::value& tier : reuse.at("tiers").as_array()) {
     const json::value& ratio = tier.at("lru_hit_ratio");

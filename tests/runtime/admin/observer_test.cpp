@@ -36,7 +36,8 @@ class AdminObserver : public test::CacheFixture {
   void begin(const ManagerConfig& config) {
     watch = &admin;
     make(config);
-    admin.begin(*cache, {Bytes{block_bytes}}, [](AdminSnapshot& snapshot) { snapshot.key_tokens = 16; });
+    admin.begin(*cache, std::vector(config.pools.size(), Bytes{block_bytes}),
+                [](AdminSnapshot& snapshot) { snapshot.key_tokens = 16; });
   }
   void TearDown() override {
     leases.clear();
@@ -225,7 +226,8 @@ TEST_F(AdminObserver, measures_blocks_of_an_offload_cache_by_their_keys_alone) {
   begin(sizes(8));
   ASSERT_TRUE(admin.wants_offload_asked());
   for (std::uint32_t round = 0; round < 3; ++round) {
-    for (std::uint32_t name = 0; name < 400; ++name) admin.on_offload_asked(keys_of({name}));
+    for (std::uint32_t name = 0; name < 400; ++name) admin.on_offload_asked(PoolId{}, keys_of({name}));
+    admin.on_offload_asked(PoolId{1}, keys_of({1000, 2000, 3000}));  // one size tells nothing of several pools
   }
   pass(1s);
   EXPECT_NEAR(observations.curve().asked(), 1200, 200);
@@ -234,11 +236,26 @@ TEST_F(AdminObserver, measures_blocks_of_an_offload_cache_by_their_keys_alone) {
   EXPECT_DOUBLE_EQ(observations.curve().hit_ratio(600), 2.0 / 3);
 }
 
-TEST_F(AdminObserver, does_not_measure_a_cache_with_groups) {
+TEST_F(AdminObserver, measures_the_group_with_full_attention_and_tells_its_pool) {
   ManagerConfig config = sizes(30);
-  config.groups = {{.block_tokens = 16}, {.block_tokens = 32}};
+  config.pools[0].null_block = true;
+  config.pools.push_back({.device_blocks = 20});
+  config.groups = {{.kind = GroupKind::sliding_window, .block_tokens = 16, .span_tokens = 32},
+                   {.block_tokens = 32, .pool = PoolId{1}}};
   begin(config);
-  run(1, keys_of({1}));
+  run(1, keys_of({1, 2, 3, 4}));
+  pass(1s);
+  EXPECT_EQ(observations.curve().asked(), 4) << "hash units";
+  EXPECT_EQ(mailbox.latest()->measured.pool, PoolId{1});
+  EXPECT_EQ(mailbox.latest()->measured.units_per_block, 2);
+}
+
+TEST_F(AdminObserver, does_not_measure_a_cache_without_full_attention) {
+  ManagerConfig config = sizes(30);
+  config.pools[0].null_block = true;
+  config.groups = {{.kind = GroupKind::sliding_window, .block_tokens = 16, .span_tokens = 32}};
+  begin(config);
+  run(1, keys_of({1, 2}));
   pass(1s);
   EXPECT_EQ(observations.curve().asked(), 0);
 }
@@ -284,6 +301,30 @@ TEST(SizeEffects, tell_what_half_and_double_a_tier_would_have_hit) {
   EXPECT_EQ(effects[1].tier, Tier::host);
   EXPECT_EQ(effects[1].bytes, KiB * 8);
   EXPECT_EQ(effects[1].hit_ratio, (std::array<double, 4>{0, 0.8, 0.8, 0.8}));
+  // Five blocks, each with two hash units, hit as much as ten blocks with one.
+  snapshot.pools.push_back({.block_bytes = KiB * 4, .device = {.blocks = 5}});
+  snapshot.measured = {.pool = PoolId{1}, .units_per_block = 2};
+  const std::vector<SizeEffect> of_groups = size_effects(curve, snapshot);
+  ASSERT_EQ(of_groups.size(), 1U);
+  EXPECT_EQ(of_groups[0].bytes, KiB * 20);
+  EXPECT_EQ(of_groups[0].hit_ratio, (std::array<double, 4>{0, 0.8, 0.8, 0.8}));
+}
+
+TEST(SizeEffects, are_those_of_groups_with_full_attention) {
+  const GroupConfig window{.kind = GroupKind::sliding_window, .block_tokens = 16, .span_tokens = 64};
+  const GroupConfig beside{.kind = GroupKind::sliding_window, .block_tokens = 32, .span_tokens = 64, .pool = PoolId{1}};
+  const GroupConfig state{.kind = GroupKind::recurrent, .block_tokens = 32, .pool = PoolId{1}};
+  const GroupConfig full{.block_tokens = 32, .pool = PoolId{1}};
+  const GroupConfig larger{.block_tokens = 64, .pool = PoolId{1}};
+  EXPECT_EQ(measured_blocks({}).units_per_block, 1);
+  EXPECT_EQ(measured_blocks(std::vector{window}).units_per_block, 0) << "no prefix needs all of its blocks";
+  EXPECT_EQ(measured_blocks(std::vector{full}).units_per_block, 1);
+  EXPECT_EQ(measured_blocks(std::vector{window, full}).pool, PoolId{1});
+  EXPECT_EQ(measured_blocks(std::vector{window, full}).units_per_block, 2);
+  EXPECT_EQ(measured_blocks(std::vector{window, full, full}).units_per_block, 1) << "two blocks for the same tokens";
+  EXPECT_EQ(measured_blocks(std::vector{window, full, beside}).units_per_block, 1);
+  EXPECT_EQ(measured_blocks(std::vector{window, full, state}).units_per_block, 2);
+  EXPECT_DOUBLE_EQ(measured_blocks(std::vector{window, full, larger}).units_per_block, 4.0 / 3);
 }
 
 }  // namespace
