@@ -10,6 +10,7 @@
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,10 +59,15 @@ class TERRACE_API Cache {
 
   /// Finds the longest cached prefix whose blocks can come from `farthest` or a nearer source. It changes nothing: the blocks
   /// are not pinned, and their last use stays as it is.
+  /// The shared store is not asked.
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
   /// Gives the request everything that it needs now, or fails. Returns the lease of a request that is ready or waiting; `state()`
   /// says which. An event reports the end of the wait. Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
   /// If it fails with no_room while slots are quarantined (Lease), next_deadline() says when to try again.
+  ///
+  /// If there is a shared store that may have blocks which the tiers do not have, the request waits until it has answered
+  /// (AcquireRequest::farthest_source; an operator sets the longest time). Until then the request has no slots: if others have
+  /// taken them meanwhile, it fails with no_room, and the caller tries again when there is room, as if acquire() had failed.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
   [[nodiscard]] RequestState state(const Lease& lease) const;
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
@@ -146,7 +152,8 @@ class TERRACE_API Cache {
   std::span<const RequestEvent> poll();
   /// Starts the copies that acquire(), extend(), commit(), advance() and the ends of leases have asked for since the last poll().
   /// Call it once these calls of a step are made, before the step is launched: it costs a system call at most, which the calls
-  /// themselves do not make then. poll() and wait() do the same. Without any of them, the copies start a millisecond later.
+  /// themselves do not make then. (With a shared store, it costs one more.) poll() and wait() do the same. Without any of them,
+  /// the copies start a millisecond later.
   void end_step();
   /// Becomes readable when poll() has something to collect or to report, also if a call other than poll() has left an event.
   /// -1 without a waker.
@@ -176,6 +183,11 @@ class TERRACE_API Cache {
   void clear(const ClearOptions& options);
   /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
+  /// After a clear() the shared store is not used (ClearOptions::keep_shared), because nobody knows for which weights its blocks
+  /// are. This call begins to use it again. `fingerprint`: of model, geometry and the weights of now on; none: the keys that
+  /// blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), paused (transfers are
+  /// paused).
+  [[nodiscard]] Result<void> resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint = std::nullopt);
   /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still there).
   [[nodiscard]] Result<void> resume();
   /// The state after the last call. Can be called from any thread.
@@ -288,6 +300,7 @@ class TERRACE_API Cache {
 
   [[nodiscard]] ManagerStats stats() const;
   [[nodiscard]] MovedTotals moved() const;
+  [[nodiscard]] SharedTotals shared_totals() const;
   /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const;
   [[nodiscard]] CallTimes call_times() const;

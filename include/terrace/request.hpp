@@ -125,13 +125,13 @@ struct TERRACE_API AcquireRequest {
   bool by_layer = false;
 };
 
-/// State of an accepted request. `pending`: it waits for slots or loads.
+/// State of an accepted request. `pending`: it waits for slots, for loads, or for the answer of a shared store.
 enum class Acquired : bool { pending, ready };
 
 /// State of a lease.
 enum class RequestState : std::uint8_t {
   unknown,  ///< the lease has ended, or belongs to another cache
-  waiting,  ///< for slots or loads; an event will report the end
+  waiting,  ///< for slots, loads or the answer of a shared store; an event will report the end
   failed,   ///< the request must be released; Cache::wait() says why, and so did an event, or the next poll will
   ready,
 };
@@ -153,6 +153,7 @@ struct RequestStats {
   std::uint32_t miss = 0;
   std::uint32_t joined = 0;  ///< out of `found`, without those on the device: another request was already loading them
   bool preempted = false;    ///< AcquireRequest::preempted
+  bool looked = false;       ///< it asked the shared store for blocks, and waited for the answer
 };
 
 /// The copies of a cached block.
@@ -204,6 +205,9 @@ struct ClearOptions {
   /// If true, stored blocks are removed too. If false, they are hits again under their keys. For a weight update, give new
   /// weights new keys (RootFields::weight_epoch), so that nobody asks for the old keys again.
   bool storage = false;
+  /// If true, the blocks of a shared store still mean what their keys say, and it is used further on. If false, it is not used
+  /// before Cache::resume_shared(): for a weight update that does not change the keys.
+  bool keep_shared = false;
 };
 
 /// The most blocks that a tenant can keep cached in each tier of a pool. Blocks beyond the quota are evicted first when slots are

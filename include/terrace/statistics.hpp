@@ -92,13 +92,16 @@ struct CallTimes {
   TimeTotal poll{};
 };
 
-/// How long transfers took, and reads and writes of single blocks in storage: from their order to their end, with the time in
-/// which they waited for their turn.
+/// How long transfers took, and reads and writes of single blocks in storage and in the shared store: from their order to their
+/// end, with the time in which they waited for their turn.
 struct TransferTimes {
   TimeTotal swap_out{};
   TimeTotal swap_in{};
   TimeTotal storage_read{};
   TimeTotal storage_write{};
+  TimeTotal shared_probe{};  ///< of the shared store, like the next two
+  TimeTotal shared_read{};
+  TimeTotal shared_write{};
 };
 
 /// Waits of one kind: how many requests waited, and how long.
@@ -117,12 +120,14 @@ struct WaitTotal {
 struct WaitTotals {
   std::uint64_t at_once = 0;  ///< did not wait
   WaitTotal room{};           ///< waited only for slots
+  WaitTotal looking{};        ///< waited for the answer of the shared store, which had nothing for it, or for slots after that
   /// Waited for blocks from this source, and for none from a farther one. Blocks that are on the device are not waited for.
   PerSource<WaitTotal> loads{};
   std::uint64_t failed = 0;  ///< ended their wait with an error
 
   friend WaitTotals operator-(const WaitTotals& now, const WaitTotals& before) {
-    return {now.at_once - before.at_once, now.room - before.room, now.loads - before.loads, now.failed - before.failed};
+    return {now.at_once - before.at_once, now.room - before.room, now.looking - before.looking, now.loads - before.loads,
+            now.failed - before.failed};
   }
 };
 
@@ -232,6 +237,38 @@ struct MovedTotals {
   Moved swap_in{};         ///< host to device
   Moved storage_reads{};   ///< storage to the arena
   Moved storage_writes{};  ///< the arena to storage
+  Moved shared_reads{};    ///< the shared store to the arena
+  Moved shared_writes{};   ///< the arena to the shared store
+};
+
+/// What a cache did with the store that it shares with others. Counts since construction. Blocks, unless a comment says
+/// otherwise.
+struct TERRACE_API SharedTotals {
+  // Look-ups of requests.
+  std::uint64_t look_ups = 0;          ///< requests that asked
+  std::uint64_t look_ups_joined = 0;   ///< out of those: another request was already asking for the same blocks
+  std::uint64_t look_ups_skipped = 0;  ///< requests that did not ask, because the store had just said that it has no such block
+  std::uint64_t look_ups_late = 0;     ///< requests that went on without an answer
+  std::uint64_t asked = 0;             ///< by requests
+  std::uint64_t there = 0;             ///< out of those
+  // Reads.
+  std::uint64_t read_gone = 0;     ///< were there, but not any more when they were read
+  std::uint64_t read_corrupt = 0;  ///< did not verify
+  std::uint64_t read_late = 0;     ///< were not there in time, or nobody wanted them any more
+  std::uint64_t read_failed = 0;   ///< failed for another reason
+  // Writes. A wish is the order to bring a prefix to the shared store.
+  std::uint64_t wishes = 0;   ///< prefixes
+  std::uint64_t present = 0;  ///< others, or this cache, had written them before
+  std::uint64_t renewed = 0;  ///< whose expiry was renewed
+  std::uint64_t written = 0;
+  std::uint64_t drop_bound = 0;   ///< not written, because too many were waiting already
+  std::uint64_t drop_gone = 0;    ///< their copies were evicted before their turn came
+  std::uint64_t drop_failed = 0;  ///< the shared store failed, or the copy to it
+  std::uint64_t drop_full = 0;    ///< the shared store was full
+  std::uint64_t drop_budget = 0;  ///< the budget of the day was spent
+  std::uint64_t drop_off = 0;     ///< the shared store could not be used, or the cache was cleared
+
+  friend SharedTotals operator-(const SharedTotals& now, const SharedTotals& before) { return difference(now, before); }
 };
 
 /// Bytes written to storage in this day, and their limit (CacheSettings::daily_write_bytes). A day is 24 hours. It begins with

@@ -177,8 +177,8 @@ enum class BytesPerSecond : std::uint64_t {};
 /// A place from which a cached block can come, nearest first: a tier of this cache, or a store beyond it. Hits, statistics,
 /// events and reports name sources. What acts on the memory of one cache, for example a resize, names a Tier.
 ///
-/// More sources will be added, for example a store that several machines share. Each one gets the next larger value, and comes
-/// after storage in the order. No value ever changes its meaning. So a program that was compiled with this header works with a
+/// `shared` is a store that several machines share (SharedStore). More sources may be added. Each one gets the next larger value,
+/// and comes last in the order. No value ever changes its meaning. So a program that was compiled with this header works with a
 /// later library if it treats a value that it does not know as "slower than storage":
 ///
 ///     switch (source) {
@@ -186,10 +186,10 @@ enum class BytesPerSecond : std::uint64_t {};
 ///       case Source::host: ...
 ///       default: ...  // storage, and every source that is slower
 ///     }
-enum class Source : std::uint8_t { device = 0, host = 1, storage = 2 };
+enum class Source : std::uint8_t { device = 0, host = 1, storage = 2, shared = 3 };
 
 /// All sources that this header knows, in their order.
-inline constexpr std::array all_sources{Source::device, Source::host, Source::storage};
+inline constexpr std::array all_sources{Source::device, Source::host, Source::storage, Source::shared};
 inline constexpr std::size_t source_count = all_sources.size();
 /// The most sources that there will be while the layout of PerSource stays. Every value of Source is smaller.
 inline constexpr std::size_t source_capacity = 8;
@@ -203,6 +203,7 @@ static_assert(source_count <= source_capacity);
     case Source::device: return "device";
     case Source::host: return "host";
     case Source::storage: return "storage";
+    case Source::shared: return "shared";
   }
   return "unknown";
 }

@@ -38,6 +38,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   TERRACE_CHECK(!s.visited);
   const State::CallTimer timer{s, TraceSpan::Kind::acquire};
   s.note_time();
+  s.note_shared();
   s.end_quarantines();
   const Result<Acquired> acquired = s.manager.requests().acquire(request);
   s.end_call_of_step();
@@ -160,7 +161,10 @@ std::span<const RequestEvent> Cache::poll() {
   return s.events;
 }
 
-void Cache::end_step() { state_->parts.transfers.wake_engine(); }
+void Cache::end_step() {
+  state_->carry_out_shared();
+  state_->parts.transfers.wake_engine();
+}
 
 int Cache::wake_fd() const { return state_->parts.waker == nullptr ? -1 : state_->parts.waker->fd(); }
 
@@ -185,8 +189,9 @@ WorkLeft Cache::drain_until(TimePoint until) {
 
 WorkLeft Cache::work_left() const {
   const ActionExecutor& executor = state_->executor;
-  return {state_->manager.requests().live_requests(), executor.transfers_under_way(), executor.reads_under_way(),
-          executor.writes_under_way(), has_pending_work()};
+  return {state_->manager.requests().live_requests(), executor.transfers_under_way(),
+          executor.reads_under_way() + state_->shared.reads_under_way(),
+          executor.writes_under_way() + state_->shared.writes_under_way(), has_pending_work()};
 }
 
 bool Cache::uses_device_memory() const {
@@ -204,6 +209,7 @@ bool Cache::uses_device_memory() const {
 
 void Cache::prepare_drain() {
   resume_transfers();
+  state_->manager.drop_shared_wishes();
   for (const WriteBackProgress& job : write_backs()) {
     if (!job.ended()) (void)cancel_write_back(job.id);
   }
@@ -231,6 +237,17 @@ Result<void> Cache::reset(const ClearOptions& options) {
   if (done) state_->end_clear(options);
   else state_->end_call();
   return done;
+}
+
+Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint) {
+  State& s = *state_;
+  if (!s.shared.on()) return Errc::invalid_argument;
+  // What was decided on before may be for the old weights. The shared store gets it under the old fingerprint, or not at all.
+  if (fingerprint && s.executor.paused()) return Errc::paused;
+  s.carry_out_shared();
+  if (fingerprint) s.shared.store().use(*fingerprint);
+  s.manager.resume_shared();
+  return {};
 }
 
 Result<void> Cache::resume() {
@@ -417,15 +434,29 @@ void Cache::resume_transfers() {
 
 std::uint64_t Cache::transfers_in_flight() const {
   const ActionExecutor& executor = state_->executor;
-  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way();
+  const SharedExecutor& shared = state_->shared;
+  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() + shared.reads_under_way() +
+         shared.writes_under_way();
 }
 
 // ---- statistics and events
 
 ManagerStats Cache::stats() const { return state_->manager.stats(); }
-MovedTotals Cache::moved() const { return state_->executor.moved(); }
+SharedTotals Cache::shared_totals() const { return state_->manager.shared_totals(); }
+MovedTotals Cache::moved() const {
+  MovedTotals moved = state_->executor.moved();
+  moved.shared_reads = state_->shared.read();
+  moved.shared_writes = state_->shared.written();
+  return moved;
+}
 CallTimes Cache::call_times() const { return state_->call_times; }
-TransferTimes Cache::transfer_times() const { return state_->executor.transfer_clock().times(); }
+TransferTimes Cache::transfer_times() const {
+  TransferTimes times = state_->executor.transfer_clock().times();
+  times.shared_probe = state_->shared.probe_times();
+  times.shared_read = state_->shared.read_times();
+  times.shared_write = state_->shared.write_times();
+  return times;
+}
 
 std::vector<TransferQueue> Cache::transfer_queues() const {
   return state_->executor.transfer_clock().queues(state_->parts.clock.now());

@@ -6,6 +6,7 @@
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
+#include "terrace/shared_store.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
 
@@ -58,6 +59,9 @@ struct CacheParts {
   /// never filled, is noticed. Null: off.
   RankDevices* poison = nullptr;
   std::vector<CacheWatch*> watches{};
+  /// A store that other machines use, too, if ManagerConfig::shared is on. It wakes the same waker. Its blocks are those of the
+  /// first pool. Null: none.
+  SharedStore* shared = nullptr;
   /// The limits with which `transfers` was made.
   LaneRates lane_rates{};
 };

@@ -19,9 +19,11 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
     : parts{cache_parts},
       manager{config},
       executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock},
+      shared{cache_parts.shared, *cache_parts.pools.front().arena, cache_parts.clock},
       lane_rates{cache_parts.lane_rates} {
   const std::span<const PoolParts> pools = executor.pools();
   TERRACE_CHECK(pools.size() == config.pools.size());
+  TERRACE_CHECK(config.shared.on == shared.on());
   for (std::size_t number = 0; number < pools.size(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
     pool_ids_.push_back(pool);
@@ -69,6 +71,8 @@ void Cache::State::collect() {
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
+  note_shared();
+  if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
   if (manager.learns_prefill()) learn_prefill(now);
   tell_load_costs();
   for (HostChunks& chunks : host_chunks) chunks.poll();
@@ -76,6 +80,7 @@ void Cache::State::collect() {
   end_quarantines();
   manager.settle();
   carry_out();
+  carry_out_shared();
   parts.transfers.wake_engine();
   if (executor.has_memory_copies()) wake();
   if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
@@ -128,7 +133,7 @@ Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uin
 }
 
 void Cache::State::note_time() {
-  if (manager.measures_loads()) manager.note_time(parts.clock.now());
+  if (manager.measures_loads() || shared.on()) manager.note_time(parts.clock.now());
 }
 
 void Cache::State::note_ready(RequestId id, TimePoint now) {
@@ -164,6 +169,7 @@ TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
 void Cache::State::ask_for_spans() {
   tracing_ = std::ranges::any_of(parts.watches, &CacheWatch::wants_spans);
   executor.trace_to(tracing_ ? this : nullptr);
+  shared.trace_to(tracing_ ? this : nullptr);
   if (tracing_) return;
   lives_.clear();
   jobs_.clear();
@@ -210,6 +216,7 @@ void Cache::State::end_job_spans(std::span<const OffloadEvent> ended) {
 
 void Cache::State::end_call() {
   end_call_of_step();
+  carry_out_shared();
   parts.transfers.wake_engine();
 }
 
@@ -219,14 +226,26 @@ void Cache::State::end_call_of_step() {
   if (executor.has_memory_copies()) wake();
 }
 
+void Cache::State::carry_out_shared() {
+  if (shared.on() && !executor.paused()) shared.carry_out(manager.actions().shared);
+}
+
+void Cache::State::on_shared(const SharedExecutor::Ended& ended) {
+  switch (ended.kind) {
+    case SharedEvent::Kind::probed: manager.on_shared_probed(ended.asker, ended.token, ended.error, ended.leading); break;
+    case SharedEvent::Kind::read: manager.on_shared_read(ended.token, ended.error); break;
+    case SharedEvent::Kind::written: manager.on_shared_written(ended.token, ended.error); break;
+  }
+}
+
 void Cache::State::end_clear(const ClearOptions& options) {
   end_call();
   if (manager.config().storage && !options.storage) restore_stored();
 }
 
 TimePoint Cache::State::next_deadline() const {
-  if (manager.wants_reclaim()) return parts.clock.now();
-  TimePoint next = std::min(manager.next_deadline(), executor.next_deadline());
+  if (manager.wants_reclaim() || (shared.on() && !executor.paused() && manager.has_shared_work())) return parts.clock.now();
+  TimePoint next = std::min({manager.next_deadline(), executor.next_deadline(), shared.next_deadline()});
   for (const CacheWatch* const watch : parts.watches) next = std::min(next, watch->next_deadline());
   // The device does not wake anybody when compute reaches a fence.
   if (quarantine_in_the_way) next = std::min(next, parts.clock.now() + quarantine_poll_interval);
@@ -258,13 +277,19 @@ void Cache::State::tell_load_costs() {
   // While the prefill speed is unknown, risk no more than on an unknown link.
   const bool knows_prefill = !manager.learns_prefill() || prefill.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? executor.reads().trusted(now) : Throughput::trusted_unseen;
+  const double shared_read = shared.on() ? shared.reads().seconds_per_byte(now) : 0;
+  const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().trusted(now) : Throughput::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
     const Bytes block = executor.pools()[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
     const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
+    const std::uint64_t shared_max = std::min<std::uint64_t>(shared_trusted / block, std::numeric_limits<std::uint32_t>::max());
     manager.set_load_costs({.link_seconds = link * bytes,
                             .read_seconds = read * bytes,
-                            .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max))},
+                            .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max)),
+                            .shared_seconds = shared_read * bytes,
+                            .shared_round_trip = manager.shared_round_trip_seconds(),
+                            .shared_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(shared_max))},
                            pool);
   }
 }

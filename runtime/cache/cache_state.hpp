@@ -3,6 +3,7 @@
 #include "runtime/cache/action_executor.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/cache/host_chunks.hpp"
+#include "runtime/cache/shared_executor.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/measure/prefill_speed.hpp"
 #include "runtime/measure/wait_times.hpp"
@@ -63,6 +64,12 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_call();
   /// The same for calls of a step: the transfers start at the end of the step.
   void end_call_of_step();
+  /// Gives the shared store what it has to do. acquire() and other calls of a step do not, because that may be a system call.
+  void carry_out_shared();
+  /// Called before acquire() and in each poll: whether the shared store can be asked now.
+  void note_shared() {
+    if (shared.on()) manager.set_shared_usable(shared.store().usable());
+  }
   void wake() noexcept {
     if (parts.waker != nullptr) parts.waker->wake();
   }
@@ -94,6 +101,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   const CacheParts parts;
   CacheManager manager;
   ActionExecutor executor;
+  SharedExecutor shared;
   std::vector<HostChunks> host_chunks;  ///< by PoolId
   std::atomic<CacheStatus> status{CacheStatus::normal};
   bool visited = false;                ///< there is a Visit
@@ -108,6 +116,7 @@ struct Cache::State final : LeaseHome, SpanSink {
  private:
   void carry_out();
   void on_store(const StoreEvent& event, PoolId pool);
+  void on_shared(const SharedExecutor::Ended& ended);
   void tell_load_costs();
   void learn_prefill(TimePoint now);
   void poison_freed(PoolId pool);

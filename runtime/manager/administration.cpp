@@ -28,6 +28,7 @@ void Administration::clear(const ClearOptions& options) {
   retentions_.clear();  // the tree ends them with their blocks
   retained_blocks_ = 0;
   for (const auto& pool : groups_.pools()) pool->clear(options.storage);
+  if (state_.config.shared.on && !options.keep_shared) turn_shared_off();
   if (state_.kv_events.on()) {
     KvEvent event;
     event.kind = KvEvent::Kind::cleared;
@@ -35,6 +36,13 @@ void Administration::clear(const ClearOptions& options) {
   }
   if (options.wait) state_.status = CacheStatus::clearing;
   requests_.settle();
+}
+
+/// Nobody knows whether the blocks in the shared store are for the weights of now on.
+void Administration::turn_shared_off() {
+  state_.shared_off = true;
+  state_.shared_usable = false;
+  for (const auto& pool : groups_.pools()) pool->set_shared_usable(false);
 }
 
 Result<void> Administration::reset(const ClearOptions& options) {

@@ -111,6 +111,7 @@ class Administration {
   };
   /// Throws std::invalid_argument if this cache cannot have it.
   [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
+  void turn_shared_off();
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);

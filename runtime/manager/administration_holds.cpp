@@ -10,13 +10,13 @@ namespace terrace {
 Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (!state_.config.caching) return Errc::not_found;
-  const std::uint32_t hits = planner_.look_up(keys, Tier::storage);
+  const std::uint32_t hits = planner_.look_up(keys, Source::storage);
   if (hits == 0) return Errc::not_found;
   // Pinned copies cannot be promised to requests. So the pin is refused if it would break a promise.
   std::vector<std::uint64_t> wanted = pinned_;
   for (std::size_t g = 0; g < groups_.size(); ++g)
     wanted[groups_.rules()[g].config().pool.value()] += planner_.hit(g).end - planner_.hit(g).first;
-  planner_.pin_hits();
+  planner_.pin_hits(keys, TenantId{});
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     const std::uint64_t half = groups_.pools()[pool]->sizes().device_blocks / 2;
     const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
@@ -60,7 +60,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   const bool ranked = std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->residency().ranks(); });
   if (priority > highest_priority || !ranked) return Errc::invalid_argument;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  const std::uint32_t hits = planner_.look_up(keys, Tier::storage);
+  const std::uint32_t hits = planner_.look_up(keys, Source::storage);
   if (hits == 0) return Errc::not_found;
   const std::uint64_t most =
       state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;

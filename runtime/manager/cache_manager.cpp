@@ -9,7 +9,9 @@
 namespace terrace {
 
 CacheManager::CacheManager(const ManagerConfig& config)
-    : state_{config}, write_backs_{state_.groups.pools(), config.write_back_blocks_ahead} {}
+    : state_{config},
+      write_backs_{state_.groups.pools(), config.write_back_blocks_ahead},
+      look_ups_{state_.config.shared, state_.groups.at({}).actions().shared, state_.shared} {}
 
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
@@ -24,8 +26,34 @@ void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
   requests_.handle_events(state_.groups.at(pool));
 }
 
+void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error,
+                                    std::uint32_t leading) {
+  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at({}).on_shared_probed(token, error, leading);
+  look_ups_.on_probed(token, error, leading, state_.now);
+  requests_.on_answers();
+}
+
+void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error) {
+  state_.groups.at({}).on_shared_read(token, error);
+  requests_.handle_events(state_.groups.at({}));
+}
+
+void CacheManager::set_shared_usable(bool usable) {
+  usable = usable && !state_.shared_off;
+  if (usable == state_.shared_usable) return;
+  state_.shared_usable = usable;
+  state_.groups.at({}).set_shared_usable(usable);
+}
+
+void CacheManager::resume_shared() {
+  state_.shared_off = false;
+  look_ups_.forget();
+}
+
 void CacheManager::on_time(TimePoint now) {
   note_time(now);
+  look_ups_.on_time(state_.now);
+  requests_.on_answers();
   state_.write_budget.on_time(state_.now);
   for (const auto& pool : state_.groups.pools()) {
     pool->on_time(state_.now);
@@ -51,7 +79,8 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
 // ---- state ---------------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {
-  TimePoint next = std::min({requests_.next_deadline(), write_backs_.next_deadline(), administration_.next_deadline()});
+  TimePoint next = std::min(
+      {requests_.next_deadline(), write_backs_.next_deadline(), administration_.next_deadline(), look_ups_.next_deadline()});
   for (const auto& pool : state_.groups.pools()) next = std::min(next, pool->next_deadline());
   return next;
 }
@@ -61,11 +90,13 @@ bool CacheManager::wants_reclaim() const {
 }
 
 bool CacheManager::has_pending_work() const {
-  return write_backs_.wants_pump() || !std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->idle(); });
+  return write_backs_.wants_pump() || look_ups_.probes() > 0 ||
+         !std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->idle(); });
 }
 
 std::string CacheManager::describe_pending() const {
-  std::string text = fmt::format("{} requests, {} quarantined", requests_.live_requests(), requests_.quarantined_requests());
+  std::string text = fmt::format("{} requests, {} quarantined, {} look up the shared store", requests_.live_requests(),
+                                 requests_.quarantined_requests(), look_ups_.asking());
   for (const auto& pool : state_.groups.pools()) text += "; " + pool->describe_pending();
   return text;
 }

@@ -5,6 +5,7 @@
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/offload_jobs.hpp"
 #include "runtime/manager/requests.hpp"
+#include "runtime/manager/shared_look_ups.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
 #include "runtime/measure/load_costs.hpp"
 #include "runtime/tiering/actions.hpp"
@@ -27,6 +28,7 @@ namespace terrace {
 ///     ManagerState     what the parts share: configuration, counts, time, the groups of the model and their pools
 ///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
 ///     WriteBackJobs    runs the orders to write cached blocks to storage
+///     SharedLookUps    asks the shared store which blocks it has
 ///     Requests         serves the requests of engines
 ///     OffloadJobs      serves the orders of an engine that owns the slots of its device
 ///     Administration   serves the calls for the cache as a whole: clear, pin, resize and others
@@ -63,6 +65,20 @@ class CacheManager {
   void on_transfer(TransferEvent event);
   /// Handles an event of the pool's store.
   void on_store(const StoreEvent& event, PoolId pool = {});
+  /// The shared store has answered a probe, or has ended a read or a write. The token is that of the order (SharedActions).
+  void on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error, std::uint32_t leading);
+  void on_shared_read(std::uint32_t token, ErrorCode error);
+  void on_shared_written(std::uint32_t token, ErrorCode error) { state_.groups.at({}).on_shared_written(token, error); }
+  /// Whether the shared store can be asked now (SharedStore::usable). Call it before acquire() and in each poll.
+  void set_shared_usable(bool usable);
+  /// Blocks in the shared store are for the weights of now on. Ends what a clear began.
+  void resume_shared();
+  [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
+  /// Nothing more is brought to the shared store except what is being written.
+  void drop_shared_wishes() { state_.groups.at({}).drop_shared_wishes(); }
+  [[nodiscard]] double shared_round_trip_seconds() const { return look_ups_.round_trip_seconds(); }
+  [[nodiscard]] const SharedLookUps& look_ups() const { return look_ups_; }
+  [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
   /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
   /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);
@@ -95,6 +111,8 @@ class CacheManager {
 
   /// The work that the pool wants done. Every call may add to it; the owner takes and clears it, for each pool.
   [[nodiscard]] Actions& actions(PoolId pool = {}) { return state_.groups.at(pool).actions(); }
+  /// Returns true if there is work for the shared store.
+  [[nodiscard]] bool has_shared_work() const { return !state_.groups.at({}).actions().shared.empty(); }
   /// The next time at which on_time() has something to do.
   [[nodiscard]] TimePoint next_deadline() const;
   /// Returns true if transfers, loads or writes to storage are under way, if requests wait for slots, or if a write-back job has
@@ -144,7 +162,8 @@ class CacheManager {
   ManagerState state_;
   HitPlanner planner_{state_};
   WriteBackJobs write_backs_;
-  Requests requests_{state_, planner_, write_backs_};
+  SharedLookUps look_ups_;
+  Requests requests_{state_, planner_, write_backs_, look_ups_};
   OffloadJobs offload_{state_, requests_};
   Administration administration_{state_, planner_, requests_, write_backs_};
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace terrace {
 
@@ -12,75 +13,75 @@ HitPlanner::HitPlanner(ManagerState& state) : state_{state}, groups_{state.group
   needs_.resize(groups_.pools().size());
 }
 
-std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Tier lowest) const {
+std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Source farthest) const {
   if (groups_.single()) {
     GroupHit& hit = hits_.front();
     const TieredPool& pool = *groups_.pools().front();
     // An engine asks for a prompt's hits, and acquires the prompt right after that. A key is chained, so equal last keys are keys
     // of equal prompts.
     const std::uint64_t changes = pool.residency().tree().changes();
-    const bool known = !keys.empty() && asked_.changes == changes && asked_.keys == keys.size() && asked_.lowest == lowest &&
+    const bool known = !keys.empty() && asked_.changes == changes && asked_.keys == keys.size() && asked_.farthest == farthest &&
                        asked_.last == keys.back();
     if (known) return hit.end;
-    hit.found = pool.find(keys, lowest, found_);
+    hit.found = pool.find(keys, farthest, found_);
     hit.end = hit.found.prefix.length;
-    asked_ = {.changes = changes, .keys = keys.size(), .lowest = lowest, .last = keys.empty() ? BlockKey{} : keys.back()};
+    asked_ = {.changes = changes, .keys = keys.size(), .farthest = farthest, .last = keys.empty() ? BlockKey{} : keys.back()};
     return hit.end;
   }
   struct There {
     const HitPlanner& planner;
     std::span<const BlockKey> keys;
-    Tier lowest;
+    Source farthest;
 
     std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
       // One look-up for the whole prompt is enough: a shorter beginning of the prompt finds the same blocks.
       GroupHit& hit = planner.hits_[group];
       if (!hit.looked_up)
-        hit.found = planner.groups_.pool_of(group).find(planner.groups_.keys_in(group, keys, 0), lowest, hit.tiers);
+        hit.found = planner.groups_.pool_of(group).find(planner.groups_.keys_in(group, keys, 0), farthest, hit.sources);
       hit.looked_up = true;
       return std::min(blocks, hit.found.prefix.length);
     }
     bool has(std::size_t group, std::uint32_t block) const {
       const BlockKey key = planner.groups_.key_in(group, keys, block);
-      return planner.groups_.pool_of(group).find(std::span{&key, 1}, lowest, planner.hits_[group].tiers).prefix.length > 0;
+      return planner.groups_.pool_of(group).find(std::span{&key, 1}, farthest, planner.hits_[group].sources).prefix.length > 0;
     }
   };
   for (GroupHit& hit : hits_) hit.looked_up = false;
   const auto all = static_cast<std::uint32_t>(keys.size());
   const std::uint32_t hits =
-      longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all, There{*this, keys, lowest});
-  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hits), lowest);
-  note_tiers(hits);
+      longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all, There{*this, keys, farthest});
+  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hits), farthest);
+  note_sources(hits);
   return hits;
 }
 
 /// Sets hits_[group] to what the group contributes to a hit of all of `keys`.
-void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const {
+void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest) const {
   const GroupRule& rule = groups_.rules()[group];
   const TieredPool& pool = groups_.pool_of(group);
   const auto hits = static_cast<std::uint32_t>(keys.size());
   GroupHit& hit = hits_[group];
   hit.found = {};
   hit.unchained.clear();
-  hit.tiers.clear();
+  hit.sources.clear();
   hit.first = hit.end = 0;
   hit.serves = true;
   if (!rule.cached()) return;
   hit.end = rule.full_blocks(hits);
   if (rule.chained()) {
-    hit.found = pool.find(groups_.keys_in(group, keys, 0), lowest, hit.tiers);
+    hit.found = pool.find(groups_.keys_in(group, keys, 0), farthest, hit.sources);
     hit.serves = hit.found.prefix.length == hit.end;
   } else {
     hit.first = rule.first_needed(std::uint64_t{hits} * groups_.unit_tokens());
     for (std::uint32_t block = hit.first; block < hit.end; ++block) {
       const BlockKey key = groups_.key_in(group, keys, block);
-      const Found unchained_block = pool.find(std::span{&key, 1}, lowest, unchained_tier_);
+      const Found unchained_block = pool.find(std::span{&key, 1}, farthest, unchained_source_);
       if (unchained_block.prefix.length == 0) {
         hit.serves = false;
         break;
       }
       hit.unchained.push_back(unchained_block);
-      hit.tiers.push_back(unchained_tier_.front());
+      hit.sources.push_back(unchained_source_.front());
       hit.found.on_device += unchained_block.on_device;
       hit.found.filling += unchained_block.filling;
     }
@@ -91,25 +92,44 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
   if (hit.serves) return;
   hit.found = {};
   hit.unchained.clear();
-  hit.tiers.clear();
+  hit.sources.clear();
   hit.first = hit.end;
 }
 
-/// Sets found_: for each hash unit, the lowest tier from which any group takes it.
-void HitPlanner::note_tiers(std::uint32_t hits) const {
-  found_.assign(hits, Tier::device);
+/// Sets found_: for each hash unit, the farthest source from which any group takes it.
+void HitPlanner::note_sources(std::uint32_t hits) const {
+  found_.assign(hits, Source::device);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupHit& hit = hits_[g];
     const std::uint32_t units = groups_.rules()[g].units_per_block();
-    for (std::size_t i = 0; i < hit.tiers.size(); ++i) {
+    for (std::size_t i = 0; i < hit.sources.size(); ++i) {
       for (std::size_t unit = (hit.first + i) * units; unit < (hit.first + i + 1) * units; ++unit) {
-        found_[unit] = std::max(found_[unit], hit.tiers[i]);
+        found_[unit] = std::max(found_[unit], hit.sources[i]);
       }
     }
   }
 }
 
-void HitPlanner::pin_hits() {
+std::uint32_t HitPlanner::add_shared(std::uint32_t units) const {
+  TERRACE_CHECK(groups_.single());
+  asked_.keys = 0;  // the answer is not that of look_up() any more
+  hits_.front().end = units;
+  found_.resize(units, Source::shared);
+  return units;
+}
+
+void HitPlanner::drop_shared(std::uint32_t units) const {
+  hits_.front().end = units;
+  found_.resize(units);
+}
+
+void HitPlanner::pin_hits(std::span<const BlockKey> keys, TenantId tenant) {
+  if (groups_.single() && hits_.front().end > hits_.front().found.prefix.length) {
+    GroupHit& hit = hits_.front();
+    const std::uint32_t local = hit.found.prefix.length;
+    hit.found.prefix = groups_.pool_of(0).extend_pinned(hit.found.prefix, keys.first(hit.end).subspan(local), tenant);
+    return;
+  }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
     if (groups_.rules()[g].chained()) pool.pin(hits_[g].found.prefix);
@@ -127,18 +147,22 @@ void HitPlanner::unpin_hits() {
 
 std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
   if (!measures_loads()) return hits;
-  const Tier measured_from = prefill_is_stated() ? Tier::host : Tier::storage;
-  if (std::ranges::none_of(found_, [&](Tier tier) { return tier >= measured_from; })) return hits;
+  const Source measured_from = prefill_is_stated() ? Source::host : Source::storage;
+  if (std::ranges::none_of(found_, [&](Source source) { return source >= measured_from; })) return hits;
   unit_costs_.assign(hits, {});
   for (std::size_t g = 0; g < groups_.size(); ++g) add_costs(g);
   LoadQueues queues;
   for (const auto& pool : groups_.pools()) {
     const LoadCosts& costs = pool->load_costs();
-    const std::uint64_t waiting = pool->stored_reads().size();
+    const std::uint64_t waiting = pool->stored_reads().size(Source::storage);
     queues.read_seconds += static_cast<double>(waiting) * costs.read_seconds;
     if (prefill_is_stated()) queues.link_seconds += static_cast<double>(pool->loads().links_waiting()) * costs.link_seconds;
     const auto more = static_cast<std::uint32_t>(costs.reads_max - std::min<std::uint64_t>(costs.reads_max, waiting));
     queues.reads_max = std::min(queues.reads_max, more);
+    if (!state_.config.shared.on) continue;
+    const std::uint64_t asked = pool->stored_reads().size(Source::shared);
+    queues.shared_seconds += costs.shared_round_trip + static_cast<double>(asked) * costs.shared_seconds;
+    queues.shared_max = static_cast<std::uint32_t>(costs.shared_max - std::min<std::uint64_t>(costs.shared_max, asked));
   }
   constexpr double whatever_it_takes = 1e9;
   return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : whatever_it_takes);
@@ -148,28 +172,37 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
 void HitPlanner::add_costs(std::size_t group) const {
   const GroupHit& hit = hits_[group];
   const LoadCosts& costs = groups_.pool_of(group).load_costs();
-  // With a single group, look_up() writes the tiers to found_ only.
-  const std::span<const Tier> tiers = groups_.single() ? std::span<const Tier>{found_} : std::span<const Tier>{hit.tiers};
-  for (std::uint32_t i = 0; i < tiers.size(); ++i) {
-    if (tiers[i] == Tier::device) continue;
+  // With a single group, look_up() writes the sources to found_ only.
+  const std::span<const Source> sources = groups_.single() ? std::span{std::as_const(found_)} : std::span{hit.sources};
+  for (std::uint32_t i = 0; i < sources.size(); ++i) {
+    if (sources[i] == Source::device) continue;
     // In the prefix of a group, the blocks that a load is bringing follow those that the device has.
     const Found& found = hit.unchained.empty() ? hit.found : hit.unchained[i];
     const std::uint32_t place = hit.unchained.empty() ? i : 0;
     const bool joins = place >= found.on_device && place < found.on_device + found.filling;
     UnitCost& unit = unit_costs_[std::size_t{hit.first + i + 1} * groups_.rules()[group].units_per_block() - 1];
     if (joins) {
-      (tiers[i] == Tier::storage ? unit.joins_read : unit.joins_link) = true;
+      (sources[i] == Source::shared    ? unit.joins_shared
+       : sources[i] == Source::storage ? unit.joins_read
+                                       : unit.joins_link) = true;
       continue;
     }
     if (prefill_is_stated()) unit.link_seconds += costs.link_seconds;
-    if (tiers[i] != Tier::storage) continue;
-    unit.read_seconds += costs.read_seconds;
-    ++unit.reads;
+    if (sources[i] == Source::storage) {
+      unit.read_seconds += costs.read_seconds;
+      ++unit.reads;
+    } else if (sources[i] == Source::shared) {
+      unit.shared_seconds += costs.shared_seconds;
+      ++unit.shared;
+    }
   }
 }
 
 TimePoint HitPlanner::reads_wanted_by(std::span<const Source> found) const {
-  if (!measures_loads()) return never;
+  if (!measures_loads()) {
+    const bool asks = std::ranges::find(found, Source::shared) != found.end();
+    return asks ? state_.now + state_.config.shared.read_timeout : never;
+  }
   constexpr double least = 0.020;
   constexpr double unknown = 0.100;
   const auto first_read = std::ranges::find_if(found, [](Source source) { return source >= Source::storage; });

@@ -26,9 +26,9 @@ struct GroupHit {
   std::vector<Found> unchained;  ///< the blocks [first, end)
   std::uint32_t first = 0;
   std::uint32_t end = 0;
-  bool serves = true;       ///< false: an optional group that lacks blocks of the hit
-  bool looked_up = false;   ///< `found` has been set by the present look_up()
-  std::vector<Tier> tiers;  ///< the tiers that the blocks [first, end) come from; not set if single()
+  bool serves = true;           ///< false: an optional group that lacks blocks of the hit
+  bool looked_up = false;       ///< `found` has been set by the present look_up()
+  std::vector<Source> sources;  ///< from which the blocks [first, end) come; not set if single()
 };
 
 /// Answers what a prompt hits, in each group and in all groups together; which of the hits are worth loading; and how many slots
@@ -44,20 +44,27 @@ class HitPlanner {
   /// `state` outlives the planner.
   explicit HitPlanner(ManagerState& state);
 
-  /// Returns the number of leading hash units that hit, keys.size() at most. Blocks that are only in tiers below `lowest` do not
-  /// hit. Afterwards hit() and tiers() describe this hit.
-  [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, Tier lowest) const;
+  /// Returns the number of leading hash units that hit, keys.size() at most. Blocks that only sources beyond `farthest` have do
+  /// not hit, and the shared store is not asked. Afterwards hit() and sources() describe this hit.
+  [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, Source farthest) const;
+  /// After look_up(): the shared store has the units from the end of the hit up to `units`. They belong to the hit from now on.
+  /// Returns `units`. Only for a model with a single group.
+  std::uint32_t add_shared(std::uint32_t units) const;
+  /// Undoes add_shared(): the hit has `units` units again.
+  void drop_shared(std::uint32_t units) const;
   [[nodiscard]] const GroupHit& hit(std::size_t group) const { return hits_[group]; }
-  /// For each hash unit of the hit, the lowest tier from which a group takes it.
-  [[nodiscard]] std::span<const Tier> tiers() const { return found_; }
-  /// Pins all prefixes of the last hit.
-  void pin_hits();
+  /// For each hash unit of the hit, the farthest source from which a group takes it.
+  [[nodiscard]] std::span<const Source> sources() const { return found_; }
+  /// Pins all prefixes of the last hit. Units of add_shared() get their places in the tree: `keys` and `tenant` are those of the
+  /// request.
+  void pin_hits(std::span<const BlockKey> keys, TenantId tenant);
   /// Undoes pin_hits(). Call it before anything else changes.
   void unpin_hits();
 
   /// Returns true if a hit is loaded only when that is faster than computing it, and if the reads of a load have a deadline.
   [[nodiscard]] bool measures_loads() const {
-    return state_.config.loads == LoadPolicy::measured && (prefill_is_stated() || state_.config.storage);
+    return state_.config.loads == LoadPolicy::measured &&
+           (prefill_is_stated() || state_.config.storage || state_.config.shared.on);
   }
   /// Returns true if learn_prefill() has an effect.
   [[nodiscard]] bool learns_prefill() const { return measures_loads() && !prefill_is_stated(); }
@@ -65,13 +72,14 @@ class HitPlanner {
   /// state that time (ManagerConfig::unit_prefill_seconds).
   void learn_prefill(double unit_seconds) { learned_unit_seconds_ = unit_seconds; }
   /// Returns how many leading units of the last hit are available earlier if they are loaded than if they are computed. `hits` is
-  /// the length of that hit. If the configuration does not state the prefill speed, only loads from storage are compared with
-  /// computing. While the speed has not been learned either, the number of loads from storage is limited (LoadCosts::reads_max),
-  /// but their time does not count.
+  /// the length of that hit. If the configuration does not state the prefill speed, only loads from storage and from the shared
+  /// store are compared with computing. While the speed has not been learned either, the number of these loads is limited
+  /// (LoadCosts::reads_max, shared_max), but their time does not count.
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
   /// Returns the deadline for the reads of a load whose units come from the sources `found`: 20 ms plus twice the time for
   /// computing the units from the first one in storage, or farther, on. Waiting longer costs more than computing them. 100 ms if
-  /// that time is not known; `never` if loads are not measured.
+  /// that time is not known. If loads are not measured: SharedConfig::read_timeout if units come from the shared store, otherwise
+  /// `never`.
   [[nodiscard]] TimePoint reads_wanted_by(std::span<const Source> found) const;
 
   /// Returns how many slots a request needs in the group for blocks after its hits. The hits end before block `from`.
@@ -88,8 +96,8 @@ class HitPlanner {
   [[nodiscard]] bool could_ever_fit(const RequestSize& size) const;
 
  private:
-  void look_up_group(std::size_t group, std::span<const BlockKey> keys, Tier lowest) const;
-  void note_tiers(std::uint32_t hits) const;
+  void look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest) const;
+  void note_sources(std::uint32_t hits) const;
   void add_costs(std::size_t group) const;
   [[nodiscard]] bool prefill_is_stated() const { return state_.config.unit_prefill_seconds > 0; }
   [[nodiscard]] double unit_seconds() const {
@@ -99,15 +107,15 @@ class HitPlanner {
   ManagerState& state_;
   ModelGroups& groups_;
   double learned_unit_seconds_ = 0;
-  mutable std::vector<GroupHit> hits_;        ///< by group
-  mutable std::vector<Tier> found_;           ///< by hash unit
-  mutable std::vector<Tier> unchained_tier_;  ///< scratch: the tier of one unchained block
-  mutable std::vector<UnitCost> unit_costs_;  ///< scratch: by hash unit
-  mutable std::vector<std::uint32_t> needs_;  ///< scratch: by PoolId
+  mutable std::vector<GroupHit> hits_;            ///< by group
+  mutable std::vector<Source> found_;             ///< by hash unit
+  mutable std::vector<Source> unchained_source_;  ///< scratch: the source of one unchained block
+  mutable std::vector<UnitCost> unit_costs_;      ///< scratch: by hash unit
+  mutable std::vector<std::uint32_t> needs_;      ///< scratch: by PoolId
   struct Asked {
     std::uint64_t changes = 0;  ///< PrefixTree::changes() at that time
     std::size_t keys = 0;
-    Tier lowest = Tier::device;
+    Source farthest = Source::device;
     BlockKey last;
   };
   mutable Asked asked_;  ///< of a single group: the question that hits_ and found_ answer

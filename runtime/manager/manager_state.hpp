@@ -18,7 +18,7 @@ namespace terrace {
 struct ManagerState {
   /// Throws what validate() and ModelGroups throw.
   explicit ManagerState(const ManagerConfig& wanted)
-      : config{(validate(wanted), wanted)}, groups{config, stats, kv_events, write_budget, offload_totals} {
+      : config{(validate(wanted), wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals} {
     write_budget.limit(config.daily_write_bytes);
   }
   ManagerState(const ManagerState&) = delete;
@@ -26,6 +26,7 @@ struct ManagerState {
 
   ManagerConfig config;  ///< its sizes are the present ones, as resize() has set them
   ManagerStats stats;
+  SharedTotals shared;
   OffloadTotals offload_totals;
   KvEvents kv_events;
   WriteBudget write_budget;
@@ -33,6 +34,10 @@ struct ManagerState {
   CacheStatus status = CacheStatus::normal;
   /// Each Administration::clear() increments it.
   Epoch epoch;
+  /// The shared store can be asked now. Its owner says so before each call that may ask; false without such a store.
+  bool shared_usable = false;
+  /// The cache was cleared, and nobody has said since which weights the blocks in the shared store are for. So it is not asked.
+  bool shared_off = false;
   /// The latest time of which the owner has told the manager.
   TimePoint now{};
   /// The stamp of the latest use. Each request gets the next number when it is planned for the first time.

@@ -6,8 +6,8 @@
 
 namespace terrace {
 
-ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
-                         OffloadTotals& offload_totals) {
+ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
+                         WriteBudget& budget, OffloadTotals& offload_totals) {
   std::vector<GroupConfig> groups = config.groups;
   if (groups.empty()) groups.emplace_back();
   unit_tokens_ = hash_unit(groups);
@@ -16,7 +16,7 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEve
   single_ = rules_.size() == 1 && rules_.front().chained();
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, stats, events, budget, offload_totals));
+    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals));
     pools_.push_back(owned_pools_.back().get());
   }
 }

@@ -25,9 +25,9 @@ struct PoolPrefix {
 /// Ownership: it owns the pools. Threads: the manager's.
 class ModelGroups {
  public:
-  /// `stats`, `events`, `budget` and `offload_totals` belong to the manager, and outlive the pools. Throws std::invalid_argument
-  /// if hash_unit() or a TieredPool does.
-  ModelGroups(const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
+  /// `stats`, `shared`, `events`, `budget` and `offload_totals` belong to the manager, and outlive the pools. Throws
+  /// std::invalid_argument if hash_unit() or a TieredPool does.
+  ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events, WriteBudget& budget,
               OffloadTotals& offload_totals);
 
   [[nodiscard]] std::size_t size() const { return rules_.size(); }

@@ -10,22 +10,9 @@
 #include <type_traits>
 
 namespace terrace {
-namespace {
 
-/// The lowest tier that is no farther than the source. Every tier is nearer than a source that this build does not know.
-constexpr Tier lowest_tier_within(Source farthest) {
-  switch (farthest) {
-    case Source::device: return Tier::device;
-    case Source::host: return Tier::host;
-    case Source::storage: break;
-  }
-  return Tier::storage;
-}
-
-}  // namespace
-
-Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs)
-    : state_{state}, groups_{state.groups}, planner_{planner}, write_backs_{write_backs} {
+Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups)
+    : state_{state}, groups_{state.groups}, planner_{planner}, write_backs_{write_backs}, look_ups_{look_ups} {
   needs_.resize(groups_.pools().size());
   used_.resize(groups_.pools().size());
   load_parts_.resize(groups_.size());
@@ -34,13 +21,13 @@ Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& writ
 MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) const {
   MatchResult result;
   if (state_.status != CacheStatus::normal || !state_.config.caching) return result;
-  const std::uint32_t hits = planner_.look_up(keys, lowest_tier_within(farthest));
+  const std::uint32_t hits = planner_.look_up(keys, farthest);
   if (groups_.single() && planner_.hit(0).found.on_device == hits) {
     result.found[Source::device] = hits;
     return result;
   }
   // A block that a load is bringing to the device counts under the source that it is loaded from.
-  for (const Tier tier : planner_.tiers()) ++result.found[to_source(tier)];
+  for (const Source source : planner_.sources()) ++result.found[source];
   return result;
 }
 
@@ -79,7 +66,8 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
     r.preempted = wanted.preempted;
     r.encoder_tokens = wanted.encoder_tokens;
     r.drop_last_hit = wanted.drop_last_hit;
-    r.lowest_tier = lowest_tier_within(wanted.farthest_source);
+    r.farthest = std::min(wanted.farthest_source, all_sources.back());
+    r.may_look = state_.shared_usable && r.farthest >= Source::shared;
     r.tenant = wanted.tenant;
     r.deadline = wanted.deadline;
     r.by_layer = wanted.by_layer;
@@ -124,7 +112,8 @@ Result<void> Requests::release(RequestId id, Fence last_use) {
 }
 
 void Requests::note_end(const Request& r) {
-  if (r.state == State::waiting_for_slots || r.state == State::loading) ++state_.stats.aborted;
+  const bool pending = r.state == State::waiting_for_slots || r.state == State::loading || r.state == State::looking;
+  if (pending) ++state_.stats.aborted;
 }
 
 void Requests::end(Index index, Fence last_use) {
@@ -132,6 +121,7 @@ void Requests::end(Index index, Fence last_use) {
   if (r.state == State::ready) {
     for (std::size_t g = 0; g < groups_.size(); ++g) release_part(r.parts[g], g, last_use);
   } else {
+    if (r.state == State::looking) look_ups_.leave(index);
     if (r.layers > 0) fence_slots(r, last_use);
     undo(index);
   }
@@ -190,7 +180,7 @@ void Requests::on_time() {
 void Requests::fail_pending(ErrorCode error) {
   for (Index index = 0; index < requests_.size(); ++index) {
     const State state = requests_[index].state;
-    if (state == State::waiting_for_slots || state == State::loading) fail(index, error);
+    if (state == State::looking || state == State::waiting_for_slots || state == State::loading) fail(index, error);
   }
 }
 
@@ -252,6 +242,7 @@ RequestState Requests::state(RequestId id) const {
   if (!index) return RequestState::unknown;
   switch (requests_[*index].state) {
     case State::unused: return RequestState::unknown;
+    case State::looking:
     case State::waiting_for_slots:
     case State::loading: return RequestState::waiting;
     case State::ready: return RequestState::ready;
@@ -315,6 +306,7 @@ RequestStats Requests::stats_of(const Request& r) const {
   stats.miss = r.key_count - r.hits - stats.external;
   stats.joined = r.joined;
   stats.preempted = r.preempted;
+  stats.looked = r.looked;
   return stats;
 }
 
@@ -434,6 +426,7 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
     ++live;
     const bool pending = r.state == State::waiting_for_slots || r.state == State::loading;
     if (pending && std::ranges::find(to_replan_, index) == to_replan_.end()) check_slots(index);
+    TERRACE_CHECK(look_ups_.asks(index) == (r.state == State::looking));
     const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
     for (const auto& [pool, slot] : own_slots(r)) {
       TERRACE_CHECK(groups_.at(pool).residency().pool(Tier::device).state(slot) == state);
@@ -459,10 +452,11 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
       }
     }
     // After an event has reported layers, compute may be writing the new blocks. So even a failed request keeps its slots then.
-    const bool may_have_slots = r.state != State::failed || r.layers > 0;
+    const bool may_have_slots = (r.state != State::failed && r.state != State::looking) || r.layers > 0;
     if (!may_have_slots) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
   }
   TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
+  look_ups_.check_invariants();
 }
 
 }  // namespace terrace

@@ -3,6 +3,7 @@
 #include "base/indexed_heap.hpp"
 #include "runtime/manager/group_part.hpp"
 #include "runtime/manager/hit_planner.hpp"
+#include "runtime/manager/shared_look_ups.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
 #include "terrace/result.hpp"
 
@@ -28,19 +29,23 @@ namespace terrace {
 ///        +-----------|----------+           if everything that it needs is on the device already
 ///                    +--> failed
 ///
+/// A pending request that looks for blocks in the shared store has pinned its local hits, and holds nothing else: no slots, no
+/// promise of slots. When the answer has come (SharedLookUps) it is planned like a new one. If there is no room for it then, it
+/// fails with no_room.
+///
 /// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). It has its
 /// block table from the first of these events on.
 ///
 /// A request has a block table in each of the model's groups (radix/groups/groups.hpp). If a group needs only the last blocks of
 /// the hit, its table has the null block (the first slot of its pool) in place of the blocks before them.
 ///
-/// Ownership: CacheManager owns this object; `state`, `planner` and `write_backs` outlive it.
+/// Ownership: CacheManager owns this object; `state`, `planner`, `write_backs` and `look_ups` outlive it.
 /// Threads: the manager's.
 /// Units: blocks and keys are counted in hash units, unless a comment names a group (AcquireRequest).
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
 class Requests {
  public:
-  Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs);
+  Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
@@ -108,6 +113,9 @@ class Requests {
   /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() leaves such events, too: the next settle() handles them.
   /// No other call of the pool does.
   void handle_events(TieredPool& pool);
+  /// Plans again the requests whose look-up in the shared store has ended. It is called after on_probed and on_time of
+  /// SharedLookUps.
+  void on_answers();
   /// Fails each pending request.
   void fail_pending(ErrorCode error);
   /// Fails the pending requests whose deadline has passed.
@@ -123,7 +131,7 @@ class Requests {
   void check_invariants(std::span<std::uint64_t> held) const;
 
  private:
-  enum class State : std::uint8_t { unused, waiting_for_slots, loading, ready, failed };
+  enum class State : std::uint8_t { unused, looking, waiting_for_slots, loading, ready, failed };
   using Index = std::uint32_t;
 
   struct LoadRef {
@@ -141,8 +149,11 @@ class Requests {
     std::uint32_t new_units_max = 0;
     std::uint32_t external_units = 0;
     bool drop_last_hit = false;
-    bool all_on_device = false;        ///< `found` is the device for all hits
-    Tier lowest_tier = Tier::storage;  ///< of the tiers within AcquireRequest::farthest_source
+    bool all_on_device = false;            ///< `found` is the device for all hits
+    Source farthest = all_sources.back();  ///< AcquireRequest::farthest_source, or nearer after a failure
+    bool may_look = false;                 ///< it is new, and the shared store can be asked
+    bool looked = false;
+    std::uint32_t shared_end = 0;  ///< the shared store said that it has the units before this one, after the local hits
     std::uint32_t joined = 0;
     bool preempted = false;
     std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
@@ -179,6 +190,9 @@ class Requests {
 
   [[nodiscard]] Result<Acquired> accept(const AcquireRequest& wanted);
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
+  [[nodiscard]] bool wants_to_look(const Request& request, std::span<const BlockKey> usable, std::uint32_t found,
+                                   std::uint32_t hits) const;
+  void begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
@@ -204,7 +218,7 @@ class Requests {
   [[nodiscard]] static bool waits_for(const Request& request, LoadRef load) {
     return std::ranges::find(request.loads, load) != request.loads.end();
   }
-  void on_load_failed(LoadRef load, BlockRef missing, Loads::Late late);
+  void on_load_failed(LoadRef load, const Loads::Event& missing);
   void on_load_ended(Index index, LoadRef load);
   void go_on();
   void flush();
@@ -219,6 +233,7 @@ class Requests {
   ModelGroups& groups_;
   HitPlanner& planner_;
   WriteBackJobs& write_backs_;
+  SharedLookUps& look_ups_;
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
@@ -236,6 +251,7 @@ class Requests {
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
   std::vector<SlotId> served_slots_;                 ///< scratch, the slots of served_
   std::vector<Loads::Event> load_events_;            ///< scratch
+  std::vector<SharedLookUps::Answer> answers_;       ///< scratch
 };
 
 }  // namespace terrace

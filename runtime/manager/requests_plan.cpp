@@ -4,6 +4,7 @@
 #include "runtime/manager/requests.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace terrace {
 
@@ -13,22 +14,31 @@ namespace terrace {
 Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // After two failed loads the request takes only hits on the device, and computes the rest.
-  const Tier lowest = r.failures >= 2 ? Tier::device : r.lowest_tier;
+  const Source farthest = r.failures >= 2 ? Source::device : r.farthest;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_units_max));
-  std::uint32_t hits = planner_.look_up(usable, lowest);
-  if (r.drop_last_hit && hits > 0) hits = planner_.look_up(usable.first(hits - 1), lowest);
+  const std::uint32_t shared_end = farthest >= Source::shared ? r.shared_end : 0;
+  const auto look_up = [&](std::size_t units) {
+    const std::uint32_t local = planner_.look_up(usable.first(units), farthest);
+    return shared_end > local ? planner_.add_shared(static_cast<std::uint32_t>(std::min<std::size_t>(shared_end, units))) : local;
+  };
+  const std::uint32_t found = look_up(usable.size());
+  std::uint32_t hits = r.drop_last_hit && found > 0 ? look_up(found - 1) : found;
   std::uint32_t turned_down = hits;
-  if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits)
-    hits = planner_.look_up(usable.first(worth), lowest);
+  if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits) hits = look_up(worth);
   turned_down -= hits;
+  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits);
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_units_max);
   if (r.state == State::unused && !planner_.could_ever_fit(r)) return Errc::never_fits;
 
   planner_.sum_needs(r, needs_);
-  planner_.pin_hits();
+  planner_.pin_hits(usable, r.tenant);
   if (!planner_.can_promise(needs_)) {
     planner_.unpin_hits();
     return Errc::no_room;
+  }
+  if (looks) {
+    begin_look(index, usable, found);
+    return {};
   }
   state_.stats.turned_down += turned_down;
   take_hits(r, keys, hits);
@@ -56,8 +66,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
   const bool on_device = groups_.single() && planner_.hit(0).found.on_device == hits;
   r.all_on_device = on_device && (known == 0 || r.all_on_device);
   if (!on_device) {
-    const std::span<const Tier> tiers = planner_.tiers().first(hits).subspan(known);
-    std::ranges::transform(tiers, r.found.begin() + static_cast<std::ptrdiff_t>(known), to_source);
+    std::ranges::copy(planner_.sources().first(hits).subspan(known), r.found.begin() + static_cast<std::ptrdiff_t>(known));
   }
   const bool is_first = r.stamp == 0;
   if (is_first) {
@@ -106,7 +115,7 @@ void Requests::handle(TieredPool& pool, const Loads::Event& event) {
     case Loads::Event::Kind::layers:
       for (const Index index : pool.loads().waiters(event.load)) report_layers(index);
       break;
-    case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event.block, event.late); break;
+    case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event); break;
     case Loads::Event::Kind::ended:
       for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
       pool.close_load(event.load);
@@ -162,7 +171,7 @@ void Requests::join_loads(Index index) {
 }
 
 /// Looks at the group's hits that are not on the device. If a load is bringing the block already, joins that load. Otherwise adds
-/// the block to load_parts_, with a slot of the request and the tier that has its bytes. Returns false if no tier that the
+/// the block to load_parts_, with a slot of the request and the source that has its bytes. Returns false if no source that the
 /// request may use has a block any more.
 bool Requests::collect_loads(Index index, std::size_t group) {
   Request& r = requests_[index];
@@ -184,9 +193,11 @@ bool Requests::collect_loads(Index index, std::size_t group) {
     LoadPart wanted;
     wanted.block = groups_.rules()[group].chained() ? pool.residency().tree().at(part.prefix, i) : block;
     if (pool.residency().usable(block, Tier::host)) {
-      wanted.source = Tier::host;
-    } else if (pool.residency().stored(block) && r.lowest_tier == Tier::storage) {
-      wanted.source = Tier::storage;
+      wanted.source = Source::host;
+    } else if (pool.residency().stored(block) && r.farthest >= Source::storage) {
+      wanted.source = Source::storage;
+    } else if (i < r.shared_end && r.farthest >= Source::shared) {
+      wanted.source = Source::shared;
     } else {
       return false;  // its tier evicted it while the request waited for slots
     }
@@ -355,6 +366,7 @@ void Requests::release_slots(Index index) {
 
 void Requests::fail(Index index, ErrorCode error) {
   Request& r = requests_[index];
+  if (r.state == State::looking) look_ups_.leave(index);
   deadlines_.erase(index);
   release_hits(index);
   // If layers were reported, the caller may have launched work that writes the new blocks. They stay the request's own until it
@@ -370,7 +382,8 @@ void Requests::fail(Index index, ErrorCode error) {
 /// Each request that waits for the load and needs the block gives its prefix up and is planned again. But if layers were reported
 /// for it, it fails: its caller may already compute with blocks that will not arrive. A request that waits for slots and is no
 /// waiter of the load has a slot of its own for the block, so nothing changes for it.
-void Requests::on_load_failed(LoadRef load, BlockRef missing, Loads::Late late) {
+void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
+  const BlockRef missing = event.block;
   const PrefixTree& tree = groups_.at(load.pool).residency().tree();
   for (const Index index : groups_.at(load.pool).loads().waiters(load.load)) {
     Request& r = requests_[index];
@@ -385,7 +398,9 @@ void Requests::on_load_failed(LoadRef load, BlockRef missing, Loads::Late late) 
     for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
     if (!needed) continue;
     ++r.failures;
-    if (late == Loads::Late::yes) r.lowest_tier = std::min(r.lowest_tier, Tier::host);  // storage is not tried again
+    // What has failed as a source is not tried again: the shared store in any case, storage if it is late.
+    if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
+    else if (event.late == Loads::Late::yes) r.farthest = std::min(r.farthest, Source::host);
     if (r.layers > 0) {
       release_hits(index);
     } else {

@@ -25,6 +25,9 @@ struct TraceSpan {
     swap_in,
     storage_read,  ///< of one block, from its order to its end
     storage_write,
+    shared_probe,  ///< a question to the shared store, from its order to its end; `blocks` are there
+    shared_read,   ///< the same as for storage
+    shared_write,
   };
 
   Kind kind = Kind::poll;
@@ -53,6 +56,9 @@ struct TraceSpan {
     case swap_in: return "swap_in";
     case storage_read: return "storage_read";
     case storage_write: return "storage_write";
+    case shared_probe: return "shared_probe";
+    case shared_read: return "shared_read";
+    case shared_write: return "shared_write";
   }
   return "?";
 }

@@ -61,7 +61,7 @@ void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
   if (span == nullptr) return;
   span->ended = now;
   const std::optional<Source> source = farthest(stats);
-  WaitTotal& total = source ? totals_.loads[*source] : totals_.room;
+  WaitTotal& total = source ? totals_.loads[*source] : stats.looked ? totals_.looking : totals_.room;
   const double seconds = between(span->begun, now);
   note_slow({id, seconds, source}, now);
   ++total.requests;

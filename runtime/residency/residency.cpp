@@ -86,7 +86,7 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
 
-void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Tier source) {
+void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source) {
   TERRACE_CHECK(slots.size() == run.size());
   device_.change_all(slots, SlotState::held, SlotState::filling);
   for (const SlotId slot : slots) device_.set_load(slot, load, source);
@@ -407,12 +407,17 @@ std::optional<SlotId> Residency::take_staging() {
 }
 
 std::optional<SlotId> Residency::lend_host(BlockRef block) {
-  if (staging_free() == 0) return std::nullopt;
   const SlotId slot = copy(block, Tier::host).slot();
-  TERRACE_CHECK(!lent(slot));
-  if (slot.value() >= lent_.size()) lent_.resize(std::size_t{slot.value()} + 1);
-  lent_[slot.value()] = true;
-  ++lent_count_;
+  if (!lent(slot)) {
+    if (staging_free() == 0) return std::nullopt;
+    if (slot.value() >= lent_.size()) {
+      lent_.resize(std::size_t{slot.value()} + 1);
+      borrowers_.resize(lent_.size());
+    }
+    lent_[slot.value()] = true;
+    ++lent_count_;
+  }
+  ++borrowers_[slot.value()];
   return slot;
 }
 
@@ -424,6 +429,8 @@ bool Residency::unlend(SlotId slot) {
 }
 
 void Residency::end_staging(SlotId slot) {
+  const bool borrowed = slot.value() < borrowers_.size() && borrowers_[slot.value()] > 0;
+  if (borrowed && --borrowers_[slot.value()] > 0) return;
   if (!unlend(slot)) arena_.put(slot);
 }
 
@@ -540,7 +547,7 @@ void Residency::check_invariants() const {
   for (std::uint32_t slot = 0; slot < lent_.size(); ++slot) {
     if (!lent_[slot]) continue;
     ++lent;
-    TERRACE_CHECK(arena_.state(SlotId{slot}) == SlotState::ready);
+    TERRACE_CHECK(arena_.state(SlotId{slot}) == SlotState::ready && borrowers_[slot] > 0);
   }
   TERRACE_CHECK(lent == lent_count_);
 

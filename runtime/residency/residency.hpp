@@ -32,9 +32,9 @@ enum class FailedSlot : bool { free, quarantine };
 /// and quarantined: at most host_blocks). Staging slots hold blocks that pass through (state held, and lent slots: at most
 /// staging_blocks).
 ///
-/// A host copy that is being written to storage is *lent*. It stays an ordinary copy, which can be evicted at any time. If it is
-/// evicted before the write has ended, its slot becomes a staging slot and keeps the bytes until then. A lent slot counts as
-/// staging from the start, so an eviction always makes room in the host tier.
+/// A host copy that is being written to storage, or to a shared store, is *lent*. It stays an ordinary copy, which can be evicted
+/// at any time. If it is evicted before the last write has ended, its slot becomes a staging slot and keeps the bytes until then.
+/// A lent slot counts as staging from the start, so an eviction always makes room in the host tier.
 ///
 /// Example: a commit calls extend_pinned(), then adopt_added() with the slots that compute has filled. The copies are ready; a
 /// later swap-out holds them (hold), fills host copies (begin_fill, publish), and drops the device copies (unhold, drop).
@@ -100,8 +100,8 @@ class Residency {
 
   /// absent → filling, in a slot that the caller holds.
   void begin_fill(BlockRef block, Tier tier, SlotId slot);
-  /// The same on the device for neighbouring blocks of one node, by a load (`load` is its number) from the tier `source`.
-  void begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Tier source);
+  /// The same on the device for neighbouring blocks of one node, by a load (`load` is its number) from this source.
+  void begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source);
   /// filling → ready.
   void publish(BlockRef block, Tier tier);
   /// filling → absent: the bytes did not arrive.
@@ -207,7 +207,7 @@ class Residency {
   [[nodiscard]] std::optional<SlotId> take_host(PrefixOrder order);
   /// Takes a staging slot, in state held; nothing if staging is full.
   [[nodiscard]] std::optional<SlotId> take_staging();
-  /// Lends the block's host copy and returns its slot; nothing if staging is full.
+  /// Lends the block's host copy and returns its slot; nothing if staging is full. Two writers can borrow one copy.
   [[nodiscard]] std::optional<SlotId> lend_host(BlockRef block);
   [[nodiscard]] bool lent(SlotId slot) const { return slot.value() < lent_.size() && lent_[slot.value()]; }
   /// Ends the use of a slot that take_staging() or lend_host() returned.
@@ -282,7 +282,8 @@ class Residency {
   SlotAllocator arena_;
   KvEvents& events_;  ///< gets an event when a copy becomes usable, and when it goes
   ResidencySample sample_;
-  std::vector<bool> lent_;  ///< by slot
+  std::vector<bool> lent_;               ///< by slot
+  std::vector<std::uint8_t> borrowers_;  ///< by slot: writers that still read it, whether it is lent or was evicted since
   std::uint64_t lent_count_ = 0;
   std::vector<std::optional<BlockRef>> stored_;  ///< by number
   std::vector<bool> wished_;                     ///< by number

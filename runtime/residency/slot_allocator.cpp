@@ -256,12 +256,12 @@ std::uint32_t SlotAllocator::load(SlotId slot) const {
   return s.state() == SlotState::filling && s.note > 0 ? (s.note >> Slot::source_bits) - 1 : no_load;
 }
 
-Tier SlotAllocator::source(SlotId slot) const {
+Source SlotAllocator::source(SlotId slot) const {
   TERRACE_CHECK(load(slot) != no_load);
-  return static_cast<Tier>(slots_[slot.value()].note & ((1U << Slot::source_bits) - 1));
+  return static_cast<Source>(slots_[slot.value()].note & ((1U << Slot::source_bits) - 1));
 }
 
-void SlotAllocator::set_load(SlotId slot, std::uint32_t load, Tier source) {
+void SlotAllocator::set_load(SlotId slot, std::uint32_t load, Source source) {
   Slot& s = slots_[slot.value()];
   TERRACE_CHECK(s.state() == SlotState::filling);
   TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);

@@ -125,10 +125,11 @@ class SlotAllocator {
   void set_evicting(SlotId slot, bool evicting);
   [[nodiscard]] std::uint64_t evicting_total() const { return evicting_total_; }
 
-  /// The load that fills the slot (no_load if none does), and the tier that its bytes come from. Known while the slot is filling.
+  /// The load that fills the slot (no_load if none does), and the source that its bytes come from. Known while the slot is
+  /// filling.
   [[nodiscard]] std::uint32_t load(SlotId slot) const;
-  [[nodiscard]] Tier source(SlotId slot) const;
-  void set_load(SlotId slot, std::uint32_t load, Tier source);
+  [[nodiscard]] Source source(SlotId slot) const;
+  void set_load(SlotId slot, std::uint32_t load, Source source);
 
   /// Compute may touch the slot until it reaches this point. raise_fence() never lowers it.
   [[nodiscard]] Fence fence(SlotId slot) const { return std::bit_cast<Fence>(slots_[slot.value()].fence); }
@@ -154,6 +155,7 @@ class SlotAllocator {
     static constexpr unsigned note_bits = 27;
     static constexpr std::uint32_t note_max = (1U << note_bits) - 1;
     static constexpr unsigned source_bits = 2;
+    static_assert(source_count <= 1U << source_bits);
 
     std::uint32_t state_now : 3 = static_cast<std::uint32_t>(SlotState::free);
     std::uint32_t evicting : 1 = 0;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -40,6 +41,53 @@ struct Postponement {
   TimePoint deadline;  ///< `never`: it has none any more
 };
 
+/// The work that the manager wants the shared store to do, in the order of the members. The tokens of each kind of work are
+/// numbers below 2^30, and are free again after the event.
+struct SharedActions {
+  /// A question of SharedLookUps (Asker::requests) or of SharedWriter. The asker keeps the keys until the event comes.
+  struct Probe {
+    enum class Asker : std::uint8_t { requests, writer };
+    Asker asker = Asker::requests;
+    std::uint32_t token = 0;
+    std::span<const BlockKey> keys;
+    GroupId group;
+    TimePoint deadline = never;
+  };
+  struct Read {
+    std::uint32_t token = 0;
+    StoredBlock block;
+    SlotId into;
+    TimePoint deadline = never;
+  };
+  struct Write {
+    std::uint32_t token = 0;
+    StoredBlock block;
+    SlotId from;
+    TimePoint deadline = never;
+  };
+
+  std::vector<Probe> probes;
+  std::vector<Write> writes;
+  std::vector<Read> reads;
+  std::vector<StoredBlock> renewals;
+  std::vector<std::uint32_t> cancelled_probes;  ///< of requests
+  std::vector<std::uint32_t> cancelled_reads;
+
+  [[nodiscard]] bool empty() const {
+    return probes.empty() && writes.empty() && reads.empty() && renewals.empty() && cancelled_probes.empty() &&
+           cancelled_reads.empty();
+  }
+  /// The vectors keep their memory.
+  void clear() {
+    probes.clear();
+    writes.clear();
+    reads.clear();
+    renewals.clear();
+    cancelled_probes.clear();
+    cancelled_reads.clear();
+  }
+};
+
 /// The work that the manager wants done, in the order of the members. The manager itself uses no device, no disk and no queue:
 /// after each call, its owner takes the actions, has them carried out, and clears this struct.
 struct Actions {
@@ -54,6 +102,8 @@ struct Actions {
   std::vector<MemoryCopy> copies;
   std::vector<std::uint64_t> flushes;  ///< rounds of storage flushes to begin
   VectorPool<SlotRun> spare_runs;      ///< runs of ended transfers, whose memory the next ones use
+  /// Carried out by itself: empty() and clear() of this struct do not look at it.
+  SharedActions shared;
 
   [[nodiscard]] bool empty() const {
     return transfers.empty() && cancels.empty() && raises.empty() && postponements.empty() && touches.empty() && writes.empty() &&

@@ -1,29 +1,20 @@
 #include "runtime/tiering/hit_count_write_policy.hpp"
 
-#include <algorithm>
-#include <bit>
-
 namespace terrace {
-
-namespace {
-
-std::size_t places_for(const PoolSizes& sizes) {
-  constexpr std::uint64_t places_min = 64;
-  const std::uint64_t blocks = std::uint64_t{sizes.device_blocks} + sizes.host_blocks;
-  return std::bit_ceil(std::max(blocks, places_min));
-}
-
-}  // namespace
 
 HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
                                          StorageWriter& storage_writer, ManagerStats& stats)
-    : config_{config}, places_wanted_{places_for(sizes)}, residency_{residency}, storage_writer_{storage_writer}, stats_{stats} {
+    : config_{config},
+      places_wanted_{std::size_t{sizes.device_blocks} + sizes.host_blocks},
+      residency_{residency},
+      storage_writer_{storage_writer},
+      stats_{stats} {
   on_settings();
 }
 
 void HitCountWritePolicy::on_settings() {
   const bool counts = config_.stores_by(WritePolicy::selective) && config_.selective_hits > 1;
-  if (counts && places_.empty()) places_.resize(places_wanted_);
+  if (counts && hits_.empty()) hits_.resize(places_wanted_);
 }
 
 void HitCountWritePolicy::on_hits(Prefix prefix) {
@@ -48,15 +39,9 @@ void HitCountWritePolicy::on_hits(Prefix prefix) {
 
 /// Counts a hit of the block. Returns its hits so far, including this one.
 std::uint32_t HitCountWritePolicy::count(const BlockKey& key) {
-  const std::uint64_t hash = key.prefix64();
-  const auto name = static_cast<std::uint32_t>(hash >> 32);
-  Place& place = places_[hash & (places_.size() - 1)];
-  if (place.hits == 0 || place.name != name) {
-    place = {name, 0};
-    ++stats_.backup_candidates;
-  }
-  if (place.hits < config_.selective_hits) ++place.hits;
-  return place.hits;
+  const HitCounts::Counted counted = hits_.count(key, config_.selective_hits);
+  if (counted.begun) ++stats_.backup_candidates;
+  return counted.hits;
 }
 
 }  // namespace terrace

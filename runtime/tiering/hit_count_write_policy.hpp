@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/residency/residency.hpp"
+#include "runtime/tiering/hit_counts.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/request.hpp"
@@ -8,16 +9,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace terrace {
 
 /// Write policy `selective`: a block that has been hit ManagerConfig::selective_hits times is stored, with its ancestors. With
 /// any other write policy the class does nothing.
 ///
-/// Hits are counted in a hash table of fixed size: one entry of 8 bytes for each block of device and host at construction,
-/// rounded up to a power of two. If two blocks share an entry, the one that is hit takes it from the other and starts at one hit.
-/// So a block may be stored later than it should be, but never sooner.
+/// Hits are counted in a table (HitCounts) with one entry for each block of device and host at construction. So a block may be
+/// stored later than it should be, but never sooner.
 ///
 /// Threads: the manager's.
 class HitCountWritePolicy {
@@ -30,14 +29,9 @@ class HitCountWritePolicy {
   /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);
 
-  [[nodiscard]] std::size_t bytes_held() const { return places_.capacity() * sizeof(Place); }
+  [[nodiscard]] std::size_t bytes_held() const { return hits_.bytes_held(); }
 
  private:
-  struct Place {
-    std::uint32_t name = 0;
-    std::uint32_t hits = 0;
-  };
-
   [[nodiscard]] std::uint32_t count(const BlockKey& key);
 
   const ManagerConfig& config_;
@@ -45,7 +39,7 @@ class HitCountWritePolicy {
   Residency& residency_;
   StorageWriter& storage_writer_;
   ManagerStats& stats_;
-  std::vector<Place> places_;  ///< empty if the first hit is enough
+  HitCounts hits_;  ///< empty if the first hit is enough
 };
 
 }  // namespace terrace

@@ -38,7 +38,7 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
     const BlockRef last = parts[i].block;
     const Prefix prefix{last.node, last.depth + 1};
     residency_.pin(prefix);
-    load.prefixes.push_back({prefix, i + 1, std::nullopt});
+    load.prefixes.push_back({prefix, i + 1, std::nullopt, Source::host});
   }
   load.deadlines = deadlines;
   load.waiters.push_back(waiter);
@@ -53,11 +53,12 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
     part.block = wanted.block;
     part.device_slot = wanted.device_slot;
     part.source = wanted.source;
-    if (wanted.source == Tier::storage) {
+    if (wanted.source != Source::host) {
       part.state = State::reading;
       part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
                               .part = i,
                               .block = wanted.block,
+                              .source = wanted.source,
                               .tenant = residency_.tree().tenant(wanted.block)});
       ++load.unread;
     } else {
@@ -82,7 +83,7 @@ std::size_t Loads::begin_run(LoadId id, std::span<const LoadPart> parts, std::si
     ++run.end;
   }
   residency_.begin_load(run, slots_, id, first.source);
-  if (first.source == Tier::host) residency_.hold(run, Tier::host);
+  if (first.source == Source::host) residency_.hold(run, Tier::host);
   return end;
 }
 
@@ -101,7 +102,7 @@ void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_l
   }
 }
 
-/// Only a load that waits for storage has a deadline for reads.
+/// Only a load that waits for reads has a deadline for them.
 void Loads::set_deadline(LoadId id) {
   const Load& load = loads_[id];
   reads_.set_deadline({StoredReads::Reader::Kind::load, id}, load.unread > 0 ? load.deadlines.reads : never);
@@ -130,7 +131,7 @@ void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
   Load& load = loads_[id];
   const std::uint32_t before = this->layers(id);
   load.transfers.set(transfer, layers);
-  if (load.by_layer && this->layers(id) > before) events_.push_back({Event::Kind::layers, id, {}, {}});
+  if (load.by_layer && this->layers(id) > before) events_.push_back({.kind = Event::Kind::layers, .load = id});
 }
 
 bool Loads::on_layers(const TransferEvent& event) {
@@ -159,7 +160,7 @@ void Loads::on_read(const StoredReads::Result& result) {
   landed_.push_back({id, result.part});
 }
 
-/// Ends the load without the parts that storage has not read yet, because they are late or because the last waiter has left. If
+/// Ends the load without the parts that have not been read yet, because they are late or because the last waiter has left. If
 /// copies of other parts are under way, the load ends with them.
 void Loads::abandon_reads(LoadId id) {
   Load& load = loads_[id];
@@ -290,7 +291,10 @@ void Loads::finish(LoadId id) {
       }
       continue;
     }
-    if (!prefix->missing) prefix->missing = part.block;
+    if (!prefix->missing) {
+      prefix->missing = part.block;
+      prefix->missing_from = part.source;
+    }
     ++stats_.load_failures;
     if (part.state == State::unconfirmed) {
       ++stats_.quarantined_late;
@@ -300,9 +304,10 @@ void Loads::finish(LoadId id) {
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
   for (const PinnedPrefix& each : load.prefixes) {
-    if (each.missing) events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no});
+    if (each.missing)
+      events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no, each.missing_from});
   }
-  events_.push_back({Event::Kind::ended, id, {}, {}});
+  events_.push_back({.kind = Event::Kind::ended, .load = id});
 }
 
 void Loads::close(LoadId id) {

@@ -18,19 +18,19 @@ namespace terrace {
 struct LoadPart {
   BlockRef block;
   SlotId device_slot;  ///< held by the caller, who hands it over
-  Tier source = Tier::host;
+  Source source = Source::host;
 };
 
-/// Copies blocks up to the device: from the host, or from storage through the host arena.
+/// Copies blocks up to the device: from the host, or from storage or the shared store through the host arena.
 ///
-///     storage --read--> landing slot (a host copy, or staging) --+
-///                                                                +--link--> device copy, published with its load
+///     storage, shared --read--> landing slot (a host copy, or staging) --+
+///                                                                +-------+--link--> device copy, published with its load
 ///     host copy --------------------------------------------------+
 ///
 /// A load is what one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other requests that
 /// need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a block did not
 /// arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has left, its queued
-/// transfers are cancelled, and its parts that storage has not read yet fail, whether their reads are under way or not. A block
+/// transfers are cancelled, and its parts that have not been read yet fail, whether their reads are under way or not. A block
 /// that is read all the same goes no further than the host tier. Copies to the device that are under way go on, and the load ends
 /// with them. Without such copies its device slots are free at once. A request that still waits for device slots is a waiter,
 /// too, if the load is filling blocks for which it has not asked for slots.
@@ -54,14 +54,15 @@ class Loads {
     };
     Kind kind = Kind::ended;
     LoadId load = 0;
-    BlockRef block;
+    BlockRef block{};
     Late late = Late::no;
+    Source source = Source::host;  ///< missing: from which the block should have come
   };
   /// The deadlines of one waiter. A load has the latest deadlines of all its waiters, those included that have left.
   struct Deadlines {
     /// At this time transfers of the load that have not ended fail, for all waiters.
     TimePoint copies = never;
-    /// At this time the load ends without the blocks that storage has not read yet, and their device slots become free. A block
+    /// At this time the load ends without the blocks that have not been read yet, and their device slots become free. A block
     /// that arrives later goes no further than the host tier.
     TimePoint reads = never;
     /// The present time. The time until `reads` counts from the start of the load. Example: a load starts at 0 ms, and its
@@ -89,8 +90,8 @@ class Loads {
   [[nodiscard]] LoadId load_of(BlockRef block) const;
   /// The waiter does not wait any more. If it was the last one, the load may end in this call.
   void leave(LoadId load, std::uint32_t waiter);
-  /// The tier from which a load is bringing the block to the device. There must be such a load.
-  [[nodiscard]] Tier source_of(BlockRef block) const {
+  /// The source from which a load is bringing the block to the device. There must be such a load.
+  [[nodiscard]] Source source_of(BlockRef block) const {
     return residency_.pool(Tier::device).source(residency_.copy(block, Tier::device).slot());
   }
 
@@ -118,6 +119,8 @@ class Loads {
 
   /// flush() would change nothing.
   [[nodiscard]] bool rests() const { return landed_.empty(); }
+  /// Returns true if a load may be filling device copies.
+  [[nodiscard]] bool any() const { return open_ > 0; }
   [[nodiscard]] bool idle() const { return open_ == 0 && quarantined_.empty(); }
   void check_invariants() const;
 
@@ -128,7 +131,7 @@ class Loads {
     SlotId device_slot;
     StoredReads::Landing landing;
     StoredReads::ReadId read = 0;  ///< in state reading
-    Tier source = Tier::host;
+    Source source = Source::host;
     TransferId id;  ///< in state unconfirmed: its transfer
     State state = State::landed;
   };
@@ -137,6 +140,7 @@ class Loads {
     Prefix pin;
     std::uint32_t end = 0;            ///< one past the index of its last part
     std::optional<BlockRef> missing;  ///< the first block that did not arrive
+    Source missing_from = Source::host;
   };
   struct Load {
     std::vector<PinnedPrefix> prefixes;
@@ -145,7 +149,7 @@ class Loads {
     LayersBrought transfers;
     Deadlines deadlines;
     std::uint32_t unfinished = 0;   ///< parts that have not ended; 0: the load has ended
-    std::uint32_t unread = 0;       ///< parts that storage still has to read
+    std::uint32_t unread = 0;       ///< parts that still have to be read from storage or the shared store
     std::uint32_t unsubmitted = 0;  ///< parts that are not in a transfer yet
     bool by_layer = false;
     bool lost = false;  ///< a part did not arrive

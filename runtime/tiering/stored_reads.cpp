@@ -6,23 +6,42 @@
 
 namespace terrace {
 
+StoredBlock shared_block(const PrefixTree& tree, BlockRef block) {
+  StoredBlock named;
+  named.key = tree.key(block);
+  named.depth = block.depth;
+  named.tenant = tree.tenant(block);
+  named.group = tree.group(block);
+  if (const auto parent = tree.parent_key(block)) named.parent = *parent;
+  return named;
+}
+
 StoredReads::StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
-                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions)
+                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
+                         SharedTotals& shared)
     // (If the slots of the device belong to the engine, no block is on the device and in the host.)
     : lands_in_host_{config.inclusion != InclusionPolicy::exclusive || sizes.engine_blocks > 0},
       residency_{residency},
       deferred_eviction_{deferred_eviction},
       host_slots_{host_slots},
-      actions_{actions} {}
+      actions_{actions},
+      shared_{shared} {}
 
 StoredReads::ReadId StoredReads::add(const Order& order) {
   const ReadId id = reads_.add({order, {}, State::waiting, none, none});
+  if (order.source == Source::shared) ++from_shared_;
   Read& read = reads_.at(id);
   Queue& queue = queue_of(read);
   read.before = queue.last;
   (queue.last == none ? queue.first : reads_.at(queue.last).after) = id;
   queue.last = id;
   return id;
+}
+
+StoredReads::Read StoredReads::take(ReadId id) {
+  const Read read = reads_.take(id);
+  if (read.order.source == Source::shared) --from_shared_;
+  return read;
 }
 
 void StoredReads::leave_queue(ReadId id) {
@@ -39,10 +58,11 @@ void StoredReads::cancel(ReadId id) {
   TERRACE_CHECK(read.state != State::cancelled);
   if (read.state == State::reading) {
     read.state = State::cancelled;
+    if (read.order.source == Source::shared) actions_.shared.cancelled_reads.push_back(id);
     return;
   }
   leave_queue(id);
-  (void)reads_.take(id);
+  (void)take(id);
 }
 
 bool StoredReads::pump_queues() {
@@ -64,7 +84,7 @@ bool StoredReads::land(ReadId id) {
   if (order.overtaken == Overtaken::is_given_back && (in_host || !residency_.stored(order.block))) {
     results_.push_back({Result::Kind::given_back, order.reader, order.part, {}, {}});
     leave_queue(id);
-    (void)reads_.take(id);
+    (void)take(id);
     return true;
   }
   std::optional<SlotId> slot;
@@ -76,7 +96,7 @@ bool StoredReads::land(ReadId id) {
   if (staging && order.only_host_copy) {
     results_.push_back({Result::Kind::failed, order.reader, order.part, {}, Errc::full});
     leave_queue(id);
-    (void)reads_.take(id);
+    (void)take(id);
     return true;
   }
   if (staging) slot = residency_.take_staging();
@@ -85,17 +105,27 @@ bool StoredReads::land(ReadId id) {
   read.landing = {*slot, staging};
   read.state = State::reading;
   ++under_way_;
-  actions_.reads.push_back({id, residency_.tree().key(order.block), *slot});
+  this->order(id, *slot);
   return true;
 }
 
+void StoredReads::order(ReadId id, SlotId into) {
+  const Order& order = reads_.at(id).order;
+  const PrefixTree& tree = residency_.tree();
+  if (order.source == Source::storage) return actions_.reads.push_back({id, tree.key(order.block), into});
+  const std::uint32_t reader = handle(order.reader);
+  const TimePoint deadline = deadlines_.contains(reader) ? deadlines_.priority(reader) : never;
+  actions_.shared.reads.push_back({id, shared_block(tree, order.block), into, deadline});
+}
+
 void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
-  const Read read = reads_.take(token);
+  const Read read = take(static_cast<ReadId>(token));
   TERRACE_CHECK(read.state != State::waiting);
   --under_way_;
   const BlockRef block = read.order.block;
   const Landing landing = read.landing;
   const bool wanted = read.state == State::reading;
+  if (error) count_failure(read, error);
   if (!landing.staging) {
     host_slots_.has_landed();
     if (error) {
@@ -111,6 +141,14 @@ void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
   if (!wanted) return;
   const Result::Kind kind = error ? Result::Kind::failed : Result::Kind::landed;
   results_.push_back({kind, read.order.reader, read.order.part, landing, error});
+}
+
+void StoredReads::count_failure(const Read& read, ErrorCode error) {
+  if (read.order.source != Source::shared) return;
+  if (read.state == State::cancelled || error == Errc::deadline_exceeded || error == Errc::cancelled) ++shared_.read_late;
+  else if (error == Errc::not_found) ++shared_.read_gone;
+  else if (error == Errc::corrupt) ++shared_.read_corrupt;
+  else ++shared_.read_failed;
 }
 
 void StoredReads::release(BlockRef block, Landing landing) {

@@ -6,6 +6,7 @@
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/actions.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
+#include "terrace/statistics.hpp"
 
 #include <array>
 #include <cstddef>
@@ -14,7 +15,11 @@
 
 namespace terrace {
 
-/// Reads stored blocks into slots of the host arena, for the loads and the named copies of a pool.
+/// What a value of the shared store says of this block.
+[[nodiscard]] StoredBlock shared_block(const PrefixTree& tree, BlockRef block);
+
+/// Reads blocks from storage, or from the shared store, into slots of the host arena, for the loads and the named copies of a
+/// pool.
 ///
 ///     waiting --(a landing slot)--> being read --> result: landed or failed
 ///       |  \--> result: given back      \--(cancelled)--> no result; a host copy that arrives stays one
@@ -22,8 +27,9 @@ namespace terrace {
 ///
 /// Blocks get landing slots in the order of their urgency, and those of one urgency in the order in which they came. If there is
 /// no slot for the first block, the others wait behind it. A block lands in a host copy if it can, because that serves later
-/// loads, too, and otherwise in a staging slot, unless the reader wants nothing but the host copy. A slot into which storage
-/// reads is not used for anything else before the read has ended, whoever has cancelled it.
+/// loads, too, and otherwise in a staging slot, unless the reader wants nothing but the host copy. A slot into which a block is
+/// read is not used for anything else before the read has ended, whoever has cancelled it. The shared store is told of a
+/// cancelled read, so that it ends soon; reads from storage end by themselves.
 ///
 /// Readers have deadlines, too. This class says which have passed. The reader then cancels its reads.
 ///
@@ -42,9 +48,10 @@ class StoredReads {
   enum class Overtaken : bool { is_read, is_given_back };
   struct Order {
     Reader reader;
-    std::uint32_t part = 0;  ///< the reader's own number for the block
-    BlockRef block;          ///< stored, and pinned by the reader until the result or cancel()
-    TenantId tenant;         ///< asks for the host slot
+    std::uint32_t part = 0;           ///< the reader's own number for the block
+    BlockRef block;                   ///< pinned by the reader until the result or cancel()
+    Source source = Source::storage;  ///< storage or shared
+    TenantId tenant;                  ///< asks for the host slot
     Urgency urgency = Urgency::request;
     Overtaken overtaken = Overtaken::is_read;
     bool only_host_copy = false;  ///< if the host tier has no slot for a copy: failed, with Errc::full
@@ -69,13 +76,13 @@ class StoredReads {
   using ReadId = std::uint32_t;
 
   StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
-              HostSlotAllocator& host_slots, Actions& actions);
+              HostSlotAllocator& host_slots, Actions& actions, SharedTotals& shared);
 
   /// The id is valid until the result or cancel().
   [[nodiscard]] ReadId add(const Order& order);
   /// The reader does not want the block any more, and gets no result.
   void cancel(ReadId id);
-  /// A read from storage has ended. `token` is that of the ReadOrder.
+  /// A read has ended. `token` is that of the ReadOrder, or of the SharedActions::Read.
   void on_read(std::uint64_t token, ErrorCode error);
   /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
   bool pump() { return reads_.size() > under_way_ && pump_queues(); }
@@ -98,6 +105,9 @@ class StoredReads {
 
   /// Number of blocks that wait or are being read, those included whose reads are cancelled.
   [[nodiscard]] std::size_t size() const { return reads_.size(); }
+  [[nodiscard]] std::size_t size(Source source) const {
+    return source == Source::shared ? from_shared_ : reads_.size() - from_shared_;
+  }
   void check_invariants() const;
 
  private:
@@ -117,6 +127,9 @@ class StoredReads {
 
   [[nodiscard]] Queue& queue_of(const Read& read) { return waiting_[static_cast<std::size_t>(read.order.urgency)]; }
   bool pump_queues();
+  Read take(ReadId id);
+  void order(ReadId id, SlotId into);
+  void count_failure(const Read& read, ErrorCode error);
   void leave_queue(ReadId id);
   [[nodiscard]] bool land(ReadId id);
   [[nodiscard]] static std::uint32_t handle(Reader reader) {
@@ -128,11 +141,13 @@ class StoredReads {
   DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;
   Actions& actions_;
+  SharedTotals& shared_;
   Slab<Read> reads_;
   std::array<Queue, urgency_count> waiting_;  ///< by urgency. Lists, because blocks leave them at any place.
   std::vector<Result> results_;               ///< not taken yet
   IndexedHeap<TimePoint> deadlines_;          ///< by handle()
-  std::size_t under_way_ = 0;                 ///< reads that storage has not ended yet
+  std::size_t under_way_ = 0;                 ///< reads that have been ordered and have not ended
+  std::size_t from_shared_ = 0;               ///< entries of reads_ whose source is the shared store
 };
 
 }  // namespace terrace

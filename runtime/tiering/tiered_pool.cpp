@@ -8,8 +8,8 @@
 
 namespace terrace {
 
-TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
-                       OffloadTotals& offload_totals)
+TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
+                       WriteBudget& budget, OffloadTotals& offload_totals)
     : id_{number},
       config_{config},
       sizes_{config.pool(number)},
@@ -23,19 +23,22 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
       resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
       reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
-      stored_reads_{config_, sizes_, residency_, deferred_eviction_, host_slots_, actions_},
+      stored_reads_{config_, sizes_, residency_, deferred_eviction_, host_slots_, actions_, shared},
       loads_{config_, residency_, stored_reads_, actions_, stats},
       named_copies_{config_, sizes_, residency_, stored_reads_, host_slots_, storage_writer_, actions_, offload_totals},
       catalog_recovery_{residency_, flushes_},
-      stats_{stats} {}
+      stats_{stats} {
+  const bool writes = config.shared.on && config.shared.writes != WritePolicy::none;
+  if (writes) shared_writer_.emplace(config_.shared, sizes_, residency_, swap_outs_, actions_, shared);
+}
 
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------
 
-Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const {
+Found TieredPool::find(std::span<const BlockKey> keys, Source farthest, std::vector<Source>& sources) const {
   const PrefixTree& tree = residency_.tree();
   Found found;
   const Prefix prefix = tree.find(keys);
-  tiers.clear();
+  sources.clear();
   const auto read = [&](Tier tier) -> std::vector<Copy>& {
     auto& row = copies_[index(tier)];
     row.resize(prefix.length);
@@ -46,29 +49,29 @@ Found TieredPool::find(std::span<const BlockKey> keys, Tier lowest, std::vector<
   std::uint32_t i = tree.all_usable(prefix, Tier::device) ? prefix.length : 0;
   const std::vector<Copy>& on_device = i == prefix.length ? copies_[index(Tier::device)] : read(Tier::device);
   while (i < prefix.length && on_device[i].usable()) found.evicting |= on_device[i++].state() == CopyState::evicting;
-  tiers.assign(i, Tier::device);
+  sources.assign(i, Source::device);
   found.on_device = i;
   found.lower = tree.resident(Tier::host) + tree.resident(Tier::storage) > 0;
-  if (found.lower && i < prefix.length) {
+  if (i < prefix.length && (found.lower || loads_.any())) {
     const std::vector<Copy>& in_host = read(Tier::host);
     const std::vector<Copy>& in_storage = read(Tier::storage);
     for (; i < prefix.length; ++i) {
       const Copy copy = on_device[i];
       if (copy.usable()) {
-        tiers.push_back(Tier::device);
+        sources.push_back(Source::device);
         ++found.on_device;
         found.evicting |= copy.state() == CopyState::evicting;
-      } else if (lowest == Tier::device) {
+      } else if (farthest == Source::device) {
         break;
       } else if (copy.present()) {
-        const Tier source = loads_.source_of({prefix.node, i});
-        if (source > lowest) break;
-        tiers.push_back(source);
+        const Source source = loads_.source_of({prefix.node, i});
+        if (source > farthest) break;
+        sources.push_back(source);
         ++found.filling;
       } else if (in_host[i].usable()) {
-        tiers.push_back(Tier::host);
-      } else if (in_storage[i].usable() && lowest == Tier::storage) {
-        tiers.push_back(Tier::storage);
+        sources.push_back(Source::host);
+      } else if (in_storage[i].usable() && farthest >= Source::storage) {
+        sources.push_back(Source::storage);
       } else {
         break;
       }
@@ -104,6 +107,7 @@ void TieredPool::tell_storage_of_hit(const Found& found) {
     if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
   }
   hit_count_writes_.on_hits(prefix);
+  if (shared_writer_) shared_writer_->on_hits(prefix);
 }
 
 Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates) {
@@ -164,6 +168,7 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
       (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
+  if (shared_writer_) shared_writer_->on_commit(prefix, from);
   if (!config_.stores_by(WritePolicy::write_through)) return;
   storage_writer_.write_through(prefix.last(), prefix.length - from);
 }
@@ -190,7 +195,10 @@ void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { n
 bool TieredPool::on_transfer(TransferEvent& event) {
   if (!swap_outs_.on_event(event) && !loads_.on_event(event) && !named_copies_.on_event(event)) return false;
   swap_outs_.take_staged(staged_);
-  for (const SwapOuts::Staged& staged : staged_) storage_writer_.on_staged(staged);
+  for (const SwapOuts::Staged& staged : staged_) {
+    if (SharedWriter::is_its(staged)) shared_writer_->on_staged(staged);
+    else storage_writer_.on_staged(staged);
+  }
   actions_.spare_runs.give(std::move(event.runs));
   return true;
 }
@@ -215,6 +223,11 @@ void TieredPool::on_store(const StoreEvent& event) {
   }
 }
 
+void TieredPool::on_shared_read(std::uint32_t token, ErrorCode error) {
+  stored_reads_.on_read(token, error);
+  hand_out_reads();
+}
+
 void TieredPool::change(const ManagerConfig& config) {
   config_.write_policy = config.write_policy;
   config_.selective_hits = config.selective_hits;
@@ -226,6 +239,7 @@ void TieredPool::change(const ManagerConfig& config) {
 
 void TieredPool::on_time(TimePoint now) {
   flushes_.on_time(now);
+  if (shared_writer_) shared_writer_->on_time(now);
   stored_reads_.take_late(now, late_);
   for (const StoredReads::Reader reader : late_) {
     if (reader.kind == StoredReads::Reader::Kind::load) loads_.on_late(reader.number);
@@ -241,7 +255,10 @@ void TieredPool::hand_out_reads() {
   }
 }
 
-TimePoint TieredPool::next_deadline() const { return std::min(flushes_.next_deadline(), stored_reads_.next_deadline()); }
+TimePoint TieredPool::next_deadline() const {
+  const TimePoint next = std::min(flushes_.next_deadline(), stored_reads_.next_deadline());
+  return shared_writer_ ? std::min(next, shared_writer_->next_deadline()) : next;
+}
 
 bool TieredPool::pump() {
   bool changed = resizer_.pump();  // first: its evictions are necessary, and may make others unnecessary
@@ -252,6 +269,7 @@ bool TieredPool::pump() {
   changed |= stored_reads_.pump();  // before the storage writer takes staging slots, for which no request waits
   hand_out_reads();
   changed |= storage_writer_.pump();
+  if (shared_writer_) changed |= shared_writer_->pump();
   changed |= sweep_hidden();
   on_slots_taken();
   return changed;
@@ -271,6 +289,7 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
 
 void TieredPool::clear(bool storage) {
   storage_writer_.stop_all();
+  if (shared_writer_) shared_writer_->stop_all();
   const PrefixTree& tree = residency_.tree();
   residency_.hide_all();
 
@@ -432,7 +451,8 @@ Usage TieredPool::usage(Tier tier) const {
 
 bool TieredPool::idle() const {
   return swap_outs_.idle() && storage_writer_.idle() && host_slots_.idle() && device_slots_.idle() && loads_.idle() &&
-         named_copies_.idle() && stored_reads_.size() == 0 && !flushes_.under_way();
+         named_copies_.idle() && stored_reads_.size() == 0 && !flushes_.under_way() &&
+         (!shared_writer_ || shared_writer_->idle());
 }
 
 Durability TieredPool::durability() const {
@@ -447,11 +467,12 @@ Durability TieredPool::durability() const {
 }
 
 std::string TieredPool::describe_pending() const {
+  const std::size_t shared_writes = shared_writer_ ? shared_writer_->under_way() : 0;
   return fmt::format("swap-outs {}, loads {}, pending reads {}, pending writes {}, flush {}, waiting for host slots: {}, device "
-                     "slots promised: {}",
+                     "slots promised: {}, writes to the shared store: {}",
                      swap_outs_.idle() ? "idle" : "under way", loads_.idle() ? "idle" : "under way", stored_reads_.size(),
                      storage_writer_.in_flight(), flushes_.under_way() ? "under way" : "none",
-                     host_slots_.idle() ? "none" : "some", device_slots_.promised());
+                     host_slots_.idle() ? "none" : "some", device_slots_.promised(), shared_writes);
 }
 
 std::string TieredPool::describe_tree(std::size_t lines_max) const {
@@ -479,6 +500,7 @@ void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   stored_reads_.check_invariants();
   loads_.check_invariants();
   named_copies_.check_invariants();
+  if (shared_writer_) shared_writer_->check_invariants();
   const SlotAllocator& device = residency_.pool(Tier::device);
   const SlotAllocator& arena = residency_.pool(Tier::host);
   TERRACE_CHECK(device.ledger().balanced());

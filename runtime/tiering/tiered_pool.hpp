@@ -12,6 +12,7 @@
 #include "runtime/tiering/loads.hpp"
 #include "runtime/tiering/named_copies.hpp"
 #include "runtime/tiering/pool_resizer.hpp"
+#include "runtime/tiering/shared_writer.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/stored_reads.hpp"
 #include "runtime/tiering/swap_outs.hpp"
@@ -64,10 +65,10 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `config` has the sizes of all pools. `stats`, `events`, `budget` and `offload_totals` belong to the manager, and outlive the
-  /// pool.
-  TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, KvEvents& events, WriteBudget& budget,
-             OffloadTotals& offload_totals);
+  /// `config` has the sizes of all pools. `stats`, `shared`, `events`, `budget` and `offload_totals` belong to the manager, and
+  /// outlive the pool.
+  TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
+             WriteBudget& budget, OffloadTotals& offload_totals);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
@@ -82,12 +83,13 @@ class TieredPool {
   [[nodiscard]] const PoolResizer& resizer() const { return resizer_; }
   /// The work that the pool wants done. The owner of the manager takes and clears it.
   [[nodiscard]] Actions& actions() { return actions_; }
+  [[nodiscard]] const Actions& actions() const { return actions_; }
 
   // ---- prefixes of requests
 
-  /// The longest prefix whose blocks can come from the tier `lowest` or a higher one. `tiers` gets one tier per block: the tier
-  /// that it would come from.
-  [[nodiscard]] Found find(std::span<const BlockKey> keys, Tier lowest, std::vector<Tier>& tiers) const;
+  /// The longest prefix whose blocks can come from `farthest` or a nearer source. `sources` gets one source per block: the one
+  /// that it would come from. Of the shared store, only blocks count that a load is bringing already.
+  [[nodiscard]] Found find(std::span<const BlockKey> keys, Source farthest, std::vector<Source>& sources) const;
   /// A request uses the prefix that find() has just found: updates its last use, cancels evictions of its device copies, and
   /// tells storage and the write policy of the hit.
   void hit(const Found& found, std::uint64_t stamp);
@@ -100,6 +102,11 @@ class TieredPool {
   [[nodiscard]] Prefix commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates);
   /// The same as in Residency.
   void pin(Prefix prefix) { residency_.pin(prefix); }
+  /// The shared store has the blocks of `keys`, which follow the prefix `at`. Adds them without copies, and pins the whole
+  /// prefix.
+  [[nodiscard]] Prefix extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant) {
+    return residency_.extend_pinned(at, keys, tenant, GroupId{});
+  }
   void unpin(Prefix prefix) { residency_.unpin(prefix); }
   void unpin_incomplete(Prefix prefix) { residency_.unpin_incomplete(prefix); }
   /// Unpins the prefix. If the manager stores without caching, drops the copies that are not needed any more
@@ -177,13 +184,36 @@ class TieredPool {
   void want_stored(BlockRef block, StorageWriter::Wants wants) { storage_writer_.want(block, wants); }
   void unwant_all(StorageWriter::Wants wants, std::vector<BlockKey>& keys) { storage_writer_.unwant_all(wants, keys); }
   void take_ended_writes(std::vector<StorageWriter::Ended>& ended) { storage_writer_.take_ended(ended); }
-  void set_block_bytes(Bytes bytes) { storage_writer_.set_block_bytes(bytes); }
+  void set_block_bytes(Bytes bytes) {
+    storage_writer_.set_block_bytes(bytes);
+    if (shared_writer_) shared_writer_->set_block_bytes(bytes);
+  }
   /// Returns the round of the flush.
   [[nodiscard]] std::uint64_t ask_for_flush() { return flushes_.ask(); }
   void begin_recovery() { catalog_recovery_.begin(); }
   void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
     catalog_recovery_.add(blocks, numbers);
   }
+
+  // ---- the shared store
+
+  /// Reads and probes of the pool have ended. `token`: of the order.
+  void on_shared_read(std::uint32_t token, ErrorCode error);
+  void on_shared_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
+    if (shared_writer_) shared_writer_->on_probed(token, error, leading);
+  }
+  void on_shared_written(std::uint32_t token, ErrorCode error) {
+    if (shared_writer_) shared_writer_->on_written(token, error);
+  }
+  /// Whether it makes sense to write to the shared store now.
+  void set_shared_usable(bool usable) {
+    if (shared_writer_) shared_writer_->set_usable(usable);
+  }
+  void drop_shared_wishes() {
+    if (shared_writer_) shared_writer_->drop_wishes();
+  }
+  /// Null: nothing is written.
+  [[nodiscard]] const SharedWriter* shared_writer() const { return shared_writer_ ? &*shared_writer_ : nullptr; }
 
   // ---- events and time
 
@@ -196,7 +226,7 @@ class TieredPool {
   /// Returns true if neither pump() nor flush() has anything to do, which is the usual case.
   [[nodiscard]] bool rests() const {
     return device_slots_.idle() && !has_events() && resizer_.rests() && host_slots_.rests() && swap_outs_.rests() &&
-           loads_.rests() && named_copies_.rests() && stored_reads_.rests() && storage_writer_.rests() && !any_hidden();
+           loads_.rests() && named_copies_.rests() && stored_reads_.rests() && storage_writer_.rests() && !any_hidden() && (!shared_writer_ || shared_writer_->rests());
   }
   /// Slots may have been taken since the last pump(). It calls this, too.
   void on_slots_taken() { reclaimer_.on_slots_taken(); }
@@ -274,6 +304,7 @@ class TieredPool {
   StoredReads stored_reads_;
   Loads loads_;
   NamedCopies named_copies_;
+  std::optional<SharedWriter> shared_writer_;
   CatalogRecovery catalog_recovery_;
 
   ManagerStats& stats_;

@@ -55,6 +55,35 @@ EvictionPolicyName ManagerConfig::policy_name() const {
   return function != nullptr && *function == adaptive_policy ? EvictionPolicyName::adaptive : EvictionPolicyName::own;
 }
 
+namespace {
+
+void validate_shared(const ManagerConfig& config) {
+  const SharedConfig& shared = config.shared;
+  const bool single = config.pools.size() == 1 && config.groups.size() <= 1 &&
+                      (config.groups.empty() || config.groups.front().kind == GroupKind::full);
+  if (!single) refuse("a shared store needs a model with one KV cache group, with full attention");
+  if (config.pools.front().engine_blocks > 0) {
+    refuse("a shared store needs device slots that belong to the cache, and not to the engine (engine_owns_slots)");
+  }
+  const bool writes = shared.writes != WritePolicy::none;
+  const std::uint32_t staging_min = writes ? 2 : 1;
+  if (config.pools.front().staging_blocks < staging_min) {
+    refuse(fmt::format("a shared store needs at least {} staging block(s)", staging_min));
+  }
+  if (shared.writes == WritePolicy::write_back) {
+    refuse("blocks are written to a shared store by the policy none, selective or write_through");
+  }
+  if (shared.selective_hits == 0 || shared.selective_hits > selective_hits_max) {
+    refuse(
+        fmt::format("selective_hits of the shared store is {}: it must be 1 to {}", shared.selective_hits, selective_hits_max));
+  }
+  const Duration shortest =
+      std::min({shared.probe_timeout, shared.read_timeout, shared.write_timeout, shared.renew_interval, shared.rest});
+  if (shortest <= Duration{} || shared.miss_lifetime < Duration{}) refuse("the times of a shared store must be above 0");
+}
+
+}  // namespace
+
 void validate(const ManagerConfig& config) {
   if (!(config.device_reserve_max >= 0 && config.device_reserve_max < 1)) {
     refuse(fmt::format("device_reserve_max is {}: it is a share of the pool, 0 <= share < 1", config.device_reserve_max));
@@ -78,6 +107,7 @@ void validate(const ManagerConfig& config) {
   if (config.store_uncached && config.inclusion == InclusionPolicy::inclusive) {
     refuse("store_uncached keeps no copies in the host, but inclusion policy inclusive needs them there");
   }
+  if (config.shared.on) validate_shared(config);
   if (config.write_back_blocks_ahead == 0) refuse("a write-back job needs at least one block under way");
   if (!(config.unit_prefill_seconds >= 0)) refuse("a prefill time must be 0 or more seconds");
   if (config.groups.empty()) {

@@ -5,6 +5,7 @@
 #include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -36,6 +37,30 @@ struct PoolSizes {
 
 /// The greatest ManagerConfig::selective_hits.
 inline constexpr std::uint32_t selective_hits_max = 255;
+
+/// How a cache uses a store that it shares with others (SharedStore).
+struct SharedConfig {
+  bool on = false;
+  /// A request waits so long at most for the answer to the question which of its blocks are there.
+  Duration probe_timeout = std::chrono::milliseconds{20};
+  /// A block that was not there is not asked for again for so long.
+  Duration miss_lifetime = std::chrono::seconds{1};
+  /// The longest time that a request waits for blocks, where LoadPolicy does not say how long it pays to wait.
+  Duration read_timeout = std::chrono::seconds{1};
+  Duration write_timeout = std::chrono::seconds{5};
+  /// Which blocks are written: none, those that were hit `selective_hits` times, or all that are computed (write_through).
+  WritePolicy writes = WritePolicy::none;
+  std::uint32_t selective_hits = 2;  ///< 1 to selective_hits_max
+  /// The most bytes that are being written at a time; one block is always allowed.
+  Bytes writing_bytes_max = MiB * 64;
+  /// The most bytes per second, and per day of 24 hours. 0: no limit.
+  BytesPerSecond write_rate{};
+  Bytes daily_write_bytes{};
+  /// The expiry of a prefix that is hit again and again is renewed once in so long.
+  Duration renew_interval = std::chrono::minutes{1};
+  /// After the shared store has failed, or was full, nothing is written for so long.
+  Duration rest = std::chrono::seconds{1};
+};
 
 /// Options of a CacheManager. Cache::change() changes some of them later, so that parts read these when they need them.
 struct ManagerConfig {
@@ -88,6 +113,7 @@ struct ManagerConfig {
   /// The longest time that a stored block waits for a flush. A power failure costs at most the blocks of this time and of the
   /// flush itself. If 0, storage is flushed only for a durable job and when the store is closed.
   Duration flush_interval{};
+  SharedConfig shared{};
 
   [[nodiscard]] const PoolSizes& pool(PoolId id) const { return pools.at(id.value()); }
   [[nodiscard]] PoolSizes& pool(PoolId id) { return pools.at(id.value()); }

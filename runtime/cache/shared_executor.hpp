@@ -1,0 +1,85 @@
+#pragma once
+
+#include "runtime/measure/throughput.hpp"
+#include "runtime/measure/trace_span.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/shared_store.hpp"
+#include "terrace/statistics.hpp"
+#include "transfer/host/host_arena.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace terrace {
+
+/// Gives the work for the shared store to it, collects its events, counts what was moved, and measures how fast it is.
+///
+/// Ownership: the store, the arena and the clock outlive it. Threads: one.
+class SharedExecutor {
+ public:
+  /// `store`: null, if there is none. Then only on() may be called. `arena` has the slots of the pool.
+  SharedExecutor(SharedStore* store, const HostArena& arena, const Clock& clock) : store_{store}, arena_{arena}, clock_{clock} {}
+
+  [[nodiscard]] bool on() const { return store_ != nullptr; }
+  [[nodiscard]] SharedStore& store() { return *store_; }
+  /// Starts all work in `actions`, and clears them.
+  void carry_out(SharedActions& actions);
+
+  struct Ended {
+    SharedEvent::Kind kind = SharedEvent::Kind::read;
+    SharedActions::Probe::Asker asker = SharedActions::Probe::Asker::requests;  ///< of a probe
+    std::uint32_t token = 0;                                                    ///< of the order
+    ErrorCode error;
+    std::uint32_t leading = 0;
+  };
+  /// Takes everything that has ended. Calls `on_ended(const Ended&)` for each.
+  template <class OnEnded>
+  void collect(OnEnded&& on_ended) {
+    events_.clear();
+    store_->poll(events_);
+    for (const SharedEvent& event : events_) on_ended(note(event));
+  }
+  [[nodiscard]] TimePoint next_deadline() const { return on() ? store_->next_deadline() : never; }
+
+  void trace_to(SpanSink* sink) { spans_ = sink; }
+
+  [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }
+  [[nodiscard]] std::uint64_t writes_under_way() const { return writes_.under_way(); }
+  [[nodiscard]] const Throughput& reads() const { return reads_; }
+  [[nodiscard]] const Moved& read() const { return read_; }
+  [[nodiscard]] const Moved& written() const { return written_; }
+  [[nodiscard]] const TimeTotal& probe_times() const { return probe_times_; }
+  [[nodiscard]] const TimeTotal& read_times() const { return read_times_; }
+  [[nodiscard]] const TimeTotal& write_times() const { return write_times_; }
+
+ private:
+  /// What a token of the store stands for. Each kind has numbers of its own.
+  enum class Kind : std::uint8_t { request_probe, writer_probe, read, write };
+  static constexpr std::size_t kind_count = 4;
+  static constexpr unsigned number_bits = 30;
+
+  [[nodiscard]] std::uint64_t begin(Kind kind, std::uint32_t number, TimePoint now);
+  [[nodiscard]] static std::uint64_t token_of(Kind kind, std::uint32_t number);
+  [[nodiscard]] Ended note(const SharedEvent& event);
+
+  SharedStore* store_;
+  const HostArena& arena_;
+  const Clock& clock_;
+  Throughput reads_;
+  Throughput writes_;
+  Moved read_;
+  Moved written_;
+  TimeTotal probe_times_;
+  TimeTotal read_times_;
+  TimeTotal write_times_;
+  SpanSink* spans_ = nullptr;
+  std::array<std::vector<TimePoint>, kind_count> begun_;  ///< by kind and number: when the work was ordered
+  std::vector<SharedEvent> events_;                       ///< scratch, like the next ones
+  std::vector<SharedRead> batch_reads_;
+  std::vector<SharedWrite> batch_writes_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,337 @@
+#include "runtime/tiering/shared_writer.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+/// Writes are started so long before the rate allows them, because a cache is polled only now and then.
+constexpr Duration rate_slack = std::chrono::milliseconds{100};
+
+}  // namespace
+
+SharedWriter::SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, SwapOuts& swap_outs,
+                           Actions& actions, SharedTotals& totals)
+    : config_{config},
+      residency_{residency},
+      swap_outs_{swap_outs},
+      actions_{actions},
+      totals_{totals},
+      slots_max_{sizes.staging_blocks / 2} {
+  budget_.limit(config.daily_write_bytes);
+  if (config.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
+}
+
+// ---- which prefixes are wished
+
+SharedWriter::Recent& SharedWriter::note(const BlockKey& key) {
+  Recent& place = recent_[key.prefix64() % recent_max];
+  if (place.name != key.prefix64()) place = {key.prefix64(), {}, {}};
+  return place;
+}
+
+SharedWriter::Recent SharedWriter::recent(const BlockKey& key) const {
+  const Recent& place = recent_[key.prefix64() % recent_max];
+  return place.name == key.prefix64() ? place : Recent{};
+}
+
+void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
+  if (config_.writes != WritePolicy::write_through || prefix.length == from) return;
+  if (!extend_wish(prefix, from)) wish(prefix, prefix.length, from);
+}
+
+void SharedWriter::on_hits(Prefix prefix) {
+  const auto was_wished = [this](BlockRef block) { return recent(residency_.tree().key(block)).wished_until > now_; };
+  if (prefix.length == 0 || was_wished(prefix.last())) return;
+  std::uint32_t length = prefix.length;
+  if (config_.writes == WritePolicy::selective) {
+    length = 0;
+    for (std::uint32_t block = 0; block < prefix.length; ++block) {
+      if ((block + 1) % counted_one_in != 0 && block + 1 != prefix.length) continue;
+      const BlockKey& key = residency_.tree().key({prefix.node, block});
+      if (hits_.count(key, config_.selective_hits).hits >= config_.selective_hits) length = block + 1;
+    }
+    if (length == 0 || was_wished({prefix.node, length - 1})) return;
+  }
+  wish(prefix, length, 0);
+}
+
+/// A wish for the blocks before `from` is waiting or going on: it becomes longer. Returns false if there is none.
+bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
+  if (from == 0) return false;
+  const PrefixTree& tree = residency_.tree();
+  const BlockKey before = tree.key({prefix.node, from - 1});
+  const auto ends_there = [&](std::uint32_t id) {
+    const Wish& wish = wishes_.at(id);
+    return wish.keys.size() == from && wish.keys.back() == before && !wish.stop_with;
+  };
+  std::optional<std::uint32_t> found;
+  for (const auto* const ids : {&active_, &waiting_}) {
+    const auto at = std::ranges::find_if(*ids, ends_there);
+    if (at != ids->end()) found = *at;
+  }
+  if (!found || keys_ + prefix.length - from > keys_max) return false;
+  Wish& wish = wishes_.at(*found);
+  for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
+  keys_ += prefix.length - from;
+  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  return true;
+}
+
+/// Wishes the first `length` blocks of the prefix. It begins at block `from` if the block before that is known to be there.
+void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
+  const PrefixTree& tree = residency_.tree();
+  length = std::min<std::uint32_t>(length, keys_max);
+  ++totals_.wishes;
+  make_room_for(length);
+  Wish wish;
+  wish.keys = spare_keys_.take();
+  wish.asked = spare_keys_.take();
+  const BlockRef last{prefix.node, length - 1};
+  wish.tenant = tree.tenant(last);
+  wish.group = tree.group(last);
+  for (std::uint32_t block = 0; block < length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
+  if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
+  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  keys_ += length;
+  waiting_.push_back(wishes_.add(std::move(wish)));
+}
+
+void SharedWriter::make_room_for(std::size_t keys) {
+  while (!waiting_.empty() && (wishes_.size() >= wishes_max || keys_ + keys > keys_max)) {
+    const std::uint32_t oldest = waiting_.front();
+    waiting_.erase(waiting_.begin());
+    totals_.drop_bound += wishes_.at(oldest).keys.size();
+    forget(oldest);
+  }
+}
+
+/// Counts the blocks that are not written, and why.
+void SharedWriter::count_dropped(const Wish& wish) {
+  const std::uint64_t left = wish.keys.size() - wish.next;
+  const ErrorCode why = wish.stop_with;
+  if (why == Errc::not_found) totals_.drop_gone += left;
+  else if (why == Errc::full) totals_.drop_full += left;
+  else if (why == Errc::no_room) totals_.drop_budget += left;
+  else if (why == Errc::cleared) totals_.drop_off += left;
+  else totals_.drop_failed += left;
+}
+
+void SharedWriter::forget(std::uint32_t id) {
+  Wish wish = wishes_.take(id);
+  TERRACE_CHECK(wish.writing == 0);
+  keys_ -= wish.keys.size();
+  spare_keys_.give(std::move(wish.keys));
+  spare_keys_.give(std::move(wish.asked));
+}
+
+// ---- how a wish goes on
+
+bool SharedWriter::pump() {
+  rate_waits_ = false;
+  bool changed = false;
+  for (std::size_t at = 0; at < active_.size();) {
+    const std::uint32_t id = active_[at];
+    changed |= start_blocks(id);
+    if (at < active_.size() && active_[at] == id) ++at;
+  }
+  if (pauses()) return changed;
+  while (active_.size() < active_max && !waiting_.empty()) {
+    const std::uint32_t id = waiting_.front();
+    waiting_.erase(waiting_.begin());
+    active_.push_back(id);
+    probe(id);
+    changed = true;
+  }
+  return changed;
+}
+
+void SharedWriter::probe(std::uint32_t id) {
+  Wish& wish = wishes_.at(id);
+  const auto keys = static_cast<std::uint32_t>(wish.keys.size());
+  wish.state = State::probing;
+  wish.end = std::min(keys, wish.next + (wish.gap ? write_batch : probe_batch));
+  wish.asked.assign(wish.keys.begin() + wish.next, wish.keys.begin() + wish.end);
+  ++probing_;
+  actions_.shared.probes.push_back(
+      {SharedActions::Probe::Asker::writer, id, wish.asked, wish.group, now_ + config_.probe_timeout});
+}
+
+void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
+  Wish& wish = wishes_.at(token);
+  TERRACE_CHECK(wish.state == State::probing);
+  --probing_;
+  const std::uint32_t there = std::min(leading, wish.end - wish.next);
+  for (std::uint32_t i = 0; i < there && !wish.stop_with; ++i) actions_.shared.renewals.push_back(named(wish, wish.next + i));
+  totals_.present += there;
+  totals_.renewed += there;
+  wish.next += there;
+  if (there > 0) note(wish.keys[wish.next - 1]).there_until = now_ + config_.renew_interval;
+  wish.gap = wish.next < wish.end;
+  wish.state = State::writing;
+  wish.started = wish.next;
+  wish.end = wish.gap ? std::min(wish.end, wish.next + write_batch) : wish.next;
+  if (error && !wish.stop_with) {
+    wish.stop_with = error;
+    rest_after(error);
+  }
+  go_on(token);
+}
+
+/// In state writing: ends the wish, or asks for the next blocks, if the batch is done.
+void SharedWriter::go_on(std::uint32_t id) {
+  Wish& wish = wishes_.at(id);
+  if (wish.writing > 0 || wish.state != State::writing) return;
+  if (!wish.stop_with && wish.started < wish.end) return;
+  if (wish.stop_with) {
+    count_dropped(wish);
+  } else {
+    if (wish.started > wish.next) note(wish.keys[wish.started - 1]).there_until = now_ + config_.renew_interval;
+    wish.next = wish.started;
+    if (wish.next < wish.keys.size()) return probe(id);
+  }
+  std::erase(active_, id);
+  forget(id);
+}
+
+/// Starts as many blocks of the batch as the bounds allow. Returns true if anything changed.
+bool SharedWriter::start_blocks(std::uint32_t id) {
+  Wish& wish = wishes_.at(id);
+  if (wish.state != State::writing || wish.stop_with || wish.started == wish.end) return false;
+  const Prefix prefix = residency_.tree().find(std::span{std::as_const(wish.keys)}.first(wish.end));
+  bool changed = false;
+  while (wish.started < wish.end && !wish.stop_with) {
+    Started result = Started::gone;
+    if (wish.started < prefix.length) result = start_block(id, residency_.tree().at(prefix, wish.started), wish.started);
+    if (result == Started::later) return changed;
+    changed = true;
+    if (result == Started::gone) wish.stop_with = Errc::not_found;
+    else if (result == Started::over_budget) wish.stop_with = Errc::no_room;
+    else ++wish.started;
+  }
+  go_on(id);
+  return changed;
+}
+
+SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block, std::uint32_t number) {
+  const bool in_host = residency_.usable(block, Tier::host);
+  const Copy on_device = residency_.copy(block, Tier::device);
+  if (!in_host && !on_device.usable()) return Started::gone;
+  // A copy that is being evicted to the host will be there soon. A read of it by staging would delay the eviction.
+  if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
+  const Bytes bytes = block_bytes_ * (writes_.size() + 1);
+  if (writes_.size() >= slots_max_ || (!writes_.empty() && bytes > config_.writing_bytes_max)) return Started::later;
+  if (config_.write_rate != BytesPerSecond{} && next_write_ > now_ + rate_slack) {
+    rate_waits_ = true;
+    return Started::later;
+  }
+  const std::optional<SlotId> slot = in_host ? residency_.lend_host(block) : residency_.take_staging();
+  if (!slot) return Started::later;
+  if (!budget_.take(block_bytes_)) {
+    residency_.end_staging(*slot);
+    return Started::over_budget;
+  }
+  if (config_.write_rate != BytesPerSecond{}) {
+    const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(config_.write_rate));
+    next_write_ = std::max(next_write_, now_) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
+  }
+  Wish& wish = wishes_.at(id);
+  ++wish.writing;
+  const std::uint32_t write = writes_.add({id, named(wish, number), *slot});
+  if (in_host) submit(write);
+  else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | its_swap_out);
+  return Started::yes;
+}
+
+StoredBlock SharedWriter::named(const Wish& wish, std::uint32_t block) const {
+  StoredBlock named;
+  named.key = wish.keys[block];
+  if (block > 0) named.parent = wish.keys[block - 1];
+  named.depth = block;
+  named.tenant = wish.tenant;
+  named.group = wish.group;
+  return named;
+}
+
+void SharedWriter::submit(std::uint32_t write) {
+  const Write& it = writes_.at(write);
+  actions_.shared.writes.push_back({write, it.block, it.slot, now_ + config_.write_timeout});
+}
+
+void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
+  const std::uint32_t write = staged.write & ~its_swap_out;
+  const ErrorCode stopped = wishes_.at(writes_.at(write).wish).stop_with;
+  if (staged.arrived && !stopped) return submit(write);
+  if (staged.arrived) residency_.end_staging(writes_.at(write).slot);  // (otherwise SwapOuts frees it)
+  budget_.give_back(block_bytes_);
+  end_write(write, stopped ? stopped : ErrorCode{Errc::io_failed});
+}
+
+void SharedWriter::on_written(std::uint32_t token, ErrorCode error) {
+  residency_.end_staging(writes_.at(token).slot);
+  if (!error) ++totals_.written;
+  else rest_after(error);
+  end_write(token, error);
+}
+
+void SharedWriter::end_write(std::uint32_t write, ErrorCode error) {
+  const std::uint32_t id = writes_.take(write).wish;
+  Wish& wish = wishes_.at(id);
+  --wish.writing;
+  if (error && !wish.stop_with) wish.stop_with = error;
+  go_on(id);
+}
+
+void SharedWriter::rest_after(ErrorCode error) {
+  if (error != Errc::cancelled) rest_until_ = now_ + config_.rest;
+}
+
+void SharedWriter::on_time(TimePoint now) {
+  now_ = now;
+  budget_.on_time(now);
+}
+
+TimePoint SharedWriter::next_deadline() const {
+  if (usable_ && now_ < rest_until_ && !wishes_.empty()) return rest_until_;
+  return rate_waits_ ? next_write_ - rate_slack : never;
+}
+
+void SharedWriter::stop_all() {
+  for (const std::uint32_t id : waiting_) {
+    wishes_.at(id).stop_with = Errc::cleared;
+    count_dropped(wishes_.at(id));
+    forget(id);
+  }
+  waiting_.clear();
+  const std::vector<std::uint32_t> active = active_;
+  for (const std::uint32_t id : active) {
+    if (!wishes_.at(id).stop_with) wishes_.at(id).stop_with = Errc::cleared;
+    go_on(id);
+  }
+}
+
+void SharedWriter::check_invariants() const {
+  TERRACE_CHECK(waiting_.size() + active_.size() == wishes_.size());
+  TERRACE_CHECK(wishes_.size() <= wishes_max + active_max);
+  TERRACE_CHECK(writes_.size() <= slots_max_);
+  TERRACE_CHECK(writes_.size() <= 1 || block_bytes_ * writes_.size() <= config_.writing_bytes_max);
+  std::size_t writing = 0;
+  std::size_t probing = 0;
+  std::size_t keys = 0;
+  for (const std::uint32_t id : waiting_) keys += wishes_.find(id)->keys.size();
+  for (const std::uint32_t id : active_) {
+    const Wish& wish = *wishes_.find(id);
+    writing += wish.writing;
+    probing += wish.state == State::probing ? 1 : 0;
+    keys += wish.keys.size();
+    TERRACE_CHECK(wish.next <= wish.started || wish.state == State::probing);
+  }
+  TERRACE_CHECK(writing == writes_.size() && probing == probing_ && keys == keys_);
+}
+
+}  // namespace terrace

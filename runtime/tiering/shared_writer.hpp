@@ -1,0 +1,165 @@
+#pragma once
+
+#include "base/slab.hpp"
+#include "base/vector_pool.hpp"
+#include "runtime/residency/residency.hpp"
+#include "runtime/tiering/actions.hpp"
+#include "runtime/tiering/hit_counts.hpp"
+#include "runtime/tiering/swap_outs.hpp"
+#include "runtime/types/config.hpp"
+#include "runtime/types/write_budget.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/result.hpp"
+#include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace terrace {
+
+/// Brings cached blocks to the shared store, as SharedConfig::writes says. Nobody ever waits for that.
+///
+/// A *wish* is the order to bring one prefix there. It holds keys, and no copies:
+///
+///     waiting --> probing --> writing --> probing --> ... --> ended
+///        |           |           |                              ^
+///        +-----------+-----------+---- dropped -----------------+   (SharedTotals counts why)
+///
+/// It asks first which of the next blocks are there. The expiry of those is renewed. A few of the others are written, from the
+/// root down, and then it asks again: so instances that compute the same blocks at the same time write few of them twice. The
+/// blocks are found in the tree when their turn comes. Their bytes come from a host copy, which is lent (Residency), or from the
+/// device through a staging slot. If a block has no copy any more, the wish ends there.
+///
+/// - Wishes are bounded (wishes_max, keys_max). The oldest one that waits is dropped for a new one.
+/// - What is being written is bounded: in slots (half of the staging slots), in bytes, per second and per day (SharedConfig).
+/// - After the store has failed, or was full, the wish is dropped, and nothing is written for SharedConfig::rest.
+///
+/// Policies: `write_through` wishes what is committed, and what is hit. `selective` wishes what was hit selective_hits times; it
+/// counts one block in `counted_one_in`, and the last one of each hit. Both wish a prefix that is hit again and again once in
+/// SharedConfig::renew_interval.
+///
+/// It reads no clock: on_time() tells it the time. Ownership: TieredPool owns it. Threads: the manager's.
+class SharedWriter {
+ public:
+  static constexpr std::size_t wishes_max = 256;
+  static constexpr std::size_t keys_max = 65536;
+  static constexpr std::size_t active_max = 4;       ///< wishes that probe or write at a time
+  static constexpr std::uint32_t write_batch = 16;   ///< blocks that are written between two probes of a wish
+  static constexpr std::uint32_t probe_batch = 256;  ///< the most keys of a probe
+  static constexpr std::uint32_t counted_one_in = 16;
+
+  /// All arguments outlive this object.
+  SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, SwapOuts& swap_outs, Actions& actions,
+               SharedTotals& totals);
+  SharedWriter(const SharedWriter&) = delete;
+  SharedWriter& operator=(const SharedWriter&) = delete;
+
+  void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
+  /// The blocks of the prefix from depth `from` on have just been committed.
+  void on_commit(Prefix prefix, std::uint32_t from);
+  /// A request has hit the blocks of this prefix.
+  void on_hits(Prefix prefix);
+  /// Whether the store can be used. If not, wishes wait.
+  void set_usable(bool usable) { usable_ = usable; }
+
+  /// The probe with this token has ended: of its keys, `leading` are there.
+  void on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading);
+  /// Whether a swap-out to staging belongs to this object.
+  [[nodiscard]] static bool is_its(const SwapOuts::Staged& staged) { return (staged.write & its_swap_out) != 0; }
+  void on_staged(const SwapOuts::Staged& staged);
+  /// The write with this token has ended.
+  void on_written(std::uint32_t token, ErrorCode error);
+  void on_time(TimePoint now);
+  [[nodiscard]] TimePoint next_deadline() const;
+  /// Goes on with wishes. Returns true if anything changed.
+  bool pump();
+  /// The cache is cleared: drops all wishes. Blocks that the store has not been given yet are not written.
+  void stop_all();
+  /// Drops all wishes; those that probe or write end with what they have begun.
+  void drop_wishes() { stop_all(); }
+
+  /// Probes and writes that have not ended.
+  [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
+  [[nodiscard]] std::size_t wishes() const { return wishes_.size(); }
+  /// Nothing is under way, and no wish can go on now.
+  [[nodiscard]] bool idle() const { return under_way() == 0 && rests(); }
+  /// pump() would change nothing.
+  [[nodiscard]] bool rests() const { return wishes_.empty() || pauses(); }
+  void check_invariants() const;
+
+ private:
+  static constexpr std::uint32_t its_swap_out = 1U << 31U;
+  enum class State : std::uint8_t { waiting, probing, writing };
+  struct Wish {
+    std::vector<BlockKey> keys;  ///< of the whole prefix
+    TenantId tenant;
+    GroupId group;
+    State state = State::waiting;
+    std::uint32_t next = 0;     ///< the blocks before this one are done
+    std::uint32_t started = 0;  ///< in state writing: the blocks from `next` to this one have been started
+    std::uint32_t end = 0;      ///< in state writing: the end of the batch; in state probing: of the keys that are asked for
+    std::uint32_t writing = 0;  ///< writes under way
+    bool gap = false;           ///< the last probe has found a block that is not there
+    ErrorCode stop_with;        ///< it starts no more, and ends when nothing of it is under way
+    std::vector<BlockKey> asked;
+  };
+  struct Write {
+    std::uint32_t wish = 0;
+    StoredBlock block;
+    SlotId slot;
+  };
+  /// What is known of a prefix, by the name of its last block.
+  struct Recent {
+    std::uint64_t name = 0;
+    TimePoint wished_until{};  ///< it was wished, and is not wished again before this time
+    TimePoint there_until{};   ///< its last block was there, or has been written
+  };
+  static constexpr std::size_t recent_max = 4096;
+
+  [[nodiscard]] Recent& note(const BlockKey& key);
+  [[nodiscard]] Recent recent(const BlockKey& key) const;
+  /// Nothing may be started now.
+  [[nodiscard]] bool pauses() const { return !usable_ || now_ < rest_until_; }
+  void wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
+  [[nodiscard]] bool extend_wish(Prefix prefix, std::uint32_t from);
+  void make_room_for(std::size_t keys);
+  [[nodiscard]] StoredBlock named(const Wish& wish, std::uint32_t block) const;
+  void probe(std::uint32_t id);
+  void go_on(std::uint32_t id);
+  [[nodiscard]] bool start_blocks(std::uint32_t id);
+  enum class Started : std::uint8_t { yes, later, gone, over_budget };
+  [[nodiscard]] Started start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
+  void submit(std::uint32_t write);
+  void end_write(std::uint32_t write, ErrorCode error);
+  void rest_after(ErrorCode error);
+  void count_dropped(const Wish& wish);
+  void forget(std::uint32_t id);
+
+  const SharedConfig& config_;
+  Residency& residency_;
+  SwapOuts& swap_outs_;
+  Actions& actions_;
+  SharedTotals& totals_;
+  std::uint32_t slots_max_;
+  Bytes block_bytes_{1};
+  bool usable_ = false;
+  TimePoint now_{};
+  TimePoint rest_until_{};
+  TimePoint next_write_{};  ///< when the rate allows the next write
+  bool rate_waits_ = false;
+  WriteBudget budget_;
+  HitCounts hits_;
+  std::array<Recent, recent_max> recent_{};
+  Slab<Wish> wishes_;
+  std::vector<std::uint32_t> waiting_;  ///< the oldest first
+  std::vector<std::uint32_t> active_;
+  Slab<Write> writes_;
+  std::size_t keys_ = 0;  ///< of all wishes
+  std::size_t probing_ = 0;
+  VectorPool<BlockKey> spare_keys_;
+};
+
+}  // namespace terrace
