@@ -23,7 +23,7 @@ namespace {
 /// True for the options of a configuration that say something about a store alone. `name` is "pool.block-bytes", or
 /// "pool[0].block-bytes" for a value.
 bool is_of_a_store(std::string_view name) {
-  constexpr std::array<std::string_view, 3> tables{"storage.", "log.", "admin."};
+  constexpr std::array<std::string_view, 4> tables{"storage.", "log.", "admin.", "shared."};
   constexpr std::array<std::string_view, 3> others{"pool.block-bytes", "pool[0].block-bytes", "fingerprint"};
   if (name == "admin.block-tokens") return false;
   return std::ranges::any_of(tables, [name](std::string_view table) { return name.starts_with(table); }) ||
@@ -57,6 +57,11 @@ TierStoreOptions store_options(const Config& config) {
   options.flush_interval = all.flush_interval;
   options.log = all.log;
   options.admin = all.admin;
+  if (all.shared) {
+    options.shared = open_shared_store(*all.shared);
+    options.shared_weights_revision = all.shared->weights_revision;
+    options.shared_writes = all.shared->write_policy != WritePolicy::none;
+  }
   std::erase_if(options.admin.config, [](const ConfigValue& value) { return !is_of_a_store(value.name); });
   return options;
 }

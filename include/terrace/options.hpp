@@ -110,6 +110,10 @@ struct SharedStorage {
   /// `weights_revision` counts then. It is shared: it may outlive the CacheSystem, which then uses it no more.
   std::shared_ptr<SharedStore> store{};
 };
+/// Returns the store that the options name, of which no operation has begun; SharedStorage::store if that is set. It does not
+/// wait for the engine, which may not answer yet. Throws std::invalid_argument (a URL, file or secret that cannot be used) and
+/// std::system_error, with one clear sentence that has no password.
+[[nodiscard]] TERRACE_API std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options);
 
 /// Ordinary memory in place of a GPU. Works on every machine.
 struct EmulatedGpu {

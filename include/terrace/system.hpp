@@ -6,6 +6,7 @@
 #include "terrace/export.hpp"
 #include "terrace/options.hpp"
 #include "terrace/result.hpp"
+#include "terrace/shared_store.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace {
@@ -88,6 +90,12 @@ class TERRACE_API CacheSystem {
   /// Health of the pool's file storage, as its ResilientStore sees it. None if there is no ResilientStore. The state is also
   /// `degraded` if some of several directories are lost. Call it on the thread of the owner.
   [[nodiscard]] std::optional<StoreHealth> storage_health(PoolId pool = {}) const;
+  /// The shared store that the cache uses. Null: none.
+  [[nodiscard]] SharedStore* shared();
+  /// None if there is no shared store.
+  [[nodiscard]] std::optional<SharedHealth> shared_health() const;
+  /// The same as Cache::resume_shared(), for these weights (SharedStorage::weights_revision) from now on.
+  [[nodiscard]] Result<void> resume_shared(std::string_view weights_revision);
   /// The address of the endpoint for operators, with the port or the name of the socket that was chosen:
   /// "unix:/run/terrace/vllm-4711.sock". Empty: there is none.
   [[nodiscard]] std::string admin_address() const;

@@ -65,6 +65,7 @@ struct TierStoreOptions {
   /// A store that several machines share, behind the local one: gets read from there what is not here, and puts write to both.
   /// Nobody else uses this object until the end.
   std::shared_ptr<SharedStore> shared{};
+  std::string shared_weights_revision{};                ///< as SharedStorage::weights_revision, if the keys do not say it
   Duration shared_read_max = std::chrono::seconds{1};   ///< the longest time for a block from there; after that it is a miss
   Duration shared_write_max = std::chrono::seconds{5};  ///< how long a put may wait for it, after the local store
   bool shared_writes = true;                            ///< if false, puts write to the local store alone

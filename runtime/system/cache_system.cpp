@@ -4,6 +4,7 @@
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/cache/cache_parts.hpp"
+#include "runtime/shared/open_shared_store.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/engine_memory.hpp"
 #include "runtime/system/pool_storage.hpp"
@@ -157,12 +158,14 @@ struct CacheSystem::Parts {
     }
     open_ranks(options);
     open_storage(options);
+    open_shared(options);
     TransferPort& transfers = ranked ? static_cast<TransferPort&>(*ranked) : *engines.front();
     CacheParts parts{transfers, {}, clock, &waker, options.poison ? &*devices : nullptr};
     parts.watches = {&watch};
     if (admin) parts.watches.push_back(&*admin);
     if (!options.trace_out.empty()) parts.watches.push_back(&trace.emplace(options.trace_out, clock.now(), log));
     parts.lane_rates = options.lane_rates;
+    parts.shared = shared.get();
     WatchedParts watched{nullptr, {}, ranked ? &*ranked : nullptr};
     for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
       parts.pools.push_back({arenas[pool].get(), store(pool)});
@@ -176,10 +179,12 @@ struct CacheSystem::Parts {
   }
 
   ~Parts() {
-    if (!cache) return;
-    cache->drain();
-    watch.look();
-    end_admin();
+    if (cache) {
+      cache->drain();
+      watch.look();
+      end_admin();
+    }
+    if (shared) shared->set_waker(nullptr);  // it may live longer
   }
 
   /// The endpoint answers while the memory is set up, which may take long: that it has nothing to tell yet.
@@ -281,6 +286,18 @@ struct CacheSystem::Parts {
     }
   }
 
+  void open_shared(const CacheSystemOptions& options) {
+    if (!options.shared) return;
+    shared = open_shared_store(*options.shared);
+    meaning = {options.fingerprint, {}, options.pools.front().block_bytes, static_cast<std::uint32_t>(options.ranks.size())};
+    use_weights(options.shared->weights_revision);
+    shared->set_waker(&waker);
+  }
+  void use_weights(std::string_view revision) {
+    meaning.weights_revision = revision;
+    shared->use(shared_fingerprint(meaning));
+  }
+
   void say_what_is_missing(const CudaDevice& device) {
     if (!log.wants(LogLevel::warning)) return;
     const CudaFacts facts = device.facts();
@@ -303,6 +320,8 @@ struct CacheSystem::Parts {
   std::vector<std::unique_ptr<TransferPort>> engines;  ///< by rank
   std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::vector<std::unique_ptr<PoolStorage>> storage;   ///< by PoolId; empty: there is none
+  std::shared_ptr<SharedStore> shared;                 ///< null: there is none
+  SharedMeaning meaning;                               ///< of the blocks in `shared`; its text is valid in use_weights() only
   std::unique_ptr<Cache> cache;
   // The endpoint of operators; none if nobody asked for it.
   std::optional<admin::Mailbox> mailbox;
@@ -361,6 +380,18 @@ BlockStore* CacheSystem::store(PoolId pool) { return parts_->store(index_of(pool
 std::optional<StoreHealth> CacheSystem::storage_health(PoolId pool) const {
   const std::size_t number = index_of(pool);
   return parts_->storage.empty() ? std::nullopt : parts_->storage[number]->health();
+}
+
+SharedStore* CacheSystem::shared() { return parts_->shared.get(); }
+
+std::optional<SharedHealth> CacheSystem::shared_health() const {
+  return parts_->shared ? std::optional{parts_->shared->health()} : std::nullopt;
+}
+
+Result<void> CacheSystem::resume_shared(std::string_view weights_revision) {
+  if (!parts_->shared) return Errc::invalid_argument;
+  parts_->meaning.weights_revision = weights_revision;
+  return parts_->cache->resume_shared(shared_fingerprint(parts_->meaning));
 }
 
 std::string CacheSystem::admin_address() const { return parts_->listener ? parts_->listener->address() : std::string{}; }

@@ -63,6 +63,19 @@ void check_stores(const CacheSystemOptions& options) {
   }
 }
 
+void use_shared(const SharedStorage& shared, ManagerConfig& config) {
+  config.shared.on = true;
+  config.shared.probe_timeout = shared.probe_deadline;
+  config.shared.writes = shared.write_policy;
+  config.shared.selective_hits = shared.selective_hits;
+  config.shared.writing_bytes_max = shared.bytes_in_flight;
+  config.shared.write_rate = shared.write_bandwidth;
+  config.shared.daily_write_bytes = shared.daily_write_bytes;
+  if (config.pools.empty()) return;
+  PoolSizes& pool = config.pools.front();
+  if (pool.staging_blocks == 0) pool.staging_blocks = default_staging_blocks;
+}
+
 }  // namespace
 
 void check_regions(std::size_t rank, const GroupRegions& regions, std::span<const std::size_t> pools) {
@@ -138,6 +151,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.host_watermarks = options.host_watermarks;
   config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
+  if (options.shared) use_shared(*options.shared, config);
   config.daily_write_bytes = options.daily_write_bytes;
   config.write_back_blocks_ahead = options.write_back_blocks_ahead.value();
   config.flush_interval = options.flush_interval;

@@ -1,0 +1,124 @@
+#include "runtime/shared/open_shared_store.hpp"
+
+#include "base/check.hpp"
+#include "storage/redis/redis_shared_store.hpp"
+#include "storage/shared/memory_shared_store.hpp"
+#include "storage/shared/sealing.hpp"
+#include "terrace/clock.hpp"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr std::string_view in_memory = "memory:";
+/// The memory of one `memory:` engine. It is for trials and tests.
+constexpr Bytes memory_capacity = GiB;
+
+std::string contents_of(const std::filesystem::path& path, std::string_view what) {
+  std::ifstream file{path, std::ios::binary};
+  std::string text(std::istreambuf_iterator<char>{file}, {});
+  if (!file.is_open() || file.bad()) {
+    throw std::invalid_argument{fmt::format("the file {} with the {} of the shared store cannot be read", path.string(), what)};
+  }
+  return text;
+}
+
+std::string first_line(std::string text) { return text.substr(0, text.find_first_of("\r\n")); }
+
+std::shared_ptr<const SharedSecret> secret_of(const SharedStorage& options) {
+  if (options.secret_file.empty()) return nullptr;
+  const std::string secret = contents_of(options.secret_file, "secret");
+  try {
+    return std::make_shared<const SharedSecret>(std::as_bytes(std::span{secret}));
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument{fmt::format("{}: {}", options.secret_file.string(), error.what())};
+  }
+}
+
+SharedExpiry expiry_of(const SharedStorage& options) { return {options.expiry, options.expiry_per_depth}; }
+
+/// A MemorySharedStore with a clock of its own. Stores of equal names have the same memory, as long as one of them lives.
+class OwnMemory final {
+ public:
+  static std::shared_ptr<SharedStore> open(const SharedStorage& options) {
+    auto own = std::make_shared<OwnMemory>();
+    own->store_.emplace(engine_named(options.url), own->clock_,
+                        MemorySharedOptions{options.prefix, expiry_of(options), secret_of(options)});
+    return {own, &*own->store_};
+  }
+
+ private:
+  static std::shared_ptr<SharedMemoryEngine> engine_named(const std::string& url) {
+    static std::mutex mutex;
+    static std::map<std::string, std::weak_ptr<SharedMemoryEngine>> engines;
+    const std::lock_guard lock{mutex};
+    std::weak_ptr<SharedMemoryEngine>& known = engines[url];
+    std::shared_ptr<SharedMemoryEngine> engine = known.lock();
+    if (!engine) known = engine = std::make_shared<SharedMemoryEngine>(memory_capacity);
+    return engine;
+  }
+
+  SteadyClock clock_;
+  std::optional<MemorySharedStore> store_;
+};
+
+RedisOptions redis_options(const SharedStorage& options) {
+  RedisOptions redis = parse_redis_url(options.url);
+  if (redis.password.empty()) redis.password = options.password;
+  if (redis.password.empty() && !options.password_file.empty()) {
+    redis.password = first_line(contents_of(options.password_file, "password"));
+  }
+  if (redis.password.empty()) {
+    const char* const password = std::getenv("TERRACE_SHARED_PASSWORD");
+    if (password != nullptr) redis.password = password;
+  }
+  if (!options.ca_file.empty()) redis.ca_file = options.ca_file.string();
+  redis.prefix = options.prefix;
+  redis.expiry = expiry_of(options);
+  redis.connections = options.connections_per_node;
+  redis.window = options.window_bytes;
+  return redis;
+}
+
+}  // namespace
+
+std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options) {
+  if (options.store) return options.store;
+  if (options.url.starts_with(in_memory)) return OwnMemory::open(options);
+  return std::make_shared<RedisSharedStore>(redis_options(options), nullptr, secret_of(options));
+}
+
+SharedStore::Fingerprint shared_fingerprint(const SharedMeaning& meaning) {
+  std::string message = "terrace shared store 1";
+  const auto add = [&message](std::string_view field) {
+    for (unsigned shift = 0; shift < 64; shift += 8) message += static_cast<char>(std::uint64_t{field.size()} >> shift & 0xFFU);
+    message += field;
+  };
+  add({reinterpret_cast<const char*>(meaning.fingerprint.data()), meaning.fingerprint.size()});
+  add(meaning.weights_revision);
+  add(std::to_string(count(meaning.block_bytes)));
+  add(std::to_string(meaning.ranks));
+  SharedStore::Fingerprint digest{};
+  unsigned size = 0;
+  const int made =
+      EVP_Digest(message.data(), message.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, EVP_sha256(), nullptr);
+  TERRACE_CHECK(made == 1 && size == digest.size());
+  return digest;
+}
+
+}  // namespace terrace
