@@ -241,7 +241,7 @@ struct MovedTotals {
   Moved shared_writes{};   ///< the arena to the shared store
 };
 
-/// What a cache did with the store that it shares with others. Counts since construction. Blocks, unless a comment says
+/// Totals of what a cache did with the store that it shares with others. Counts since construction. Blocks, unless a comment says
 /// otherwise.
 struct TERRACE_API SharedTotals {
   // Look-ups of requests.

@@ -63,7 +63,7 @@ struct TierStoreOptions {
   /// A store of the embedder's own, instead of files in `directories`. Nobody else uses it until the end. Experimental.
   std::shared_ptr<BlockStore> store{};
   /// A store that several machines share, behind the local one: gets read from there what is not here, and puts write to both.
-  /// Nobody else uses this object until the end.
+  /// This object is used by nobody else until the end.
   std::shared_ptr<SharedStore> shared{};
   std::string shared_weights_revision{};                ///< as SharedStorage::weights_revision, if the keys do not say it
   Duration shared_read_max = std::chrono::seconds{1};   ///< the longest time for a block from there; after that it is a miss

@@ -4,7 +4,7 @@
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/measure/throughput.hpp"
 #include "runtime/measure/transfer_clock.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "terrace/statistics.hpp"
 #include "transfer/engine/transfer_port.hpp"
 

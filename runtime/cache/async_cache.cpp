@@ -310,6 +310,12 @@ void AsyncCache::State::on_event(const RequestEvent& event) {
   }
   const auto found = pending_.find(event.id);
   TERRACE_CHECK(found != pending_.end());
+  if (event.error == Errc::no_room) {
+    // Blocks that it counted on are gone, or others have taken the slots while it looked up the shared store: it waits in line, as first.
+    waiting_.push_front(std::move(found->second));
+    pending_.erase(found);
+    return give_up(event.id);
+  }
   auto wait = std::move(found->second.wait);
   pending_.erase(found);
   if (event.error) {

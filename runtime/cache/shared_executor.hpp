@@ -2,7 +2,7 @@
 
 #include "runtime/measure/throughput.hpp"
 #include "runtime/measure/trace_span.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
 #include "terrace/statistics.hpp"
@@ -56,7 +56,7 @@ class SharedExecutor {
   [[nodiscard]] const TimeTotal& write_times() const { return write_times_; }
 
  private:
-  /// What a token of the store stands for. Each kind has numbers of its own.
+  /// The work that a token of the store stands for. Each kind has numbers of its own.
   enum class Kind : std::uint8_t { request_probe, writer_probe, read, write };
   static constexpr std::size_t kind_count = 4;
   static constexpr unsigned number_bits = 30;

@@ -38,7 +38,7 @@ void Administration::clear(const ClearOptions& options) {
   requests_.settle();
 }
 
-/// Nobody knows whether the blocks in the shared store are for the weights of now on.
+/// It is not known whether the blocks in the shared store are for the weights of now on.
 void Administration::turn_shared_off() {
   state_.shared_off = true;
   state_.shared_usable = false;

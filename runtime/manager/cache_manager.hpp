@@ -8,7 +8,7 @@
 #include "runtime/manager/shared_look_ups.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
 #include "runtime/measure/load_costs.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "terrace/block_store.hpp"
 #include "transfer/device/transfer.hpp"
 

@@ -398,7 +398,7 @@ void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
     for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
     if (!needed) continue;
     ++r.failures;
-    // What has failed as a source is not tried again: the shared store in any case, storage if it is late.
+    // A source that has failed is not tried again: the shared store in any case, storage if it is late.
     if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
     else if (event.late == Loads::Late::yes) r.farthest = std::min(r.farthest, Source::host);
     if (r.layers > 0) {

@@ -2,7 +2,7 @@
 
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"

@@ -156,7 +156,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   told.key = ended.wanted.key;
   if (event.error) {
     ++layered_.misses;
-    // What goes wrong at the shared store is a miss, because the block can be computed.
+    // Trouble at the shared store is a miss, because the block can be computed.
     told.error = ended.local ? ended.local : make_error_code(event.error == Errc::corrupt ? Errc::corrupt : Errc::not_found);
   } else {
     ++layered_.reads;

@@ -2,9 +2,9 @@
 
 #include "base/vector_pool.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "runtime/tiering/stored_reads.hpp"
-#include "runtime/tiering/transfer_table.hpp"
+#include "runtime/orders/transfer_table.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -3,7 +3,7 @@
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "runtime/tiering/hit_counts.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/types/config.hpp"
@@ -111,7 +111,7 @@ class SharedWriter {
     StoredBlock block;
     SlotId slot;
   };
-  /// What is known of a prefix, by the name of its last block.
+  /// Knowledge of a prefix, by the name of its last block.
   struct Recent {
     std::uint64_t name = 0;
     TimePoint wished_until{};  ///< it was wished, and is not wished again before this time

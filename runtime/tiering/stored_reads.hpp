@@ -4,7 +4,7 @@
 #include "base/slab.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "terrace/statistics.hpp"
 
@@ -15,7 +15,7 @@
 
 namespace terrace {
 
-/// What a value of the shared store says of this block.
+/// The name that a value of the shared store has for this block.
 [[nodiscard]] StoredBlock shared_block(const PrefixTree& tree, BlockRef block);
 
 /// Reads blocks from storage, or from the shared store, into slots of the host arena, for the loads and the named copies of a

@@ -3,8 +3,8 @@
 #include "base/vector_pool.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/tiering/actions.hpp"
-#include "runtime/tiering/transfer_table.hpp"
+#include "runtime/orders/actions.hpp"
+#include "runtime/orders/transfer_table.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>

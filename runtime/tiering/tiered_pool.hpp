@@ -3,10 +3,10 @@
 #include "runtime/measure/load_costs.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "runtime/tiering/catalog_recovery.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
-#include "runtime/tiering/flush_scheduler.hpp"
+#include "runtime/orders/flush_scheduler.hpp"
 #include "runtime/tiering/hit_count_write_policy.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/loads.hpp"
@@ -226,7 +226,8 @@ class TieredPool {
   /// Returns true if neither pump() nor flush() has anything to do, which is the usual case.
   [[nodiscard]] bool rests() const {
     return device_slots_.idle() && !has_events() && resizer_.rests() && host_slots_.rests() && swap_outs_.rests() &&
-           loads_.rests() && named_copies_.rests() && stored_reads_.rests() && storage_writer_.rests() && !any_hidden() && (!shared_writer_ || shared_writer_->rests());
+           loads_.rests() && named_copies_.rests() && stored_reads_.rests() && storage_writer_.rests() && !any_hidden() &&
+           (!shared_writer_ || shared_writer_->rests());
   }
   /// Slots may have been taken since the last pump(). It calls this, too.
   void on_slots_taken() { reclaimer_.on_slots_taken(); }

@@ -1,6 +1,6 @@
 // When a pool's storage is flushed without a call.
 
-#include "runtime/tiering/flush_scheduler.hpp"
+#include "runtime/orders/flush_scheduler.hpp"
 
 #include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/tiering/actions.hpp"
+#include "runtime/orders/actions.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
 

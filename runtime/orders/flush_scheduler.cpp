@@ -1,4 +1,4 @@
-#include "runtime/tiering/flush_scheduler.hpp"
+#include "runtime/orders/flush_scheduler.hpp"
 
 #include "base/check.hpp"
 
