@@ -75,8 +75,8 @@ class TERRACE_API AsyncCache {
   AsyncCache& operator=(const AsyncCache&) = delete;
 
   /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Cache::acquire
-  /// does, except that it waits if there are too few slots, and with deadline_exceeded and stopped. The keys must stay valid until
-  /// then.
+  /// does, except that it waits if there are too few slots, and with deadline_exceeded and stopped. The keys must stay valid
+  /// until then.
   ///
   /// While the request waits, it can be cancelled by any type of cancellation. It then fails with asio::error::operation_aborted
   /// and holds nothing. A later cancellation has no effect.

@@ -311,7 +311,8 @@ void AsyncCache::State::on_event(const RequestEvent& event) {
   const auto found = pending_.find(event.id);
   TERRACE_CHECK(found != pending_.end());
   if (event.error == Errc::no_room) {
-    // Blocks that it counted on are gone, or others have taken the slots while it looked up the shared store: it waits in line, as first.
+    // Blocks that it counted on are gone, or others have taken the slots while it looked up the shared store: it waits in line,
+    // as the first one.
     waiting_.push_front(std::move(found->second));
     pending_.erase(found);
     return give_up(event.id);

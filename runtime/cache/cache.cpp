@@ -242,7 +242,8 @@ Result<void> Cache::reset(const ClearOptions& options) {
 Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint) {
   State& s = *state_;
   if (!s.shared.on()) return Errc::invalid_argument;
-  // Work that was decided on before may be for the old weights. The shared store gets it under the old fingerprint, or not at all.
+  // Work that was decided on before may be for the old weights. The shared store gets it under the old fingerprint, or not at
+  // all.
   if (fingerprint && s.executor.paused()) return Errc::paused;
   s.carry_out_shared();
   if (fingerprint) s.shared.store().use(*fingerprint);

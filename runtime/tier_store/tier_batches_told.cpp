@@ -1,4 +1,4 @@
-// What a TierBatches tells: events, counts and its own consistency.
+// The events and counts of a TierBatches, and its own consistency.
 
 #include "base/check.hpp"
 #include "runtime/tier_store/tier_batches.hpp"

@@ -29,6 +29,7 @@ TEST(Source, keeps_its_values_and_its_order) {
   EXPECT_EQ(index(Source::device), 0U);
   EXPECT_EQ(index(Source::host), 1U);
   EXPECT_EQ(index(Source::storage), 2U);
+  EXPECT_EQ(index(Source::shared), 3U);
   for (std::size_t i = 0; i < source_count; ++i) EXPECT_EQ(index(all_sources[i]), i);
 }
 

@@ -42,7 +42,7 @@ class CacheFixture : public ::testing::Test {
 
   void make(ManagerConfig config, std::uint32_t stored_blocks = 64) {
     for (PoolSizes& pool : config.pools) {
-      if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 4;
+      if ((config.storage || config.shared.on) && pool.staging_blocks == 0) pool.staging_blocks = 4;
     }
     HostArenaOptions host;
     const PoolSizes& first = config.pools.front();
@@ -72,6 +72,7 @@ class CacheFixture : public ::testing::Test {
     transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
     CacheParts parts{*transfers, std::move(pools), clock, cache_waker ? &*cache_waker : nullptr};
     if (watch != nullptr) parts.watches = {watch};
+    parts.shared = shared;
     cache = std::make_unique<Cache>(config, parts);
   }
 
@@ -140,6 +141,7 @@ class CacheFixture : public ::testing::Test {
   std::function<MemoryLimits()> host_limits;
   /// Set these before make(). Only calls of the cache wake the waker.
   CacheWatch* watch = nullptr;
+  SharedStore* shared = nullptr;
   std::optional<EventFdWaker> cache_waker;
   ManualClock clock;
   NullWaker waker;

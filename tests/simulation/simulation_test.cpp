@@ -88,7 +88,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
               stats.stored_evicted);
   // If these events never happen in a world, it proves nothing about them.
   if (count < 1000) return;
-  for (const Source source : all_sources) EXPECT_GT(total.found[source], 0U) << to_string(source);
+  for (const Tier tier : all_tiers) EXPECT_GT(total.found[to_source(tier)], 0U) << to_string(tier);
   EXPECT_GT(total.failed, 0U);
   EXPECT_GT(total.no_room, 0U);
   EXPECT_GT(total.clears, 0U);

@@ -53,7 +53,8 @@ class World::ChunkWatch final : public HostChunkObserver {
   bool refuse_next_ = false;
 };
 
-World::World(std::uint64_t seed, const WorldOptions& options) : options_{options}, random_{seed} {
+World::World(std::uint64_t seed, const WorldOptions& options, std::optional<Neighbourhood> neighbourhood)
+    : options_{options}, random_{seed}, clock_{neighbourhood ? neighbourhood->clock : own_clock_} {
   const ManagerConfig& manager = options.manager;
   std::vector<GroupConfig> groups = manager.groups;
   if (groups.empty()) groups.emplace_back();
@@ -74,6 +75,11 @@ World::World(std::uint64_t seed, const WorldOptions& options) : options_{options
   CacheParts parts{ranks_->transfers(), {}, clock_, nullptr, poison};
   for (std::size_t pool = 0; pool < stores_.size(); ++pool) {
     parts.pools.push_back({arenas_[pool].get(), stores_[pool].get()});
+  }
+  if (neighbourhood) {
+    shared_store_.emplace(neighbourhood->engine);
+    shared_store_->use(fingerprint_of_weights());
+    parts.shared = &*shared_store_;
   }
   cache_ = std::make_unique<Cache>(manager, parts);
   cache_->record_events();
@@ -135,11 +141,25 @@ void World::step() {
   if (random_.chance(0.02)) operate();
   // Most of the time transfers are not paused.
   if (paused_ && random_.chance(0.05)) resume_transfers();
+  if (shared_store_ && random_.chance(0.05)) resume_shared();
   if (cache_->status() == CacheStatus::cleared && random_.chance(0.1)) TERRACE_CHECK(cache_->resume().has_value());
   // Without another fence, a quarantine might last for ever.
   const bool marks = cache_->manager().requests().quarantined_requests() > 0 && random_.chance(0.05);
   if (marks) ranks_->devices().launch([](std::uint32_t, BlockAccess&) {});
   check_counters();
+}
+
+/// Content depends on key and weights. A clear that keeps the fingerprint makes new keys (operate()), so each key has one content
+/// under each fingerprint, in all worlds.
+SharedStore::Fingerprint World::fingerprint_of_weights() const {
+  SharedStore::Fingerprint fingerprint{};
+  std::memcpy(fingerprint.data(), &weights_, sizeof weights_);
+  std::memcpy(fingerprint.data() + sizeof weights_, &generation_, sizeof generation_);
+  return fingerprint;
+}
+
+void World::resume_shared() {
+  if (cache_->manager().shared_is_off()) (void)cache_->resume_shared(fingerprint_of_weights());  // not while transfers are paused
 }
 
 void World::resume_transfers() {

@@ -11,6 +11,8 @@
 #include "terrace/clock.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_io.hpp"
+#include "tests/simulated/simulated_shared_engine.hpp"
+#include "tests/simulated/simulated_shared_store.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tools/policies/policies.hpp"
@@ -59,12 +61,22 @@ struct WorldOptions {
 /// The same, but with a host tier that keeps most blocks, blocks of several layers, and failing transfers.
 [[nodiscard]] WorldOptions layered_options(std::uint64_t seed);
 
+/// The same, for one of several worlds with one shared store: one KV cache group, and the same keys in all worlds.
+[[nodiscard]] WorldOptions shared_options(std::uint64_t seed);
+
+/// What several worlds share.
+struct Neighbourhood {
+  ManualClock& clock;
+  SimulatedSharedEngine& engine;
+};
+
 /// A cache and everything around it, on one thread: clients that acquire, compute, commit, extend and release; the devices of one
 /// or several ranks and a disk, which move when the seed says so; and time, which also passes when the seed says so. Whenever
 /// compute reads a hit, it is compared with the content that belongs to its key. All invariants are checked after every step.
 class World {
  public:
-  World(std::uint64_t seed, const WorldOptions& options);
+  /// `neighbourhood`: none for a world that stands alone, which has no shared store. It outlives the world.
+  World(std::uint64_t seed, const WorldOptions& options, std::optional<Neighbourhood> neighbourhood = std::nullopt);
   ~World();
 
   /// Does one thing.
@@ -118,6 +130,7 @@ class World {
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
+  [[nodiscard]] const SharedTotals& shared_totals() const { return cache_->manager().shared_totals(); }
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -152,13 +165,16 @@ class World {
   void check_jobs();
   void end_jobs();
   void resume_transfers();
+  void resume_shared();
+  [[nodiscard]] SharedStore::Fingerprint fingerprint_of_weights() const;
   [[nodiscard]] std::vector<BlockKey> random_keys(std::vector<std::uint32_t>& names);
   [[nodiscard]] std::vector<BlockKey> keys_of(std::span<const std::uint32_t> names) const;
   void note(std::uint64_t value) { digest_ = (digest_ ^ value) * 0x9E37'79B9'7F4A'7C15ULL; }
 
   WorldOptions options_;
   Random random_;
-  ManualClock clock_;
+  ManualClock own_clock_;
+  ManualClock& clock_;
   NullWaker waker_;
   std::vector<GroupRule> rules_;                      ///< by GroupId
   std::vector<std::unique_ptr<ChunkWatch>> watches_;  ///< by PoolId, like the arenas and the stores
@@ -168,6 +184,7 @@ class World {
   std::vector<std::unique_ptr<SimulatedIo>> disks_;
   std::vector<std::unique_ptr<BlockStore>> bare_stores_;  ///< behind a ResilientStore
   std::vector<std::unique_ptr<BlockStore>> stores_;
+  std::optional<SimulatedSharedStore> shared_store_;
   std::unique_ptr<Cache> cache_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::shared_ptr<Seen> seen_ = std::make_shared<Seen>();

@@ -23,6 +23,7 @@ void World::operate() {
       how.storage = random_.chance(0.5);
       ++weights_;
       if (!how.storage) ++generation_;
+      how.keep_shared = !how.storage && random_.chance(0.5);
       cache_->clear(how);
       // Requests that waited have failed; the next poll reports it.
       for (const auto& client : clients_) {

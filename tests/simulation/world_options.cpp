@@ -109,6 +109,32 @@ WorldOptions random_options(std::uint64_t seed) {
   return options;
 }
 
+WorldOptions shared_options(std::uint64_t seed) {
+  WorldOptions options = random_options(seed);
+  Random random{seed * 4243 + 5};
+  ManagerConfig& manager = options.manager;
+  manager.groups.clear();
+  manager.pools.resize(1);
+  manager.pools[0].null_block = false;
+  manager.pools[0].staging_blocks = static_cast<std::uint32_t>(random.between(2, 6));
+  options.equal_prefixes = false;
+  SharedConfig& shared = manager.shared;
+  shared.on = true;
+  constexpr std::array<WritePolicy, 3> policies{WritePolicy::none, WritePolicy::selective, WritePolicy::write_through};
+  shared.writes = policies[random.below(policies.size())];
+  shared.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
+  shared.probe_timeout = std::chrono::milliseconds{random.between(1, 40)};
+  shared.miss_lifetime = std::chrono::milliseconds{random.below(100)};
+  shared.read_timeout = std::chrono::milliseconds{random.between(5, 100)};
+  shared.write_timeout = std::chrono::milliseconds{random.between(5, 200)};
+  shared.renew_interval = std::chrono::milliseconds{random.between(1, 500)};
+  shared.rest = std::chrono::milliseconds{random.between(1, 100)};
+  if (random.chance(0.3)) shared.writing_bytes_max = Bytes{random.between(1, 20'000)};
+  if (random.chance(0.3)) shared.write_rate = per_second(KiB * random.between(50, 5000));
+  if (random.chance(0.2)) shared.daily_write_bytes = KiB * random.between(4, 400);
+  return options;
+}
+
 WorldOptions layered_options(std::uint64_t seed) {
   WorldOptions options = random_options(seed);
   Random random{seed * 6151 + 3};

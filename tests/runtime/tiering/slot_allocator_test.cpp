@@ -47,9 +47,9 @@ TEST(SlotAllocator, knows_what_fills_a_slot_for_as_long_as_it_does) {
   SlotAllocator pool{2};
   const SlotId slot = pool.take(SlotState::filling).value();
   EXPECT_EQ(pool.load(slot), SlotAllocator::no_load);
-  pool.set_load(slot, 0, Tier::storage);
+  pool.set_load(slot, 0, Source::storage);
   EXPECT_EQ(pool.load(slot), 0U);
-  EXPECT_EQ(pool.source(slot), Tier::storage);
+  EXPECT_EQ(pool.source(slot), Source::storage);
   pool.raise_fence(slot, Fence{0x1'0000'0002});
   pool.raise_fence(slot, Fence{7});
   pool.change(slot, SlotState::ready);

@@ -60,7 +60,8 @@ struct Pool {
   FlushScheduler flushes{actions, {}};
   StorageWriter storage_writer{residency, deferred_eviction, swap_outs, actions, stats, budget, flushes};
   HostSlotAllocator host_slots{config, residency, deferred_eviction, swap_outs, storage_writer, stats};
-  StoredReads reads{config, config.pools[0], residency, deferred_eviction, host_slots, actions};
+  SharedTotals shared;
+  StoredReads reads{config, config.pools[0], residency, deferred_eviction, host_slots, actions, shared};
   std::vector<BlockRef> blocks;
 };
 

@@ -1,0 +1,80 @@
+"""docs/shared.md: what its first section says, with a packaged redis-server. Needs the variable TERRACE_PROGRAM."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = os.environ.get("TERRACE_PROGRAM", "")
+PAGE = Path(__file__).parents[2] / "docs" / "shared.md"
+HAS_ALL = shutil.which("redis-server") is not None and PROGRAM != ""
+pytestmark = pytest.mark.skipif(not HAS_ALL, reason="needs redis-server and TERRACE_PROGRAM")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def port(tmp_path: Path):
+    chosen = free_port()
+    settings = re.search(r"redis-server --port 6400 (.*) &\n", PAGE.read_text())
+    assert settings, "the page starts a server"
+    words = [word.strip("'") for word in settings[1].split()]
+    command = ["redis-server", "--port", str(chosen), "--bind", "127.0.0.1", *words]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", chosen)) == 0:
+                    break
+            time.sleep(0.05)
+        yield chosen
+        server.terminate()
+
+
+def replays_of_the_page(port: int, folder: Path) -> list[list[str]]:
+    text = PAGE.read_text().replace("\\\n", " ").replace("127.0.0.1:6400", f"127.0.0.1:{port}")
+    commands = re.findall(r"^ +terrace (replay .*)$", text, re.MULTILINE)
+    assert len(commands) == 2
+    return [re.sub(r"(\w+)\.json", rf"{folder}/\1.json", command).split() for command in commands]
+
+
+def test_two_instances_share_as_the_page_says(port: int, tmp_path: Path) -> None:
+    for command in replays_of_the_page(port, tmp_path):
+        subprocess.run([PROGRAM, *command], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    first, second = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("first", "second"))
+    assert second["blocks"]["shared"] > first["blocks"]["shared"]
+    for report in (first, second):
+        blocks = report["blocks"]
+        assert report["verify"]["mismatches"] == 0
+        assert report["verify"]["checked"] == sum(blocks[source] for source in ("device", "host", "storage", "shared"))
+
+
+def test_a_server_that_does_not_answer_costs_no_request(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = ["replay", "--requests", "200", "--device-blocks", "300", "--host-blocks", "300", "--block-bytes", "16KiB"]
+    command += ["--shared", f"redis://127.0.0.1:{free_port()}", "--report", str(report)]
+    subprocess.run([PROGRAM, *command], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    result = json.loads(report.read_text())
+    assert result["blocks"]["shared"] == 0
+    assert result["rejected"] == 0
+
+
+def test_other_weights_find_nothing(port: int, tmp_path: Path) -> None:
+    for revision, name in (("one", "first"), ("two", "second")):
+        report = tmp_path / f"{name}.json"
+        command = ["replay", "--requests", "200", "--device-blocks", "300", "--host-blocks", "300", "--block-bytes", "16KiB"]
+        command += ["--shared", f"redis://127.0.0.1:{port}", "--shared-weights-revision", revision, "--report", str(report)]
+        command += ["--shared-write-policy", "write-through" if name == "first" else "none"]
+        subprocess.run([PROGRAM, *command], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    assert json.loads((tmp_path / "second.json").read_text())["blocks"]["shared"] == 0

@@ -1,0 +1,174 @@
+// Several caches over one shared store that evicts, loses, delays, damages, stops and dies. Each compares the content of every
+// hit with what belongs to its key, wherever it came from.
+
+#include "tests/seed.hpp"
+#include "tests/simulation/world.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using namespace std::chrono_literals;
+
+SimulatedSharedFaults random_faults(Random& random) {
+  SimulatedSharedFaults faults;
+  faults.latency_max = std::chrono::milliseconds{random.between(1, 30)};
+  if (random.chance(0.5)) return faults;
+  const auto some = [&] { return random.chance(0.5) ? 0.0 : 0.01 * static_cast<double>(random.between(1, 20)); };
+  faults.late = some();
+  faults.silent = some();
+  faults.failing = some();
+  faults.full = some();
+  faults.lost = some();
+  faults.evicting = some();
+  faults.damaging = some();
+  return faults;
+}
+
+/// Two or three worlds, on one clock.
+class Worlds {
+ public:
+  explicit Worlds(std::uint64_t seed)
+      : random_{seed * 31 + 7}, engine_{seed, clock_, static_cast<std::uint32_t>(random_.between(1, 3)), random_faults(random_)} {
+    if (random_.chance(0.3)) engine_.set_values_max(random_.between(1, 40));
+    const std::uint64_t worlds = random_.between(2, 3);
+    for (std::uint64_t n = 0; n < worlds; ++n) {
+      const std::uint64_t own = seed * 10 + n;
+      worlds_.push_back(std::make_unique<test::World>(own, test::shared_options(own), test::Neighbourhood{clock_, engine_}));
+    }
+  }
+
+  void step() {
+    test::World& world = *worlds_[random_.below(worlds_.size())];
+    world.step();
+    world.check();
+    if (random_.chance(0.01)) disturb();
+  }
+  void wind_down() {
+    engine_.set_faults({});
+    engine_.set_full(false);
+    engine_.set_all_nodes(SimulatedSharedEngine::NodeState::well);
+    for (const auto& world : worlds_) world->wind_down();
+  }
+  [[nodiscard]] const std::vector<std::unique_ptr<test::World>>& all() const { return worlds_; }
+  [[nodiscard]] std::uint64_t digest() const {
+    std::uint64_t all = 0;
+    for (const auto& world : worlds_) all = all * 31 + world->digest();
+    return all;
+  }
+
+ private:
+  void disturb() {
+    using NodeState = SimulatedSharedEngine::NodeState;
+    switch (random_.below(5)) {
+      case 0: {
+        const auto node = static_cast<std::uint32_t>(random_.below(engine_.nodes()));
+        const auto data = random_.chance(0.5) ? SimulatedSharedEngine::Data::kept : SimulatedSharedEngine::Data::lost;
+        engine_.set_node(node, random_.chance(0.5) ? NodeState::stalled : NodeState::dead, data);
+        return;
+      }
+      case 1:
+      case 2: engine_.set_all_nodes(NodeState::well); return;
+      case 3: engine_.set_full(random_.chance(0.3)); return;
+      default: engine_.evict_one(); return;
+    }
+  }
+
+  Random random_;
+  ManualClock clock_;
+  SimulatedSharedEngine engine_;
+  std::vector<std::unique_ptr<test::World>> worlds_;
+};
+
+constexpr int steps = 1500;
+
+TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_store_does) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const char* const text = std::getenv("TERRACE_SEEDS");
+  const std::uint64_t one_or_all = std::getenv("TERRACE_SEED") != nullptr ? 1 : 1000;
+  const std::uint64_t count = text == nullptr ? one_or_all : std::strtoull(text, nullptr, 10);
+  SourceCounts found;
+  std::uint64_t failed = 0;
+  std::uint64_t clears = 0;
+  SharedTotals total;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+    if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
+    Worlds worlds{seed};
+    for (int i = 0; i < steps; ++i) worlds.step();
+    worlds.wind_down();
+    for (const auto& world : worlds.all()) {
+      ASSERT_EQ(world->seen().mismatches, 0U) << world->describe();
+      found += world->seen().found;
+      failed += world->seen().failed;
+      clears += world->seen().clears;
+      const SharedTotals& its = world->shared_totals();
+      total.look_ups += its.look_ups;
+      total.look_ups_joined += its.look_ups_joined;
+      total.look_ups_skipped += its.look_ups_skipped;
+      total.look_ups_late += its.look_ups_late;
+      total.read_gone += its.read_gone;
+      total.read_corrupt += its.read_corrupt;
+      total.read_late += its.read_late;
+      total.read_failed += its.read_failed;
+      total.present += its.present;
+      total.written += its.written;
+      total.drop_bound += its.drop_bound;
+      total.drop_gone += its.drop_gone;
+      total.drop_failed += its.drop_failed;
+      total.drop_full += its.drop_full;
+      total.drop_budget += its.drop_budget;
+      total.drop_off += its.drop_off;
+    }
+  }
+  std::printf(
+      "device %lu host %lu storage %lu shared %lu; failed %lu; look-ups %lu: joined %lu late %lu, skipped %lu; reads: gone "
+      "%lu corrupt %lu late %lu failed %lu; written %lu present %lu; dropped: gone %lu failed %lu full %lu budget %lu off "
+      "%lu\n",
+      found[Source::device], found[Source::host], found[Source::storage], found[Source::shared], failed, total.look_ups,
+      total.look_ups_joined, total.look_ups_late, total.look_ups_skipped, total.read_gone, total.read_corrupt, total.read_late,
+      total.read_failed, total.written, total.present, total.drop_gone, total.drop_failed, total.drop_full, total.drop_budget,
+      total.drop_off);
+  // If these events never happen, the worlds prove nothing about them.
+  if (count < 1000) return;
+  for (const Source source : all_sources) EXPECT_GT(found[source], 0U) << to_string(source);
+  EXPECT_GT(clears, 0U);
+  EXPECT_GT(total.look_ups_joined, 0U);
+  EXPECT_GT(total.look_ups_skipped, 0U);
+  EXPECT_GT(total.look_ups_late, 0U);
+  EXPECT_GT(total.read_gone, 0U);
+  EXPECT_GT(total.read_corrupt, 0U);
+  EXPECT_GT(total.read_late, 0U);
+  EXPECT_GT(total.read_failed, 0U);
+  EXPECT_GT(total.written, 0U);
+  EXPECT_GT(total.present, 0U);
+  EXPECT_GT(total.drop_gone, 0U);
+  EXPECT_GT(total.drop_failed, 0U);
+  EXPECT_GT(total.drop_full, 0U);
+  EXPECT_GT(total.drop_budget, 0U);
+  EXPECT_GT(total.drop_off, 0U);
+}
+
+TEST(SharedSimulation, ends_in_the_same_state_for_the_same_seed) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::uint64_t digests[2];
+    for (std::uint64_t& digest : digests) {
+      Worlds worlds{seed};
+      for (int i = 0; i < steps; ++i) worlds.step();
+      worlds.wind_down();
+      digest = worlds.digest();
+    }
+    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace terrace
