@@ -38,7 +38,7 @@ std::string contents_of(const std::filesystem::path& path, std::string_view what
   return text;
 }
 
-std::string first_line(std::string text) { return text.substr(0, text.find_first_of("\r\n")); }
+std::string first_line(const std::string& text) { return text.substr(0, text.find_first_of("\r\n")); }
 
 std::shared_ptr<const SharedSecret> secret_of(const SharedStorage& options) {
   if (options.secret_file.empty()) return nullptr;
@@ -84,7 +84,7 @@ RedisOptions redis_options(const SharedStorage& options) {
     redis.password = first_line(contents_of(options.password_file, "password"));
   }
   if (redis.password.empty()) {
-    const char* const password = std::getenv("TERRACE_SHARED_PASSWORD");
+    const char* const password = std::getenv("TERRACE_SHARED_PASSWORD");  // NOLINT(concurrency-mt-unsafe): only read
     if (password != nullptr) redis.password = password;
   }
   if (!options.ca_file.empty()) redis.ca_file = options.ca_file.string();

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/residency/residency.hpp"
 #include "runtime/orders/flush_scheduler.hpp"
+#include "runtime/residency/residency.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/types.hpp"
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/vector_pool.hpp"
-#include "runtime/residency/residency.hpp"
 #include "runtime/orders/actions.hpp"
-#include "runtime/tiering/stored_reads.hpp"
 #include "runtime/orders/transfer_table.hpp"
+#include "runtime/residency/residency.hpp"
+#include "runtime/tiering/stored_reads.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

@@ -2,12 +2,12 @@
 
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/residency/residency.hpp"
 #include "runtime/orders/actions.hpp"
+#include "runtime/orders/transfer_table.hpp"
+#include "runtime/residency/residency.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/stored_reads.hpp"
-#include "runtime/orders/transfer_table.hpp"
 #include "terrace/offload_cache.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>

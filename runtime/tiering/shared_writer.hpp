@@ -2,8 +2,8 @@
 
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/residency/residency.hpp"
 #include "runtime/orders/actions.hpp"
+#include "runtime/residency/residency.hpp"
 #include "runtime/tiering/hit_counts.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/types/config.hpp"

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/fifo.hpp"
-#include "runtime/residency/deferred_eviction.hpp"
-#include "runtime/residency/residency.hpp"
 #include "runtime/orders/actions.hpp"
 #include "runtime/orders/flush_scheduler.hpp"
+#include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/residency/residency.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/types/write_budget.hpp"
 #include "terrace/block_store.hpp"

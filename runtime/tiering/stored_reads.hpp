@@ -2,9 +2,9 @@
 
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
+#include "runtime/orders/actions.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/orders/actions.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "terrace/statistics.hpp"
 

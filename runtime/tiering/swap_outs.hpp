@@ -1,10 +1,10 @@
 #pragma once
 
 #include "base/vector_pool.hpp"
-#include "runtime/residency/deferred_eviction.hpp"
-#include "runtime/residency/residency.hpp"
 #include "runtime/orders/actions.hpp"
 #include "runtime/orders/transfer_table.hpp"
+#include "runtime/residency/deferred_eviction.hpp"
+#include "runtime/residency/residency.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "runtime/measure/load_costs.hpp"
+#include "runtime/orders/actions.hpp"
+#include "runtime/orders/flush_scheduler.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
-#include "runtime/orders/actions.hpp"
 #include "runtime/tiering/catalog_recovery.hpp"
 #include "runtime/tiering/device_slot_allocator.hpp"
-#include "runtime/orders/flush_scheduler.hpp"
 #include "runtime/tiering/hit_count_write_policy.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
 #include "runtime/tiering/loads.hpp"

@@ -150,7 +150,7 @@ void RedisClient::remove(const std::vector<BlockKey>& keys, GroupId group, const
   order(std::move(by_node));
 }
 
-void RedisClient::order(std::map<RedisNode*, Commands> by_node) {
+void RedisClient::order(std::map<RedisNode*, Commands>&& by_node) {
   for (auto& [node, commands] : by_node) {
     if (node == nullptr || !node->usable() || orders_[node] >= orders_max) continue;
     node->submit(std::make_unique<Order>(*this, *node, std::move(commands)), RedisNode::Lane::writing);

@@ -99,7 +99,7 @@ class RedisClient {
     std::string text{};
     std::uint32_t count = 0;
   };
-  void order(std::map<RedisNode*, Commands> by_node);
+  void order(std::map<RedisNode*, Commands>&& by_node);
   [[nodiscard]] RedisNode* node_at(const RedisAddress& address);
   void ask_for_map(TimePoint now);
   void read_map(const RespValue& reply, const RedisNode& asked);

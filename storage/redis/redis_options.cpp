@@ -87,7 +87,7 @@ void set_option(RedisOptions& options, std::string_view name, const std::string&
   } else if (name == "verify") {
     options.verify = yes_or_no(name, value);
   } else if (name == "password_env") {
-    const char* const password = std::getenv(value.c_str());
+    const char* const password = std::getenv(value.c_str());  // NOLINT(concurrency-mt-unsafe): only read
     if (password == nullptr || *password == '\0') refuse(fmt::format("the variable {} (password_env) is not set", value));
     options.password = password;
   } else if (name == "password_file") {
