@@ -523,3 +523,15 @@ def test_metrics_are_those_of_sglang(tmp_path: Path) -> None:
     without = attach(config(tmp_path), pool)
     assert without.get_stats() is None
     without.close()
+
+
+def test_pages_of_another_engine_come_through_a_shared_store(tmp_path: Path) -> None:
+    shared = {"url": "memory:"}
+    first, pool, want = stored(tmp_path / "a", 3, extra={"shared": shared})
+    second = attach(config(tmp_path / "b", extra={"shared": shared}), pool)
+    assert second.batch_exists(keys(4)) == 3
+    scribble(pool)
+    assert second.batch_get_v1(keys(3), indices(pool, [4, 5, 6])) == [True] * 3
+    assert [flat(pool, page) for page in (4, 5, 6)] == want
+    first.close()
+    second.close()

@@ -385,3 +385,37 @@ def test_a_library_that_is_missing_is_an_import_error() -> None:
     environment = {**os.environ, "TERRACE_LIBRARY": "/nonexistent/libterrace.so"}
     said = subprocess.run([sys.executable, "-c", "import terrace_kv"], env=environment, capture_output=True, text=True)
     assert said.returncode == 1 and "ImportError: terrace_kv: /nonexistent" in said.stderr
+
+
+def test_stores_share_blocks(tmp_path: Path) -> None:
+    shared = {"url": "memory:"}
+    with (
+        Store(tmp_path / "a", capacity="1MiB", block_bytes=BLOCK, shared=shared) as first,
+        Store(tmp_path / "b", capacity="1MiB", block_bytes=BLOCK, shared=shared) as second,
+    ):
+        names = [b"one", b"two", b"three"]
+        for i, name in enumerate(names[:2]):
+            first.put(name, filled(i))
+        assert second.leading(names) == 0
+        assert second.leading_shared(names, timeout=10) == 2
+        second.submit_probe(1, names, timeout=10)
+        probed = finish(second, 1)
+        assert probed.kind is BatchKind.PROBE and probed.succeeded == 2
+        into = bytearray(BLOCK)
+        assert second.get(b"two", into) and into == filled(1)
+        assert not second.get(b"three", into)
+        assert second.statistics()["shared_hits"] == 1
+        first.put(b"two", filled(1))
+        assert first.statistics()["shared_present"] == 1
+
+
+def test_a_probe_needs_a_shared_store(store: Store) -> None:
+    with pytest.raises(InvalidArgument):
+        store.submit_probe(1, [b"one"])
+    store.put(b"one", filled(1))
+    assert store.leading_shared([b"one", b"two"]) == 1
+
+
+def test_a_wrong_url_of_a_shared_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="redis"):
+        Store(tmp_path, capacity="1MiB", block_bytes=BLOCK, shared={"url": "http://cache"})

@@ -412,3 +412,28 @@ def test_the_plug_in_names_the_tier() -> None:
     assert "terrace" in SecondaryTierFactory._registry
     if vllm_modules.IS_REAL:
         assert SecondaryTierFactory.get_tier_class({"type": "terrace"}) is TerraceTier
+
+
+def look_up_shared(engine: Engine, wanted: list[bytes]) -> list[LookupResult]:
+    """As vLLM's scheduler does: it asks in every step until no answer is RETRY."""
+    for _ in range(1000):
+        answers = [engine.tier.lookup(key, REQUEST) for key in wanted]
+        if LookupResult.RETRY not in answers:
+            return answers
+        list(engine.tier.get_finished_jobs())
+        engine.tier._store.wait(0.01)
+    raise AssertionError("the shared store has not answered")
+
+
+def test_chunks_of_another_engine_come_through_a_shared_store(tmp_path: Path) -> None:
+    shared = {"shared": {"url": "memory:"}, "shared_probe_timeout": 10}
+    first, second = Engine(tmp_path / "a", **shared), Engine(tmp_path / "b", **shared)
+    content = [first.fill(row, row) for row in range(3)]
+    assert first.finish(keys(3), [0, 1, 2], load=False).success
+    assert second.tier.lookup(keys(1)[0], REQUEST) is LookupResult.RETRY
+    assert look_up_shared(second, keys(4)) == [LookupResult.HIT] * 3 + [LookupResult.MISS]
+    loaded = second.finish(keys(3), [5, 6, 7], load=True)
+    assert loaded.success
+    assert [second.rows[row].tobytes() for row in (5, 6, 7)] == content
+    first.close()
+    second.close()
