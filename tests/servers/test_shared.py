@@ -15,8 +15,10 @@ import pytest
 
 PROGRAM = os.environ.get("TERRACE_PROGRAM", "")
 PAGE = Path(__file__).parents[2] / "docs" / "shared.md"
-HAS_ALL = shutil.which("redis-server") is not None and PROGRAM != ""
-pytestmark = pytest.mark.skipif(not HAS_ALL, reason="needs redis-server and TERRACE_PROGRAM")
+# The package redis-tools has the same program under another name, and starts no service.
+SERVER = shutil.which("redis-server") or shutil.which("redis-check-rdb")
+HAS_ALL = SERVER is not None and PROGRAM != ""
+pytestmark = pytest.mark.skipif(not HAS_ALL, reason="needs redis-server (package redis-tools) and TERRACE_PROGRAM")
 
 
 def free_port() -> int:
@@ -32,7 +34,7 @@ def port(tmp_path: Path):
     assert settings, "the page starts a server"
     words = [word.strip("'") for word in settings[1].split()]
     command = ["redis-server", "--port", str(chosen), "--bind", "127.0.0.1", *words]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, executable=SERVER, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
         for _ in range(200):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", chosen)) == 0:
