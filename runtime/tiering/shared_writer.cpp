@@ -265,7 +265,9 @@ void SharedWriter::submit(std::uint32_t write) {
 
 void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
   const std::uint32_t write = staged.write & ~its_swap_out;
-  const ErrorCode stopped = wishes_.at(writes_.at(write).wish).stop_with;
+  ErrorCode stopped = wishes_.at(writes_.at(write).wish).stop_with;
+  // A wish that ends at a later block, for want of a copy or of budget, still brings the blocks before that.
+  if (stopped == Errc::not_found || stopped == Errc::no_room) stopped = {};
   if (staged.arrived && !stopped) return submit(write);
   if (staged.arrived) residency_.end_staging(writes_.at(write).slot);  // (otherwise SwapOuts frees it)
   budget_.give_back(block_bytes_);

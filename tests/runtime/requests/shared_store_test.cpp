@@ -313,37 +313,34 @@ TEST_F(SharedStoreTest, whose_answer_nobody_waits_for_any_more_changes_nothing) 
   EXPECT_EQ(free_on_device(), 8U);
 }
 
-TEST_F(SharedStoreTest, that_reads_for_a_request_that_is_gone_frees_the_slots_at_its_event) {
-  for (const std::uint32_t host_blocks : {0U, 8U}) {
-    SCOPED_TRACE(host_blocks);
-    if (cache) {
-      leases.clear();
-      cache.reset();
-    }
-    store_of_others = {};
-    make_shared(with_shared(sizes(8, host_blocks)));
-    const auto keys = keys_of({1, 2, 3});
-    put(keys);
-    ASSERT_TRUE(acquire(1, keys).has_value());
-    cache->end_step();
-    store_of_others.answers = false;
-    store_of_others.answer_probes();
-    poll();
-    ASSERT_EQ(store_of_others.reads.size(), 3U);
-    store_of_others.keeps_cancelled = true;
-    release(1);
-    poll();
-    EXPECT_EQ(store_of_others.cancelled.size(), 3U);
-    EXPECT_EQ(free_on_device(), 8U) << "device slots wait for nobody";
-    const Ledger arena_now = cache->manager().host_ledger();
-    EXPECT_EQ(arena_now.held + arena_now.filling, 3U);
-    store_of_others.answers = true;
-    settle();
-    EXPECT_EQ(cache->manager().host_ledger().held + cache->manager().host_ledger().filling, 0U);
-    EXPECT_EQ(resident(Tier::host), host_blocks == 0 ? 0U : 3U) << "what arrives in the host tier all the same is kept";
-    cache->manager().check_invariants();
-  }
+class SharedStoreWithHost : public SharedStoreTest, public ::testing::WithParamInterface<std::uint32_t> {};
+
+TEST_P(SharedStoreWithHost, that_reads_for_a_request_that_is_gone_frees_the_slots_at_its_event) {
+  const std::uint32_t host_blocks = GetParam();
+  make_shared(with_shared(sizes(8, host_blocks)));
+  const auto keys = keys_of({1, 2, 3});
+  put(keys);
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  cache->end_step();
+  store_of_others.answers = false;
+  store_of_others.answer_probes();
+  poll();
+  ASSERT_EQ(store_of_others.reads.size(), 3U);
+  store_of_others.keeps_cancelled = true;
+  release(1);
+  poll();
+  EXPECT_EQ(store_of_others.cancelled.size(), 3U);
+  EXPECT_EQ(free_on_device(), 8U) << "device slots wait for nobody";
+  const Ledger arena_now = cache->manager().host_ledger();
+  EXPECT_EQ(arena_now.held + arena_now.filling, 3U);
+  store_of_others.answers = true;
+  settle();
+  EXPECT_EQ(cache->manager().host_ledger().held + cache->manager().host_ledger().filling, 0U);
+  EXPECT_EQ(resident(Tier::host), host_blocks == 0 ? 0U : 3U) << "what arrives in the host tier all the same is kept";
+  cache->manager().check_invariants();
 }
+
+INSTANTIATE_TEST_SUITE_P(HostBlocks, SharedStoreWithHost, ::testing::Values(0U, 8U));
 
 TEST_F(SharedStoreTest, is_left_alone_after_a_clear_until_the_weights_are_named) {
   make_shared(with_shared(sizes(8, 8)));

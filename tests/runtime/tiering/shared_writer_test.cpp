@@ -31,6 +31,17 @@ class SharedWrites : public SharedFixture {
       return block != store_of_others.blocks.end() && holds(block->second, content_of(key));
     });
   }
+  /// The same as serve(), for a request that does not ask the shared store.
+  void serve_here(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    AcquireRequest wanted = request(id, {});
+    wanted.keys = keys;
+    wanted.farthest_source = Source::storage;
+    leases[id] = cache->acquire(wanted).value();
+    settle();
+    ASSERT_TRUE(ready(id));
+    use(id, keys);
+    settle();
+  }
   void wait(Duration time) {
     clock.advance(time);
     settle();
@@ -80,7 +91,7 @@ TEST_F(SharedWrites, of_a_host_copy_that_is_evicted_meanwhile_keep_its_bytes) {
   store_of_others.answer_probes();
   poll();
   ASSERT_EQ(store_of_others.writes.size(), 4U);
-  serve(3, keys_from(21, 8));  // the host evicts them
+  serve_here(3, keys_from(21, 8));  // the host evicts them
   EXPECT_EQ(cache->match(keys).total(), 0U);
   cache->manager().check_invariants();
   store_of_others.answers = true;
@@ -171,7 +182,7 @@ TEST_F(SharedWrites, take_half_of_staging_at_most) {
   config.pools[0].staging_blocks = 6;
   make_writer(WritePolicy::write_through, config);
   store_of_others.answers = false;
-  serve(1, keys_from(1, 10));
+  serve_here(1, keys_from(1, 10));
   store_of_others.answer_probes();
   settle();
   EXPECT_EQ(store_of_others.writes.size(), 3U);
@@ -281,7 +292,7 @@ TEST_F(SharedWrites, of_cleared_blocks_are_not_begun) {
   make_writer(WritePolicy::write_through);
   store_of_others.answers = false;
   const auto keys = keys_from(1, 3);
-  serve(1, keys);
+  serve_here(1, keys);
   store_of_others.answer_probes();
   device->stuck(Direction::swap_out, true);
   poll();  // they are being copied to staging
