@@ -121,7 +121,7 @@ WorldOptions shared_options(std::uint64_t seed) {
   SharedConfig& shared = manager.shared;
   shared.on = true;
   constexpr std::array<WritePolicy, 4> policies{WritePolicy::none, WritePolicy::selective, WritePolicy::write_through,
-                                                 WritePolicy::write_through};
+                                                WritePolicy::write_through};
   shared.writes = policies[random.below(policies.size())];
   shared.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
   shared.probe_timeout = std::chrono::milliseconds{random.between(5, 40)};
