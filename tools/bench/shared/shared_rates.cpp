@@ -67,6 +67,7 @@ SharedCost SharedRates::read(std::span<std::byte> memory) {
 
 double SharedRates::probe() {
   std::vector<BlockKey> keys;
+  keys.reserve(blocks_.size());
   for (const StoredBlock& block : blocks_) keys.push_back(block.key);
   const auto begin = std::chrono::steady_clock::now();
   store_.probe({.token = 0, .keys = keys});
