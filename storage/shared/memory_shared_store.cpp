@@ -38,15 +38,15 @@ void MemorySharedStore::queue(Operation operation) {
 }
 
 void MemorySharedStore::probe(const SharedProbe& probe) {
-  queue({probe.token, probe.deadline, fingerprint_, Probe{{probe.keys.begin(), probe.keys.end()}, probe.group}});
+  queue({probe.token, probe.deadline, fingerprint_, KeptProbe{{probe.keys.begin(), probe.keys.end()}, probe.group}});
 }
 
 void MemorySharedStore::read(std::span<const SharedRead> batch) {
-  for (const SharedRead& read : batch) queue({read.token, read.deadline, fingerprint_, Read{read.block, read.into}});
+  for (const SharedRead& read : batch) queue({read.token, read.deadline, fingerprint_, KeptRead{read.block, read.into}});
 }
 
 void MemorySharedStore::write(std::span<const SharedWrite> batch) {
-  for (const SharedWrite& write : batch) queue({write.token, write.deadline, fingerprint_, Write{write.block, write.from}});
+  for (const SharedWrite& write : batch) queue({write.token, write.deadline, fingerprint_, KeptWrite{write.block, write.from}});
 }
 
 void MemorySharedStore::renew(std::span<const StoredBlock> blocks) {
@@ -92,20 +92,20 @@ std::size_t MemorySharedStore::poll(std::vector<SharedEvent>& out) {
 
 void MemorySharedStore::carry_out(const Operation& operation, TimePoint now) {
   names_.use(operation.fingerprint);
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) end(operation, {}, leading(*probe, now));
-  if (const auto* read = std::get_if<Read>(&operation.what)) end(operation, fetch(*read, operation.fingerprint, now));
-  if (const auto* write = std::get_if<Write>(&operation.what)) end(operation, keep(*write, operation.fingerprint, now));
+  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) end(operation, {}, leading(*probe, now));
+  if (const auto* read = std::get_if<KeptRead>(&operation.what)) end(operation, fetch(*read, operation.fingerprint, now));
+  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) end(operation, keep(*write, operation.fingerprint, now));
 }
 
 void MemorySharedStore::end(const Operation& operation, ErrorCode error, std::uint32_t leading) {
   SharedEvent event{SharedEvent::Kind::probed, operation.token, error, leading};
   std::uint64_t size = 0;
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) size = probe->keys.size();
-  if (const auto* read = std::get_if<Read>(&operation.what)) {
+  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) size = probe->keys.size();
+  if (const auto* read = std::get_if<KeptRead>(&operation.what)) {
     event.kind = SharedEvent::Kind::read;
     size = read->into.size();
   }
-  if (const auto* write = std::get_if<Write>(&operation.what)) {
+  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) {
     event.kind = SharedEvent::Kind::written;
     size = write->from.size();
   }
@@ -114,13 +114,13 @@ void MemorySharedStore::end(const Operation& operation, ErrorCode error, std::ui
   count_ended(stat_, event, size);
 }
 
-std::uint32_t MemorySharedStore::leading(const Probe& probe, TimePoint now) {
+std::uint32_t MemorySharedStore::leading(const KeptProbe& probe, TimePoint now) {
   const auto there = [&](const BlockKey& key) { return engine_->has(names_.name(key, probe.group, 0), now); };
   const auto gap = std::ranges::find_if_not(probe.keys, there);
   return static_cast<std::uint32_t>(gap - probe.keys.begin());
 }
 
-ErrorCode MemorySharedStore::fetch(const Read& read, const Fingerprint& fingerprint, TimePoint now) {
+ErrorCode MemorySharedStore::fetch(const KeptRead& read, const Fingerprint& fingerprint, TimePoint now) {
   reader_.begin(read.block, fingerprint, read.into.size());
   std::vector<std::string> names;
   for (std::uint32_t part = 0; part < reader_.parts().count; ++part) {
@@ -146,7 +146,7 @@ ErrorCode MemorySharedStore::fetch(const Read& read, const Fingerprint& fingerpr
   return Errc::corrupt;
 }
 
-ErrorCode MemorySharedStore::keep(const Write& write, const Fingerprint& fingerprint, TimePoint now) {
+ErrorCode MemorySharedStore::keep(const KeptWrite& write, const Fingerprint& fingerprint, TimePoint now) {
   writer_.begin(write.block, fingerprint, write.from, random_write_id());
   if (writer_.seals()) scratch_.resize(write.from.size());
   std::vector<SharedMemoryEngine::Named> values;

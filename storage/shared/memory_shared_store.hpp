@@ -1,5 +1,6 @@
 #pragma once
 
+#include "storage/shared/kept_operation.hpp"
 #include "storage/shared/shared_expiry.hpp"
 #include "storage/shared/shared_memory_engine.hpp"
 #include "storage/shared/shared_value.hpp"
@@ -12,7 +13,6 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace terrace {
@@ -49,31 +49,19 @@ class MemorySharedStore final : public SharedStore {
   [[nodiscard]] SharedStoreStat stat() const override;
 
  private:
-  struct Probe {
-    std::vector<BlockKey> keys;
-    GroupId group;
-  };
-  struct Read {
-    StoredBlock block;
-    std::span<std::byte> into;
-  };
-  struct Write {
-    StoredBlock block;
-    std::span<const std::byte> from;
-  };
   struct Operation {
     std::uint64_t token;
     TimePoint deadline;
     Fingerprint fingerprint;  ///< at the call
-    std::variant<Probe, Read, Write> what;
+    KeptOperation what;
   };
 
   void queue(Operation operation);
   void end(const Operation& operation, ErrorCode error, std::uint32_t leading = 0);
   void carry_out(const Operation& operation, TimePoint now);
-  [[nodiscard]] std::uint32_t leading(const Probe& probe, TimePoint now);
-  [[nodiscard]] ErrorCode fetch(const Read& read, const Fingerprint& fingerprint, TimePoint now);
-  [[nodiscard]] ErrorCode keep(const Write& write, const Fingerprint& fingerprint, TimePoint now);
+  [[nodiscard]] std::uint32_t leading(const KeptProbe& probe, TimePoint now);
+  [[nodiscard]] ErrorCode fetch(const KeptRead& read, const Fingerprint& fingerprint, TimePoint now);
+  [[nodiscard]] ErrorCode keep(const KeptWrite& write, const Fingerprint& fingerprint, TimePoint now);
   [[nodiscard]] TimePoint expires(std::uint32_t depth, TimePoint now) const;
 
   const std::shared_ptr<SharedMemoryEngine> engine_;

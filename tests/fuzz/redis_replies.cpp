@@ -69,7 +69,7 @@ class Hearing final : public Exchange {
   const bool wanted_;
 };
 
-/// What all three hear when so many bytes arrive at once.
+/// The replies that all three readers hear when so many bytes arrive at once.
 std::string outcome(std::string_view bytes, std::size_t at_once) {
   std::array<Heard, 3> heard;
   Channel channel;

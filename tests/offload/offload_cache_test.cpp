@@ -212,7 +212,7 @@ TEST_F(Offload, a_late_read_of_storage_does_not_hold_up_the_job) {
   EXPECT_EQ(offload->blocks_in_flight(), 0U);
   settle();
   EXPECT_EQ(results(3), (std::map<std::uint32_t, ErrorCode>{{0, Errc::cancelled}}));
-  // What was read stays in the host tier.
+  // The blocks that were read stay in the host tier.
   EXPECT_EQ(offload->look_up(names({1})[0]), OffloadHit::host);
   cache->manager().check_invariants();
 }

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-/// What fails: copies and streams, the disk, and the process itself.
+/// Faults of copies and streams, of the disk, and of the process itself.
 
 namespace terrace::test {
 

@@ -10,7 +10,7 @@
 namespace terrace::test {
 namespace {
 
-/// What happened to one exchange; it outlives it.
+/// The record of one exchange. It outlives the exchange.
 struct Record {
   bool wanted = true;
   bool broken = false;

@@ -15,7 +15,7 @@
 
 namespace terrace {
 
-/// What goes wrong between an engine and its users, and how long answers take. Probabilities are of each operation.
+/// Faults between an engine and its users, and the latency of answers. Probabilities are of each operation.
 struct SimulatedSharedFaults {
   Duration latency_min = std::chrono::microseconds{100};
   Duration latency_max = std::chrono::milliseconds{4};

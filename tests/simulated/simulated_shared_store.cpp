@@ -26,18 +26,18 @@ std::uint32_t SimulatedSharedStore::node_of(const BlockKey& key) const {
 // ---- calls -------------------------------------------------------------------------------------------------------------
 
 void SimulatedSharedStore::probe(const SharedProbe& probe) {
-  begin(probe.token, probe.deadline, Probe{{probe.keys.begin(), probe.keys.end()}, probe.group});
+  begin(probe.token, probe.deadline, KeptProbe{{probe.keys.begin(), probe.keys.end()}, probe.group});
 }
 
 void SimulatedSharedStore::read(std::span<const SharedRead> batch) {
-  for (const SharedRead& read : batch) begin(read.token, read.deadline, Read{read.block, read.into});
+  for (const SharedRead& read : batch) begin(read.token, read.deadline, KeptRead{read.block, read.into});
 }
 
 void SimulatedSharedStore::write(std::span<const SharedWrite> batch) {
-  for (const SharedWrite& write : batch) begin(write.token, write.deadline, Write{write.block, write.from});
+  for (const SharedWrite& write : batch) begin(write.token, write.deadline, KeptWrite{write.block, write.from});
 }
 
-void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, std::variant<Probe, Read, Write> what) {
+void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, KeptOperation what) {
   const TimePoint now = engine_.clock().now();
   Operation operation{token, fingerprint_, std::move(what)};
   operation.has_deadline = deadline != never;
@@ -48,9 +48,9 @@ void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, std::v
   const auto ask = [&](const BlockKey& key) {
     if (std::ranges::find(nodes, node_of(key)) == nodes.end()) nodes.push_back(node_of(key));
   };
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) std::ranges::for_each(probe->keys, ask);
-  if (const auto* read = std::get_if<Read>(&operation.what)) ask(read->block.key);
-  if (const auto* write = std::get_if<Write>(&operation.what)) ask(write->block.key);
+  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) std::ranges::for_each(probe->keys, ask);
+  if (const auto* read = std::get_if<KeptRead>(&operation.what)) ask(read->block.key);
+  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) ask(write->block.key);
   for (const std::uint32_t node : nodes) {
     const Admission admission = breakers_[node].admit(now);
     if (admission != Admission::declined) operation.asked.emplace_back(node, admission);
@@ -69,7 +69,7 @@ void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, std::v
   };
   const Duration high = random.chance(faults.late) ? faults.late_max : faults.latency_max;
   operation.due = now + some_time(faults.latency_min, high);
-  const bool is_write = std::holds_alternative<Write>(operation.what);
+  const bool is_write = std::holds_alternative<KeptWrite>(operation.what);
   if (random.chance(faults.silent)) operation.fault = Fault::silent;
   else if (random.chance(faults.failing)) operation.fault = Fault::failing;
   else if (is_write && random.chance(faults.full)) operation.fault = Fault::full;
@@ -139,7 +139,7 @@ std::size_t SimulatedSharedStore::poll(std::vector<SharedEvent>& out) {
     else give_up(operation);
   }
   for (const Operation& operation : operations_) {
-    const auto* read = std::get_if<Read>(&operation.what);
+    const auto* read = std::get_if<KeptRead>(&operation.what);
     if (read != nullptr && engine_.random().chance(0.1)) overwrite(read->into);
   }
   const std::size_t arrived = ended_.size();
@@ -152,7 +152,7 @@ std::size_t SimulatedSharedStore::poll(std::vector<SharedEvent>& out) {
 
 void SimulatedSharedStore::answer(const Operation& operation) {
   names_.use(operation.fingerprint);
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) {
+  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) {
     const bool some_dead =
         std::ranges::any_of(operation.asked, [&](const auto& asked) { return engine_.state(asked.first) == NodeState::dead; });
     const bool fails = some_dead || operation.fault == Fault::failing;
@@ -165,10 +165,10 @@ void SimulatedSharedStore::answer(const Operation& operation) {
     end(operation, Errc::io_failed);
     return;
   }
-  if (const auto* read = std::get_if<Read>(&operation.what)) {
+  if (const auto* read = std::get_if<KeptRead>(&operation.what)) {
     end(operation, operation.fault == Fault::failing ? make_error_code(Errc::io_failed) : fetch(operation, *read));
   } else {
-    end(operation, keep(operation, std::get<Write>(operation.what)));
+    end(operation, keep(operation, std::get<KeptWrite>(operation.what)));
   }
 }
 
@@ -176,10 +176,10 @@ void SimulatedSharedStore::answer(const Operation& operation) {
 void SimulatedSharedStore::give_up(const Operation& operation) {
   names_.use(operation.fingerprint);
   std::uint32_t leading = 0;
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) {
+  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) {
     leading = static_cast<std::uint32_t>(engine_.random().between(0, known_leading(operation, *probe)));
   }
-  const auto* write = std::get_if<Write>(&operation.what);
+  const auto* write = std::get_if<KeptWrite>(&operation.what);
   const bool node_is_well = write != nullptr && engine_.state(operation.asked[0].first) == NodeState::well;
   if (node_is_well && !engine_.is_full() && engine_.random().chance(0.5)) {
     store_values(write->block, operation.fingerprint, write->from,
@@ -200,13 +200,13 @@ void SimulatedSharedStore::end(const Operation& operation, ErrorCode error, std:
   }
   SharedEvent event{SharedEvent::Kind::probed, operation.token, error, leading};
   std::uint64_t size = 0;
-  if (const auto* probe = std::get_if<Probe>(&operation.what)) size = probe->keys.size();
-  if (const auto* read = std::get_if<Read>(&operation.what)) {
+  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) size = probe->keys.size();
+  if (const auto* read = std::get_if<KeptRead>(&operation.what)) {
     event.kind = SharedEvent::Kind::read;
     size = read->into.size();
     if (error) overwrite(read->into);
   }
-  if (const auto* write = std::get_if<Write>(&operation.what)) {
+  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) {
     event.kind = SharedEvent::Kind::written;
     size = write->from.size();
   }
@@ -215,7 +215,7 @@ void SimulatedSharedStore::end(const Operation& operation, ErrorCode error, std:
 }
 
 /// Leading keys whose nodes were asked and are well, and that are there.
-std::uint32_t SimulatedSharedStore::known_leading(const Operation& operation, const Probe& probe) {
+std::uint32_t SimulatedSharedStore::known_leading(const Operation& operation, const KeptProbe& probe) {
   const auto is_there = [&](const BlockKey& key) {
     const std::uint32_t node = node_of(key);
     const bool asked = std::ranges::any_of(operation.asked, [&](const auto& each) { return each.first == node; });
@@ -225,7 +225,7 @@ std::uint32_t SimulatedSharedStore::known_leading(const Operation& operation, co
   return static_cast<std::uint32_t>(std::ranges::find_if_not(probe.keys, is_there) - probe.keys.begin());
 }
 
-ErrorCode SimulatedSharedStore::fetch(const Operation& operation, const Read& read) {
+ErrorCode SimulatedSharedStore::fetch(const Operation& operation, const KeptRead& read) {
   reader_.begin(read.block, operation.fingerprint, read.into.size());
   const std::vector<std::string> names = names_of(read.block, reader_.parts().count);
   if (engine_.random().chance(engine_.faults().damaging)) {
@@ -249,7 +249,7 @@ ErrorCode SimulatedSharedStore::fetch(const Operation& operation, const Read& re
   return Errc::corrupt;
 }
 
-ErrorCode SimulatedSharedStore::keep(const Operation& operation, const Write& write) {
+ErrorCode SimulatedSharedStore::keep(const Operation& operation, const KeptWrite& write) {
   if (operation.fault == Fault::full || engine_.is_full()) return Errc::full;
   if (operation.fault == Fault::lost) return {};
   if (operation.fault != Fault::failing || engine_.random().chance(0.5)) {
@@ -259,7 +259,7 @@ ErrorCode SimulatedSharedStore::keep(const Operation& operation, const Write& wr
 }
 
 /// Under the names of the block, a whole value of other weights.
-void SimulatedSharedStore::plant_other_weights(const Read& read) {
+void SimulatedSharedStore::plant_other_weights(const KeptRead& read) {
   Fingerprint other{};
   overwrite(other);
   std::vector<std::byte> content(read.into.size());

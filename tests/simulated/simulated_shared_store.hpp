@@ -1,6 +1,7 @@
 #pragma once
 
 #include "storage/resilience/circuit_breaker.hpp"
+#include "storage/shared/kept_operation.hpp"
 #include "storage/shared/shared_expiry.hpp"
 #include "storage/shared/shared_value.hpp"
 #include "storage/shared/shared_value_names.hpp"
@@ -13,7 +14,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace terrace {
@@ -55,23 +55,11 @@ class SimulatedSharedStore final : public SharedStore {
 
  private:
   enum class Fault : std::uint8_t { none, silent, failing, full, lost };
-  struct Probe {
-    std::vector<BlockKey> keys;
-    GroupId group;
-  };
-  struct Read {
-    StoredBlock block;
-    std::span<std::byte> into;
-  };
-  struct Write {
-    StoredBlock block;
-    std::span<const std::byte> from;
-  };
   using Admission = CircuitBreaker::Admission;
   struct Operation {
     std::uint64_t token = 0;
     Fingerprint fingerprint{};  ///< at the call
-    std::variant<Probe, Read, Write> what{};
+    KeptOperation what{};
     TimePoint until = never;  ///< deadline, or when the store gives up
     bool has_deadline = false;
     TimePoint due = never;  ///< time of the answer
@@ -79,17 +67,17 @@ class SimulatedSharedStore final : public SharedStore {
     std::vector<std::pair<std::uint32_t, Admission>> asked{};  ///< the nodes
   };
 
-  void begin(std::uint64_t token, TimePoint deadline, std::variant<Probe, Read, Write> what);
+  void begin(std::uint64_t token, TimePoint deadline, KeptOperation what);
   [[nodiscard]] std::uint32_t node_of(const BlockKey& key) const;
   [[nodiscard]] bool waits_for_node(const Operation& operation) const;
   [[nodiscard]] TimePoint ends_at(const Operation& operation) const;
   void answer(const Operation& operation);
   void give_up(const Operation& operation);
   void end(const Operation& operation, ErrorCode error, std::uint32_t leading = 0);
-  [[nodiscard]] std::uint32_t known_leading(const Operation& operation, const Probe& probe);
-  [[nodiscard]] ErrorCode fetch(const Operation& operation, const Read& read);
-  [[nodiscard]] ErrorCode keep(const Operation& operation, const Write& write);
-  void plant_other_weights(const Read& read);
+  [[nodiscard]] std::uint32_t known_leading(const Operation& operation, const KeptProbe& probe);
+  [[nodiscard]] ErrorCode fetch(const Operation& operation, const KeptRead& read);
+  [[nodiscard]] ErrorCode keep(const Operation& operation, const KeptWrite& write);
+  void plant_other_weights(const KeptRead& read);
   [[nodiscard]] std::vector<std::string> names_of(const StoredBlock& block, std::uint32_t parts) const;
   void overwrite(std::span<std::byte> memory);
   void store_values(const StoredBlock& block, const Fingerprint& fingerprint, std::span<const std::byte> from,

@@ -64,7 +64,7 @@ struct WorldOptions {
 /// The same, for one of several worlds with one shared store: one KV cache group, and the same keys in all worlds.
 [[nodiscard]] WorldOptions shared_options(std::uint64_t seed);
 
-/// What several worlds share.
+/// The clock and the shared engine of several worlds.
 struct Neighbourhood {
   ManualClock& clock;
   SimulatedSharedEngine& engine;

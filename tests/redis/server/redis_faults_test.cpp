@@ -97,7 +97,7 @@ TEST_F(RedisFaults, a_server_that_stops_in_the_middle_of_an_answer_costs_the_dea
   proxy.stall(true);
   EXPECT_EQ(user.wait(late).error, Errc::deadline_exceeded);
   std::ranges::fill(user.memory(late), std::byte{0x11});
-  // Nobody waits longer than his deadline, and after some failures nobody is asked.
+  // Each operation ends at its deadline, and after some failures the node is not asked any more.
   for (int i = 0; i < 10; ++i) {
     const SharedEvent event = user.probe({block}, milliseconds{20});
     EXPECT_TRUE(event.error == Errc::deadline_exceeded || event.error == Errc::io_failed || event.error == Errc::refused);

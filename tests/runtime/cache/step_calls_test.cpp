@@ -1,4 +1,4 @@
-// What a step of the engine costs in system calls. This is a separate program, because it counts every write().
+// Counts the system calls of a step of the engine. This is a separate program, because it counts every write().
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/transfer/engine/write_count.hpp"

@@ -112,7 +112,20 @@ TEST(SharedInstances, that_compute_the_same_blocks_write_few_of_them_twice) {
   EXPECT_GT(b.cache->shared_totals().present, blocks * 9 / 10);
 }
 
-class SharedStoreTest : public SharedFixture {};
+class SharedStoreTest : public SharedFixture {
+ protected:
+  /// A request for the keys, which the store has. It reads all of them, and the store answers no read.
+  void begin_reads(const std::vector<BlockKey>& keys) {
+    put(keys);
+    ASSERT_TRUE(acquire(1, keys).has_value());
+    cache->end_step();
+    store_of_others.answers = false;
+    store_of_others.answer_probes();
+    poll();
+    ASSERT_EQ(store_of_others.reads.size(), keys.size());
+    store_of_others.keeps_cancelled = true;
+  }
+};
 
 TEST_F(SharedStoreTest, is_asked_when_blocks_are_missing_and_the_request_holds_nothing_meanwhile) {
   make_shared(with_shared(sizes(8, 8)));
@@ -319,14 +332,7 @@ TEST_P(SharedStoreWithHost, that_reads_for_a_request_that_is_gone_frees_the_slot
   const std::uint32_t host_blocks = GetParam();
   make_shared(with_shared(sizes(8, host_blocks)));
   const auto keys = keys_of({1, 2, 3});
-  put(keys);
-  ASSERT_TRUE(acquire(1, keys).has_value());
-  cache->end_step();
-  store_of_others.answers = false;
-  store_of_others.answer_probes();
-  poll();
-  ASSERT_EQ(store_of_others.reads.size(), 3U);
-  store_of_others.keeps_cancelled = true;
+  ASSERT_NO_FATAL_FAILURE(begin_reads(keys));
   release(1);
   poll();
   EXPECT_EQ(store_of_others.cancelled.size(), 3U);
@@ -382,14 +388,7 @@ TEST_F(SharedStoreTest, is_left_alone_after_a_clear_until_the_weights_are_named)
 TEST_F(SharedStoreTest, whose_reads_are_under_way_at_a_clear_serves_nobody_with_them) {
   make_shared(with_shared(sizes(8, 8)));
   const auto keys = keys_of({1, 2, 3});
-  put(keys);
-  ASSERT_TRUE(acquire(1, keys).has_value());
-  cache->end_step();
-  store_of_others.answers = false;
-  store_of_others.answer_probes();
-  poll();
-  ASSERT_EQ(store_of_others.reads.size(), 3U);
-  store_of_others.keeps_cancelled = true;
+  ASSERT_NO_FATAL_FAILURE(begin_reads(keys));
   cache->clear({});
   store_of_others.answers = true;
   settle();

@@ -1,4 +1,4 @@
-// What a cache writes to a store that several machines share.
+// Tests of the writes to a store that several machines share.
 
 #include "runtime/tiering/shared_writer.hpp"
 

@@ -78,7 +78,7 @@ void damage(Random& random, std::vector<Value>& values, const Specimen& good) {
   }
 }
 
-/// Somebody changes a header and corrects its checksum, but not that of the payload.
+/// Changes a header and corrects its checksum, but not that of the payload.
 void correct_header(std::vector<Value>& values) {
   for (Value& value : values) {
     if (value.size() >= shared_header_bytes) store_le64(&value[120], plain_checksum(std::span{value}.first(120)));

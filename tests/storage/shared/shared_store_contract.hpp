@@ -151,7 +151,7 @@ class SharedStoreContract : public testing::TestWithParam<SharedStoreKind> {
   [[nodiscard]] std::uint64_t mismatches(SharedMismatch why, std::size_t user = 0) {
     return store(user).stat().mismatches[static_cast<std::size_t>(why)];
   }
-  /// What other bytes in the payload count as.
+  /// The kind of mismatch for other bytes in the payload.
   [[nodiscard]] static SharedMismatch damage() { return GetParam().sealed ? SharedMismatch::seal : SharedMismatch::checksum; }
 
   std::unique_ptr<SharedStoreHarness> harness_ = GetParam().make(GetParam().sealed);
