@@ -256,8 +256,9 @@ class TERRACE_API Cache {
 
   // ---- storage
 
-  /// Starts a job that writes cached blocks to storage. Jobs progress in poll(), and end there. Fails: invalid_argument (there is
-  /// no storage), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
+  /// Starts a job that writes cached blocks to storage or to the shared store. Jobs progress in poll(), and end there. While the
+  /// shared store cannot be used, the blocks of a job to it fail with Errc::refused. Fails: invalid_argument (there is no such
+  /// target), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
   /// prefix is cached), refused (too many jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   /// The job starts no more writes until resume_write_back(). Writes that are under way continue, and its deadline does not

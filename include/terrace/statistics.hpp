@@ -266,7 +266,7 @@ struct TERRACE_API SharedTotals {
   std::uint64_t drop_failed = 0;  ///< the shared store failed, or the copy to it
   std::uint64_t drop_full = 0;    ///< the shared store was full
   std::uint64_t drop_budget = 0;  ///< the budget of the day was spent
-  std::uint64_t drop_off = 0;     ///< the shared store could not be used, or the cache was cleared
+  std::uint64_t drop_off = 0;     ///< the cache was cleared or drained, or the write-back job was cancelled
 
   friend SharedTotals operator-(const SharedTotals& now, const SharedTotals& before) { return difference(now, before); }
 };
@@ -316,6 +316,9 @@ struct TreeCounts {
 };
 
 /// A change of what is cached, for routers and other observers. Events are reported in the order in which they happened.
+///
+/// A copy in the shared store (`stored` with Source::shared: this cache has written or renewed it) is only a hint: the store
+/// removes copies by itself, and no `removed` event says so. The hint ends after `expires_after`.
 struct KvEvent {
   enum class Kind : std::uint8_t {
     stored,   ///< the block can be served from the source now
@@ -330,6 +333,7 @@ struct KvEvent {
   TenantId tenant{};        ///< as in AcquireRequest
   BlockKey key{};
   std::optional<BlockKey> parent{};  ///< the key of the block before it; none for a first block
+  Duration expires_after{};          ///< 0: the copy is there until a `removed` event, or it is not known how long
 
   friend bool operator==(const KvEvent&, const KvEvent&) = default;
 };

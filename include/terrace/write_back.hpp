@@ -13,12 +13,16 @@
 
 namespace terrace {
 
-/// Identifies a write-back job. A number is never used again. A job brings cached blocks to storage now, whatever the write
-/// policy.
+/// Identifies a write-back job. A number is never used again. A job brings cached blocks to storage, or to the shared store, now,
+/// whatever the write policy.
 using WriteBackId = StrongId<struct WriteBackIdTag, std::uint64_t>;
 
-/// The blocks to write to storage. Ancestors that storage does not have are written too, before their descendants.
+/// The blocks to write. Ancestors that the target does not have are written too, before their descendants.
 struct WriteBackOrder {
+  enum class Target : std::uint8_t {
+    storage,
+    shared,  ///< the shared store. It is asked first, and what it has is not sent again.
+  };
   enum class Scope : std::uint8_t {
     request,  ///< the blocks that a ready request has committed, hits included
     prefix,   ///< the cached blocks of a prefix
@@ -27,16 +31,18 @@ struct WriteBackOrder {
     all,
   };
 
+  Target target = Target::storage;
   Scope scope = Scope::all;
   RequestId request{};
   /// For Scope::prefix: its keys, as in AcquireRequest. They must stay valid only during the call.
   std::span<const BlockKey> keys{};
   TenantId tenant{};
   Duration unused_for{};
-  /// Blocks that have not reached storage by then are given up. A durable job keeps the last eighth of the time, at most one
+  /// Blocks that have not reached the target by then are given up. A durable job keeps the last eighth of the time, at most one
   /// second, for the flush.
   TimePoint deadline = never;
-  /// The job also flushes storage before it ends. The blocks that it stored then survive a power failure.
+  /// The job also flushes storage before it ends. The blocks that it stored then survive a power failure. It means nothing for
+  /// the shared store.
   bool durable = true;
   /// The most bytes to write. 0: no limit.
   Bytes budget{};
@@ -46,7 +52,7 @@ struct WriteBackOrder {
 enum class WriteBackOutcome : std::uint8_t {
   stored,  ///< by this job, or by another writer while it ran
   already_there,
-  dropped_full,  ///< storage had no room
+  dropped_full,  ///< the target had no room
   dropped_gone,  ///< it was evicted from device and host, or cleared
   over_budget,   ///< of the job, or of the day
   failed,        ///< WriteBackResult::error says why
@@ -62,6 +68,7 @@ enum class WriteBackState : std::uint8_t {
   deadline_exceeded,
 };
 
+[[nodiscard]] TERRACE_API std::string_view to_string(WriteBackOrder::Target target);
 [[nodiscard]] TERRACE_API std::string_view to_string(WriteBackOrder::Scope scope);
 [[nodiscard]] TERRACE_API std::string_view to_string(WriteBackOutcome outcome);
 [[nodiscard]] TERRACE_API std::string_view to_string(WriteBackState state);
@@ -75,6 +82,7 @@ struct WriteBackResult {
 /// Progress of a job.
 struct WriteBackProgress {
   WriteBackId id{};
+  WriteBackOrder::Target target = WriteBackOrder::Target::storage;
   WriteBackOrder::Scope scope = WriteBackOrder::Scope::all;
   WriteBackState state = WriteBackState::running;
   std::array<std::uint64_t, write_back_outcome_count> blocks{};  ///< number of blocks by outcome

@@ -91,7 +91,7 @@ class Runner {
     order.keys = wanted.keys;
     if (wanted.deadline) order.deadline = clock_.now() + *wanted.deadline;
     const Result<WriteBackId> job = cache_.start_write_back(order);
-    if (!job) return refusal(job.error(), fmt::format("the job cannot start: {}", why_not_started(job.error())));
+    if (!job) return refusal(job.error(), fmt::format("the job cannot start: {}", why_not_started(job.error(), order.target)));
     return answer(to_json(*cache_.write_back(*job)), 201);
   }
   Reply operator()(ChangeJob wanted) {
@@ -127,8 +127,9 @@ class Runner {
     if (config.key_order == KeyOrder::flat) return "blocks without an order are always evicted by lru";
     return "this program has brought no eviction policy of its own";
   }
-  static std::string why_not_started(ErrorCode error) {
-    if (error == Errc::invalid_argument) return "this cache has no storage";
+  static std::string why_not_started(ErrorCode error, WriteBackOrder::Target target) {
+    const bool shared = target == WriteBackOrder::Target::shared;
+    if (error == Errc::invalid_argument) return shared ? "this cache has no shared store" : "this cache has no storage";
     if (error == Errc::not_found) return "nothing of it is cached";
     if (error == Errc::refused) return "too many jobs run";
     if (error == Errc::unknown_request) return "there is no such request";

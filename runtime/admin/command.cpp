@@ -193,8 +193,10 @@ Change read_change(std::string_view body) {
 
 StartJob read_start_job(std::string_view body) {
   using Scope = WriteBackOrder::Scope;
-  const Fields fields{body, {"scope", "request", "keys", "tenant", "unused-for", "deadline", "durable", "budget"}};
+  using Target = WriteBackOrder::Target;
+  const Fields fields{body, {"target", "scope", "request", "keys", "tenant", "unused-for", "deadline", "durable", "budget"}};
   StartJob job;
+  job.order.target = one_of("target", fields.text("target").value_or("storage"), std::array{Target::storage, Target::shared});
   job.order.scope = one_of("scope", fields.text("scope").value_or("all"),
                            std::array{Scope::all, Scope::request, Scope::prefix, Scope::tenant, Scope::idle});
   const auto belongs = [&](std::string_view name, Scope scope) {

@@ -293,6 +293,7 @@ json::object to_json(const WriteBackProgress& job) {
     blocks[name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))] = job.blocks[outcome];
   }
   return {{"id", job.id.value()},
+          {"target", terrace::to_string(job.target)},
           {"scope", terrace::to_string(job.scope)},
           {"state", name_of(terrace::to_string(job.state))},
           {"looked_at", job.looked_at},

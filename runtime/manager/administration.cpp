@@ -159,7 +159,8 @@ void Administration::open_host(SlotSpan slots, PoolId pool) {
 
 Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order) {
   using Scope = WriteBackOrder::Scope;
-  if (!state_.config.storage) return Errc::invalid_argument;
+  const bool shared = order.target == WriteBackOrder::Target::shared;
+  if (shared ? !state_.config.shared.on : !state_.config.storage) return Errc::invalid_argument;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   Result<WriteBackId> started = Errc::invalid_argument;
   switch (order.scope) {

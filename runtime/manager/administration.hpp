@@ -80,10 +80,10 @@ class Administration {
   void record_events() { state_.kv_events.record_from_now_on(); }
   void take_events(std::vector<KvEvent>& events) { state_.kv_events.take(events); }
 
-  /// Starts a job that writes cached blocks to storage (terrace/write_back.hpp). If the job is over the whole tree, it
-  /// looks at some nodes in each later call of Requests::settle(). Fails: invalid_argument (there is no storage),
-  /// unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the prefix is
-  /// cached), refused (WriteBackJobs::running_max jobs run), paused.
+  /// Starts a job that writes cached blocks to storage or to the shared store (terrace/write_back.hpp). If the job is over the
+  /// whole tree, it looks at some nodes in each later call of Requests::settle(). Fails: invalid_argument (there is no such
+  /// target), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
+  /// prefix is cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
   /// The same as in WriteBackJobs.
   [[nodiscard]] Result<void> pause_write_back(WriteBackId id) { return write_backs_.pause(id); }

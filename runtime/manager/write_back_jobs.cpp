@@ -10,6 +10,8 @@
 namespace terrace {
 namespace {
 
+using Target = WriteBackOrder::Target;
+
 constexpr std::uint32_t nodes_a_pump = 128;
 /// When a node is split during a pass, blocks may move to a node that the pass has visited already. This is rare: a second pass
 /// over the tree finds few such blocks, and a third one almost none.
@@ -24,6 +26,14 @@ WriteBackOutcome outcome_of(ErrorCode error) {
 }
 
 }  // namespace
+
+std::string_view to_string(WriteBackOrder::Target target) {
+  switch (target) {
+    case WriteBackOrder::Target::storage: return "storage";
+    case WriteBackOrder::Target::shared: return "shared";
+  }
+  return "?";
+}
 
 std::string_view to_string(WriteBackOrder::Scope scope) {
   switch (scope) {
@@ -74,9 +84,11 @@ Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   job.order = order;
   job.order.keys = {};
   job.progress.id = last_;
+  job.progress.target = order.target;
   job.progress.scope = order.scope;
+  if (order.target == Target::shared) job.order.durable = false;
   job.bit = static_cast<std::uint32_t>(free - by_bit_.begin());
-  if (order.durable && order.deadline != never) {
+  if (job.order.durable && order.deadline != never) {
     const Duration left = std::max(order.deadline - now_, Duration{});
     job.closing = order.deadline - std::min<Duration>(left / 8, std::chrono::seconds{1});
   }
@@ -92,6 +104,10 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<
   Job& job = **added;
   for (const PoolPrefix& each : prefixes) {
     TieredPool& pool = *pools_[each.pool.value()];
+    if (order.target == Target::shared) {
+      order_shared(job, pool, each.prefix, 0);
+      continue;
+    }
     for (std::uint32_t depth = 0; depth < each.prefix.length; ++depth) {
       take(job, pool, pool.residency().tree().at(each.prefix, depth));
     }
@@ -144,7 +160,29 @@ bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
   return begun.blocks > 0;
 }
 
+/// The blocks of the prefix from depth `from` on, to the shared store.
+void WriteBackJobs::order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from) {
+  if (prefix.length == from) return;
+  TERRACE_CHECK(job.awaited == 0);
+  job.awaited = prefix.length - from;
+  pool.order_shared(job.progress.id, prefix, from, blocks_left(job, pool));
+}
+
+/// Orders the blocks of the run that the job wants. Returns false if there are none.
+bool WriteBackJobs::order_run(Job& job, TieredPool& pool, Run run) {
+  const PrefixTree& tree = pool.residency().tree();
+  const auto wants = [&](BlockRef block) {
+    return tree.last_use(block) <= job.scan->last_use_max && !job.told.contains(tree.key(block));
+  };
+  // A block is used with all blocks before it, so those that are idle are at the end.
+  std::uint32_t from = run.begin;
+  while (from < run.end && !wants({run.node, from})) ++from;
+  order_shared(job, pool, {run.node, run.end}, from);
+  return from < run.end;
+}
+
 std::uint64_t WriteBackJobs::under_way(const Job& job) const {
+  if (job.order.target == Target::shared) return job.awaited;
   std::uint64_t blocks = 0;
   for (const auto& pool : pools_) blocks += pool->storage_writer().wanted(job.bit);
   return blocks;
@@ -166,13 +204,23 @@ bool WriteBackJobs::wants_pump() const {
   if (running_ == 0) return false;  // the usual case; every poll asks
   return std::ranges::any_of(by_bit_, [&](const Job* job) {
     return job != nullptr && job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut &&
-           under_way(*job) < blocks_ahead_;
+           has_room(*job);
   });
+}
+
+/// Whether the job over the tree may start more.
+bool WriteBackJobs::has_room(const Job& job) const {
+  return job.order.target == Target::shared ? arrived(job) : under_way(job) < blocks_ahead_;
+}
+
+bool WriteBackJobs::has_wish(const Job& job) const {
+  return job.order.target == Target::shared && pools_.front()->shared_writer()->has(job.progress.id);
 }
 
 bool WriteBackJobs::scan_some(Job& job) {
   Scan& scan = *job.scan;
   bool begun = false;
+  if (!has_room(job)) return false;
   for (std::uint32_t nodes = 0; nodes < nodes_a_pump && !scan.done;) {
     TieredPool& pool = *pools_[scan.pool];
     const PrefixTree& tree = pool.residency().tree();
@@ -185,8 +233,13 @@ bool WriteBackJobs::scan_some(Job& job) {
     const bool other_tenant =
         run && job.order.scope == WriteBackOrder::Scope::tenant && tree.tenant({run->node, run->begin}) != job.order.tenant;
     if (run && !other_tenant && !tree.hidden({run->node, run->begin})) {
+      if (job.order.target == Target::shared) {
+        // The same node is looked at again when these blocks have their results.
+        if (order_run(job, pool, *run)) return true;
+        scan.depth = run->end;
+      }
       for (scan.depth = std::max(scan.depth, run->begin); scan.depth < run->end; ++scan.depth) {
-        if (under_way(job) >= blocks_ahead_) return begun;
+        if (!has_room(job)) return begun;
         const BlockRef block{run->node, scan.depth};
         if (tree.last_use(block) <= scan.last_use_max) begun |= take(job, pool, block);
       }
@@ -220,6 +273,16 @@ bool WriteBackJobs::record(Job& job, const BlockKey& key, WriteBackOutcome outco
 /// Records the results of writes that have ended. Every job in their `wants` still runs, because end() calls this function first.
 void WriteBackJobs::collect_ended() {
   for (const auto& pool : pools_) {
+    ended_shared_.clear();
+    pool->take_ended_shared(ended_shared_);
+    for (const auto& [id, key, outcome, error] : ended_shared_) {
+      Job& job = jobs_.at(id);
+      TERRACE_CHECK(job.awaited > 0);
+      --job.awaited;
+      if (!record(job, key, outcome, error) || outcome != WriteBackOutcome::stored) continue;
+      job.progress.written += pool->storage_writer().block_bytes();
+      job.begun += pool->storage_writer().block_bytes();
+    }
     pool->take_ended_writes(ended_);
     for (const auto& [wants, key, error] : ended_) {
       for (StorageWriter::Wants left = wants & ~StorageWriter::by_policy; left != 0; left &= left - 1) {
@@ -265,9 +328,9 @@ void WriteBackJobs::close_job(Job& job) {
 
 void WriteBackJobs::end_if_done(Job& job) {
   if (job.progress.ended() || (job.scan && !job.scan->done && !job.cut)) return;
-  const bool arrived = under_way(job) == 0;
-  if (!arrived && job.rounds.empty()) return;
-  if (!flushed(job) || !arrived) return;
+  const bool all_there = arrived(job);
+  if (!all_there && job.rounds.empty()) return;
+  if (!flushed(job) || !all_there) return;
   end(job, job.cut ? WriteBackState::deadline_exceeded : WriteBackState::done);
 }
 
@@ -277,8 +340,10 @@ void WriteBackJobs::end(Job& job, WriteBackState state) {
   for (const auto& pool : pools_) {
     unwanted_.clear();
     pool->unwant_all(mine, unwanted_);
+    if (has_wish(job)) pool->cancel_shared(job.progress.id, unwanted_);
     for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
   }
+  job.awaited = 0;
   job.progress.state = state;
   job.told = {};
   by_bit_[job.bit] = nullptr;
@@ -291,17 +356,22 @@ Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
   return &found->second;
 }
 
+void WriteBackJobs::set_paused(Job& job, bool paused) {
+  job.progress.state = paused ? WriteBackState::paused : WriteBackState::running;
+  if (has_wish(job)) pools_.front()->pause_shared(job.progress.id, paused);
+}
+
 Result<void> WriteBackJobs::pause(WriteBackId id) {
   const Result<Job*> job = find_running(id);
   if (!job) return job.error();
-  (*job)->progress.state = WriteBackState::paused;
+  set_paused(**job, true);
   return {};
 }
 
 Result<void> WriteBackJobs::resume(WriteBackId id) {
   const Result<Job*> job = find_running(id);
   if (!job) return job.error();
-  (*job)->progress.state = WriteBackState::running;
+  set_paused(**job, false);
   return {};
 }
 

@@ -16,12 +16,16 @@
 
 namespace terrace {
 
-/// Runs write-back jobs: orders to write cached blocks to storage now. It keeps one result for each block of a job.
+/// Runs write-back jobs: orders to write cached blocks to storage, or to the shared store, now. It keeps one result for each
+/// block of a job.
 ///
 /// A job over a prefix or a request starts the writes of all its blocks at once. A job over the tree looks at a few nodes in each
 /// pump(), and has at most ManagerConfig::write_back_blocks_ahead blocks under way, so that requests still find copies to evict.
 /// It may include blocks that were cached after it had started. If several jobs and the write policy want the same block, the
 /// block is written once (StorageWriter::Wants).
+///
+/// A job to the shared store gives one prefix at a time to SharedWriter, which brings it there as all others. A job over the tree
+/// gives it the blocks of one node after the other.
 ///
 /// Ownership: CacheManager owns this object; the pools outlive it. Threads: the manager's. Errors: a call that fails returns the
 /// reason and changes nothing.
@@ -87,7 +91,8 @@ class WriteBackJobs {
     WriteBackProgress progress;
     std::uint32_t bit = 0;  ///< its bit in StorageWriter::Wants
     std::optional<Scan> scan;
-    Bytes begun{};
+    Bytes begun{};              ///< written, or being written
+    std::uint64_t awaited = 0;  ///< a job to the shared store: blocks of its prefix that have no result yet
     /// From this time on the job starts no more writes: the rest of its time is for the flush.
     TimePoint closing = never;
     bool cut = false;  ///< at `closing`, the job had not looked at the whole tree
@@ -103,7 +108,14 @@ class WriteBackJobs {
 
   [[nodiscard]] Result<Job*> add(const WriteBackOrder& order);
   [[nodiscard]] Result<Job*> find_running(WriteBackId id);
+  void set_paused(Job& job, bool paused);
   bool take(Job& job, TieredPool& pool, BlockRef block);
+  void order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from);
+  bool order_run(Job& job, TieredPool& pool, Run run);
+  [[nodiscard]] bool has_room(const Job& job) const;
+  /// Blocks of a job to the shared store are under way, or ancestors of its blocks are.
+  [[nodiscard]] bool has_wish(const Job& job) const;
+  [[nodiscard]] bool arrived(const Job& job) const { return under_way(job) == 0 && !has_wish(job); }
   [[nodiscard]] std::uint32_t blocks_left(const Job& job, const TieredPool& pool) const;
   [[nodiscard]] std::uint64_t under_way(const Job& job) const;
   [[nodiscard]] double looked_at(const Job& job) const;
@@ -129,8 +141,9 @@ class WriteBackJobs {
   std::array<std::uint64_t, write_back_outcome_count> totals_{};
   WriteBackId last_;
   TimePoint now_{};
-  std::vector<BlockKey> unwanted_;           ///< scratch
-  std::vector<StorageWriter::Ended> ended_;  ///< scratch
+  std::vector<BlockKey> unwanted_;                 ///< scratch
+  std::vector<StorageWriter::Ended> ended_;        ///< scratch
+  std::vector<SharedWriter::Ended> ended_shared_;  ///< scratch
 };
 
 }  // namespace terrace

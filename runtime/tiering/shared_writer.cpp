@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -13,15 +14,23 @@ namespace {
 /// Writes are started so long before the rate allows them, because a cache is polled only now and then.
 constexpr Duration rate_slack = std::chrono::milliseconds{100};
 
+WriteBackOutcome outcome_of(ErrorCode why) {
+  if (why == Errc::not_found || why == Errc::cleared) return WriteBackOutcome::dropped_gone;
+  if (why == Errc::full) return WriteBackOutcome::dropped_full;
+  if (why == Errc::no_room) return WriteBackOutcome::over_budget;
+  return WriteBackOutcome::failed;
+}
+
 }  // namespace
 
 SharedWriter::SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, SwapOuts& swap_outs,
-                           Actions& actions, SharedTotals& totals)
+                           Actions& actions, SharedTotals& totals, KvEvents& events)
     : config_{config},
       residency_{residency},
       swap_outs_{swap_outs},
       actions_{actions},
       totals_{totals},
+      events_{events},
       slots_max_{sizes.staging_blocks / 2} {
   budget_.limit(config.daily_write_bytes);
   if (config.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
@@ -47,7 +56,7 @@ void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
 
 void SharedWriter::on_hits(Prefix prefix) {
   const auto was_wished = [this](BlockRef block) { return recent(residency_.tree().key(block)).wished_until > now_; };
-  if (prefix.length == 0 || was_wished(prefix.last())) return;
+  if (config_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
   std::uint32_t length = prefix.length;
   if (config_.writes == WritePolicy::selective) {
     length = 0;
@@ -68,7 +77,7 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   const BlockKey before = tree.key({prefix.node, from - 1});
   const auto ends_there = [&](std::uint32_t id) {
     const Wish& wish = wishes_.at(id);
-    return wish.keys.size() == from && wish.keys.back() == before && !wish.stop_with;
+    return wish.keys.size() == from && wish.keys.back() == before && !wish.stop_with && !wish.job;
   };
   std::optional<std::uint32_t> found;
   for (const auto* const ids : {&active_, &waiting_}) {
@@ -83,12 +92,17 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   return true;
 }
 
-/// Wishes the first `length` blocks of the prefix. It begins at block `from` if the block before that is known to be there.
+/// Wishes the first `length` blocks of the prefix.
 void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
-  const PrefixTree& tree = residency_.tree();
   length = std::min<std::uint32_t>(length, keys_max);
   ++totals_.wishes;
   make_room_for(length);
+  waiting_.push_back(make_wish(prefix, length, from));
+}
+
+/// The wish begins at block `from` if the block before that is known to be there.
+std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
+  const PrefixTree& tree = residency_.tree();
   Wish wish;
   wish.keys = spare_keys_.take();
   wish.asked = spare_keys_.take();
@@ -97,34 +111,119 @@ void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from)
   wish.group = tree.group(last);
   for (std::uint32_t block = 0; block < length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
+  wish.started = wish.next;
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   keys_ += length;
-  waiting_.push_back(wishes_.add(std::move(wish)));
+  return wishes_.add(std::move(wish));
 }
 
 void SharedWriter::make_room_for(std::size_t keys) {
-  while (!waiting_.empty() && (wishes_.size() >= wishes_max || keys_ + keys > keys_max)) {
-    const std::uint32_t oldest = waiting_.front();
-    waiting_.erase(waiting_.begin());
-    totals_.drop_bound += wishes_.at(oldest).keys.size();
-    forget(oldest);
+  const auto can_go = [this](std::uint32_t id) { return !wishes_.at(id).job; };
+  while (wishes_.size() >= wishes_max || keys_ + keys > keys_max) {
+    const auto oldest = std::ranges::find_if(waiting_, can_go);
+    if (oldest == waiting_.end()) return;
+    const std::uint32_t id = *oldest;
+    waiting_.erase(oldest);
+    totals_.drop_bound += wishes_.at(id).keys.size();
+    forget(id);
   }
 }
 
-/// Counts the blocks that are not written, and why.
-void SharedWriter::count_dropped(const Wish& wish) {
-  const std::uint64_t left = wish.keys.size() - wish.next;
-  const ErrorCode why = wish.stop_with;
-  if (why == Errc::not_found) totals_.drop_gone += left;
-  else if (why == Errc::full) totals_.drop_full += left;
-  else if (why == Errc::no_room) totals_.drop_budget += left;
-  else if (why == Errc::cleared) totals_.drop_off += left;
-  else totals_.drop_failed += left;
+// ---- the wishes of jobs
+
+void SharedWriter::order(WriteBackId job, Prefix prefix, std::uint32_t from, std::uint64_t blocks_max) {
+  TERRACE_CHECK(find_job(job) == none);
+  const std::uint32_t id = make_wish(prefix, prefix.length, from);
+  Wish& wish = wishes_.at(id);
+  wish.job = job;
+  wish.told_from = from;
+  wish.blocks_max = blocks_max;
+  waiting_.insert(waiting_.begin(), id);
+  if (!usable_) stop(id, Errc::refused);
+}
+
+void SharedWriter::set_usable(bool usable) {
+  usable_ = usable;
+  if (usable) return;
+  std::vector<std::uint32_t> of_jobs;
+  for (const auto* const ids : {&active_, &waiting_}) {
+    std::ranges::copy_if(*ids, std::back_inserter(of_jobs), [this](std::uint32_t id) { return wishes_.at(id).job.has_value(); });
+  }
+  for (const std::uint32_t id : of_jobs) stop(id, Errc::refused);
+}
+
+/// The wish starts nothing more. It ends now, or when that which is under way has ended.
+void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
+  Wish& wish = wishes_.at(id);
+  if (!wish.stop_with) wish.stop_with = why;
+  if (std::erase(waiting_, id) == 0) return go_on(id);
+  drop_rest(wish);
+  forget(id);
+}
+
+bool SharedWriter::any_job_goes_on() const {
+  const auto goes_on = [this](std::uint32_t id) { return wishes_.find(id)->job && !wishes_.find(id)->paused; };
+  return std::ranges::any_of(active_, goes_on) || std::ranges::any_of(waiting_, goes_on);
+}
+
+std::uint32_t SharedWriter::find_job(WriteBackId job) const {
+  for (const auto* const ids : {&active_, &waiting_}) {
+    const auto at = std::ranges::find_if(*ids, [&](std::uint32_t id) { return wishes_.find(id)->job == job; });
+    if (at != ids->end()) return *at;
+  }
+  return none;
+}
+
+void SharedWriter::pause(WriteBackId job, bool pauses) {
+  const std::uint32_t id = find_job(job);
+  if (id != none) wishes_.at(id).paused = pauses;
+}
+
+void SharedWriter::cancel(WriteBackId job, std::vector<BlockKey>& keys) {
+  const std::uint32_t id = find_job(job);
+  if (id == none) return;
+  Wish& wish = wishes_.at(id);
+  for (std::uint32_t block = std::max(wish.started, wish.told_from); block < wish.keys.size(); ++block) {
+    keys.push_back(wish.keys[block]);
+  }
+  for (std::uint32_t block = std::max(wish.next, wish.told_from); block < wish.started; ++block) {
+    if (wish.writing[block - wish.next]) keys.push_back(wish.keys[block]);
+  }
+  wish.job.reset();
+  wish.paused = false;
+  stop(id, Errc::cancelled);
+}
+
+void SharedWriter::take_ended(std::vector<Ended>& ended) {
+  ended.insert(ended.end(), ended_.begin(), ended_.end());
+  ended_.clear();
+}
+
+void SharedWriter::tell(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error) {
+  if (wish.job && block >= wish.told_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
+}
+
+std::uint64_t& SharedWriter::dropped(ErrorCode why) {
+  if (why == Errc::not_found) return totals_.drop_gone;
+  if (why == Errc::full) return totals_.drop_full;
+  if (why == Errc::no_room) return totals_.drop_budget;
+  if (why == Errc::cleared || why == Errc::cancelled) return totals_.drop_off;
+  return totals_.drop_failed;
+}
+
+/// The blocks from `begin` to `end` are not written.
+void SharedWriter::drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why) {
+  dropped(why) += end - begin;
+  for (std::uint32_t block = begin; block < end; ++block) tell(wish, block, outcome_of(why), why);
+}
+
+void SharedWriter::drop_rest(const Wish& wish) {
+  drop(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()), wish.stop_with);
 }
 
 void SharedWriter::forget(std::uint32_t id) {
   Wish wish = wishes_.take(id);
-  TERRACE_CHECK(wish.writing == 0);
+  TERRACE_CHECK(wish.writing.none());
   keys_ -= wish.keys.size();
   spare_keys_.give(std::move(wish.keys));
   spare_keys_.give(std::move(wish.asked));
@@ -141,9 +240,12 @@ bool SharedWriter::pump() {
     if (at < active_.size() && active_[at] == id) ++at;
   }
   if (pauses()) return changed;
-  while (active_.size() < active_max && !waiting_.empty()) {
-    const std::uint32_t id = waiting_.front();
-    waiting_.erase(waiting_.begin());
+  const auto can_go_on = [this](std::uint32_t id) { return !wishes_.at(id).paused; };
+  while (active_.size() < active_max) {
+    const auto next = std::ranges::find_if(waiting_, can_go_on);
+    if (next == waiting_.end()) break;
+    const std::uint32_t id = *next;
+    waiting_.erase(next);
     active_.push_back(id);
     probe(id);
     changed = true;
@@ -167,7 +269,12 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
   TERRACE_CHECK(wish.state == State::probing);
   --probing_;
   const std::uint32_t there = std::min(leading, wish.end - wish.next);
-  for (std::uint32_t i = 0; i < there && !wish.stop_with; ++i) actions_.shared.renewals.push_back(named(wish, wish.next + i));
+  for (std::uint32_t block = wish.next; block < wish.next + there; ++block) {
+    tell(wish, block, WriteBackOutcome::already_there);
+    if (wish.stop_with) continue;
+    actions_.shared.renewals.push_back(named(wish, block));
+    record_event(actions_.shared.renewals.back());
+  }
   totals_.present += there;
   totals_.renewed += there;
   wish.next += there;
@@ -186,10 +293,10 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
 /// In state writing: ends the wish, or asks for the next blocks, if the batch is done.
 void SharedWriter::go_on(std::uint32_t id) {
   Wish& wish = wishes_.at(id);
-  if (wish.writing > 0 || wish.state != State::writing) return;
+  if (wish.writing.any() || wish.state != State::writing) return;
   if (!wish.stop_with && wish.started < wish.end) return;
   if (wish.stop_with) {
-    count_dropped(wish);
+    drop_rest(wish);
   } else {
     if (wish.started > wish.next) note(wish.keys[wish.started - 1]).there_until = now_ + config_.renew_interval;
     wish.next = wish.started;
@@ -202,7 +309,7 @@ void SharedWriter::go_on(std::uint32_t id) {
 /// Starts as many blocks of the batch as the bounds allow. Returns true if anything changed.
 bool SharedWriter::start_blocks(std::uint32_t id) {
   Wish& wish = wishes_.at(id);
-  if (wish.state != State::writing || wish.stop_with || wish.started == wish.end) return false;
+  if (wish.state != State::writing || wish.stop_with || wish.paused || wish.started == wish.end) return false;
   const Prefix prefix = residency_.tree().find(std::span{std::as_const(wish.keys)}.first(wish.end));
   bool changed = false;
   while (wish.started < wish.end && !wish.stop_with) {
@@ -230,6 +337,8 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
     rate_waits_ = true;
     return Started::later;
   }
+  Wish& wish = wishes_.at(id);
+  if (wish.job && wish.blocks_max == 0) return Started::over_budget;
   const std::optional<SlotId> slot = in_host ? residency_.lend_host(block) : residency_.take_staging();
   if (!slot) return Started::later;
   if (!budget_.take(block_bytes_)) {
@@ -240,8 +349,8 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
     const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(config_.write_rate));
     next_write_ = std::max(next_write_, now_) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
   }
-  Wish& wish = wishes_.at(id);
-  ++wish.writing;
+  wish.writing.set(number - wish.next);
+  if (wish.job) --wish.blocks_max;
   const std::uint32_t write = writes_.add({id, named(wish, number), *slot});
   if (in_host) submit(write);
   else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | its_swap_out);
@@ -275,18 +384,38 @@ void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
 }
 
 void SharedWriter::on_written(std::uint32_t token, ErrorCode error) {
-  residency_.end_staging(writes_.at(token).slot);
-  if (!error) ++totals_.written;
-  else rest_after(error);
+  const Write& write = writes_.at(token);
+  residency_.end_staging(write.slot);
+  if (error) {
+    rest_after(error);
+  } else {
+    ++totals_.written;
+    if (wishes_.at(write.wish).stop_with != Errc::cleared) record_event(write.block);
+  }
   end_write(token, error);
 }
 
 void SharedWriter::end_write(std::uint32_t write, ErrorCode error) {
-  const std::uint32_t id = writes_.take(write).wish;
+  const auto [id, block, slot] = writes_.take(write);
   Wish& wish = wishes_.at(id);
-  --wish.writing;
+  wish.writing.reset(block.depth - wish.next);
+  if (error) drop(wish, block.depth, block.depth + 1, error);
+  else tell(wish, block.depth, WriteBackOutcome::stored);
   if (error && !wish.stop_with) wish.stop_with = error;
   go_on(id);
+}
+
+/// The store has the block from now on.
+void SharedWriter::record_event(const StoredBlock& block) {
+  if (!events_.on()) return;
+  events_.add({.kind = KvEvent::Kind::stored,
+               .source = Source::shared,
+               .group = block.group,
+               .depth = block.depth,
+               .tenant = block.tenant,
+               .key = block.key,
+               .parent = block.depth > 0 ? std::optional{block.parent} : std::nullopt,
+               .expires_after = config_.kept_for});
 }
 
 void SharedWriter::rest_after(ErrorCode error) {
@@ -304,36 +433,33 @@ TimePoint SharedWriter::next_deadline() const {
 }
 
 void SharedWriter::stop_all() {
-  for (const std::uint32_t id : waiting_) {
-    wishes_.at(id).stop_with = Errc::cleared;
-    count_dropped(wishes_.at(id));
-    forget(id);
-  }
-  waiting_.clear();
-  const std::vector<std::uint32_t> active = active_;
-  for (const std::uint32_t id : active) {
-    if (!wishes_.at(id).stop_with) wishes_.at(id).stop_with = Errc::cleared;
-    go_on(id);
+  for (const auto& ids : {waiting_, active_}) {
+    for (const std::uint32_t id : ids) stop(id, Errc::cleared);
   }
 }
 
 void SharedWriter::check_invariants() const {
   TERRACE_CHECK(waiting_.size() + active_.size() == wishes_.size());
-  TERRACE_CHECK(wishes_.size() <= wishes_max + active_max);
   TERRACE_CHECK(writes_.size() <= slots_max_);
   TERRACE_CHECK(writes_.size() <= 1 || block_bytes_ * writes_.size() <= config_.writing_bytes_max);
   std::size_t writing = 0;
   std::size_t probing = 0;
   std::size_t keys = 0;
-  for (const std::uint32_t id : waiting_) keys += wishes_.find(id)->keys.size();
+  std::size_t jobs = 0;
+  for (const std::uint32_t id : waiting_) {
+    keys += wishes_.find(id)->keys.size();
+    jobs += wishes_.find(id)->job ? 1 : 0;
+  }
   for (const std::uint32_t id : active_) {
     const Wish& wish = *wishes_.find(id);
-    writing += wish.writing;
+    writing += wish.writing.count();
     probing += wish.state == State::probing ? 1 : 0;
     keys += wish.keys.size();
+    jobs += wish.job ? 1 : 0;
     TERRACE_CHECK(wish.next <= wish.started || wish.state == State::probing);
   }
   TERRACE_CHECK(writing == writes_.size() && probing == probing_ && keys == keys_);
+  TERRACE_CHECK(wishes_.size() - jobs <= wishes_max + active_max);
 }
 
 }  // namespace terrace

@@ -7,15 +7,19 @@
 #include "runtime/tiering/hit_counts.hpp"
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/types/config.hpp"
+#include "runtime/types/kv_events.hpp"
 #include "runtime/types/write_budget.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
+#include "terrace/write_back.hpp"
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace terrace {
@@ -41,6 +45,9 @@ namespace terrace {
 /// counts one block in `counted_one_in`, and the last one of each hit. Both wish a prefix that is hit again and again once in
 /// SharedConfig::renew_interval.
 ///
+/// Write-back jobs (order()) bring prefixes there as well, whatever the policy. Their wishes are not dropped for others, and each
+/// of their blocks has a result.
+///
 /// It reads no clock: on_time() tells it the time. Ownership: TieredPool owns it. Threads: the manager's.
 class SharedWriter {
  public:
@@ -53,17 +60,39 @@ class SharedWriter {
 
   /// All arguments outlive this object.
   SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, SwapOuts& swap_outs, Actions& actions,
-               SharedTotals& totals);
+               SharedTotals& totals, KvEvents& events);
   SharedWriter(const SharedWriter&) = delete;
   SharedWriter& operator=(const SharedWriter&) = delete;
 
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
+  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   /// The blocks of the prefix from depth `from` on have just been committed.
   void on_commit(Prefix prefix, std::uint32_t from);
   /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);
-  /// Whether the store can be used. If not, wishes wait.
-  void set_usable(bool usable) { usable_ = usable; }
+
+  /// The result of a block of a job.
+  struct Ended {
+    WriteBackId job;
+    BlockKey key;
+    WriteBackOutcome outcome = WriteBackOutcome::stored;
+    ErrorCode error;
+  };
+  /// The job wants the blocks of the prefix from depth `from` on. Those before are written if the store does not have them, and
+  /// have no result. `blocks_max`: the most that are written. The job must have no other wish.
+  void order(WriteBackId job, Prefix prefix, std::uint32_t from, std::uint64_t blocks_max);
+  /// The job has a wish. It may have all results before its wish ends, which writes ancestors, too.
+  [[nodiscard]] bool has(WriteBackId job) const { return find_job(job) != none; }
+  /// The job's wish starts no more writes until it goes on.
+  void pause(WriteBackId job, bool pauses);
+  /// The job gets no more results. Its wish starts no more writes; those under way continue. Appends the keys of the blocks that
+  /// have no result yet.
+  void cancel(WriteBackId job, std::vector<BlockKey>& keys);
+  /// Appends the results since the last call.
+  void take_ended(std::vector<Ended>& ended);
+
+  /// Whether the store can be used. If not, wishes wait, and those of jobs fail with Errc::refused.
+  void set_usable(bool usable);
 
   /// The probe with this token has ended: of its keys, `leading` are there.
   void on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading);
@@ -84,26 +113,31 @@ class SharedWriter {
   /// Probes and writes that have not ended.
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
   [[nodiscard]] std::size_t wishes() const { return wishes_.size(); }
-  /// Nothing is under way, and no wish can go on now.
-  [[nodiscard]] bool idle() const { return under_way() == 0 && rests(); }
+  /// Nothing is under way, no wish can go on now, and only paused jobs have one.
+  [[nodiscard]] bool idle() const { return under_way() == 0 && rests() && !any_job_goes_on(); }
   /// pump() would change nothing.
   [[nodiscard]] bool rests() const { return wishes_.empty() || pauses(); }
   void check_invariants() const;
 
  private:
   static constexpr std::uint32_t its_swap_out = 1U << 31U;
+  static constexpr std::uint32_t none = 0xFFFF'FFFF;
   enum class State : std::uint8_t { waiting, probing, writing };
   struct Wish {
     std::vector<BlockKey> keys;  ///< of the whole prefix
     TenantId tenant;
     GroupId group;
+    std::optional<WriteBackId> job;  ///< it gets a result for the blocks from `told_from` on
+    std::uint32_t told_from = 0;
+    std::uint64_t blocks_max = 0;  ///< of a job: this many more blocks may be written
+    bool paused = false;
     State state = State::waiting;
     std::uint32_t next = 0;     ///< the blocks before this one are done
     std::uint32_t started = 0;  ///< in state writing: the blocks from `next` to this one have been started
     std::uint32_t end = 0;      ///< in state writing: the end of the batch; in state probing: of the keys that are asked for
-    std::uint32_t writing = 0;  ///< writes under way
-    bool gap = false;           ///< the last probe has found a block that is not there
-    ErrorCode stop_with;        ///< it starts no more, and ends when nothing of it is under way
+    std::bitset<write_batch> writing;  ///< blocks from `next` on whose writes are under way
+    bool gap = false;                  ///< the last probe has found a block that is not there
+    ErrorCode stop_with;               ///< it starts no more, and ends when nothing of it is under way
     std::vector<BlockKey> asked;
   };
   struct Write {
@@ -123,6 +157,10 @@ class SharedWriter {
   [[nodiscard]] Recent recent(const BlockKey& key) const;
   /// Nothing may be started now.
   [[nodiscard]] bool pauses() const { return !usable_ || now_ < rest_until_; }
+  [[nodiscard]] std::uint32_t find_job(WriteBackId job) const;
+  [[nodiscard]] bool any_job_goes_on() const;
+  void stop(std::uint32_t id, ErrorCode why);
+  [[nodiscard]] std::uint32_t make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   [[nodiscard]] bool extend_wish(Prefix prefix, std::uint32_t from);
   void make_room_for(std::size_t keys);
@@ -135,7 +173,11 @@ class SharedWriter {
   void submit(std::uint32_t write);
   void end_write(std::uint32_t write, ErrorCode error);
   void rest_after(ErrorCode error);
-  void count_dropped(const Wish& wish);
+  void tell(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error = {});
+  void record_event(const StoredBlock& block);
+  [[nodiscard]] std::uint64_t& dropped(ErrorCode why);
+  void drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why);
+  void drop_rest(const Wish& wish);
   void forget(std::uint32_t id);
 
   const SharedConfig& config_;
@@ -143,6 +185,7 @@ class SharedWriter {
   SwapOuts& swap_outs_;
   Actions& actions_;
   SharedTotals& totals_;
+  KvEvents& events_;
   std::uint32_t slots_max_;
   Bytes block_bytes_{1};
   bool usable_ = false;
@@ -159,6 +202,7 @@ class SharedWriter {
   Slab<Write> writes_;
   std::size_t keys_ = 0;  ///< of all wishes
   std::size_t probing_ = 0;
+  std::vector<Ended> ended_;  ///< not taken yet
   VectorPool<BlockKey> spare_keys_;
 };
 

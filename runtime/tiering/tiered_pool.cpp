@@ -28,8 +28,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       named_copies_{config_, sizes_, residency_, stored_reads_, host_slots_, storage_writer_, actions_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats} {
-  const bool writes = config.shared.on && config.shared.writes != WritePolicy::none;
-  if (writes) shared_writer_.emplace(config_.shared, sizes_, residency_, swap_outs_, actions_, shared);
+  if (config.shared.on) shared_writer_.emplace(config_.shared, sizes_, residency_, swap_outs_, actions_, shared, events);
 }
 
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------

@@ -212,7 +212,16 @@ class TieredPool {
   void drop_shared_wishes() {
     if (shared_writer_) shared_writer_->drop_wishes();
   }
-  /// Null: nothing is written.
+  /// The same as SharedWriter::order, pause, cancel and take_ended. There must be a shared store.
+  void order_shared(WriteBackId job, Prefix prefix, std::uint32_t from, std::uint64_t blocks_max) {
+    shared_writer_->order(job, prefix, from, blocks_max);
+  }
+  void pause_shared(WriteBackId job, bool pauses) { shared_writer_->pause(job, pauses); }
+  void cancel_shared(WriteBackId job, std::vector<BlockKey>& keys) { shared_writer_->cancel(job, keys); }
+  void take_ended_shared(std::vector<SharedWriter::Ended>& ended) {
+    if (shared_writer_) shared_writer_->take_ended(ended);
+  }
+  /// Null: there is no shared store.
   [[nodiscard]] const SharedWriter* shared_writer() const { return shared_writer_ ? &*shared_writer_ : nullptr; }
 
   // ---- events and time

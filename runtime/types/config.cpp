@@ -65,10 +65,9 @@ void validate_shared(const ManagerConfig& config) {
   if (config.pools.front().engine_blocks > 0) {
     refuse("a shared store needs device slots that belong to the cache, and not to the engine (engine_owns_slots)");
   }
-  const bool writes = shared.writes != WritePolicy::none;
-  const std::uint32_t staging_min = writes ? 2 : 1;
+  constexpr std::uint32_t staging_min = 2;  // writes use half of them
   if (config.pools.front().staging_blocks < staging_min) {
-    refuse(fmt::format("a shared store needs at least {} staging block(s)", staging_min));
+    refuse(fmt::format("a shared store needs at least {} staging blocks", staging_min));
   }
   if (shared.writes == WritePolicy::write_back) {
     refuse("blocks are written to a shared store by the policy none, selective or write_through");

@@ -60,6 +60,8 @@ struct SharedConfig {
   Duration renew_interval = std::chrono::minutes{1};
   /// After the shared store has failed, or was full, nothing is written for so long.
   Duration rest = std::chrono::seconds{1};
+  /// The store keeps a block that nobody uses at least so long, unless it needs the room. 0: not known (KvEvent::expires_after).
+  Duration kept_for{};
 };
 
 /// Options of a CacheManager. Cache::change() changes some of them later, so that parts read these when they need them.

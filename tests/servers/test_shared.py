@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -80,3 +81,41 @@ def test_other_weights_find_nothing(port: int, tmp_path: Path) -> None:
         command += ["--shared-write-policy", "write-through" if name == "first" else "none"]
         subprocess.run([PROGRAM, *command], check=True, stdout=subprocess.DEVNULL, timeout=120)
     assert json.loads((tmp_path / "second.json").read_text())["blocks"]["shared"] == 0
+
+
+def keys_there(port: int) -> int:
+    """The number of keys that the server has."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"DBSIZE\r\n")
+        return int(connection.recv(64).decode().strip().lstrip(":"))
+
+
+@contextlib.contextmanager
+def ended_at_exit(process: subprocess.Popen):
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_one_instance_reads_what_another_is_writing_while_both_live(port: int, tmp_path: Path) -> None:
+    """One prefills and writes all that it computes; the other, with a device, a host and a disk of its own, reads."""
+    report = tmp_path / "reader.json"
+    sizes = ["--workload", "chat", "--device-blocks", "300", "--host-blocks", "300", "--block-bytes", "16KiB"]
+    sizes += ["--shared", f"redis://127.0.0.1:{port}"]
+    writer = [PROGRAM, "replay", "--requests", "1000000", "--shared-write-policy", "write-through", *sizes]
+    reader = [PROGRAM, "replay", "--requests", "400", "--shared-write-policy", "none", "--report", str(report), *sizes]
+    reader += ["--storage", f"file:{tmp_path}/disk", "--storage-capacity", "64MiB"]
+    with ended_at_exit(subprocess.Popen(writer, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as living:
+        while keys_there(port) < 3000:
+            assert living.poll() is None
+            time.sleep(0.05)
+        read = subprocess.run(reader, check=False, capture_output=True, text=True, timeout=120)
+        assert read.returncode == 0, read.stderr
+        assert living.poll() is None, "the writer lives as long as the reader"
+    result = json.loads(report.read_text())
+    blocks = result["blocks"]
+    assert blocks["shared"] > 1000
+    assert result["verify"]["mismatches"] == 0
+    assert result["verify"]["checked"] == sum(blocks[source] for source in ("device", "host", "storage", "shared"))

@@ -20,6 +20,7 @@ void World::order_write_back() {
   std::vector<std::uint32_t> names;
   std::vector<BlockKey> keys;
   WriteBackOrder order;
+  if (shared_store_ && random_.chance(0.5)) order.target = WriteBackOrder::Target::shared;
   order.scope = static_cast<WriteBackOrder::Scope>(random_.below(5));
   order.request = RequestId{random_.between(1, next_id_)};
   if (order.scope == WriteBackOrder::Scope::prefix) keys = random_keys(names);

@@ -11,7 +11,10 @@ void EventMirror::apply(std::span<const KvEvent> events) {
   for (const KvEvent& event : events) {
     const Served served{event.key, event.group, event.source};
     switch (event.kind) {
-      case KvEvent::Kind::stored: TERRACE_CHECK(served_.insert(served).second); break;
+      case KvEvent::Kind::stored:
+        // A copy in the shared store is a hint, which is renewed and never taken back.
+        TERRACE_CHECK(event.source == Source::shared || served_.insert(served).second);
+        break;
       case KvEvent::Kind::removed: TERRACE_CHECK(served_.erase(served) == 1); break;
       case KvEvent::Kind::cleared: served_.clear(); break;
     }

@@ -44,6 +44,8 @@ constexpr const char* start_help = R"(
 Examples:
   terrace job start --watch
       everything that is cached
+  terrace job start --to shared --deadline 1min --watch
+      the same, for other machines: before this one goes
   terrace job start --scope idle --unused-for 10min --budget 20GiB
   terrace job start --scope tenant --tenant 7 --deadline 30s --watch
   terrace job start --scope prefix --key 09fd...  --key 77ab...
@@ -127,7 +129,9 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   start->add_option("--key", arguments.keys, "For scope prefix: its keys, from the first block on, 64 digits each")
       ->type_name("DIGITS");
   add_value(*start, "--unused-for", arguments.unused_for, to_word, "TIME", "For scope idle");
-  add_value(*start, "--deadline", arguments.deadline, to_word, "TIME", "Give up what has not reached storage by then");
+  set_choices(*add_value(*start, "--to", arguments.to, to_word, "TARGET", "storage (default), or shared: the shared store"),
+              {"storage", "shared"});
+  add_value(*start, "--deadline", arguments.deadline, to_word, "TIME", "Give up what has not been written by then");
   add_value(*start, "--budget", arguments.budget, to_word, "SIZE", "Most bytes to write");
   start->add_flag("--no-flush", arguments.not_durable, "Do not flush storage at the end");
   start->add_flag("--watch", arguments.watch, "Show the progress until the job has ended");

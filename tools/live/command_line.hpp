@@ -31,6 +31,7 @@ struct JobArguments {
   Target target;
   Part part = Part::list;
   std::uint64_t id = 0;
+  std::string to = "storage";
   std::string scope = "all";
   std::optional<std::uint64_t> request;
   std::optional<std::uint64_t> tenant;

@@ -22,7 +22,7 @@ std::string text(const json::object& object, std::string_view name) { return obj
 
 bool has_ended(const json::object& job) { return text(job, "state") != "running" && text(job, "state") != "paused"; }
 
-/// Blocks of the job that have their result, and those among them that are in storage.
+/// Blocks of the job that have their result, and those among them that are where the job writes to.
 struct Counts {
   std::uint64_t ended = 0;
   std::uint64_t stored = 0;
@@ -51,8 +51,10 @@ std::string outcomes(const json::object& job) {
 
 void show(const json::object& job, bool as_json) {
   if (as_json) return print_json(job);
-  print("job {} ({}) is {}: {}; {} written, {} durable{}\n", number(job, "id"), text(job, "scope"), text(job, "state"),
-        outcomes(job), to_string(Bytes{number(job, "written_bytes")}), to_string(Bytes{number(job, "durable_bytes")}),
+  const bool shared = text(job, "target") == "shared";
+  const std::string durable = fmt::format(", {} durable", to_string(Bytes{number(job, "durable_bytes")}));
+  print("job {} ({}{}) is {}: {}; {} written{}{}\n", number(job, "id"), text(job, "scope"), shared ? ", to shared" : "",
+        text(job, "state"), outcomes(job), to_string(Bytes{number(job, "written_bytes")}), shared ? "" : durable,
         text(job, "flush_error").empty() ? "" : "; the flush failed: " + text(job, "flush_error"));
 }
 
@@ -102,7 +104,7 @@ ExitStatus watch(const AdminClient& client, std::uint64_t id, bool as_json) {
 }
 
 json::object order_of(const JobArguments& arguments) {
-  json::object order{{"scope", arguments.scope}, {"durable", !arguments.not_durable}};
+  json::object order{{"target", arguments.to}, {"scope", arguments.scope}, {"durable", !arguments.not_durable}};
   if (arguments.request) order["request"] = *arguments.request;
   if (arguments.tenant) order["tenant"] = *arguments.tenant;
   if (!arguments.keys.empty()) order["keys"] = json::array(arguments.keys.begin(), arguments.keys.end());

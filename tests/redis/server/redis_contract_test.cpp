@@ -19,7 +19,7 @@ class RealHarness : public SharedStoreHarness {
   [[nodiscard]] TimePoint now() const override { return clock_.now(); }
   void pass() override { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
   void pass(Duration time) override { std::this_thread::sleep_for(time); }
-  [[nodiscard]] Duration expiry() const override { return std::chrono::milliseconds{1200}; }
+  [[nodiscard]] Duration expiry() const override { return std::chrono::milliseconds{2000}; }
   void change(const std::string& name, const std::function<void(Value&)>& how) override {
     const RespValue reply = command({"GET", name});
     Value value;
@@ -45,6 +45,7 @@ class RealHarness : public SharedStoreHarness {
       RedisOptions options = parse_redis_url(url);
       options.prefix = contract_prefix;
       options.expiry.after = expiry();
+      options.connect_timeout = std::chrono::seconds{30};  // on a busy machine
       std::shared_ptr<const SharedSecret> secret;
       if (sealed) secret = n < 2 ? secret_of() : secret_of("another secret, of another deployment");
       users_.push_back(std::make_unique<RedisSharedStore>(options, nullptr, secret));

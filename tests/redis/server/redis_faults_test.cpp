@@ -275,7 +275,9 @@ TEST_F(RedisFaults, a_certificate_that_is_not_good_is_not_accepted) {
                                  "rediss://" + good_host + ca + "&cert_file=" + certificates.file("server.pem") +
                                      "&key_file=" + certificates.file("server.key"),
                                  "rediss://" + good_host + "?verify=0", "rediss://" + old_host + "?verify=0"}) {
-    RedisUser user{url};
+    RedisOptions options = parse_redis_url(url);
+    options.connect_timeout = patience;  // the machine may be busy
+    RedisUser user{options};
     EXPECT_FALSE(user.write(root_block(1), large_block)) << url;
     EXPECT_FALSE(user.read(root_block(1), large_block)) << url;
   }

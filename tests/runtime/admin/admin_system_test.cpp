@@ -125,6 +125,27 @@ TEST_F(AdminSystem, another_process_clears_pauses_and_resumes_a_serving_cache) {
   engine.serve_more(100);
 }
 
+TEST_F(AdminSystem, a_job_brings_everything_to_the_shared_store) {
+  CacheSystemOptions options = options_with(listen());
+  options.shared =
+      SharedStorage{.url = "memory:", .prefix = directory.path().filename().string(), .write_policy = WritePolicy::none};
+  CacheSystem system{options};
+  Engine engine{system};
+  engine.serve_more(100);
+  engine.end();
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
+  std::thread loop{[&] {
+    Cache& cache = system.cache();
+    while (cache.write_backs().empty() || !cache.write_backs().front().ended()) (void)cache.poll();
+  }};
+  json::object job = client.post("/v1/jobs", {{"target", "shared"}});
+  loop.join();
+  EXPECT_EQ(job.at("target").as_string(), "shared");
+  const WriteBackProgress ended = system.cache().write_backs().front();
+  EXPECT_GT(ended.of(WriteBackOutcome::stored), 100U);
+  EXPECT_EQ(ended.of(WriteBackOutcome::stored), system.shared()->stat().writes);
+}
+
 TEST_F(AdminSystem, requests_are_recorded_and_traced_while_they_are_served) {
   CacheSystem system{options_with(listen())};
   Engine engine{system};

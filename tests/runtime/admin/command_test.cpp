@@ -43,6 +43,8 @@ TEST(AdminCommand, a_clear_keeps_storage_and_does_not_wait_unless_asked_to) {
 TEST(AdminCommand, a_job_has_a_scope_and_its_bounds) {
   using Scope = WriteBackOrder::Scope;
   EXPECT_EQ(read_start_job("").order.scope, Scope::all);
+  EXPECT_EQ(read_start_job("").order.target, WriteBackOrder::Target::storage);
+  EXPECT_EQ(read_start_job(R"({"target": "shared"})").order.target, WriteBackOrder::Target::shared);
   EXPECT_TRUE(read_start_job("").order.durable);
   const StartJob idle =
       read_start_job(R"({"scope": "idle", "unused-for": "10min", "deadline": "30s", "budget": "1GiB", "durable": false})");
@@ -74,6 +76,7 @@ TEST(AdminCommand, what_is_wrong_is_named) {
       {[] { (void)read_resize(R"({"tier": "host", "pool": 70000, "blocks": 5})"); }, "from 0 to 65535"},
       {[] { (void)read_resize(R"({"tier": "host", "bytes": "8GB"})"); }, "\"bytes\""},
       {[] { (void)read_clear(R"({"storage": 1})"); }, "\"storage\" must be true or false"},
+      {[] { (void)read_start_job(R"({"target": "host"})"); }, "\"target\" is \"host\": it must be one of storage, shared"},
       {[] { (void)read_start_job(R"({"scope": "some"})"); }, "one of all, request, prefix, tenant, idle"},
       {[] { (void)read_start_job(R"({"scope": "tenant"})"); }, "\"tenant\" is missing for scope tenant"},
       {[] { (void)read_start_job(R"({"tenant": 1})"); }, "\"tenant\" is for scope tenant"},

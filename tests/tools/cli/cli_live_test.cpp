@@ -91,6 +91,7 @@ TEST_P(LiveCommands, set_refuses_what_does_not_fit_and_what_is_wrong) {
       {{"set", "write-policy", "sometimes"}, "write-policy"},
       {{"set", "host-blocks", "5", "--pool", "7"}, "there is no pool 7"},
       {{"job", "watch", "7"}, "there is no such job"},
+      {{"job", "start", "--to", "shared"}, "this cache has no shared store"},
       {{"job", "start", "--scope", "some"}, "one of all, request, prefix, tenant, idle"},
   };
   for (const auto& [words, sentence] : wrong) {
