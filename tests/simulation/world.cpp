@@ -77,7 +77,11 @@ World::World(std::uint64_t seed, const WorldOptions& options, std::optional<Neig
     parts.pools.push_back({arenas_[pool].get(), stores_[pool].get()});
   }
   if (neighbourhood) {
-    shared_store_.emplace(neighbourhood->engine);
+    // A world lives for a few seconds: a breaker that opens must try again soon.
+    SimulatedSharedOptions shared;
+    shared.breaker.probe_first = std::chrono::milliseconds{5};
+    shared.breaker.probe_max = std::chrono::milliseconds{50};
+    shared_store_.emplace(neighbourhood->engine, shared);
     shared_store_->use(fingerprint_of_weights());
     parts.shared = &*shared_store_;
   }

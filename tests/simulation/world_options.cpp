@@ -124,7 +124,7 @@ WorldOptions shared_options(std::uint64_t seed) {
                                                 WritePolicy::write_through};
   shared.writes = policies[random.below(policies.size())];
   shared.selective_hits = static_cast<std::uint32_t>(random.between(1, 3));
-  shared.probe_timeout = std::chrono::milliseconds{random.between(5, 40)};
+  shared.probe_timeout = std::chrono::milliseconds{random.between(5, 100)};
   shared.miss_lifetime = std::chrono::milliseconds{random.below(100)};
   shared.read_timeout = std::chrono::milliseconds{random.between(5, 100)};
   shared.write_timeout = std::chrono::milliseconds{random.between(5, 200)};
