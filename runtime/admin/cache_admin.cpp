@@ -188,6 +188,11 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   const CacheManager& manager = cache.manager();
   snapshot.job_blocks = manager.write_backs().totals();
   if (is_offload(manager.config())) snapshot.offload = manager.offload().totals();
+  if (manager.config().shared.on) {
+    AdminSnapshot::Shared& shared = snapshot.shared.emplace();
+    shared.totals = cache.shared_totals();
+    shared.round_trip_seconds = manager.shared_round_trip_seconds();
+  }
   snapshot.inclusion = manager.config().inclusion;
   snapshot.measured = measured_;
   if (complete_) complete_(snapshot);

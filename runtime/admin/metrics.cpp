@@ -152,6 +152,11 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
                 label("for", "host"));
   all.histogram(wait, help, snapshot.waits.loads[Source::storage].microseconds, snapshot.waits.loads[Source::storage].seconds,
                 label("for", "storage"));
+  if (snapshot.shared) {
+    all.histogram(wait, help, snapshot.waits.loads[Source::shared].microseconds, snapshot.waits.loads[Source::shared].seconds,
+                  label("for", "shared"));
+    all.histogram(wait, help, snapshot.waits.looking.microseconds, snapshot.waits.looking.seconds, label("for", "looking"));
+  }
   all.gauge("terrace_leases", "Leases that have not ended", snapshot.work.leases);
 }
 
@@ -200,10 +205,13 @@ void add_blocks(Families& all, const ManagerStats& stats) {
 
 void add_moved(Families& all, const AdminSnapshot& snapshot) {
   const MovedTotals& moved = snapshot.moved;
-  const std::array<MovedKind, 4> kinds{{{"swap_out", moved.swap_out},
+  const std::array<MovedKind, 6> every{{{"swap_out", moved.swap_out},
                                         {"swap_in", moved.swap_in},
                                         {"storage_read", moved.storage_reads},
-                                        {"storage_write", moved.storage_writes}}};
+                                        {"storage_write", moved.storage_writes},
+                                        {"shared_read", moved.shared_reads},
+                                        {"shared_write", moved.shared_writes}}};
+  const std::span<const MovedKind> kinds = std::span{every}.first(snapshot.shared ? 6 : 4);
   add_moved_totals(all, kinds);
   for (const auto& [kind, total] : kinds) {
     all.counter("terrace_moving_seconds_total", "Time during which at least one copy was under way", total.seconds,
@@ -248,6 +256,11 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
   times(name, help, snapshot.transfer_times.swap_in, label("direction", "swap_in"));
   times(name, help, snapshot.transfer_times.storage_read, label("direction", "storage_read"));
   times(name, help, snapshot.transfer_times.storage_write, label("direction", "storage_write"));
+  if (snapshot.shared) {
+    times(name, help, snapshot.transfer_times.shared_probe, label("direction", "shared_probe"));
+    times(name, help, snapshot.transfer_times.shared_read, label("direction", "shared_read"));
+    times(name, help, snapshot.transfer_times.shared_write, label("direction", "shared_write"));
+  }
   name = "terrace_call_seconds";
   help = "Time of calls of the engine; one call in sixteen is measured";
   times(name, help, snapshot.calls.acquire, label("call", "acquire"));
@@ -392,6 +405,110 @@ void add_offload(Families& all, const OffloadTotals& totals) {
   all.counter("terrace_offload_late_total", "Blocks of jobs that ended at their deadline", totals.late);
 }
 
+void add_shared_nodes(Families& all, std::span<const SharedNode> nodes) {
+  for (const SharedNode& node : nodes) {
+    for (const BreakerState state : {BreakerState::closed, BreakerState::half_open, BreakerState::open}) {
+      all.gauge("terrace_shared_node_breaker", "1 for the state of the circuit breaker of this server, 0 for the others",
+                node.breaker == state ? 1 : 0, {{"node", node.address}, {"state", name_of(terrace::to_string(state))}});
+    }
+  }
+  const auto each = [&](const char* name, const char* help, bool counts, auto number) {
+    for (const SharedNode& node : nodes) {
+      if (counts) all.counter(name, help, number(node), label("node", node.address));
+      else all.gauge(name, help, number(node), label("node", node.address));
+    }
+  };
+  each("terrace_shared_node_connections", "Connections to this server that can be used", false,
+       [](const SharedNode& node) { return node.connections; });
+  each("terrace_shared_node_in_flight_bytes", "Bytes that are being sent to this server or expected from it", false,
+       [](const SharedNode& node) { return count(node.in_flight); });
+  each("terrace_shared_node_reconnects_total", "Connections to this server that were made again", true,
+       [](const SharedNode& node) { return node.reconnects; });
+  each("terrace_shared_node_redirections_total", "Answers of this server that named another one", true,
+       [](const SharedNode& node) { return node.redirections; });
+  each("terrace_shared_node_failures_total", "Operations that failed at this server", true,
+       [](const SharedNode& node) { return node.failed; });
+}
+
+/// The counts of the shared store, which caches and stores have.
+void add_shared_store(Families& all, const AdminSnapshot::Shared& shared) {
+  const SharedStoreStat& stat = shared.stat;
+  all.gauge("terrace_shared_up", "1 if all servers of the shared store answer", shared.health.state == StoreState::well ? 1 : 0);
+  all.counter("terrace_shared_probes_total", "Probes that have ended, which ask for the blocks of one prefix", stat.probes);
+  all.counter("terrace_shared_probed_blocks_total", "Blocks that probes asked for", stat.keys_asked);
+  all.counter("terrace_shared_probed_blocks_there_total", "Leading blocks of probes that were there", stat.keys_there);
+  const char* name = "terrace_shared_reads_total";
+  const char* help = "Blocks read from the shared store, by result";
+  all.counter(name, help, stat.reads, label("result", "read"));
+  all.counter(name, help, stat.reads_missing, label("result", "missing"));
+  all.counter(name, help, stat.corrupt(), label("result", "corrupt"));
+  name = "terrace_shared_writes_total";
+  help = "Blocks written to the shared store, by result";
+  all.counter(name, help, stat.writes, label("result", "written"));
+  all.counter(name, help, stat.full, label("result", "full"));
+  for (std::size_t reason = 0; reason < shared_mismatch_count; ++reason) {
+    all.counter("terrace_shared_corrupt_total", "Blocks that did not verify when they were read from the shared store, by reason",
+                stat.mismatches[reason], label("reason", terrace::to_string(static_cast<SharedMismatch>(reason))));
+  }
+  name = "terrace_shared_failures_total";
+  help = "Operations of the shared store that failed: at their deadline, by an error, or declined while a breaker is open or too "
+         "much is under way";
+  all.counter(name, help, stat.timed_out, label("reason", "timed_out"));
+  all.counter(name, help, stat.failed, label("reason", "error"));
+  all.counter(name, help, stat.declined, label("reason", "declined"));
+  name = "terrace_shared_bytes_total";
+  help = "Bytes of blocks that were read from the shared store, or written to it";
+  all.counter(name, help, count(stat.read), label("direction", "read"));
+  all.counter(name, help, count(stat.written), label("direction", "write"));
+  all.counter("terrace_shared_renewed_total", "Blocks whose expiry was renewed in the shared store", stat.renewed);
+  all.counter("terrace_shared_removed_total", "Blocks that were asked to be removed from the shared store", stat.removed);
+  add_shared_nodes(all, shared.health.nodes);
+}
+
+/// The counts of a cache that uses a shared store.
+void add_shared_cache(Families& all, const AdminSnapshot::Shared& shared) {
+  const SharedTotals& totals = shared.totals;
+  all.counter("terrace_shared_look_ups_total", "Requests that asked the shared store for blocks", totals.look_ups);
+  all.counter("terrace_shared_look_ups_joined_total", "Of these, requests that waited for the answer to another",
+              totals.look_ups_joined);
+  all.counter("terrace_shared_look_ups_late_total", "Of these, requests that went on without an answer", totals.look_ups_late);
+  all.counter("terrace_shared_look_ups_skipped_total",
+              "Requests that did not ask, because the shared store had just said that it lacks the block",
+              totals.look_ups_skipped);
+  all.counter("terrace_shared_asked_blocks_total", "Blocks that requests asked the shared store for", totals.asked);
+  all.counter("terrace_shared_found_blocks_total", "Of these, blocks that were there", totals.there);
+  const char* name = "terrace_shared_not_read_total";
+  const char* help = "Blocks that were there and could not be read, by reason";
+  for (const auto& [reason, blocks] : {std::pair{"gone", totals.read_gone}, std::pair{"corrupt", totals.read_corrupt},
+                                       std::pair{"late", totals.read_late}, std::pair{"error", totals.read_failed}}) {
+    all.counter(name, help, blocks, label("reason", reason));
+  }
+  all.counter("terrace_shared_wishes_total", "Prefixes that were to be written to the shared store", totals.wishes);
+  all.counter("terrace_shared_present_total", "Blocks of these that the shared store had already", totals.present);
+  name = "terrace_shared_not_written_total";
+  help = "Blocks of these that were not written, by reason";
+  for (const auto& [reason, blocks] :
+       {std::pair{"skipped", totals.drop_bound}, std::pair{"gone", totals.drop_gone}, std::pair{"failed", totals.drop_failed},
+        std::pair{"full", totals.drop_full}, std::pair{"over_budget", totals.drop_budget}, std::pair{"off", totals.drop_off}}) {
+    all.counter(name, help, blocks, label("reason", reason));
+  }
+  all.gauge("terrace_shared_round_trip_seconds", "Recent time of a probe of the shared store; 0: none was measured yet",
+            shared.round_trip_seconds);
+}
+
+/// The counts of a TierStore that uses a shared store.
+void add_shared_tier_store(Families& all, const TierStatistics& store) {
+  const char* name = "terrace_store_shared_gets_total";
+  const char* help = "Blocks of gets that only the shared store could have, by result";
+  all.counter(name, help, store.shared_hits, label("result", "hit"));
+  all.counter(name, help, store.shared_misses, label("result", "miss"));
+  name = "terrace_store_shared_puts_total";
+  help = "Blocks of puts at the shared store, by result";
+  all.counter(name, help, store.shared_stored, label("result", "stored"));
+  all.counter(name, help, store.shared_present, label("result", "present"));
+  all.counter(name, help, store.shared_not_stored, label("result", "not_stored"));
+}
+
 void add_tier_store(Families& all, const TierStatistics& store) {
   const char* name = "terrace_store_gets_total";
   const char* help = "Blocks that the engine asked to read, by result";
@@ -450,6 +567,10 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
     if (store) all.counter("terrace_evictions_total", evictions_help, store->evicted, label("tier", "storage"));
     add_block_bytes(all, *snapshot);
     add_storage(all, *snapshot);
+    if (snapshot->shared) {
+      add_shared_store(all, *snapshot->shared);
+      add_shared_tier_store(all, *snapshot->tier_store);
+    }
   } else if (snapshot != nullptr) {
     add_requests(all, *snapshot);
     add_blocks(all, snapshot->stats);
@@ -460,6 +581,10 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
     add_daily_writes(all, *snapshot);
     add_jobs(all, *snapshot);
     if (snapshot->offload) add_offload(all, *snapshot->offload);
+    if (snapshot->shared) {
+      add_shared_store(all, *snapshot->shared);
+      add_shared_cache(all, *snapshot->shared);
+    }
   }
   for (const SizeEffect& effect : effects) add_effect(all, effect);
   return all.text();

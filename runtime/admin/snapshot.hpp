@@ -7,6 +7,7 @@
 #include "terrace/offload_cache.hpp"
 #include "terrace/policies.hpp"
 #include "terrace/settings.hpp"
+#include "terrace/shared_store.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/tier_store.hpp"
 #include "terrace/types.hpp"
@@ -47,6 +48,15 @@ struct AdminSnapshot {
     double units_per_block = 1;
   };
 
+  /// The shared store, as this process sees it.
+  struct Shared {
+    SharedHealth health{};
+    SharedStoreStat stat{};
+    // Only of a cache:
+    SharedTotals totals{};
+    double round_trip_seconds = 0;  ///< of a probe, measured recently; 0: none was measured yet
+  };
+
   TimePoint made{};
   std::uint64_t number = 0;  ///< 1 for the first snapshot
   CacheStatus status = CacheStatus::normal;
@@ -66,6 +76,7 @@ struct AdminSnapshot {
   std::vector<WriteBackProgress> jobs{};
   std::array<std::uint64_t, write_back_outcome_count> job_blocks{};  ///< of all jobs so far, by WriteBackOutcome
   std::optional<OffloadTotals> offload{};                            ///< only if the engine owns the device slots
+  std::optional<Shared> shared{};                                    ///< none: there is no shared store
   std::string io{};                                                  ///< says how storage does its I/O
   /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
   /// in tokens already.
@@ -74,7 +85,7 @@ struct AdminSnapshot {
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   Measured measured{};
   /// Only of a TierStore. `pools` then has one pool, of which block_bytes, store and health are set; of the other members only
-  /// made, number, work.under_way and io are.
+  /// made, number, work.under_way, shared and io are.
   std::optional<TierStatistics> tier_store{};
 };
 

@@ -53,6 +53,11 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
           of_pool(snapshot, number, fmt::format("storage stopped growing: {}", pool.store->growth_error.message())));
     }
   }
+  if (snapshot.shared && snapshot.shared->health.state != StoreState::well) {
+    const SharedHealth& health = snapshot.shared->health;
+    reasons.push_back(
+        fmt::format("the shared store is {}, so blocks there are misses: {}", terrace::to_string(health.state), health.reason));
+  }
   for (const RankHealth& rank : snapshot.ranks) {
     if (rank.state == RankHealth::State::well) continue;
     reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
@@ -90,32 +95,108 @@ json::object to_json(const StoreStat& store, const std::optional<StoreHealth>& h
   return object;
 }
 
-json::object to_json(const TierStatistics& store) {
-  return {{"gets", store.gets},
-          {"hits", store.hits},
-          {"misses", store.misses},
-          {"corrupt", store.corrupt},
-          {"get_failures", store.get_failures},
-          {"gets_cancelled", store.gets_cancelled},
-          {"gets_late", store.gets_late},
-          {"puts", store.puts},
-          {"stored", store.stored},
-          {"put_failures", store.put_failures},
-          {"puts_cancelled", store.puts_cancelled},
-          {"puts_late", store.puts_late},
-          {"read_bytes", count(store.read)},
-          {"written_bytes", count(store.written)},
-          {"unaligned_blocks", store.unaligned},
-          {"refused", store.refused},
-          {"without_parent", store.without_parent},
-          {"flushes", store.flushes},
-          {"flush_failures", store.flush_failures},
-          {"not_flushed", store.not_flushed},
-          {"events_dropped", store.events_dropped},
-          {"batches", store.batches},
-          {"waiting", store.waiting},
-          {"under_way", store.under_way},
-          {"regions", store.regions}};
+json::object to_json(const TierStatistics& store, bool shares) {
+  json::object object{{"gets", store.gets},
+                      {"hits", store.hits},
+                      {"misses", store.misses},
+                      {"corrupt", store.corrupt},
+                      {"get_failures", store.get_failures},
+                      {"gets_cancelled", store.gets_cancelled},
+                      {"gets_late", store.gets_late},
+                      {"puts", store.puts},
+                      {"stored", store.stored},
+                      {"put_failures", store.put_failures},
+                      {"puts_cancelled", store.puts_cancelled},
+                      {"puts_late", store.puts_late},
+                      {"read_bytes", count(store.read)},
+                      {"written_bytes", count(store.written)},
+                      {"unaligned_blocks", store.unaligned},
+                      {"refused", store.refused},
+                      {"without_parent", store.without_parent},
+                      {"flushes", store.flushes},
+                      {"flush_failures", store.flush_failures},
+                      {"not_flushed", store.not_flushed},
+                      {"events_dropped", store.events_dropped},
+                      {"batches", store.batches},
+                      {"waiting", store.waiting},
+                      {"under_way", store.under_way},
+                      {"regions", store.regions}};
+  if (!shares) return object;
+  object["shared_hits"] = store.shared_hits;
+  object["shared_misses"] = store.shared_misses;
+  object["shared_stored"] = store.shared_stored;
+  object["shared_present"] = store.shared_present;
+  object["shared_not_stored"] = store.shared_not_stored;
+  return object;
+}
+
+json::object to_json(const SharedNode& node) {
+  return {{"address", node.address},
+          {"breaker", terrace::to_string(node.breaker)},
+          {"connections", node.connections},
+          {"in_flight_bytes", count(node.in_flight)},
+          {"reconnects", node.reconnects},
+          {"redirections", node.redirections},
+          {"failed", node.failed}};
+}
+
+json::object to_json(const SharedStoreStat& stat) {
+  json::object corrupt;
+  for (std::size_t reason = 0; reason < shared_mismatch_count; ++reason) {
+    corrupt[terrace::to_string(static_cast<SharedMismatch>(reason))] = stat.mismatches[reason];
+  }
+  return {{"probes", stat.probes},
+          {"keys_asked", stat.keys_asked},
+          {"keys_there", stat.keys_there},
+          {"reads", stat.reads},
+          {"reads_missing", stat.reads_missing},
+          {"writes", stat.writes},
+          {"renewed", stat.renewed},
+          {"removed", stat.removed},
+          {"timed_out", stat.timed_out},
+          {"failed", stat.failed},
+          {"declined", stat.declined},
+          {"full", stat.full},
+          {"corrupt", std::move(corrupt)},
+          {"read_bytes", count(stat.read)},
+          {"written_bytes", count(stat.written)}};
+}
+
+json::object to_json(const SharedTotals& totals) {
+  return {{"look_ups", totals.look_ups},
+          {"look_ups_joined", totals.look_ups_joined},
+          {"look_ups_skipped", totals.look_ups_skipped},
+          {"look_ups_late", totals.look_ups_late},
+          {"asked", totals.asked},
+          {"there", totals.there},
+          {"read_gone", totals.read_gone},
+          {"read_corrupt", totals.read_corrupt},
+          {"read_late", totals.read_late},
+          {"read_failed", totals.read_failed},
+          {"wishes", totals.wishes},
+          {"present", totals.present},
+          {"renewed", totals.renewed},
+          {"written", totals.written},
+          {"drop_bound", totals.drop_bound},
+          {"drop_gone", totals.drop_gone},
+          {"drop_failed", totals.drop_failed},
+          {"drop_full", totals.drop_full},
+          {"drop_budget", totals.drop_budget},
+          {"drop_off", totals.drop_off}};
+}
+
+/// `of_cache`: a cache uses it.
+json::object to_json(const AdminSnapshot::Shared& shared, bool of_cache) {
+  json::array nodes;
+  for (const SharedNode& node : shared.health.nodes) nodes.push_back(to_json(node));
+  json::object object{{"state", terrace::to_string(shared.health.state)},
+                      {"reason", shared.health.reason},
+                      {"nodes", std::move(nodes)},
+                      {"store", to_json(shared.stat)}};
+  if (!of_cache) return object;
+  object["cache"] = to_json(shared.totals);
+  object["round_trip_seconds"] = shared.round_trip_seconds;
+  return object;
 }
 
 json::object to_json(const AdminSnapshot::Pool& pool) {
@@ -147,7 +228,8 @@ json::object to_json(const Moved& moved) {
 json::object to_json(const WaitTotal& wait) { return {{"requests", wait.requests}, {"seconds", wait.seconds}}; }
 
 json::object to_json(const WaitTotals& waits) {
-  json::object object{{"at_once", waits.at_once}, {"room", to_json(waits.room)}, {"failed", waits.failed}};
+  json::object object{
+      {"at_once", waits.at_once}, {"room", to_json(waits.room)}, {"looking", to_json(waits.looking)}, {"failed", waits.failed}};
   for (const Source source : all_sources) {
     if (source != Source::device) object[terrace::to_string(source)] = to_json(waits.loads[source]);
   }
@@ -241,10 +323,12 @@ Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval,
 json::object to_json(const AdminSnapshot& snapshot) {
   if (snapshot.tier_store) {
     const AdminSnapshot::Pool& pool = snapshot.pools.front();
-    return {{"snapshot", snapshot.number},
-            {"store", to_json(*snapshot.tier_store)},
-            {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
-            {"io", snapshot.io}};
+    json::object all{{"snapshot", snapshot.number},
+                     {"store", to_json(*snapshot.tier_store, snapshot.shared.has_value())},
+                     {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
+                     {"io", snapshot.io}};
+    if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
+    return all;
   }
   json::array pools;
   for (const AdminSnapshot::Pool& pool : snapshot.pools) pools.push_back(to_json(pool));
@@ -264,27 +348,34 @@ json::object to_json(const AdminSnapshot& snapshot) {
       if (name != "requests" && name != "unit") value = value.to_number<std::uint64_t>() * tokens;
     }
   }
-  return {{"cache", to_string(snapshot.status)},
-          {"transfers_paused", snapshot.transfers_paused},
-          {"snapshot", snapshot.number},
-          {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
-          {"requests", std::move(requests)},
-          {"waits", to_json(snapshot.waits)},
-          {"queues", std::move(queues)},
-          {"slowest", std::move(slowest)},
-          {"blocks", to_json(snapshot.stats)},
-          {"moved",
-           {{"swap_out", to_json(snapshot.moved.swap_out)},
-            {"swap_in", to_json(snapshot.moved.swap_in)},
-            {"storage_reads", to_json(snapshot.moved.storage_reads)},
-            {"storage_writes", to_json(snapshot.moved.storage_writes)}}},
-          {"daily_writes",
-           {{"limit_bytes", count(snapshot.daily_writes.limit)}, {"written_bytes", count(snapshot.daily_writes.written)}}},
-          {"pools", std::move(pools)},
-          {"jobs", std::move(jobs)},
-          {"ranks", std::move(ranks)},
-          {"io", snapshot.io},
-          {"settings", to_json(snapshot.settings)}};
+  json::object moved{{"swap_out", to_json(snapshot.moved.swap_out)},
+                     {"swap_in", to_json(snapshot.moved.swap_in)},
+                     {"storage_reads", to_json(snapshot.moved.storage_reads)},
+                     {"storage_writes", to_json(snapshot.moved.storage_writes)}};
+  if (snapshot.shared) {
+    moved["shared_reads"] = to_json(snapshot.moved.shared_reads);
+    moved["shared_writes"] = to_json(snapshot.moved.shared_writes);
+  }
+  json::object all{
+      {"cache", to_string(snapshot.status)},
+      {"transfers_paused", snapshot.transfers_paused},
+      {"snapshot", snapshot.number},
+      {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
+      {"requests", std::move(requests)},
+      {"waits", to_json(snapshot.waits)},
+      {"queues", std::move(queues)},
+      {"slowest", std::move(slowest)},
+      {"blocks", to_json(snapshot.stats)},
+      {"moved", std::move(moved)},
+      {"daily_writes",
+       {{"limit_bytes", count(snapshot.daily_writes.limit)}, {"written_bytes", count(snapshot.daily_writes.written)}}},
+      {"pools", std::move(pools)},
+      {"jobs", std::move(jobs)},
+      {"ranks", std::move(ranks)},
+      {"io", snapshot.io},
+      {"settings", to_json(snapshot.settings)}};
+  if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, true);
+  return all;
 }
 
 json::object to_json(const WriteBackProgress& job) {

@@ -214,6 +214,10 @@ struct CacheSystem::Parts {
                    snapshot.unit_tokens = tokens;
                    snapshot.key_tokens = key_tokens;
                    snapshot.io = io;
+                   if (snapshot.shared) {
+                     snapshot.shared->health = shared->health();
+                     snapshot.shared->stat = shared->stat();
+                   }
                    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
                      snapshot.pools[pool].device_blocks_max = device_max[pool];
                      if (storage.empty()) continue;

@@ -131,6 +131,7 @@ struct TierStore::Parts {
       pool.store = store->quick_stat();
       pool.health = health();
       snapshot.io = io;
+      if (shared) snapshot.shared = {.health = shared->health(), .stat = shared->stat()};
     };
     publisher->begin(admin_subject(*batches, complete), clock.now());
   }

@@ -39,6 +39,24 @@ AdminSnapshot serving() {
   return snapshot;
 }
 
+/// The same with a shared store.
+AdminSnapshot sharing() {
+  AdminSnapshot snapshot = serving();
+  AdminSnapshot::Shared& shared = snapshot.shared.emplace();
+  shared.health.state = StoreState::degraded;
+  shared.health.nodes.push_back({.address = "a:1", .connections = 2, .in_flight = MiB});
+  shared.health.nodes.push_back({.address = "b:1", .breaker = BreakerState::open});
+  shared.stat = {.reads = 90, .reads_missing = 3, .writes = 12, .timed_out = 4, .mismatches = {1, 2}, .read = GiB};
+  shared.totals.asked = 200;
+  shared.totals.there = 100;
+  shared.totals.look_ups_late = 7;
+  shared.totals.drop_gone = 5;
+  shared.totals.drop_full = 6;
+  shared.round_trip_seconds = 0.0021;
+  snapshot.stats.requests.found[Source::shared] = 100;
+  return snapshot;
+}
+
 std::size_t widest(const std::string& text) {
   std::istringstream lines{text};
   std::size_t widest = 0;
@@ -77,6 +95,43 @@ TEST(LiveScreen, shows_rates_since_the_screen_before) {
   EXPECT_NE(screen.find("18 ready (4.0/s)"), std::string::npos) << screen;
   EXPECT_NE(screen.find("now             0.0 %   40.0 %    0.0 %    0.0 %   60.0 %"), std::string::npos) << screen;
   EXPECT_NE(screen.find("4MiB/s now"), std::string::npos) << screen;
+}
+
+TEST(LiveScreen, shows_the_shared_store_and_its_share_of_the_hits) {
+  AdminSnapshot snapshot = sharing();
+  std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("SHARED   degraded: 1 of 2 nodes used, 2 connections, 1MiB in flight"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("asked    200 blocks,  50.0 % found, 7 answers late, round trip 2.1 ms"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("read      90 blocks,    1GiB, 3 missing\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("wrote     12 blocks,      0B, 11 not written"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("failed: 4 timed out, 0 errors, 0 declined, 3 corrupt"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("since start    75.0 %    0.0 %    0.0 %   10.0 %    0.0 %   25.0 %"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("shared reads"), std::string::npos) << screen;
+  const boost::json::object before = answer(snapshot);
+  snapshot.shared->stat.read += MiB * 8;
+  screen = screen_of("x", answer(snapshot), before, 2);
+  EXPECT_NE(screen.find("3 missing, 4MiB/s now"), std::string::npos) << screen;
+  screen = screen_of("x", answer(snapshot), answer(serving()), 2);
+  EXPECT_EQ(screen.find("3 missing, "), std::string::npos) << "it had no shared store before";
+  EXPECT_EQ(screen_of("x", answer(serving()), before, 2).find("hared"), std::string::npos);
+}
+
+TEST(LiveScreen, with_a_shared_store_is_never_wider_than_80_columns) {
+  AdminSnapshot snapshot = sharing();
+  constexpr std::uint64_t most = ~0ULL;
+  snapshot.shared->health.nodes.resize(1000, {.address = std::string(300, 'x'), .connections = ~0U, .in_flight = Bytes{most}});
+  snapshot.shared->stat = {.reads = most,
+                           .reads_missing = most,
+                           .writes = most,
+                           .timed_out = most,
+                           .failed = most,
+                           .declined = most,
+                           .mismatches = {most / 2},
+                           .read = Bytes{most},
+                           .written = Bytes{most}};
+  snapshot.shared->totals.asked = snapshot.shared->totals.look_ups_late = snapshot.shared->totals.drop_off = most;
+  snapshot.shared->round_trip_seconds = 1e9;
+  EXPECT_LE(widest(screen_of("x", answer(snapshot), answer(sharing()), 1e-3)), 80U);
 }
 
 TEST(LiveScreen, a_process_that_started_again_shows_no_negative_rates) {

@@ -55,11 +55,13 @@ class Screen {
     if (is_store(now_)) {
       batches();
       storage();
+      shared();
     } else {
       requests();
       sizes();
       transfers();
       storage();
+      shared();
       jobs();
       slowest();
     }
@@ -134,7 +136,8 @@ class Screen {
     }
     line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {} refused", shortly(number(part(now_, "requests"), "requests")), speed,
                      number(part(now_, "work"), "leases"), shortly(refused)));
-    line(fmt::format("  {:12} {:>8} {:>8} {:>8} {:>8} {:>8} of {}", "", "device", "host", "storage", "external", "computed",
+    line(fmt::format("  {:12} {:>8} {:>8} {:>8}{} {:>8} {:>8} of {}", "", "device", "host", "storage",
+                     shares() ? fmt::format(" {:>8}", "shared") : "", "external", "computed",
                      text(part(now_, "requests"), "unit")));
     if (before_ != nullptr) hits("now", [this](std::string_view name) { return grown("requests", name); });
     hits("since start", [this](std::string_view name) { return number(part(now_, "requests"), name); });
@@ -144,8 +147,8 @@ class Screen {
   void hits(std::string_view when, Amount amount) {
     const double asked = amount("asked");
     const auto share = [&](std::string_view name) { return per_cent(amount(name), asked); };
-    line(fmt::format("  {:12} {:>8} {:>8} {:>8} {:>8} {:>8} of {}", when, share("device"), share("host"), share("storage"),
-                     share("external"), share("miss"), shortly(asked)));
+    line(fmt::format("  {:12} {:>8} {:>8} {:>8}{} {:>8} {:>8} of {}", when, share("device"), share("host"), share("storage"),
+                     shares() ? fmt::format(" {:>8}", share("shared")) : "", share("external"), share("miss"), shortly(asked)));
   }
 
   /// Tells what each tier would bring if it had twice its size, and the policy were LRU.
@@ -197,11 +200,13 @@ class Screen {
       blocks += number(queue.as_object(), "blocks");
     }
     if (blocks > 0) line(fmt::format("  queued: {} blocks, the oldest for {:.1f} ms", shortly(blocks), oldest * 1e3));
-    for (const auto& [name, shown] :
-         {std::pair{"swap_in", "host to device"}, std::pair{"swap_out", "device to host"},
-          std::pair{"storage_reads", "storage reads"}, std::pair{"storage_writes", "storage writes"}}) {
+    for (const auto& [name, shown] : {std::pair{"swap_in", "host to device"}, std::pair{"swap_out", "device to host"},
+                                      std::pair{"storage_reads", "storage reads"}, std::pair{"storage_writes", "storage writes"},
+                                      std::pair{"shared_reads", "shared reads"}, std::pair{"shared_writes", "shared writes"}}) {
+      if (!part(now_, "moved").contains(name)) continue;
       const json::object& all = part(part(now_, "moved"), name);
-      const double then = before_ == nullptr ? 0 : number(part(part(*before_, "moved"), name), "bytes");
+      const bool was = before_ != nullptr && part(*before_, "moved").contains(name);
+      const double then = was ? number(part(part(*before_, "moved"), name), "bytes") : 0;
       const double bytes = std::max(0.0, number(all, "bytes") - then);
       const std::string now = before_ == nullptr ? "" : fmt::format("{:>10}/s now, ", size(rate(bytes)));
       const double busy = number(all, "seconds");
@@ -229,6 +234,64 @@ class Screen {
     if (number(daily, "written_bytes") == 0) return;
     const double limit = number(daily, "limit_bytes");
     line(fmt::format("  written today: {}{}", size(number(daily, "written_bytes")), limit == 0 ? "" : " of " + size(limit)));
+  }
+
+  /// True if there is a shared store.
+  [[nodiscard]] bool shares() const { return now_.contains("shared"); }
+
+  void shared() {
+    if (!shares()) return;
+    const json::object& all = part(now_, "shared");
+    const json::object& store = part(all, "store");
+    double used = 0;
+    double connections = 0;
+    double in_flight = 0;
+    const json::array& nodes = all.at("nodes").as_array();
+    for (const json::value& each : nodes) {
+      const json::object& node = each.as_object();
+      if (text(node, "breaker") == "closed" && number(node, "connections") > 0) ++used;
+      connections += number(node, "connections");
+      in_flight += number(node, "in_flight_bytes");
+    }
+    line("");
+    const std::string servers = fmt::format(": {:.0f} of {} nodes used, {:.0f} connections, {} in flight", used, nodes.size(),
+                                            connections, size(in_flight));
+    line(fmt::format("SHARED   {}{}", text(all, "state"), nodes.empty() ? "" : servers));
+    if (all.contains("cache")) asked_there(part(all, "cache"), number(all, "round_trip_seconds"));
+    moved_there("read ", store, "reads", "read_bytes", fmt::format("{} missing", shortly(number(store, "reads_missing"))));
+    moved_there("wrote", store, "writes", "written_bytes", not_written(all));
+    double corrupt = 0;
+    for (const auto& [reason, blocks] : part(store, "corrupt")) corrupt += blocks.to_number<double>();
+    const double timed_out = number(store, "timed_out");
+    const double failed = number(store, "failed");
+    const double declined = number(store, "declined");
+    if (corrupt + timed_out + failed + declined == 0) return;
+    line(fmt::format("  failed: {} timed out, {} errors, {} declined, {} corrupt", shortly(timed_out), shortly(failed),
+                     shortly(declined), shortly(corrupt)));
+  }
+
+  void asked_there(const json::object& cache, double round_trip) {
+    line(fmt::format("  asked {:>6} blocks, {:>7} found, {} answers late{}", shortly(number(cache, "asked")),
+                     per_cent(number(cache, "there"), number(cache, "asked")), shortly(number(cache, "look_ups_late")),
+                     round_trip > 0 ? fmt::format(", round trip {:.1f} ms", round_trip * 1e3) : ""));
+  }
+
+  void moved_there(std::string_view shown, const json::object& store, std::string_view blocks, std::string_view bytes,
+                   const std::string& not_moved) {
+    const bool was = before_ != nullptr && before_->contains("shared");
+    const double then = was ? number(part(part(*before_, "shared"), "store"), bytes) : 0;
+    const double grown = std::max(0.0, number(store, bytes) - then);
+    line(fmt::format("  {} {:>6} blocks, {:>7}, {}{}", shown, shortly(number(store, blocks)), size(number(store, bytes)),
+                     not_moved, was ? fmt::format(", {}/s now", size(rate(grown))) : ""));
+  }
+
+  [[nodiscard]] static std::string not_written(const json::object& shared) {
+    if (!shared.contains("cache")) return fmt::format("{} full", shortly(number(part(shared, "store"), "full")));
+    double dropped = 0;
+    for (const auto& [name, value] : part(shared, "cache")) {
+      if (name.starts_with("drop_")) dropped += value.to_number<double>();
+    }
+    return fmt::format("{} not written", shortly(dropped));
   }
 
   void jobs() {

@@ -23,6 +23,31 @@
 namespace terrace::admin {
 namespace {
 
+/// A shared store of two servers, of which one does not answer.
+AdminSnapshot::Shared full_shared() {
+  AdminSnapshot::Shared shared;
+  shared.health.state = StoreState::degraded;
+  shared.health.nodes.push_back(
+      {.address = "a:1", .connections = 2, .in_flight = KiB, .reconnects = 3, .redirections = 4, .failed = 5});
+  shared.health.nodes.push_back({.address = "b:1", .breaker = BreakerState::half_open});
+  shared.stat = {.probes = 70,
+                 .keys_asked = 71,
+                 .keys_there = 72,
+                 .reads = 73,
+                 .reads_missing = 74,
+                 .writes = 75,
+                 .renewed = 76,
+                 .removed = 77,
+                 .timed_out = 78,
+                 .failed = 79,
+                 .declined = 80,
+                 .full = 81,
+                 .mismatches = {1, 2, 3, 4, 5, 6},
+                 .read = KiB,
+                 .written = KiB * 2};
+  return shared;
+}
+
 /// A snapshot in which every counter has a value of its own.
 AdminSnapshot full() {
   AdminSnapshot snapshot;
@@ -67,6 +92,32 @@ AdminSnapshot full() {
   snapshot.transfer_times.storage_read.add(std::chrono::milliseconds{5});
   snapshot.calls.load.add(std::chrono::milliseconds{1});
   snapshot.calls.acquire.add(std::chrono::microseconds{10});
+  snapshot.shared = full_shared();
+  snapshot.shared->round_trip_seconds = 0.002;
+  snapshot.shared->totals = {.look_ups = 40,
+                             .look_ups_joined = 41,
+                             .look_ups_skipped = 42,
+                             .look_ups_late = 43,
+                             .asked = 44,
+                             .there = 45,
+                             .read_gone = 46,
+                             .read_corrupt = 47,
+                             .read_late = 48,
+                             .read_failed = 49,
+                             .wishes = 50,
+                             .present = 51,
+                             .renewed = 52,
+                             .written = 53,
+                             .drop_bound = 54,
+                             .drop_gone = 55,
+                             .drop_failed = 56,
+                             .drop_full = 57,
+                             .drop_budget = 58,
+                             .drop_off = 59};
+  snapshot.moved.shared_reads = {.blocks = 60, .bytes = KiB, .seconds = 61};
+  snapshot.waits.looking.microseconds.add(2000);
+  snapshot.waits.looking.seconds = 0.002;
+  snapshot.transfer_times.shared_probe.add(std::chrono::milliseconds{2});
   return snapshot;
 }
 
@@ -106,7 +157,13 @@ AdminSnapshot full_store() {
                          .batches = 21,
                          .waiting = 4,
                          .under_way = 3,
-                         .regions = 22};
+                         .regions = 22,
+                         .shared_hits = 23,
+                         .shared_misses = 24,
+                         .shared_stored = 25,
+                         .shared_present = 26,
+                         .shared_not_stored = 27};
+  snapshot.shared = full_shared();
   return snapshot;
 }
 
@@ -236,6 +293,93 @@ TEST_F(AdminMetrics, a_store_tells_storage_as_a_cache_does_and_nothing_of_other_
     for (const char* of_a_cache : {"terrace_request", "terrace_blocks", "terrace_host", "terrace_daily", "terrace_write_back",
                                    "terrace_call", "terrace_moving"}) {
       EXPECT_FALSE(name.starts_with(of_a_cache)) << name;
+    }
+  }
+}
+
+TEST_F(AdminMetrics, caches_and_stores_tell_what_the_shared_store_does_and_each_of_its_servers) {
+  const std::map<std::string, double> wanted{{"terrace_shared_up", 0},
+                                             {"terrace_shared_probes_total", 70},
+                                             {"terrace_shared_probed_blocks_total", 71},
+                                             {"terrace_shared_probed_blocks_there_total", 72},
+                                             {"terrace_shared_reads_total{result=\"read\"}", 73},
+                                             {"terrace_shared_reads_total{result=\"missing\"}", 74},
+                                             {"terrace_shared_reads_total{result=\"corrupt\"}", 21},
+                                             {"terrace_shared_corrupt_total{reason=\"format\"}", 1},
+                                             {"terrace_shared_corrupt_total{reason=\"fingerprint\"}", 3},
+                                             {"terrace_shared_corrupt_total{reason=\"checksum\"}", 5},
+                                             {"terrace_shared_writes_total{result=\"written\"}", 75},
+                                             {"terrace_shared_writes_total{result=\"full\"}", 81},
+                                             {"terrace_shared_renewed_total", 76},
+                                             {"terrace_shared_removed_total", 77},
+                                             {"terrace_shared_failures_total{reason=\"timed_out\"}", 78},
+                                             {"terrace_shared_failures_total{reason=\"error\"}", 79},
+                                             {"terrace_shared_failures_total{reason=\"declined\"}", 80},
+                                             {"terrace_shared_bytes_total{direction=\"read\"}", 1024},
+                                             {"terrace_shared_bytes_total{direction=\"write\"}", 2048},
+                                             {"terrace_shared_node_breaker{node=\"a:1\",state=\"closed\"}", 1},
+                                             {"terrace_shared_node_breaker{node=\"a:1\",state=\"open\"}", 0},
+                                             {"terrace_shared_node_breaker{node=\"b:1\",state=\"closed\"}", 0},
+                                             {"terrace_shared_node_breaker{node=\"b:1\",state=\"half_open\"}", 1},
+                                             {"terrace_shared_node_connections{node=\"a:1\"}", 2},
+                                             {"terrace_shared_node_in_flight_bytes{node=\"a:1\"}", 1024},
+                                             {"terrace_shared_node_reconnects_total{node=\"a:1\"}", 3},
+                                             {"terrace_shared_node_redirections_total{node=\"a:1\"}", 4},
+                                             {"terrace_shared_node_failures_total{node=\"a:1\"}", 5}};
+  for (const AdminSnapshot& snapshot : {full(), full_store()}) {
+    auto page = samples(snapshot);
+    for (const auto& [name, value] : wanted) {
+      ASSERT_TRUE(page.contains(name)) << name;
+      EXPECT_EQ(page.at(name), value) << name;
+    }
+  }
+}
+
+TEST_F(AdminMetrics, a_cache_tells_what_it_asked_the_shared_store_for_and_what_it_wrote_there) {
+  const std::map<std::string, double> wanted{{"terrace_shared_look_ups_total", 40},
+                                             {"terrace_shared_look_ups_joined_total", 41},
+                                             {"terrace_shared_look_ups_skipped_total", 42},
+                                             {"terrace_shared_look_ups_late_total", 43},
+                                             {"terrace_shared_asked_blocks_total", 44},
+                                             {"terrace_shared_found_blocks_total", 45},
+                                             {"terrace_shared_not_read_total{reason=\"gone\"}", 46},
+                                             {"terrace_shared_not_read_total{reason=\"corrupt\"}", 47},
+                                             {"terrace_shared_not_read_total{reason=\"late\"}", 48},
+                                             {"terrace_shared_not_read_total{reason=\"error\"}", 49},
+                                             {"terrace_shared_wishes_total", 50},
+                                             {"terrace_shared_present_total", 51},
+                                             {"terrace_shared_not_written_total{reason=\"skipped\"}", 54},
+                                             {"terrace_shared_not_written_total{reason=\"gone\"}", 55},
+                                             {"terrace_shared_not_written_total{reason=\"failed\"}", 56},
+                                             {"terrace_shared_not_written_total{reason=\"full\"}", 57},
+                                             {"terrace_shared_not_written_total{reason=\"over_budget\"}", 58},
+                                             {"terrace_shared_not_written_total{reason=\"off\"}", 59},
+                                             {"terrace_shared_round_trip_seconds", 0.002},
+                                             {"terrace_moved_blocks_total{direction=\"shared_read\"}", 60},
+                                             {"terrace_moving_seconds_total{direction=\"shared_read\"}", 61},
+                                             {"terrace_request_wait_seconds_count{for=\"looking\"}", 1},
+                                             {"terrace_request_wait_seconds_count{for=\"shared\"}", 0},
+                                             {"terrace_transfer_seconds_count{direction=\"shared_probe\"}", 1}};
+  auto page = samples(full());
+  for (const auto& [name, value] : wanted) {
+    ASSERT_TRUE(page.contains(name)) << name;
+    EXPECT_EQ(page.at(name), value) << name;
+  }
+  page = samples(full_store());
+  EXPECT_FALSE(page.contains("terrace_shared_asked_blocks_total"));
+  EXPECT_EQ(page.at("terrace_store_shared_gets_total{result=\"hit\"}"), 23);
+  EXPECT_EQ(page.at("terrace_store_shared_gets_total{result=\"miss\"}"), 24);
+  EXPECT_EQ(page.at("terrace_store_shared_puts_total{result=\"stored\"}"), 25);
+  EXPECT_EQ(page.at("terrace_store_shared_puts_total{result=\"present\"}"), 26);
+  EXPECT_EQ(page.at("terrace_store_shared_puts_total{result=\"not_stored\"}"), 27);
+}
+
+TEST_F(AdminMetrics, nothing_tells_of_a_shared_store_where_there_is_none) {
+  for (AdminSnapshot snapshot : {full(), full_store()}) {
+    snapshot.shared.reset();
+    for (const auto& [name, value] : samples(snapshot)) {
+      EXPECT_TRUE(name.find("shared") == std::string::npos || name.find("source=\"shared\"") != std::string::npos) << name;
+      EXPECT_EQ(name.find("looking"), std::string::npos) << name;
     }
   }
 }

@@ -97,6 +97,32 @@ TEST_F(AdminRoutes, health_names_what_is_wrong) {
   EXPECT_NE(degraded.body.find("5 writes in a row failed"), std::string::npos);
 }
 
+TEST_F(AdminRoutes, a_shared_store_that_is_down_degrades_and_no_more_because_its_blocks_are_only_misses) {
+  AdminSnapshot::Shared& shared = snapshot.shared.emplace();
+  publish();
+  EXPECT_EQ(json(reply("GET", "/healthz")).at("status").as_string(), "ok");
+  shared.health.state = StoreState::down;
+  shared.health.reason = "cache-1:6379 is not used: connection refused";
+  shared.health.nodes.push_back({.address = "cache-1:6379", .breaker = BreakerState::open, .reconnects = 3});
+  shared.stat.reads_missing = 4;
+  shared.totals.read_gone = 5;
+  publish();
+  const Reply degraded = reply("GET", "/healthz");
+  EXPECT_EQ(degraded.status, 200U);
+  EXPECT_EQ(json(degraded).at("status").as_string(), "degraded");
+  EXPECT_EQ(json(degraded).at("reasons").at(0).as_string(),
+            "the shared store is down, so blocks there are misses: cache-1:6379 is not used: connection refused");
+  const boost::json::object status = json(reply("GET", "/v1/status")).at("shared").as_object();
+  EXPECT_EQ(status.at("state").as_string(), "down");
+  EXPECT_EQ(status.at("nodes").at(0).at("breaker").as_string(), "open");
+  EXPECT_EQ(status.at("nodes").at(0).at("reconnects").to_number<int>(), 3);
+  EXPECT_EQ(status.at("store").at("reads_missing").to_number<int>(), 4);
+  EXPECT_EQ(status.at("cache").at("read_gone").to_number<int>(), 5);
+  snapshot.shared.reset();
+  publish();
+  EXPECT_FALSE(json(reply("GET", "/v1/status")).contains("shared"));
+}
+
 TEST_F(AdminRoutes, a_cache_that_is_not_polled_is_idle_or_stalled) {
   publish();
   clock.advance(std::chrono::seconds{4});

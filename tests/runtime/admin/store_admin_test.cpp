@@ -6,6 +6,7 @@
 #include "terrace/tier_store.hpp"
 #include "terrace/waker.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/tier_store/gated_shared_store.hpp"
 #include "tests/tier_store/gated_store.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/live/client.hpp"
@@ -226,6 +227,24 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
   EXPECT_THROW((void)client().ask("GET", "/healthz"), tools::Unreachable);
   EXPECT_EQ(store.admin_address(), "");
+}
+
+TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_store) {
+  TierStoreOptions given = options();
+  given.shared = std::make_shared<test::GatedSharedStore>();
+  TierStore store{given};
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  while_polling(store, [&] {
+    while (client().get("/v1/status").at("store").at("shared_stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
+    const boost::json::object status = client().get("/v1/status");
+    EXPECT_EQ(status.at("shared").at("state").as_string(), "well");
+    EXPECT_FALSE(status.at("shared").as_object().contains("cache"));
+    EXPECT_EQ(tools::run_top({.target = {.socket = listen(), .token_file = {}}, .once = true}), tools::ExitStatus::done);
+  });
+  EXPECT_TRUE(store.close(std::chrono::steady_clock::now() + 20s).closed);
 }
 
 TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody_polls) {
