@@ -1,6 +1,6 @@
 """A packaged Prometheus scrapes a serving replay, evaluates the alert rules and every expression of the dashboard.
 
-Run by `tools/check --servers`. Needs the program (TERRACE_PROGRAM) and the package prometheus.
+Run by `tools/check --servers`. Needs the program (TERRACE_PROGRAM) and the packages prometheus and redis-tools.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 PROGRAM = os.environ.get("TERRACE_PROGRAM", "")
 PATIENCE = 60
 
+# The package redis-tools has the same program under another name, and starts no service.
+REDIS = shutil.which("redis-server") or shutil.which("redis-check-rdb")
+
 pytestmark = pytest.mark.skipif(
-    not PROGRAM or shutil.which("prometheus") is None, reason="needs TERRACE_PROGRAM and the package prometheus"
+    not PROGRAM or shutil.which("prometheus") is None or REDIS is None,
+    reason="needs TERRACE_PROGRAM, the package prometheus and redis-server (package redis-tools)",
 )
 
 
@@ -60,7 +64,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     token = folder / "token"
     token.touch(0o600)
     token.write_text("a token for this test\n")
-    target, port = free_port(), free_port()
+    target, port, shared = free_port(), free_port(), free_port()
     shutil.copy(MONITORING / "alerts.yml", folder)
     (folder / "prometheus.yml").write_text(
         f"""
@@ -76,10 +80,14 @@ scrape_configs:
     replay += ["--device-blocks", "1000", "--host-blocks", "2000"]
     replay += ["--storage", f"file:{folder}/kv", "--storage-capacity", "64MiB"]
     replay += ["--admin", f"tcp:127.0.0.1:{target}", "--admin-token-file", str(token)]
+    replay += ["--shared", f"redis://127.0.0.1:{shared}", "--shared-write-policy", "write-through"]
+    redis = [str(REDIS), "--port", str(shared), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+    redis += ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"]
     server = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
     server += [f"--web.listen-address=127.0.0.1:{port}"]
     with open(folder / "log", "w") as log:
-        processes = [subprocess.Popen(words, stdout=log, stderr=log) for words in (replay, server)]
+        engine = subprocess.Popen(["redis-server", *redis[1:]], executable=redis[0], stdout=log, stderr=log)
+        processes = [engine, *(subprocess.Popen(words, stdout=log, stderr=log) for words in (replay, server))]
         try:
             until(lambda: get(port, "/api/v1/query", query="terrace_requests_total > 20")["result"])
             yield port

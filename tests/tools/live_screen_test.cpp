@@ -116,6 +116,16 @@ TEST(LiveScreen, shows_the_shared_store_and_its_share_of_the_hits) {
   EXPECT_EQ(screen_of("x", answer(serving()), before, 2).find("hared"), std::string::npos);
 }
 
+TEST(LiveScreen, shows_the_whole_of_a_long_reason) {
+  boost::json::object now = answer(sharing());
+  now["reasons"] = boost::json::array{
+      "the shared store is down, so blocks there are misses: cache-1.example.org:6379 is not used: connection refused"};
+  const std::string screen = screen_of("x", now, std::nullopt, 0);
+  EXPECT_NE(screen.find("  ! the shared store is down, so blocks"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("connection refused\n"), std::string::npos) << screen;
+  EXPECT_LE(widest(screen), 80U);
+}
+
 TEST(LiveScreen, with_a_shared_store_is_never_wider_than_80_columns) {
   AdminSnapshot snapshot = sharing();
   constexpr std::uint64_t most = ~0ULL;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <sstream>
 #include <string_view>
 
 namespace terrace::tools {
@@ -85,7 +86,11 @@ class Screen {
     const double age = number(now_, "age_seconds");
     const std::string state = text(now_, "health");
     line(fmt::format("terrace  {}  {}{}", printable(name), state, age < 3 ? "" : fmt::format(", {:.0f} s old", age)));
-    for (const json::value& reason : now_.at("reasons").as_array()) line("  ! " + printable(reason.as_string()));
+    constexpr std::size_t indent = 4;
+    for (const json::value& reason : now_.at("reasons").as_array()) {
+      std::istringstream lines{"  ! " + wrapped(printable(reason.as_string()), indent, indent)};
+      for (std::string each; std::getline(lines, each);) line(each);
+    }
   }
 
   void tiers() {
