@@ -12,6 +12,7 @@
 #include "tools/plan/plan.hpp"
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/replay.hpp"
+#include "tools/shared/command_line.hpp"
 #include "tools/store/command_line.hpp"
 
 #include <CLI/CLI.hpp>
@@ -71,6 +72,10 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::StoreArguments store_arguments;
   terrace::tools::add_store_options(*store, store_arguments);
 
+  CLI::App* const shared = app.add_subcommand("shared", "Checks the engine of a shared store");
+  terrace::tools::SharedArguments shared_arguments;
+  terrace::tools::add_shared_options(*shared, shared_arguments);
+
   CLI::App* const config = app.add_subcommand("config", "Shows, checks and writes the configuration of a cache");
   terrace::tools::ConfigArguments config_arguments;
   terrace::tools::add_config_commands(*config, config_arguments);
@@ -121,6 +126,7 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     }
     if (doctor->parsed()) return terrace::tools::run_doctor(doctor_arguments);
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
+    if (shared->parsed()) return terrace::tools::run_shared(shared_arguments);
     if (top->parsed()) return terrace::tools::run_top(top_arguments);
     if (set->parsed()) return terrace::tools::run_set(set_arguments);
     if (trace->parsed() || record->parsed()) return terrace::tools::run_capture(capture_arguments);

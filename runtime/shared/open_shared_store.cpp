@@ -77,6 +77,8 @@ class OwnMemory final {
   std::optional<MemorySharedStore> store_;
 };
 
+}  // namespace
+
 RedisOptions redis_options(const SharedStorage& options) {
   RedisOptions redis = parse_redis_url(options.url);
   if (redis.password.empty()) redis.password = options.password;
@@ -94,8 +96,6 @@ RedisOptions redis_options(const SharedStorage& options) {
   redis.window = options.window_bytes;
   return redis;
 }
-
-}  // namespace
 
 std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options) {
   if (options.store) return options.store;

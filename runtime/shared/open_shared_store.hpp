@@ -1,5 +1,6 @@
 #pragma once
 
+#include "storage/redis/redis_options.hpp"
 #include "terrace/options.hpp"
 #include "terrace/shared_store.hpp"
 
@@ -9,6 +10,10 @@
 #include <string_view>
 
 namespace terrace {
+
+/// How the engine is reached that the options name by a URL with redis: or rediss:. Reads the file of the password. Throws
+/// std::invalid_argument as open_shared_store() does.
+[[nodiscard]] RedisOptions redis_options(const SharedStorage& options);
 
 /// Everything that decides what the bytes of a block in a shared store mean, beside its key.
 struct SharedMeaning {

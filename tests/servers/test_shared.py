@@ -1,4 +1,4 @@
-"""docs/shared.md: what its first section says, with a packaged redis-server. Needs the variable TERRACE_PROGRAM."""
+"""docs/shared.md: what it says, and `terrace shared check`, with a packaged redis-server. Needs the variable TERRACE_PROGRAM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,21 +31,31 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture
-def port(tmp_path: Path):
-    chosen = free_port()
-    settings = re.search(r"redis-server --port 6400 (.*) &\n", PAGE.read_text())
-    assert settings, "the page starts a server"
-    words = [word.strip("'") for word in settings[1].split()]
-    command = ["redis-server", "--port", str(chosen), "--bind", "127.0.0.1", *words]
-    with subprocess.Popen(command, executable=SERVER, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+@contextmanager
+def serving(folder: Path, port: int, *words: str) -> Iterator[int]:
+    """A server that listens on `port`, with these words after its command."""
+    command = ["redis-server", "--bind", "127.0.0.1", *words]
+    with subprocess.Popen(command, executable=SERVER, cwd=folder, stdout=subprocess.DEVNULL) as server:
         for _ in range(200):
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", chosen)) == 0:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.05)
-        yield chosen
+        yield port
         server.terminate()
+
+
+def words_of_the_page() -> list[str]:
+    settings = re.search(r"redis-server --port 6400 (.*) &\n", PAGE.read_text())
+    assert settings, "the page starts a server"
+    return [word.strip("'") for word in settings[1].split()]
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    chosen = free_port()
+    with serving(tmp_path, chosen, "--port", str(chosen), *words_of_the_page()):
+        yield chosen
 
 
 def replays_of_the_page(port: int, folder: Path) -> list[list[str]]:
@@ -83,13 +96,6 @@ def test_other_weights_find_nothing(port: int, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "second.json").read_text())["blocks"]["shared"] == 0
 
 
-def keys_there(port: int) -> int:
-    """The number of keys that the server has."""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"DBSIZE\r\n")
-        return int(connection.recv(64).decode().strip().lstrip(":"))
-
-
 @contextlib.contextmanager
 def ended_at_exit(process: subprocess.Popen):
     try:
@@ -108,7 +114,7 @@ def test_one_instance_reads_what_another_is_writing_while_both_live(port: int, t
     reader = [PROGRAM, "replay", "--requests", "400", "--shared-write-policy", "none", "--report", str(report), *sizes]
     reader += ["--storage", f"file:{tmp_path}/disk", "--storage-capacity", "64MiB"]
     with ended_at_exit(subprocess.Popen(writer, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as living:
-        while keys_there(port) < 3000:
+        while int(ask(port, "DBSIZE").strip().lstrip(":")) < 3000:
             assert living.poll() is None
             time.sleep(0.05)
         read = subprocess.run(reader, check=False, capture_output=True, text=True, timeout=120)
@@ -119,3 +125,164 @@ def test_one_instance_reads_what_another_is_writing_while_both_live(port: int, t
     assert blocks["shared"] > 1000
     assert result["verify"]["mismatches"] == 0
     assert result["verify"]["checked"] == sum(blocks[source] for source in ("device", "host", "storage", "shared"))
+
+
+# ---- terrace shared check ------------------------------------------------------------------------------------------------
+
+
+def ask(port: int, *words: str) -> str:
+    """The first bytes of the answer of a server."""
+    text = f"*{len(words)}\r\n" + "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(text.encode())
+        return connection.recv(1 << 16).decode()
+
+
+def check(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [PROGRAM, "shared", "check", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, **environment})
+
+
+def verdicts(result: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    return {finding["fact"]: finding["verdict"] for finding in json.loads(result.stdout)["findings"]}
+
+
+def sentence(result: subprocess.CompletedProcess[str], status: int) -> str:
+    """The one line on standard error."""
+    assert result.returncode == status, result.stderr
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+def test_the_server_of_the_page_has_nothing_to_mend_but_its_size(port: int) -> None:
+    url = f"redis://127.0.0.1:{port}"
+    result = check(url, "--json", "--block-bytes", "64KiB", "--prefill-tokens-per-second", "1000")
+    assert result.returncode == 0, result.stderr
+    facts = verdicts(result)
+    assert {name: verdict for name, verdict in facts.items() if name != "probes"} == {
+        **dict.fromkeys(["server", "replicas", "policy", "disk", "memory", "write", "read", "pays"], "ok")
+    }
+    measured = json.loads(result.stdout)["measured"]
+    assert measured["read_bytes_per_second"] > 0 and measured["write_bytes_per_second"] > 0
+    assert 0 < measured["round_trip_median_seconds"] <= measured["round_trip_p99_seconds"]
+    assert ask(port, "DBSIZE") == ":0\r\n", "it removes what it wrote"
+    shown = check(url)
+    assert "policy   ok: volatile-ttl" in shown.stdout
+    assert "pays     cannot tell" in shown.stdout
+    assert "memory   warning: " in shown.stdout, "2 GiB are little for blocks of 2 MiB"
+
+
+def test_a_server_with_the_usual_settings_has_warnings_and_can_be_used(tmp_path: Path) -> None:
+    chosen = free_port()
+    with serving(tmp_path, chosen, "--port", str(chosen), "--appendonly", "yes"):
+        result = check(f"redis://127.0.0.1:{chosen}", "--json")
+    assert result.returncode == 0, result.stderr
+    facts = verdicts(result)
+    assert facts["policy"] == facts["memory"] == facts["disk"] == "warning"
+
+
+def test_the_user_of_the_page_may_do_all_that_is_needed_and_the_rest_cannot_be_told(port: int, tmp_path: Path) -> None:
+    rights = re.search(r"an ACL user with `([^`]*)`", PAGE.read_text())
+    assert rights, "the page names the rights"
+    assert ask(port, "ACL", "SETUSER", "kv", "on", ">a word", "resetchannels", "-@all", *rights[1].split()) == "+OK\r\n"
+    password = tmp_path / "password"
+    password.write_text("a word\n")
+    url = f"redis://kv@127.0.0.1:{port}"
+    result = check(url, "--json", "--shared-password-file", str(password))
+    assert result.returncode == 0, result.stderr
+    facts = verdicts(result)
+    assert facts["policy"] == facts["memory"] == facts["disk"] == "cannot tell"
+    assert facts["server"] == facts["write"] == facts["read"] == "ok"
+    assert "client" not in facts and "left" not in facts
+    assert ask(port, "DBSIZE") == ":0\r\n"
+    # Without one of the rights.
+    assert ask(port, "ACL", "SETUSER", "kv", "-unlink") == "+OK\r\n"
+    facts = verdicts(check(url, "--json", TERRACE_SHARED_PASSWORD="a word"))
+    assert facts["client"] == facts["left"] == "warning"
+    assert ask(port, "ACL", "SETUSER", "kv", "-set") == "+OK\r\n"
+    denied = check(url, "--json", TERRACE_SHARED_PASSWORD="a word")
+    assert verdicts(denied)["write"] == "failed"
+    assert "the shared store cannot be used like this" in sentence(denied, 1)
+
+
+def test_a_configuration_has_the_url_and_the_sizes(port: int, tmp_path: Path) -> None:
+    config = tmp_path / "terrace.toml"
+    text = f'unit-prefill = "5ms"\n[[pool]]\nblock-bytes = "32KiB"\n[shared]\nurl = "redis://127.0.0.1:{port}"\n'
+    config.write_text(text)
+    result = check("--config", str(config), "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["measured"]["block_bytes"] == 32 << 10
+    assert verdicts(result)["pays"] == "ok"
+
+
+def test_what_is_wrong_is_one_sentence(port: int, tmp_path: Path) -> None:
+    host = f"127.0.0.1:{port}"
+    assert "nobody listens there" in sentence(check(f"redis://127.0.0.1:{free_port()}"), 1)
+    assert "the name of the host is not known" in sentence(check("redis://nowhere.invalid"), 1)
+    assert "it is a single server; leave ?cluster=1 out" in sentence(check(f"redis://{host}?cluster=1"), 1)
+    assert "there is no \"http\"" in sentence(check(f"http://{host}"), 2)
+    assert "no shared store is named" in sentence(check(), 2)
+    assert "the user kv has no password" in sentence(check(f"redis://kv@{host}"), 2)
+    assert "cannot be read" in sentence(check(f"redis://{host}", "--shared-password-file", str(tmp_path / "none")), 2)
+    assert ask(port, "CONFIG", "SET", "requirepass", "sesame") == "+OK\r\n"
+    assert "wants a password, and none is given" in sentence(check(f"redis://{host}"), 1)
+    wrong = sentence(check(f"redis://{host}", TERRACE_SHARED_PASSWORD="a wrong word"), 1)
+    assert "the password of the user default is wrong" in wrong
+    assert "a wrong word" not in wrong
+    assert check(f"redis://{host}", TERRACE_SHARED_PASSWORD="sesame").returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_tls_on_one_side_only_is_named(port: int, tmp_path: Path) -> None:
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    make += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key", "-out", "certificate"]
+    subprocess.run(make, cwd=tmp_path, check=True, capture_output=True)
+    secure = free_port()
+    words = ["--port", "0", "--tls-port", str(secure), "--tls-cert-file", "certificate", "--tls-key-file", "key"]
+    words += ["--tls-ca-cert-file", "certificate", "--tls-auth-clients", "no", "--save", ""]
+    with serving(tmp_path, secure, *words):
+        assert "the URL of a server with TLS begins with rediss://" in sentence(check(f"redis://127.0.0.1:{secure}"), 1)
+        assert "ca-file names the authority" in sentence(check(f"rediss://127.0.0.1:{secure}"), 1)
+        trusted = ["--shared-ca-file", str(tmp_path / "certificate"), "--json"]
+        assert verdicts(check(f"rediss://127.0.0.1:{secure}", *trusted))["read"] == "ok"
+    assert "the URL of a server without TLS begins with redis://" in sentence(check(f"rediss://127.0.0.1:{port}"), 1)
+
+
+@pytest.mark.skipif(shutil.which("redis-cli") is None, reason="needs redis-cli (package redis-tools)")
+def test_a_cluster_is_judged_by_each_of_its_servers(tmp_path: Path) -> None:
+    ports = [free_port() for _ in range(3)]
+    servers: list[Any] = []
+    try:
+        for each in ports:
+            folder = tmp_path / str(each)
+            folder.mkdir()
+            words = ["--port", str(each), "--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--save", ""]
+            servers.append(serving(folder, each, *words, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"))
+            servers[-1].__enter__()
+        hosts = [f"127.0.0.1:{each}" for each in ports]
+        create = ["redis-cli", "--cluster", "create", *hosts, "--cluster-replicas", "0", "--cluster-yes"]
+        subprocess.run(create, check=True, capture_output=True, timeout=60)
+        for _ in range(400):
+            if all("cluster_state:ok" in ask(each, "CLUSTER", "INFO") for each in ports):
+                break
+            time.sleep(0.05)
+        url = f"redis://{hosts[0]}?cluster=1"
+        result = check(url, "--json", "--block-bytes", "64KiB")
+        assert result.returncode == 0, result.stderr
+        facts = verdicts(result)
+        assert facts["cluster"] == facts["policy"] == facts["write"] == facts["read"] == "ok"
+        assert facts["coverage"] == "warning", "yes is the default"
+        assert json.loads(result.stdout)["servers"] == 3
+        assert [ask(each, "DBSIZE") for each in ports] == [":0\r\n"] * 3
+        assert "add ?cluster=1 to the URL" in sentence(check(f"redis://{hosts[0]}"), 1)
+        # One server has another policy, and then one is lost.
+        assert ask(ports[1], "CONFIG", "SET", "maxmemory-policy", "noeviction") == "+OK\r\n"
+        shown = check(url, "--block-bytes", "64KiB").stdout
+        assert f"policy   warning: noeviction at {hosts[1]}" in shown
+        servers.pop().__exit__(None, None, None)
+        lost = check(url, "--block-bytes", "64KiB")
+        assert f"{hosts[2]}: nobody listens there" in lost.stdout
+        assert "cannot be used like this" in sentence(lost, 1)
+    finally:
+        for server in servers:
+            server.__exit__(None, None, None)

@@ -16,6 +16,7 @@ namespace {
 
 std::string group_of(const ConfigOption& option) {
   if (option.table == "storage") return "Storage";
+  if (option.table == "shared") return "Shared store";
   if (option.table == "log") return "Log";
   if (option.table == "trace") return "Operators";
   return option.table.empty() ? "Cache" : "Devices and memory";

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <thread>
 
 namespace terrace::tools {
 
@@ -24,14 +25,18 @@ SharedRates::SharedRates(SharedStore& store, const SharedWork& work) : store_{st
 
 SharedRates::~SharedRates() { store_.set_waker(nullptr); }
 
+TimePoint SharedRates::deadline() const {
+  return work_.patience == Duration{} ? never : std::chrono::steady_clock::now() + work_.patience;
+}
+
 void SharedRates::wait() {
   waker_.acknowledge();
   events_.clear();
   if (store_.poll(events_) == 0) waker_.wait(-1);
 }
 
-template <class Submit>
-SharedCost SharedRates::run(Submit submit) {
+template <class Submit, class Note>
+SharedCost SharedRates::run(Submit submit, Note note) {
   SharedCost cost;
   const double cpu = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
@@ -41,6 +46,7 @@ SharedCost SharedRates::run(Submit submit) {
     for (; next < work_.blocks && next - ended < work_.at_once; ++next) submit(next);
     wait();
     ended += static_cast<std::uint32_t>(events_.size());
+    for (const SharedEvent& event : events_) note(event);
     cost.failed += static_cast<std::uint64_t>(
         std::ranges::count_if(events_, [](const SharedEvent& event) { return static_cast<bool>(event.error); }));
   }
@@ -51,16 +57,16 @@ SharedCost SharedRates::run(Submit submit) {
 
 SharedCost SharedRates::write(std::span<const std::byte> memory) {
   TERRACE_CHECK(memory.size() == work_.blocks * work_.block_bytes);
-  return run([&](std::uint32_t n) {
-    const SharedWrite write{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes)};
+  return run([&, until = deadline()](std::uint32_t n) {
+    const SharedWrite write{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes), until};
     store_.write({&write, 1});
   });
 }
 
 SharedCost SharedRates::read(std::span<std::byte> memory) {
   TERRACE_CHECK(memory.size() == work_.blocks * work_.block_bytes);
-  return run([&](std::uint32_t n) {
-    const SharedRead read{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes)};
+  return run([&, until = deadline()](std::uint32_t n) {
+    const SharedRead read{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes), until};
     store_.read({&read, 1});
   });
 }
@@ -70,12 +76,36 @@ double SharedRates::probe() {
   keys.reserve(blocks_.size());
   for (const StoredBlock& block : blocks_) keys.push_back(block.key);
   const auto begin = std::chrono::steady_clock::now();
-  store_.probe({.token = 0, .keys = keys});
+  store_.probe({.token = 0, .keys = keys, .deadline = deadline()});
   do {
     wait();
   } while (events_.empty());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return events_[0].leading == work_.blocks ? seconds : -1;
+}
+
+std::uint32_t SharedRates::count() {
+  std::uint32_t there = 0;
+  const SharedCost cost = run(
+      [&, until = deadline()](std::uint32_t n) {
+        store_.probe({.token = n, .keys = {&blocks_[n].key, 1}, .deadline = until});
+      },
+      [&there](const SharedEvent& event) { there += event.leading; });
+  return cost.failed > 0 ? work_.blocks : there;
+}
+
+std::uint32_t SharedRates::remove(Duration patience) {
+  const TimePoint until = std::chrono::steady_clock::now() + patience;
+  std::vector<BlockKey> keys;
+  keys.reserve(blocks_.size());
+  for (const StoredBlock& block : blocks_) keys.push_back(block.key);
+  store_.remove(keys, GroupId{});
+  std::uint32_t there = count();
+  while (there > 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    there = count();
+  }
+  return there;
 }
 
 }  // namespace terrace::tools

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
 #include "terrace/types.hpp"
 
@@ -16,6 +17,7 @@ struct SharedWork {
   std::uint32_t blocks = 32;
   std::size_t block_bytes = std::size_t{1} << 20;
   std::uint32_t at_once = 4;
+  Duration patience{};  ///< for all of a measurement: what is not done by then has failed. 0: it takes as long as it takes
 };
 
 /// The time that one measurement took.
@@ -38,10 +40,22 @@ class SharedRates {
   [[nodiscard]] SharedCost read(std::span<std::byte> memory);
   /// The time from a probe of all blocks to its answer. Returns a negative number if they are not all there.
   [[nodiscard]] double probe();
+  /// Renews the expiry of all blocks.
+  void renew() { store_.renew(blocks_); }
+  /// Removes all blocks, and asks for them until they are gone, for as long as `patience`. Returns how many are still there.
+  [[nodiscard]] std::uint32_t remove(Duration patience);
 
  private:
+  [[nodiscard]] TimePoint deadline() const;
+  /// Number of blocks that are there, whether or not those before them are.
+  [[nodiscard]] std::uint32_t count();
+  /// Calls `submit(n)` for each block and `note(event)` for each event.
+  template <class Submit, class Note>
+  SharedCost run(Submit submit, Note note);
   template <class Submit>
-  SharedCost run(Submit submit);
+  SharedCost run(Submit submit) {
+    return run(submit, [](const SharedEvent& /*event*/) {});
+  }
   void wait();
 
   SharedStore& store_;
