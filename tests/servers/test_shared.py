@@ -232,6 +232,16 @@ def test_what_is_wrong_is_one_sentence(port: int, tmp_path: Path) -> None:
     assert check(f"redis://{host}", TERRACE_SHARED_PASSWORD="sesame").returncode == 0
 
 
+def test_the_bench_measures_a_server_and_removes_what_it_wrote(port: int, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = ["bench", "shared", "--shared", f"redis://127.0.0.1:{port}", "--rounds", "1", "--block-bytes", "64KiB,1MiB"]
+    subprocess.run([PROGRAM, *command, "--report", str(report)], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    result = json.loads(report.read_text())
+    assert [row["block_bytes"] for row in result["sizes"]] == [64 << 10, 1 << 20]
+    assert all(row["read_gb_per_s"] > 0 and row["write_gb_per_s"] > 0 for row in result["sizes"])
+    assert ask(port, "DBSIZE") == ":0\r\n"
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_tls_on_one_side_only_is_named(port: int, tmp_path: Path) -> None:
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]

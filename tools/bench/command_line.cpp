@@ -175,6 +175,29 @@ void add_room_options(CLI::App& room, RoomBenchOptions& options) {
   room.footer("\nExample:\n  terrace bench room conversation_trace.jsonl.gz --device-blocks 3000");
 }
 
+void add_shared_options(CLI::App& shared, SharedBenchOptions& options) {
+  const Bench bench{shared};
+  SharedStorage& store = options.shared;
+  shared.add_option("--shared", store.url, "memory: (of this process), redis://[USER@]HOST[:PORT][,...][?cluster=1], rediss://")
+      ->type_name("URL")
+      ->default_str(store.url);
+  const auto file = [&](const char* name, std::filesystem::path& into, const char* text) {
+    add_value(shared, name, into, to_file, "FILE", text);
+  };
+  file("--shared-password-file", store.password_file,
+       "File whose first line is the password (default: the variable TERRACE_SHARED_PASSWORD, or none)");
+  file("--shared-ca-file", store.ca_file, "Certificates of the authorities that are trusted (default: those of the system)");
+  file("--shared-secret-file", store.secret_file, "File with the secret that blocks are encrypted with (default: they are not)");
+  bench.count("--shared-connections-per-node", store.connections_per_node, "Connections to each server", {1, 64})
+      .size("--block-bytes", options.block_bytes, "Sizes of block")
+      .size("--area", options.area_bytes, "Bytes moved in each direction and round, in blocks of a size")
+      .size("--bytes-in-flight", options.bytes_in_flight, "Most bytes of blocks under way; one block is always allowed")
+      .rounds(options.rounds, {1})
+      .report(options.report);
+  shared.footer("\nExamples:\n  terrace bench shared\n"
+                "  terrace bench shared --shared redis://cache-1:6379 --block-bytes 256KiB,2MiB \\\n      --report shared.json");
+}
+
 void add_storage_options(CLI::App& storage, StorageBenchOptions& options) {
   const Bench bench{storage};
   bench.directory(options.directory);
@@ -256,6 +279,10 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
       bench.add_subcommand("room", "Who waits for device slots, in virtual time, over traces at their own clock");
   add_room_options(*room, arguments.room);
   room->callback([&] { arguments.part = BenchArguments::Part::room; });
+  CLI::App* const shared =
+      bench.add_subcommand("shared", "A shared store by the client that a cache uses: rates, processor time, probes");
+  add_shared_options(*shared, arguments.shared);
+  shared->callback([&] { arguments.part = BenchArguments::Part::shared; });
   CLI::App* const storage = bench.add_subcommand("storage", "A file store with its checks, compared with plain direct I/O");
   add_storage_options(*storage, arguments.storage);
   storage->callback([&] { arguments.part = BenchArguments::Part::storage; });
@@ -273,9 +300,10 @@ void add_bench_options(CLI::App& bench, BenchArguments& arguments) {
 }
 
 void run_bench(const BenchArguments& arguments) {
-  for (const auto* const report : {&arguments.index.report, &arguments.keys.report, &arguments.link.report,
-                                   &arguments.transfer.report, &arguments.offload.report, &arguments.restart.report,
-                                   &arguments.room.report, &arguments.storage.report, &arguments.tier_store.report}) {
+  for (const auto* const report :
+       {&arguments.index.report, &arguments.keys.report, &arguments.link.report, &arguments.transfer.report,
+        &arguments.offload.report, &arguments.restart.report, &arguments.room.report, &arguments.shared.report,
+        &arguments.storage.report, &arguments.tier_store.report}) {
     check_report(*report, {.trace = arguments.index_trace.trace, .store_directories = {}});
   }
   for (const auto& trace : arguments.room.traces) check_report(arguments.room.report, {.trace = trace, .store_directories = {}});
@@ -288,6 +316,7 @@ void run_bench(const BenchArguments& arguments) {
       case BenchArguments::Part::offload: bench_offload(arguments.offload); break;
       case BenchArguments::Part::restart: bench_restart(arguments.restart); break;
       case BenchArguments::Part::room: bench_room(arguments.room); break;
+      case BenchArguments::Part::shared: bench_shared(arguments.shared); break;
       case BenchArguments::Part::storage: bench_storage(arguments.storage); break;
       case BenchArguments::Part::tier_store: bench_tier_store(arguments.tier_store); break;
       case BenchArguments::Part::touch: bench_touch(arguments.touch); break;

@@ -5,6 +5,7 @@
 #include "tools/bench/index/keys.hpp"
 #include "tools/bench/offload/offload.hpp"
 #include "tools/bench/room/room.hpp"
+#include "tools/bench/shared/shared.hpp"
 #include "tools/bench/storage/restart.hpp"
 #include "tools/bench/storage/storage.hpp"
 #include "tools/bench/storage/tier_store.hpp"
@@ -20,7 +21,20 @@ namespace terrace::tools {
 
 /// The command line of `terrace bench`.
 struct BenchArguments {
-  enum class Part : unsigned char { copy, index, keys, link, offload, restart, room, storage, tier_store, touch, transfer };
+  enum class Part : unsigned char {
+    copy,
+    index,
+    keys,
+    link,
+    offload,
+    restart,
+    room,
+    shared,
+    storage,
+    tier_store,
+    touch,
+    transfer
+  };
 
   Part part = Part::copy;
   CopyBenchOptions copy;
@@ -31,6 +45,7 @@ struct BenchArguments {
   OffloadBenchOptions offload;
   RestartBenchOptions restart;
   RoomBenchOptions room;
+  SharedBenchOptions shared;
   StorageBenchOptions storage;
   StorageBenchOptions tier_store = tier_store_bench_defaults();
   TouchBenchOptions touch;

@@ -17,12 +17,9 @@
 #include <chrono>
 #include <map>
 #include <memory>
-#include <random>
 #include <set>
-#include <span>
 #include <sstream>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
 namespace terrace::tools {
@@ -139,30 +136,6 @@ void ask_cluster(RedisSession& seed, const RedisOptions& options, const TlsConte
   }
 }
 
-/// Waits until all nodes are connected, or at least one and no more come.
-void wait_for(const SharedStore& store) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  while (store.health().state != StoreState::well) {
-    const auto waited = Clock::now() - begin;
-    if (waited > std::chrono::seconds{5} || (store.usable() && waited > std::chrono::seconds{2})) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds{5});
-  }
-}
-
-/// No other user has it.
-SharedStore::Fingerprint random_fingerprint() {
-  std::random_device random;
-  SharedStore::Fingerprint fingerprint{};
-  for (std::byte& each : fingerprint) each = static_cast<std::byte>(random());
-  return fingerprint;
-}
-
-void fill(std::span<std::byte> memory) {
-  std::mt19937_64 random{1};  // NOLINT(cert-msc32-c,cert-msc51-cpp): any bytes will do
-  for (std::byte& each : memory) each = static_cast<std::byte>(random());
-}
-
 SharedSpeed speed_of(const SharedWork& work, const SharedCost& cost) {
   return {.blocks = work.blocks, .failed = cost.failed, .seconds = cost.seconds};
 }
@@ -210,12 +183,7 @@ SharedFacts ask_servers(const RedisOptions& options) {
 void measure(const SharedCheckOptions& options, SharedFacts& facts) {
   constexpr unsigned probes = 60;
   constexpr Bytes at_a_time = MiB * 8;
-  SharedStorage shared = options.shared;
-  shared.expiry = std::chrono::minutes{1};
-  shared.expiry_per_depth = {};
-  const std::shared_ptr<SharedStore> store = open_shared_store(shared);
-  store->use(random_fingerprint());
-  wait_for(*store);
+  const std::shared_ptr<SharedStore> store = open_to_measure(options.shared);
   const Bytes block = options.needs.block_bytes;
   if (store->usable()) {
     const SharedWork work{.blocks = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(MiB * 64 / block, 8, 1024)),
@@ -223,7 +191,7 @@ void measure(const SharedCheckOptions& options, SharedFacts& facts) {
                           .at_once = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(at_a_time / block, 4, 64)),
                           .patience = std::chrono::seconds{20}};
     std::vector<std::byte> memory(std::size_t{work.blocks} * work.block_bytes);
-    fill(memory);
+    fill_to_measure(memory);
     SharedRates rates{*store, work};
     facts.writes = speed_of(work, rates.write(memory));
     facts.reads = speed_of(work, rates.read(memory));

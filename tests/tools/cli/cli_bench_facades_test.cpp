@@ -134,6 +134,34 @@ TEST(CliBenchTierStore, leaves_nothing_behind_when_interrupted) {
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
+TEST(CliBenchShared, reports_rates_processor_time_and_probes_of_each_size) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "r.json").string();
+  const Ended ended = run(bench("shared", {"--block-bytes", "4KiB,1MiB", "--area", "3MiB", "--bytes-in-flight", "16KiB",
+                                           "--rounds", "2", "--report", file}));
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_LE(width(ended.out), 80U) << ended.out;
+  const boost::json::value report = report_in(directory);
+  EXPECT_EQ(report.at("store").as_string(), "memory:");
+  const boost::json::array& sizes = report.at("sizes").as_array();
+  ASSERT_EQ(sizes.size(), 2U);
+  EXPECT_EQ(sizes[0].at("blocks"), 768);
+  EXPECT_EQ(sizes[0].at("at_once"), 4);
+  EXPECT_EQ(sizes[1].at("blocks"), 3);
+  EXPECT_EQ(sizes[1].at("at_once"), 1) << "one block is always allowed";
+  for (const boost::json::value& row : sizes) {
+    expect_positive(row,
+                    {"block_bytes", "write_gb_per_s", "read_gb_per_s", "write_cpu_ms_per_gb", "read_cpu_ms_per_gb", "probe_us"});
+  }
+}
+
+TEST(CliBenchShared, a_store_that_cannot_be_used_is_an_error) {
+  const Ended none = run(bench("shared", {"--shared", "redis://127.0.0.1:1"}));
+  EXPECT_EQ(none.status, 3);
+  EXPECT_NE(none.err.find("the shared store cannot be used: 127.0.0.1:1"), std::string::npos) << none.err;
+}
+
 class BadFacadeBench : public testing::TestWithParam<std::pair<Words, std::string>> {};
 INSTANTIATE_TEST_SUITE_P(
     All, BadFacadeBench,
@@ -146,6 +174,11 @@ INSTANTIATE_TEST_SUITE_P(
                     std::pair{Words{"offload", "--area", "512TiB", "--block-bytes", "1GiB"}, "of memory"},
                     std::pair{Words{"offload", "--small-blocks", "33"}, "a multiple of 32"},
                     std::pair{Words{"offload", "--small-blocks", "0"}, "a multiple of 32"},
+                    std::pair{Words{"shared", "--rounds", "0"}, "--rounds: 0 is not from 1"},
+                    std::pair{Words{"shared", "--block-bytes", "128MiB"}, "128MiB is not 1B to 64MiB, of an area of 64MiB"},
+                    std::pair{Words{"shared", "--area", "4096TiB"}, "4096TiB is more than 4GiB"},
+                    std::pair{Words{"shared", "--shared", "http://a"}, "begins with redis:// or rediss://"},
+                    std::pair{Words{"shared", "--shared-secret-file", "/no/file"}, "cannot be read"},
                     std::pair{Words{"tier-store", "--rounds", "0"}, "--rounds 0"},
                     std::pair{Words{"tier-store", "--sizes", "6KiB"}, "a multiple of 4KiB"},
                     std::pair{Words{"tier-store", "--depths", "0"}, "--depths 0"},

@@ -6,9 +6,47 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <random>
 #include <thread>
 
 namespace terrace::tools {
+
+namespace {
+
+/// Waits until all nodes are connected, or at least one and no more come.
+void wait_for(const SharedStore& store) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  while (store.health().state != StoreState::well) {
+    const auto waited = Clock::now() - begin;
+    if (waited > std::chrono::seconds{3} || (store.usable() && waited > std::chrono::seconds{2})) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds{5});
+  }
+}
+
+/// No other user has it.
+SharedStore::Fingerprint random_fingerprint() {
+  std::random_device random;
+  SharedStore::Fingerprint fingerprint{};
+  for (std::byte& each : fingerprint) each = static_cast<std::byte>(random());
+  return fingerprint;
+}
+
+}  // namespace
+
+std::shared_ptr<SharedStore> open_to_measure(SharedStorage options) {
+  options.expiry = std::chrono::minutes{1};
+  options.expiry_per_depth = {};
+  std::shared_ptr<SharedStore> store = open_shared_store(options);
+  store->use(random_fingerprint());
+  wait_for(*store);
+  return store;
+}
+
+void fill_to_measure(std::span<std::byte> memory) {
+  std::mt19937_64 random{1};  // NOLINT(cert-msc32-c,cert-msc51-cpp): any bytes will do
+  for (std::byte& each : memory) each = static_cast<std::byte>(random());
+}
 
 double process_cpu_seconds() {
   timespec time{};

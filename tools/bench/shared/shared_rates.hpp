@@ -2,11 +2,13 @@
 
 #include "base/waker.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/options.hpp"
 #include "terrace/shared_store.hpp"
 #include "terrace/types.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -64,6 +66,13 @@ class SharedRates {
   std::vector<SharedEvent> events_;
   EventFdWaker waker_;
 };
+
+/// Opens a shared store for a measurement: its blocks have a fingerprint of their own, so nobody finds them, and they expire
+/// within a minute. Waits some seconds until its servers are connected, which it does not require (SharedStore::usable()). Throws
+/// as open_shared_store() does.
+[[nodiscard]] std::shared_ptr<SharedStore> open_to_measure(SharedStorage options);
+/// Fills the memory with bytes that cannot be compressed.
+void fill_to_measure(std::span<std::byte> memory);
 
 /// The processor time of all threads of this process.
 [[nodiscard]] double process_cpu_seconds();
