@@ -10,8 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -149,6 +152,43 @@ def test_a_restart_is_warm(model: Path, tmp_path: Path, plain: Any, door: Any) -
     assert second.read_bytes == 192 // CHUNK * first.chunk_bytes
     control = run(model, door(tmp_path), ASK, ZERO_LOADS="1")
     assert control.cached == [[192]] and not control.same_as(plain(ASK))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Any:
+    """A Redis server that keeps everything in memory."""
+    server = shutil.which("redis-server") or shutil.which("redis-check-rdb")  # the same program under two names
+    if server is None:
+        pytest.skip("no redis-server (packages redis-server, redis-tools)")
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    with subprocess.Popen(command, executable=server, cwd=tmp_path, stdout=subprocess.DEVNULL) as running:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}"
+        running.terminate()
+
+
+def test_two_engines_share_a_redis(model: Path, tmp_path: Path, plain: Any, redis: str) -> None:
+    """Two machines: each engine has a folder of its own, and both have the same Redis."""
+    shared = {"url": redis, "write-policy": "write-through", "probe-deadline": "2s"}
+    first = run(model, tier(tmp_path / "first", shared=shared, shared_probe_timeout=2.0), STORE)
+    assert first.cached == [[0]] and first.same_as(plain(ASK))
+    second = run(model, tier(tmp_path / "second", shared=shared, shared_probe_timeout=2.0), ASK)
+    assert second.cached == [[192]] and second.same_as(plain(ASK))
+    control = run(model, tier(tmp_path / "third", shared=shared, shared_probe_timeout=2.0), ASK, ZERO_LOADS="1")
+    assert control.cached == [[192]] and not control.same_as(plain(ASK))
+    alone = run(model, tier(tmp_path / "fourth"), ASK)
+    assert alone.cached == [[0]], "without the Redis there is nothing to hit"
 
 
 def test_a_damaged_chunk_is_computed_again(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
