@@ -197,7 +197,7 @@ class Requests {
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
-  void read_hits(const GroupPart& part, std::size_t group);
+  void read_hits(const GroupPart& part, std::size_t group, Tier tier, std::vector<Copy>& row) const;
   [[nodiscard]] Loads::Deadlines load_deadlines(const Request& request) const {
     return {request.deadline, planner_.reads_wanted_by(request.found), state_.now};
   }
@@ -245,7 +245,8 @@ class Requests {
   std::vector<TransferId> awaited_;                  ///< result of the last transfers_for()
   std::vector<Duplicate> duplicates_;                ///< result of the last commit()
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId
-  std::vector<Copy> row_;                            ///< scratch
+  std::vector<Copy> row_;                            ///< scratch: copies on the device
+  std::vector<Copy> host_row_;                       ///< scratch
   std::vector<std::vector<LoadPart>> load_parts_;    ///< scratch: by group
   std::vector<std::size_t> used_;                    ///< scratch: by PoolId, number of slots of Request::own that are used
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch

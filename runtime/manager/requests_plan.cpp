@@ -136,15 +136,15 @@ BlockRef Requests::hit_block(const GroupPart& part, std::size_t group, std::uint
   return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
 }
 
-/// Reads the device copies of the part's hits into row_.
-void Requests::read_hits(const GroupPart& part, std::size_t group) {
+/// Reads the tier's copies of the part's hits into `row`.
+void Requests::read_hits(const GroupPart& part, std::size_t group, Tier tier, std::vector<Copy>& row) const {
   const Residency& residency = groups_.pool_of(group).residency();
-  row_.resize(part.end - part.first);
+  row.resize(part.end - part.first);
   if (groups_.rules()[group].chained()) {
-    residency.tree().read(part.prefix, Tier::device, 0, row_);
+    residency.tree().read(part.prefix, tier, 0, row);
     return;
   }
-  for (std::size_t i = 0; i < row_.size(); ++i) row_[i] = residency.copy(part.unchained[i].prefix.last(), Tier::device);
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = residency.copy(part.unchained[i].prefix.last(), tier);
 }
 
 /// Makes the request a waiter of the load that is bringing this block to the device, if it is not one yet.
@@ -162,7 +162,7 @@ void Requests::join_loads(Index index) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (planner_.hit(g).found.filling == 0) continue;
     const GroupPart& part = requests_[index].parts[g];
-    read_hits(part, g);
+    read_hits(part, g, Tier::device, row_);
     for (std::uint32_t i = part.first; i < part.end; ++i) {
       const bool filling = row_[i - part.first].state() == CopyState::filling;
       if (filling) join_load(index, groups_.rules()[g].config().pool, hit_block(part, g, i));
@@ -181,20 +181,24 @@ bool Requests::collect_loads(Index index, std::size_t group) {
   std::vector<LoadPart>& parts = load_parts_[group];
   parts.clear();
   if (part.on_device) return true;
-  read_hits(part, group);
+  read_hits(part, group, Tier::device, row_);
+  read_hits(part, group, Tier::host, host_row_);
+  const bool chained = groups_.rules()[group].chained();
+  const PrefixTree& tree = pool.residency().tree();
+  Run node;  // chained: the blocks of the node that holds the hit
   for (std::uint32_t i = part.first; i < part.end; ++i) {
     const Copy on_device = row_[i - part.first];
     if (on_device.usable()) continue;
-    const BlockRef block = hit_block(part, group, i);
     if (on_device.present()) {
-      join_load(index, pool_id, block);
+      join_load(index, pool_id, hit_block(part, group, i));
       continue;
     }
+    if (chained && i >= node.end) node = tree.blocks_in(tree.at(part.prefix, i).node).value();
     LoadPart wanted;
-    wanted.block = groups_.rules()[group].chained() ? pool.residency().tree().at(part.prefix, i) : block;
-    if (pool.residency().usable(block, Tier::host)) {
+    wanted.block = chained ? BlockRef{node.node, i} : hit_block(part, group, i);
+    if (host_row_[i - part.first].usable()) {
       wanted.source = Source::host;
-    } else if (pool.residency().stored(block) && r.farthest >= Source::storage) {
+    } else if (pool.residency().stored(wanted.block) && r.farthest >= Source::storage) {
       wanted.source = Source::storage;
     } else if (i < r.shared_end && r.farthest >= Source::shared) {
       wanted.source = Source::shared;
@@ -252,7 +256,7 @@ void Requests::make_tables(Request& r) {
     const bool is_prefix = part.end > 0 && part.prefix.length == part.end;  // a chained group that serves the hit
     const bool at_once = is_prefix && groups_.pool_of(g).residency().tree().read_slots(part.prefix, Tier::device, part.table);
     if (!at_once) {
-      read_hits(part, g);
+      read_hits(part, g, Tier::device, row_);
       std::fill_n(part.table.begin(), part.first, groups_.null_of(g));
       std::ranges::transform(row_, part.table.begin() + part.first, &Copy::slot);
     }

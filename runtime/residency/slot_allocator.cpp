@@ -236,14 +236,6 @@ void SlotAllocator::raise_fences(std::span<const SlotId> slots, Fence fence) {
   for (const SlotId slot : slots) raise_fence(slot, fence);
 }
 
-std::uint32_t SlotAllocator::add_reader(SlotId slot) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state() == SlotState::ready);
-  TERRACE_CHECK(s.note < Slot::note_max);
-  ++readers_total_;
-  return ++s.note;
-}
-
 std::uint32_t SlotAllocator::remove_reader(SlotId slot) {
   Slot& s = slots_[slot.value()];
   TERRACE_CHECK(s.readers() > 0);
@@ -259,13 +251,6 @@ std::uint32_t SlotAllocator::load(SlotId slot) const {
 Source SlotAllocator::source(SlotId slot) const {
   TERRACE_CHECK(load(slot) != no_load);
   return static_cast<Source>(slots_[slot.value()].note & ((1U << Slot::source_bits) - 1));
-}
-
-void SlotAllocator::set_load(SlotId slot, std::uint32_t load, Source source) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state() == SlotState::filling);
-  TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);
-  s.note = ((load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source)) & Slot::note_max;
 }
 
 void SlotAllocator::set_evicting(SlotId slot, bool evicting) {

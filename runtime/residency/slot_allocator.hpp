@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "base/free_slots.hpp"
 #include "base/large_memory.hpp"
 #include "terrace/host_memory.hpp"
@@ -193,5 +194,20 @@ class SlotAllocator {
   bool remember_freed_ = false;
   std::vector<SlotId> freed_;
 };
+
+inline std::uint32_t SlotAllocator::add_reader(SlotId slot) {
+  Slot& s = slots_[slot.value()];
+  TERRACE_CHECK(s.state() == SlotState::ready);
+  TERRACE_CHECK(s.note < Slot::note_max);
+  ++readers_total_;
+  return ++s.note;
+}
+
+inline void SlotAllocator::set_load(SlotId slot, std::uint32_t load, Source source) {
+  Slot& s = slots_[slot.value()];
+  TERRACE_CHECK(s.state() == SlotState::filling);
+  TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);
+  s.note = ((load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source)) & Slot::note_max;
+}
 
 }  // namespace terrace

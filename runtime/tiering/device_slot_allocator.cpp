@@ -167,19 +167,30 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
   return alike;
 }
 
-/// Evicts the last blocks of the run, or all. Returns how many.
+/// Evicts the last blocks of the run, or all: as many as go in the same way. Returns how many.
 std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   if (const std::uint32_t dropped = drop_if_clean(victims)) return dropped;
-  return evict(BlockRef{victims.node, victims.end - 1}, purpose) ? 1 : 0;
+  std::uint32_t evicted = 0;
+  for (std::uint32_t depth = victims.end; depth-- > victims.begin; ++evicted) {
+    const BlockRef block{victims.node, depth};
+    // (The eviction of the block behind this one may have begun to store this one.)
+    if (residency_.copy(block, Tier::device).state() != CopyState::ready) break;
+    if (evicted > 0 && just_goes(highest_below(block))) break;  // the next call drops such blocks together
+    if (!evict(block, purpose)) break;
+  }
+  return evicted;
+}
+
+/// Returns true if a block with this highest tier below the device is simply dropped.
+bool DeviceSlotAllocator::just_goes(Tier below) const {
+  return below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
 }
 
 /// Blocks that are simply dropped are dropped together. Returns how many; 0 if the last one has to be evicted by itself, because
 /// it may have to be copied down, or host copies may depend on it.
 std::uint32_t DeviceSlotAllocator::drop_if_clean(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
-  const bool just_goes =
-      below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
-  if (!just_goes) return 0;
+  if (!just_goes(below)) return 0;
   const Run alike = alike_at_end(victims, below);
   deferred_eviction_.drop_now(alike, below != Tier::device);
   return alike.size();

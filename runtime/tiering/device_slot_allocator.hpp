@@ -95,6 +95,7 @@ class DeviceSlotAllocator {
   [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
   bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
+  [[nodiscard]] bool just_goes(Tier below) const;
   std::uint32_t drop_if_clean(Run victims);
   void evict_for(std::uint32_t slots, TenantId tenant);
   /// There is a host tier, or copies are left of one whose size is 0 now. Host copies may depend on device copies.

@@ -45,28 +45,8 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
   load.unfinished = load.unsubmitted = static_cast<std::uint32_t>(parts.size());
   load.by_layer = by_layer;
 
-  for (std::size_t begin = 0; begin < parts.size();) begin = begin_run(id, parts, begin);
   load.parts.reserve(parts.size());
-  for (std::uint32_t i = 0; i < parts.size(); ++i) {
-    const LoadPart& wanted = parts[i];
-    Part part;
-    part.block = wanted.block;
-    part.device_slot = wanted.device_slot;
-    part.source = wanted.source;
-    if (wanted.source != Source::host) {
-      part.state = State::reading;
-      part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
-                              .part = i,
-                              .block = wanted.block,
-                              .source = wanted.source,
-                              .tenant = residency_.tree().tenant(wanted.block)});
-      ++load.unread;
-    } else {
-      part.landing.slot = residency_.copy(wanted.block, Tier::host).slot();
-      landed_.push_back({id, i});
-    }
-    load.parts.push_back(part);
-  }
+  for (std::size_t begin = 0; begin < parts.size();) begin = begin_run(id, parts, begin);
   set_deadline(id);
   return id;
 }
@@ -83,8 +63,41 @@ std::size_t Loads::begin_run(LoadId id, std::span<const LoadPart> parts, std::si
     ++run.end;
   }
   residency_.begin_load(run, slots_, id, first.source);
-  if (first.source == Source::host) residency_.hold(run, Tier::host);
+  Load& load = loads_[id];
+  Part part;
+  part.source = first.source;
+  if (first.source == Source::host) {
+    residency_.hold(run, Tier::host);
+    const std::span<const Copy> in_host = residency_.tree().copies(run, Tier::host);
+    for (std::uint32_t i = 0; i < run.size(); ++i) {
+      part.block = {run.node, run.begin + i};
+      part.device_slot = slots_[i];
+      part.landing.slot = in_host[i].slot();
+      load.parts.push_back(part);
+    }
+    add_landed({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
+    return end;
+  }
+  part.state = State::reading;
+  load.unread += run.size();
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    part.block = {run.node, run.begin + i};
+    part.device_slot = slots_[i];
+    part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
+                            .part = static_cast<std::uint32_t>(begin) + i,
+                            .block = part.block,
+                            .source = part.source,
+                            .tenant = residency_.tree().tenant(part.block)});
+    load.parts.push_back(part);
+  }
   return end;
+}
+
+void Loads::add_landed(PartRange parts) {
+  landed_blocks_ += parts.size();
+  const bool follows = !landed_.empty() && landed_.back().load == parts.load && landed_.back().end == parts.begin;
+  if (follows) landed_.back().end = parts.end;
+  else landed_.push_back(parts);
 }
 
 void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_layer) {
@@ -135,9 +148,9 @@ void Loads::set_layers(LoadId id, TransferId transfer, std::uint32_t layers) {
 }
 
 bool Loads::on_layers(const TransferEvent& event) {
-  const std::vector<PartRef>* const refs = transfers_.find(event.id);
-  if (refs == nullptr) return false;
-  set_layers(refs->front().load, event.id, event.layers);
+  const std::vector<PartRange>* const parts = transfers_.find(event.id);
+  if (parts == nullptr) return false;
+  set_layers(parts->front().load, event.id, event.layers);
   return true;
 }
 
@@ -157,7 +170,7 @@ void Loads::on_read(const StoredReads::Result& result) {
   if (result.kind == StoredReads::Result::Kind::failed) return end_part(id, result.part, State::failed);
   part.landing = result.landing;
   part.state = State::landed;
-  landed_.push_back({id, result.part});
+  add_landed({id, result.part, result.part + 1});
 }
 
 /// Ends the load without the parts that have not been read yet, because they are late or because the last waiter has left. If
@@ -178,32 +191,37 @@ void Loads::abandon_reads(LoadId id) {
 }
 
 void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
+  if (landed_.empty()) return;
   // One transfer for each load.
   while (!landed_.empty()) {
     const LoadId id = landed_.front().load;
-    Transfer transfer;
-    std::vector<PartRef> refs = spare_refs_.take();
-    pairs_.clear();
-    std::erase_if(landed_, [&](const PartRef& ref) {
-      if (ref.load != id) return false;
-      Part& part = loads_[id].parts[ref.part];
-      part.state = State::crossing;
-      refs.push_back(ref);
-      pairs_.push_back({part.landing.slot, part.device_slot});
-      transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(part.device_slot));
-      return true;
+    Load& load = loads_[id];
+    std::vector<PartRange> ranges = spare_ranges_.take();
+    std::erase_if(landed_, [&](const PartRange& parts) {
+      if (parts.load == id) ranges.push_back(parts);
+      return parts.load == id;
     });
+    Transfer transfer;
+    pairs_.clear();
+    for (const PartRange& range : ranges) {
+      for (Part& part : std::span{load.parts}.subspan(range.begin, range.size())) {
+        part.state = State::crossing;
+        pairs_.push_back({part.landing.slot, part.device_slot});
+        transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(part.device_slot));
+      }
+    }
     transfer.pool = pool;
     transfer.direction = Direction::swap_in;
     transfer.urgency = Urgency::request;
-    transfer.deadline = loads_[id].deadlines.copies;
-    transfer.by_layer = loads_[id].by_layer;
-    loads_[id].unsubmitted -= static_cast<std::uint32_t>(refs.size());
+    transfer.deadline = load.deadlines.copies;
+    transfer.by_layer = load.by_layer;
     transfer.runs = actions_.spare_runs.take();
     coalesce(pairs_, transfer.runs);
-    crossing_ += static_cast<std::uint32_t>(refs.size());
-    transfer.id = transfers_.add(last_transfer, std::move(refs));
-    loads_[id].transfers.add(transfer.id);
+    load.unsubmitted -= static_cast<std::uint32_t>(pairs_.size());
+    landed_blocks_ -= pairs_.size();
+    crossing_ += static_cast<std::uint32_t>(pairs_.size());
+    transfer.id = transfers_.add(last_transfer, std::move(ranges));
+    load.transfers.add(transfer.id);
     actions_.transfers.push_back(std::move(transfer));
   }
 }
@@ -212,34 +230,39 @@ bool Loads::on_event(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
   if (event.kind == TransferEvent::Kind::layers) return on_layers(event);
 
-  std::optional<std::vector<PartRef>> taken = transfers_.take(event.id);
-  if (!taken) return false;
-  std::vector<PartRef>& refs = *taken;
-  crossing_ -= static_cast<std::uint32_t>(refs.size());
-  TERRACE_CHECK(event.outcomes.size() == refs.size());
+  std::optional<std::vector<PartRange>> ranges = transfers_.take(event.id);
+  if (!ranges) return false;
+  const LoadId id = ranges->front().load;
+  const std::size_t blocks = event.outcomes.size();
+  crossing_ -= static_cast<std::uint32_t>(blocks);
   const bool all_done = std::ranges::all_of(event.outcomes, [](BlockOutcome o) { return o == BlockOutcome::done; });
-  const bool others_follow = loads_[refs.front().load].unfinished > refs.size();
-  if (all_done && others_follow) set_layers(refs.front().load, event.id, all_layers);
-  for (std::size_t i = 0; i < refs.size(); ++i) {
-    Part& part = loads_[refs[i].load].parts[refs[i].part];
-    TERRACE_CHECK(part.state == State::crossing);
-    switch (event.outcomes[i]) {
-      case BlockOutcome::done:
-      case BlockOutcome::failed:
-      case BlockOutcome::cancelled: {
-        const bool arrived = event.outcomes[i] == BlockOutcome::done;
-        end_part(refs[i].load, refs[i].part, arrived ? State::arrived : State::failed);
-        break;
-      }
-      case BlockOutcome::unconfirmed:
-        part.id = event.id;
-        unconfirmed_[event.id].push_back(refs[i]);
-        end_part(refs[i].load, refs[i].part, State::unconfirmed);
-        break;
+  const bool others_follow = loads_[id].unfinished > blocks;
+  if (all_done && others_follow) set_layers(id, event.id, all_layers);
+  auto outcome = event.outcomes.begin();
+  for (const PartRange& range : *ranges) {
+    for (std::uint32_t index = range.begin; index < range.end; ++index) {
+      TERRACE_CHECK(outcome != event.outcomes.end());
+      end_crossing(id, index, *outcome++, event.id);
     }
   }
-  spare_refs_.give(std::move(refs));
+  TERRACE_CHECK(outcome == event.outcomes.end());
+  spare_ranges_.give(std::move(*ranges));
   return true;
+}
+
+/// The transfer of a part has ended.
+void Loads::end_crossing(LoadId id, std::uint32_t index, BlockOutcome outcome, TransferId transfer) {
+  Part& part = loads_[id].parts[index];
+  TERRACE_CHECK(part.state == State::crossing);
+  switch (outcome) {
+    case BlockOutcome::done: return end_part(id, index, State::arrived);
+    case BlockOutcome::failed:
+    case BlockOutcome::cancelled: return end_part(id, index, State::failed);
+    case BlockOutcome::unconfirmed:
+      part.id = transfer;
+      unconfirmed_[transfer].push_back({id, index});
+      return end_part(id, index, State::unconfirmed);
+  }
 }
 
 /// The device confirms that the transfer's unconfirmed parts are not being copied any more.

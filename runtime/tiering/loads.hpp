@@ -115,7 +115,7 @@ class Loads {
   void close(LoadId load);
 
   /// Number of blocks that have landed, and still have to cross the link to the device.
-  [[nodiscard]] std::size_t links_waiting() const { return landed_.size() + crossing_; }
+  [[nodiscard]] std::size_t links_waiting() const { return landed_blocks_ + crossing_; }
 
   /// flush() would change nothing.
   [[nodiscard]] bool rests() const { return landed_.empty(); }
@@ -171,14 +171,24 @@ class Loads {
     LoadId load = 0;
     std::uint32_t part = 0;
   };
+  /// Neighbouring parts of one load: those from `begin` to before `end`.
+  struct PartRange {
+    LoadId load = 0;
+    std::uint32_t begin = 0;
+    std::uint32_t end = 0;
+
+    [[nodiscard]] std::uint32_t size() const { return end - begin; }
+  };
 
   [[nodiscard]] LoadId new_load();
   std::size_t begin_run(LoadId load, std::span<const LoadPart> parts, std::size_t begin);
+  void add_landed(PartRange parts);
   void abandon_reads(LoadId load);
   void set_deadline(LoadId load);
   [[nodiscard]] bool on_confirmed(TransferId id);
   [[nodiscard]] bool on_layers(const TransferEvent& event);
   void set_layers(LoadId load, TransferId transfer, std::uint32_t layers);
+  void end_crossing(LoadId load, std::uint32_t part, BlockOutcome outcome, TransferId transfer);
   void end_part(LoadId load, std::uint32_t part, State state);
   void finish(LoadId load);
 
@@ -190,15 +200,16 @@ class Loads {
   std::vector<Load> loads_;
   std::vector<Event> events_;  ///< not taken yet
   std::vector<LoadId> free_;
-  std::vector<PartRef> landed_;  ///< parts for the next transfers
-  TransferTable<std::vector<PartRef>> transfers_;
+  std::vector<PartRange> landed_;                    ///< parts for the next transfers
+  std::size_t landed_blocks_ = 0;                    ///< number of these parts
+  TransferTable<std::vector<PartRange>> transfers_;  ///< the parts of each, all of one load
   /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_: of open loads. quarantined_: of
   /// loads that have ended; the device slots of these parts are quarantined.
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
   boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
   std::vector<SlotPair> pairs_;  ///< scratch
   std::vector<SlotId> slots_;    ///< scratch
-  VectorPool<PartRef> spare_refs_;
+  VectorPool<PartRange> spare_ranges_;
   std::uint32_t open_ = 0;
   std::uint32_t crossing_ = 0;  ///< parts in transfers under way
 };

@@ -50,8 +50,8 @@ Found TieredPool::find(std::span<const BlockKey> keys, Source farthest, std::vec
   while (i < prefix.length && on_device[i].usable()) found.evicting |= on_device[i++].state() == CopyState::evicting;
   sources.assign(i, Source::device);
   found.on_device = i;
-  found.lower = tree.resident(Tier::host) + tree.resident(Tier::storage) > 0;
-  if (i < prefix.length && (found.lower || loads_.any())) {
+  const bool any_below = tree.resident(Tier::host) + tree.resident(Tier::storage) > 0;
+  if (i < prefix.length && (any_below || loads_.any())) {
     const std::vector<Copy>& in_host = read(Tier::host);
     const std::vector<Copy>& in_storage = read(Tier::storage);
     for (; i < prefix.length; ++i) {
@@ -95,7 +95,7 @@ void TieredPool::cancel_evictions(Prefix prefix) {
 /// Lets the store renew the deepest stored block of the prefix, and with it those before it. Lets the write policy count the hit.
 void TieredPool::tell_storage_of_hit(const Found& found) {
   const Prefix prefix = found.prefix;
-  if (found.lower) {
+  if (residency_.tree().resident(Tier::storage) > 0) {
     std::optional<BlockRef> deepest_stored;
     auto& in_storage = copies_[index(Tier::storage)];
     in_storage.resize(prefix.length);
@@ -178,7 +178,7 @@ void TieredPool::use_named(std::span<const BlockKey> keys, std::uint64_t stamp) 
   named_copies_.find(keys, named_);
   // The first blocks are used last. So of blocks that stand alone, the last ones are evicted first.
   for (std::size_t i = named_.size(); i-- > 0;) {
-    if (named_[i].length > 0) hit({.prefix = named_[i], .lower = true}, stamp);
+    if (named_[i].length > 0) hit({.prefix = named_[i]}, stamp);
   }
 }
 

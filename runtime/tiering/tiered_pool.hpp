@@ -36,7 +36,6 @@ struct Found {
   Prefix prefix;
   std::uint32_t on_device = 0;  ///< blocks that are usable on the device
   std::uint32_t filling = 0;    ///< blocks that a load is bringing to the device
-  bool lower = false;           ///< the pool has copies in other tiers, so blocks of the prefix may have some
   bool evicting = false;        ///< at least one of the device copies is being evicted
 };
 
