@@ -77,10 +77,30 @@ std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const
 }
 
 void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
-  // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and ghosts that are
-  // forgotten come last. This allows a binary search.
   const std::uint32_t first = landmarks_before(blocks.begin);
   const std::uint32_t last = landmarks_before(blocks.end());
+  // A request uses the blocks that it finds before it loads them, and those that it computes after it commits them.
+  const bool loaded = blocks.node.value() < depths_.size() && blocks.end() <= depths_[blocks.node.value()].used;
+  if (loaded) {
+    recall_loaded(blocks, first, last);
+    // They count one by one, so that the residence time is measured in equal steps, however long the run is.
+    for (std::size_t i = 0; i < blocks.keys.size(); ++i) count_inserted(1);
+    return;
+  }
+  if (first < last) recall(blocks, first, last);
+  count_inserted(blocks.keys.size());
+}
+
+void AdaptivePolicy::count_inserted(std::size_t blocks) {
+  inserted_since_ += blocks;
+  if (inserted_since_ * measurements_per_residence_time >= capacity_) measure_residence_time();
+}
+
+/// Gives blocks that have come back the reuse classes that follow from the ghosts of their landmarks [first, last).
+void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
+  if (!ghosts_.age(blocks.keys[landmark(first) - blocks.begin], evictions_)) return;
+  // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and ghosts that are
+  // forgotten come last. This allows a binary search.
   const auto depth_until = [&](std::uint64_t longest) {
     std::uint32_t low = first;
     std::uint32_t high = last;
@@ -95,15 +115,30 @@ void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
     }
     return low == first ? blocks.begin : low == last ? blocks.end() : landmark(low);
   };
-  if (first < last && ghosts_.age(blocks.keys[landmark(first) - blocks.begin], evictions_)) {
-    const std::uint32_t far = depth_until(~std::uint64_t{0});
-    const std::uint32_t near = depth_until(capacity_);
-    Depths& depths = depths_of(blocks.node);
-    if (near > blocks.begin) depths.near = std::max(depths.near, near);
-    depths.far = std::max({depths.far, depths.near, far});
+  const std::uint32_t far = depth_until(~std::uint64_t{0});
+  const std::uint32_t near = depth_until(capacity_);
+  Depths& depths = depths_of(blocks.node);
+  if (near > blocks.begin) depths.near = std::max(depths.near, near);
+  depths.far = std::max({depths.far, depths.near, far});
+}
+
+/// The same for blocks that a load brings. Each landmark with a ghost speaks for itself and the blocks before it, because a load
+/// brings back what was evicted at different times.
+void AdaptivePolicy::recall_loaded(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
+  const auto key = [&](std::uint32_t i) -> const BlockKey& { return blocks.keys[landmark(i) - blocks.begin]; };
+  for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(key(i));
+  std::uint32_t near = 0;
+  std::uint32_t far = 0;
+  for (std::uint32_t i = first; i < last; ++i) {
+    const auto age = ghosts_.age(key(i), evictions_);
+    if (!age) continue;
+    far = landmark(i) + 1;
+    if (*age <= capacity_) near = far;
   }
-  inserted_since_ += blocks.keys.size();
-  measure_residence_time();
+  if (far == 0) return;
+  Depths& depths = depths_of(blocks.node);
+  depths.near = std::max(depths.near, near);
+  depths.far = std::max({depths.far, depths.near, far});
 }
 
 void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
@@ -144,7 +179,6 @@ void AdaptivePolicy::on_gone(NodeId node, std::uint32_t depth) {
 
 /// Measures the cache residence time: the number of stamps that pass while the tier takes in as many blocks as it holds.
 void AdaptivePolicy::measure_residence_time() {
-  if (inserted_since_ * measurements_per_residence_time < capacity_) return;
   const double residence_times = static_cast<double>(inserted_since_) / static_cast<double>(capacity_);
   const double measured = static_cast<double>(now_ - measured_at_) / residence_times;
   residence_time_ = residence_time_ == 0 ? measured : 0.75 * residence_time_ + 0.25 * measured;

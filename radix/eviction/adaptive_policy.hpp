@@ -80,6 +80,9 @@ class AdaptivePolicy final : public EvictionPolicy {
 
   [[nodiscard]] Depths& depths_of(NodeId node);
   [[nodiscard]] ReuseClass reuse_class(NodeId node, std::uint32_t depth) const;
+  void recall(const BlockRun& blocks, std::uint32_t first, std::uint32_t last);
+  void recall_loaded(const BlockRun& blocks, std::uint32_t first, std::uint32_t last);
+  void count_inserted(std::size_t blocks);
   void sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp);
   void measure_residence_time();
   template <class OldestOf>

@@ -81,11 +81,7 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, C
   here.end = std::max(here.end, end);
   here.deepest = std::max(here.deepest, end);
   count(node, tier, added, std::min(node.pinned, end) - std::min(node.pinned, begin));
-  if (EvictionPolicy* const follower = totals_[index(tier)].follower) {
-    // Copies that loads fill arrive one by one.
-    const std::uint32_t step = state_now == CopyState::filling ? 1 : added;
-    for (std::uint32_t at = begin; at < end; at += step) follower->on_inserted(blocks_of(id, at, at + step));
-  }
+  if (EvictionPolicy* const follower = totals_[index(tier)].follower) follower->on_inserted(blocks_of(id, begin, end));
   refresh_leaf(id, tier);
   set_subtree_resident(id, tier, was_any);
 }
@@ -238,8 +234,9 @@ void PrefixTree::refresh_leaves(NodeId id) {
   const Node& node = nodes_[id.value()];
   for (const Tier tier : all_tiers) {
     const InTier& here = node.in_tiers[index(tier)];
-    const bool may_be_kept = node.pinned >= here.deepest && node.pinned > 0 && totals_[index(tier)].keeps_pinned;
-    if (!may_be_kept && (here.deepest > 0 || here.listed != 0)) refresh_leaf(id, tier);
+    if (here.deepest == 0 && here.listed == 0) continue;
+    const bool may_be_kept = node.pinned > 0 && node.pinned >= here.deepest && totals_[index(tier)].keeps_pinned;
+    if (!may_be_kept) refresh_leaf(id, tier);
   }
 }
 

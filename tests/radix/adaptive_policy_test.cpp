@@ -10,7 +10,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -145,6 +148,61 @@ TEST(AdaptivePolicyTest, a_scan_that_comes_a_request_at_a_time_costs_the_hot_set
 TEST(AdaptivePolicyTest, ends_in_the_same_state_from_the_same_requests) {
   const Requests requests = test::phases({500, 7, 100'000});
   EXPECT_EQ(hit_rate(adaptive_policy, 500, requests), hit_rate(adaptive_policy, 500, requests));
+}
+
+/// Blocks of one node that went at different times, and are used again while the tier does not have them.
+class ReturningBlocks {
+ public:
+  static constexpr std::uint32_t blocks = 150;
+
+  ReturningBlocks() {
+    come(0, blocks);
+    policy_.on_used(run(0, blocks), 1, 0);
+    policy_.on_removed(run(80, blocks));
+    others_come_and_go(2, 2 * capacity);
+    policy_.on_removed(run(37, 80));
+    others_come_and_go(3, capacity / 2);
+    policy_.on_removed(run(0, 37));
+    policy_.on_used(run(0, blocks), 10, 0);
+  }
+
+  void come(std::uint32_t begin, std::uint32_t end) { policy_.on_inserted(run(begin, end)); }
+  /// By depth: EvictionPolicy::alike_from.
+  [[nodiscard]] std::vector<std::uint32_t> alike_from() const {
+    std::vector<std::uint32_t> from;
+    for (std::uint32_t depth = 0; depth < blocks; ++depth) from.push_back(policy_.alike_from(NodeId{1}, depth));
+    return from;
+  }
+
+ private:
+  static constexpr std::uint32_t capacity = 200;
+
+  [[nodiscard]] BlockRun run(std::uint32_t begin, std::uint32_t end) const {
+    return {NodeId{1}, begin, std::span{keys_}.subspan(begin, end - begin)};
+  }
+  void others_come_and_go(std::uint32_t node, std::uint32_t count) {
+    const std::vector<BlockKey> keys = keys_of(node, count);
+    policy_.on_inserted({NodeId{node}, 0, keys});
+    policy_.on_removed({NodeId{node}, 0, keys});
+  }
+  static std::vector<BlockKey> keys_of(std::uint64_t first_name, std::size_t count) {
+    CheapKeys keys;
+    const auto made = keys.of(std::vector<std::uint64_t>(count, first_name));
+    return {made.begin(), made.end()};
+  }
+
+  std::vector<BlockKey> keys_ = keys_of(1, blocks);
+  AdaptivePolicy policy_{capacity};
+};
+
+TEST(AdaptivePolicyTest, a_run_that_a_load_brings_counts_as_its_blocks_one_by_one) {
+  ReturningBlocks at_once;
+  ReturningBlocks one_by_one;
+  const std::vector<std::uint32_t> before = at_once.alike_from();
+  at_once.come(3, ReturningBlocks::blocks);
+  for (std::uint32_t depth = 3; depth < ReturningBlocks::blocks; ++depth) one_by_one.come(depth, depth + 1);
+  EXPECT_EQ(at_once.alike_from(), one_by_one.alike_from());
+  EXPECT_NE(at_once.alike_from(), before);
 }
 
 }  // namespace
