@@ -125,7 +125,6 @@ TEST_F(AdminSystem, another_process_clears_pauses_and_resumes_a_serving_cache) {
   engine.serve_more(100);
 }
 
-<<<<<<< HEAD
 TEST_F(AdminSystem, a_job_brings_everything_to_the_shared_store) {
   CacheSystemOptions options = options_with(listen());
   options.shared =
@@ -145,7 +144,8 @@ TEST_F(AdminSystem, a_job_brings_everything_to_the_shared_store) {
   const WriteBackProgress ended = system.cache().write_backs().front();
   EXPECT_GT(ended.of(WriteBackOutcome::stored), 100U);
   EXPECT_EQ(ended.of(WriteBackOutcome::stored), system.shared()->stat().writes);
-=======
+}
+
 TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what_it_wrote_there) {
   CacheSystemOptions options = options_with(listen());
   options.shared.emplace();
@@ -165,7 +165,6 @@ TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what
   EXPECT_TRUE(tells_all()) << json::serialize(shared);
   EXPECT_EQ(shared.at("state").as_string(), "well");
   EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
->>>>>>> 8bf8162a (admin: metrics, status and top tell of the shared store and its servers)
 }
 
 TEST_F(AdminSystem, requests_are_recorded_and_traced_while_they_are_served) {
