@@ -189,7 +189,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.job_blocks = manager.write_backs().totals();
   if (is_offload(manager.config())) snapshot.offload = manager.offload().totals();
   if (manager.config().shared.on) {
-    AdminSnapshot::Shared& shared = snapshot.shared.emplace();
+    SharedStoreSnapshot& shared = snapshot.shared.emplace();
     shared.totals = cache.shared_totals();
     shared.round_trip_seconds = manager.shared_round_trip_seconds();
   }

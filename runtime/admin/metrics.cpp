@@ -431,7 +431,7 @@ void add_shared_nodes(Families& all, std::span<const SharedNode> nodes) {
 }
 
 /// The counts of the shared store, which caches and stores have.
-void add_shared_store(Families& all, const AdminSnapshot::Shared& shared) {
+void add_shared_store(Families& all, const SharedStoreSnapshot& shared) {
   const SharedStoreStat& stat = shared.stat;
   all.gauge("terrace_shared_up", "1 if all servers of the shared store answer", shared.health.state == StoreState::well ? 1 : 0);
   all.counter("terrace_shared_probes_total", "Probes that have ended, which ask for the blocks of one prefix", stat.probes);
@@ -466,7 +466,7 @@ void add_shared_store(Families& all, const AdminSnapshot::Shared& shared) {
 }
 
 /// The counts of a cache that uses a shared store.
-void add_shared_cache(Families& all, const AdminSnapshot::Shared& shared) {
+void add_shared_cache(Families& all, const SharedStoreSnapshot& shared) {
   const SharedTotals& totals = shared.totals;
   all.counter("terrace_shared_look_ups_total", "Requests that asked the shared store for blocks", totals.look_ups);
   all.counter("terrace_shared_look_ups_joined_total", "Of these, requests that waited for the answer to another",

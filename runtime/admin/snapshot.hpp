@@ -22,6 +22,15 @@
 
 namespace terrace {
 
+/// A shared store, as this process sees it.
+struct SharedStoreSnapshot {
+  SharedHealth health{};
+  SharedStoreStat stat{};
+  // Only of a cache:
+  SharedTotals totals{};
+  double round_trip_seconds = 0;  ///< of a probe, measured recently; 0: none was measured yet
+};
+
 /// How a cache or a TierStore is at one moment, for those who must not touch it themselves. Plain data. Threads: a published
 /// snapshot never changes, so any number of threads may read it.
 struct AdminSnapshot {
@@ -48,15 +57,6 @@ struct AdminSnapshot {
     double units_per_block = 1;
   };
 
-  /// The shared store, as this process sees it.
-  struct Shared {
-    SharedHealth health{};
-    SharedStoreStat stat{};
-    // Only of a cache:
-    SharedTotals totals{};
-    double round_trip_seconds = 0;  ///< of a probe, measured recently; 0: none was measured yet
-  };
-
   TimePoint made{};
   std::uint64_t number = 0;  ///< 1 for the first snapshot
   CacheStatus status = CacheStatus::normal;
@@ -76,7 +76,7 @@ struct AdminSnapshot {
   std::vector<WriteBackProgress> jobs{};
   std::array<std::uint64_t, write_back_outcome_count> job_blocks{};  ///< of all jobs so far, by WriteBackOutcome
   std::optional<OffloadTotals> offload{};                            ///< only if the engine owns the device slots
-  std::optional<Shared> shared{};                                    ///< none: there is no shared store
+  std::optional<SharedStoreSnapshot> shared{};                       ///< none: there is no shared store
   std::string io{};                                                  ///< says how storage does its I/O
   /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
   /// in tokens already.

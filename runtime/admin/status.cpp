@@ -186,7 +186,7 @@ json::object to_json(const SharedTotals& totals) {
 }
 
 /// `of_cache`: a cache uses it.
-json::object to_json(const AdminSnapshot::Shared& shared, bool of_cache) {
+json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
   json::array nodes;
   for (const SharedNode& node : shared.health.nodes) nodes.push_back(to_json(node));
   json::object object{{"state", terrace::to_string(shared.health.state)},

@@ -42,7 +42,7 @@ AdminSnapshot serving() {
 /// The same with a shared store.
 AdminSnapshot sharing() {
   AdminSnapshot snapshot = serving();
-  AdminSnapshot::Shared& shared = snapshot.shared.emplace();
+  SharedStoreSnapshot& shared = snapshot.shared.emplace();
   shared.health.state = StoreState::degraded;
   shared.health.nodes.push_back({.address = "a:1", .connections = 2, .in_flight = MiB});
   shared.health.nodes.push_back({.address = "b:1", .breaker = BreakerState::open});

@@ -35,8 +35,8 @@ std::string message_of(int error) { return std::generic_category().message(error
 
 }  // namespace
 
-RedisSession::RedisSession(const RedisAddress& to, const RedisOptions& options, const TlsContext* context)
-    : address_{to}, options_{options} {
+RedisSession::RedisSession(RedisAddress to, const RedisOptions& options, const TlsContext* context)
+    : address_{std::move(to)}, options_{options} {
   try {
     connect();
     stream_.emplace(socket_, context, address_.host);

@@ -29,7 +29,7 @@ class ServerUnreachable : public std::runtime_error {
 class RedisSession {
  public:
   /// Connects, agrees on a cipher if there is a context, and says which user it is for. Throws ServerUnreachable.
-  RedisSession(const RedisAddress& to, const RedisOptions& options, const TlsContext* context);
+  RedisSession(RedisAddress to, const RedisOptions& options, const TlsContext* context);
   ~RedisSession();
   RedisSession(const RedisSession&) = delete;
   RedisSession& operator=(const RedisSession&) = delete;

@@ -24,8 +24,8 @@ namespace terrace::admin {
 namespace {
 
 /// A shared store of two servers, of which one does not answer.
-AdminSnapshot::Shared full_shared() {
-  AdminSnapshot::Shared shared;
+SharedStoreSnapshot full_shared() {
+  SharedStoreSnapshot shared;
   shared.health.state = StoreState::degraded;
   shared.health.nodes.push_back(
       {.address = "a:1", .connections = 2, .in_flight = KiB, .reconnects = 3, .redirections = 4, .failed = 5});

@@ -98,7 +98,7 @@ TEST_F(AdminRoutes, health_names_what_is_wrong) {
 }
 
 TEST_F(AdminRoutes, a_shared_store_that_is_down_degrades_and_no_more_because_its_blocks_are_only_misses) {
-  AdminSnapshot::Shared& shared = snapshot.shared.emplace();
+  SharedStoreSnapshot& shared = snapshot.shared.emplace();
   publish();
   EXPECT_EQ(json(reply("GET", "/healthz")).at("status").as_string(), "ok");
   shared.health.state = StoreState::down;

@@ -57,7 +57,7 @@ SharedWork work_of(const SharedBenchOptions& options, Bytes block) {
 /// The URL without user and options.
 std::string place_of(const std::string& url) {
   const std::size_t scheme = url.find("://");
-  const std::string place = url.substr(0, url.find('?'));
+  std::string place = url.substr(0, url.find('?'));
   const std::size_t at = place.rfind('@');
   if (scheme == std::string::npos || at == std::string::npos) return place;
   return place.substr(0, scheme + 3) + place.substr(at + 1);
