@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <string>
 
 using namespace terrace::capi;
@@ -37,6 +38,14 @@ terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage) {
   return guarded(__func__, [&]() -> terrace_status {
     cache->cache().clear({.wait = false, .storage = storage != 0});
     return TERRACE_OK;
+  });
+}
+
+terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision) {
+  TERRACE_NEEDS(cache);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, weights_revision == nullptr ? cache->cache().resume_shared()
+                                                        : cache->system.resume_shared(weights_revision));
   });
 }
 
@@ -83,7 +92,13 @@ terrace_status terrace_offload_read_statistics(const terrace_offload* cache, ter
     value.storage_read_bytes = count(moved.storage_reads.bytes);
     value.storage_written_bytes = count(moved.storage_writes.bytes);
     value.durable_blocks = cache->cache().durability().durable_blocks;
-    return write_struct(function, "out", value, out, sizeof value);
+    const terrace::SharedTotals shared = cache->cache().shared_totals();
+    value.loaded_shared = jobs.loaded_shared;
+    value.shared_asked = shared.asked;
+    value.shared_there = shared.there;
+    value.shared_written = shared.written;
+    value.shared_present = shared.present;
+    return write_struct(function, "out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
   });
 }
 

@@ -16,6 +16,7 @@ namespace {
 static_assert(sizeof(SlotId) == sizeof(uint32_t) && alignof(SlotId) == alignof(uint32_t));
 static_assert(static_cast<int>(OffloadHit::storage) == TERRACE_STORAGE &&
               static_cast<int>(Source::storage) + 1 == TERRACE_STORAGE);
+static_assert(static_cast<int>(Source::shared) + 1 == TERRACE_SHARED);
 static_assert(no_host_slot.value() == TERRACE_NO_SLOT);
 static_assert(static_cast<int>(OffloadEvent::Kind::ended) == TERRACE_OFFLOAD_ENDED);
 
@@ -108,6 +109,7 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   to.deadline = deadline_of(given.deadline);
   to.after = Fence{given.after};
   to.by_layer = given.by_layer != 0;
+  to.shared = given.shared != 0;
   if (neither) return TERRACE_OK;
   if (given.slots != nullptr) {
     to.slots = {reinterpret_cast<const SlotId*>(given.slots), moved};
@@ -193,6 +195,21 @@ terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t p
   TERRACE_NEEDS(bitmap);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->offload->bitmap(keys_of(keys, count), words_of(bitmap, count), terrace::PoolId{pool}));
+  });
+}
+
+terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count, size_t* leading,
+                                    int32_t* looking) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(leading);
+  TERRACE_NEEDS(looking);
+  if (count > 0) TERRACE_NEEDS(keys);
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (pool >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
+    const terrace::OffloadFound found = cache->offload->find(keys_of(keys, count), terrace::PoolId{pool});
+    *leading = found.blocks;
+    *looking = found.looking ? 1 : 0;
+    return TERRACE_OK;
   });
 }
 

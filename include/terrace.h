@@ -338,6 +338,7 @@ TERRACE_C_API int32_t terrace_offload_destroy(terrace_offload* cache, int64_t ti
 TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool);
 
 enum { TERRACE_MISS = 0, TERRACE_PENDING = 1, TERRACE_HOST = 2, TERRACE_STORAGE = 3 };
+enum { TERRACE_SHARED = 4 };  ///< only as the source of a loaded block: the shared store
 /// Sets states[i] to where keys[i] is. Has no side effect; so have the next two.
 TERRACE_C_API terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                      size_t count, uint8_t* states);
@@ -345,6 +346,11 @@ TERRACE_C_API terrace_status terrace_offload_leading(const terrace_offload* cach
                                                      size_t count, size_t* leading);
 TERRACE_C_API terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                       size_t count, uint64_t* bitmap);
+/// Sets `leading` to the number of leading keys of which there is a copy, here or in the shared store. Does not wait for that:
+/// while `looking` is set to 1, poll and ask again with the same keys; it ends after the option probe-deadline at the latest.
+/// Loads of keys that it has counted set terrace_order::shared.
+TERRACE_C_API terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
+                                                  size_t* leading, int32_t* looking);
 
 enum { TERRACE_URGENCY_REQUEST = 0, TERRACE_URGENCY_MAKE_ROOM = 1, TERRACE_URGENCY_STORE = 2 };
 typedef struct terrace_order {
@@ -357,7 +363,7 @@ typedef struct terrace_order {
                           ///< A load with neither brings the blocks to the host tier, and a reservation has neither
   uint32_t first;         ///< with key-order prefix, the blocks from this index on are moved
   uint16_t pool;
-  uint16_t reserved;
+  uint16_t shared;  ///< 1: a load reads blocks that no tier has from the shared store
   uint64_t tenant;
   uint64_t after;     ///< a point of terrace_offload_signal() that the device must have reached before; 0: none
   int64_t deadline;   ///< 0 or TERRACE_NEVER: none
@@ -392,7 +398,7 @@ typedef struct terrace_offload_event {
   uint32_t kind;          ///< TERRACE_OFFLOAD_...
   uint32_t block;         ///< for a block: the index of its key
   terrace_status status;  ///< of the block; at the end: the first error
-  uint32_t source;        ///< of a loaded block: TERRACE_HOST or TERRACE_STORAGE; a later library may have more
+  uint32_t source;        ///< of a loaded block: TERRACE_HOST, TERRACE_STORAGE or TERRACE_SHARED; a later library may have more
   uint32_t layers;        ///< leading layers that have arrived
   uint32_t moved;         ///< at the end: blocks without an error
   uint32_t failed;        ///< at the end: blocks with one
@@ -420,7 +426,11 @@ TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint6
 // ---- the cache as a whole
 
 /// Forgets everything that is cached; with `storage` 1 also what is stored.
+/// A shared store is not used after that, until terrace_offload_resume_shared().
 TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage);
+/// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
+/// the same.
+TERRACE_C_API terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision);
 enum { TERRACE_TIER_DEVICE = 0, TERRACE_TIER_HOST = 1, TERRACE_TIER_STORAGE = 2 };
 TERRACE_C_API terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool);
 
@@ -449,6 +459,11 @@ typedef struct terrace_offload_statistics {
   uint64_t storage_read_bytes;
   uint64_t storage_written_bytes;
   uint64_t durable_blocks;  ///< that would survive a power failure now
+  uint64_t loaded_shared;   ///< blocks
+  uint64_t shared_asked;    ///< blocks for which the shared store was asked
+  uint64_t shared_there;    ///< of these
+  uint64_t shared_written;  ///< blocks
+  uint64_t shared_present;  ///< blocks that need not be written, because they were there
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 

@@ -54,6 +54,18 @@ struct OffloadOrder {
   Fence after{};
   /// Only for loads: report leading layers (OffloadEvent::Kind::layers).
   bool by_layer = false;
+  /// Only for loads: read blocks that no tier has from the shared store. For blocks that find() has just counted. A block that is
+  /// not there any more, is damaged, or is late, fails like one that storage cannot read.
+  bool shared = false;
+};
+
+/// An answer of OffloadCache::find().
+struct OffloadFound {
+  std::uint32_t blocks = 0;  ///< leading keys of which there is a copy, here or in the shared store
+  /// The shared store was asked for more of the keys, and has not answered: call poll(), and ask again.
+  bool looking = false;
+
+  friend bool operator==(const OffloadFound&, const OffloadFound&) = default;
 };
 
 /// A report of a job.
@@ -97,6 +109,7 @@ struct OffloadTotals {
   std::uint64_t joined = 0;          ///< blocks that waited for the copy of another job
   std::uint64_t late = 0;            ///< blocks with deadline_exceeded
   std::uint64_t unconfirmed = 0;     ///< of those, blocks whose deadline passed while they crossed the link
+  std::uint64_t loaded_shared = 0;
 };
 
 /// The bounds of an OffloadCache. An order that exceeds one is refused.
@@ -150,6 +163,13 @@ class TERRACE_API OffloadCache {
   /// Sets bit i of bits[i / 64] if there is a copy of keys[i], and clears it otherwise. `bits` is as long as that needs. Fails:
   /// invalid_argument.
   [[nodiscard]] Result<void> bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool = {}) const;
+
+  /// The same as leading(), and asks the shared store for the keys after that, if there is one that can be used. It does not
+  /// wait: while `looking`, poll() and ask again with the same keys. That ends after SharedStorage::probe_deadline at the latest,
+  /// then without blocks of the shared store. An answer is believed for a second. Whether the blocks are still there is known
+  /// only when a load (OffloadOrder::shared) has read them. Equal questions of several requests are one. Also in flat order,
+  /// the keys are those of one prefix. No such pool: none.
+  [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, PoolId pool = {});
 
   // ---- jobs
 

@@ -216,7 +216,7 @@ class Order(_Sized):
         ("memory", c_void_p),
         ("first", c_uint32),
         ("pool", c_uint16),
-        ("reserved", c_uint16),
+        ("shared", c_uint16),
         ("tenant", c_uint64),
         ("after", c_uint64),
         ("deadline", c_int64),
@@ -244,7 +244,8 @@ class OffloadStatistics(_Sized):
         "jobs", "refused", "loaded_host", "loaded_storage", "load_misses", "load_failures", "stored", "already_there",
         "store_full", "store_failures", "joined", "late", "unconfirmed", "blocks_in_flight", "host_blocks", "host_free",
         "evicted_host", "dropped_lost", "swapped_out_bytes", "swapped_in_bytes", "storage_read_bytes",
-        "storage_written_bytes", "durable_blocks",
+        "storage_written_bytes", "durable_blocks", "loaded_shared", "shared_asked", "shared_there", "shared_written",
+        "shared_present",
     )  # fmt: skip
 
 
@@ -331,6 +332,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_block_bytes": (c_uint64, [_H, c_uint16]),
     "terrace_offload_look_up": (_STATUS, [_H, c_uint16, c_void_p, c_size_t, c_void_p]),
     "terrace_offload_leading": (_STATUS, [_H, c_uint16, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "terrace_offload_find": (_STATUS, [_H, c_uint16, c_void_p, c_size_t, POINTER(c_size_t), POINTER(c_int32)]),
     "terrace_offload_contains": (_STATUS, [_H, c_uint16, c_void_p, c_size_t, c_void_p]),
     "terrace_offload_load": (_STATUS, [_H, POINTER(Order)]),
     "terrace_offload_store": (_STATUS, [_H, POINTER(Order)]),
@@ -350,6 +352,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_signal": (_STATUS, [_H, c_void_p, c_uint32, POINTER(c_uint64)]),
     "terrace_offload_await": (_STATUS, [_H, c_uint64, c_uint32, c_void_p, c_uint32]),
     "terrace_offload_clear": (_STATUS, [_H, c_int32]),
+    "terrace_offload_resume_shared": (_STATUS, [_H, c_char_p]),
     "terrace_offload_resize": (_STATUS, [_H, c_uint32, c_uint32, c_uint16]),
     "terrace_offload_read_statistics": (_STATUS, [_H, POINTER(OffloadStatistics)]),
     "terrace_offload_record_events": (_STATUS, [_H]),

@@ -19,6 +19,8 @@ class State(IntEnum):
     """On its way to the host tier."""
     HOST = 2
     STORAGE = 3
+    SHARED = 4
+    """Only as the source of a loaded block: the shared store."""
 
 
 class Urgency(IntEnum):
@@ -130,6 +132,7 @@ class LoadOrder(Order, total=False):
     """The same of OffloadCache.load()."""
 
     by_layer: bool
+    shared: bool
 
 
 @dataclass(frozen=True)

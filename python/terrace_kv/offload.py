@@ -8,7 +8,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -154,6 +154,17 @@ class OffloadCache:
             check(lib.terrace_offload_leading(self._open(), pool, made._array, made.count, byref(leading)))
         return leading.value
 
+    def find(self, keys: Names, pool: int = 0) -> tuple[int, bool]:
+        """How many of the first keys have a copy without a gap, here or in the shared store; and whether the shared store was
+        asked and has not answered. Then call poll(), and ask again with the same keys, until the option `probe-deadline` at the
+        latest. load() with `shared` gets what it has counted."""
+        made = self._keys(keys)
+        leading = c_size_t()
+        looking = c_int32()
+        with self._lock:
+            check(lib.terrace_offload_find(self._open(), pool, made._array, made.count, byref(leading), byref(looking)))
+        return leading.value, bool(looking.value)
+
     # ---- jobs
 
     def load(self, job: int, keys: Names, **order: Unpack[LoadOrder]) -> None:
@@ -161,6 +172,8 @@ class OffloadCache:
 
         Args:
             by_layer: Report leading layers.
+            shared: Read blocks that are neither here nor in storage from the shared store. One that is not there any more, is
+                damaged, or is late, fails.
         """
         self._order(lib.terrace_offload_load, job, keys, writes=True, **order)
 
@@ -187,10 +200,20 @@ class OffloadCache:
         with self._lock:
             check(lib.terrace_offload_cancel(self._open(), job))
 
-    def fetch(self, job: int, keys: Names, *, pool: int = 0, tenant: int = 0, timeout: float | None = None) -> None:
-        """Brings blocks from storage to the host tier. Does not wait; a job as load()."""
+    def fetch(
+        self, job: int, keys: Names, *, pool: int = 0, tenant: int = 0, timeout: float | None = None, shared: bool = False
+    ) -> None:
+        """Brings blocks from storage, and if `shared` from the shared store, to the host tier. Does not wait; a job as load()."""
         self._order(
-            lib.terrace_offload_load, job, keys, writes=False, anywhere=True, pool=pool, tenant=tenant, timeout=timeout
+            lib.terrace_offload_load,
+            job,
+            keys,
+            writes=False,
+            anywhere=True,
+            pool=pool,
+            tenant=tenant,
+            timeout=timeout,
+            shared=shared,
         )
 
     def pin(self, job: int, keys: Names, pool: int = 0) -> int:
@@ -327,9 +350,20 @@ class OffloadCache:
     # ---- the cache as a whole
 
     def clear(self, *, storage: bool = False) -> None:
-        """Forgets everything that is cached; with `storage` also what is stored."""
+        """Forgets everything that is cached; with `storage` also what is stored. A shared store is not used after that, until
+        resume_shared()."""
         with self._lock:
             check(lib.terrace_offload_clear(self._open(), int(storage)))
+
+    def resume_shared(self, weights_revision: str | None = None) -> None:
+        """Uses the shared store again, for weights of this revision from now on. None: names that blocks had before the clear
+        still mean the same."""
+        with self._lock:
+            check(
+                lib.terrace_offload_resume_shared(
+                    self._open(), None if weights_revision is None else weights_revision.encode()
+                )
+            )
 
     def resize_host(self, blocks: int, pool: int = 0) -> None:
         """Makes the host tier larger or smaller. Does not wait."""
@@ -544,6 +578,7 @@ class OffloadCache:
         urgency: Urgency = Urgency.REQUEST,
         timeout: float | None = None,
         by_layer: bool = False,
+        shared: bool = False,
     ) -> None:
         made = self._keys(keys)
         if (slots is None) == (memory is None) and not anywhere:
@@ -563,6 +598,7 @@ class OffloadCache:
             deadline=0 if timeout is None else max(1, _nanoseconds(timeout)),
             urgency=int(urgency),
             by_layer=int(by_layer),
+            shared=int(shared),
         )
         owners: list[Rows] = []
         try:
@@ -589,8 +625,8 @@ def _release_all(owners: Iterable[Rows]) -> None:
 
 
 def _source(number: int) -> State:
-    """A source that this package does not know is slower than storage."""
-    return State(min(number, State.STORAGE))
+    """A source that this package does not know is slower than all that it knows."""
+    return State(min(number, State.SHARED))
 
 
 def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows]:

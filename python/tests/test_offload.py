@@ -411,3 +411,53 @@ def test_host_memory_that_is_too_small_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="4 slots"):
         OffloadCache(config, host_memory=[HostMemory(memory, BLOCK)])
     memory.extend(b"")  # it is not held any more
+
+
+def find(cache: OffloadCache, names: list[bytes]) -> int:
+    while True:
+        found, looking = cache.find(names)
+        if not looking:
+            return found
+        cache.wait(1)
+        cache.poll()
+
+
+@pytest.mark.parametrize("order", ["flat", "prefix"])
+def test_blocks_of_another_cache_come_through_a_shared_store(engine: Engine, order: str) -> None:
+    def opened(writes: str) -> OffloadCache:
+        config = {
+            "key-order": order,
+            "shared": {"url": "memory:", "write-policy": writes, "probe-deadline": "10s"},
+            "pool": [{"block-bytes": "4KiB", "device-blocks": SLOTS, "host-blocks": 8, "staging-blocks": 4}],
+        }
+        return OffloadCache(config, regions=[engine.region], namespace=b"a model")
+
+    names = [b"one", b"two", b"three"]
+    with opened("write-through") as first, opened("none") as second:
+        keys = first.keys(names) if order == "flat" else first.prefix_keys(names)
+        engine.fill(0, 1)
+        engine.fill(1, 2)
+        first.poll()
+        wanted = first.keys(names[:2]) if order == "flat" else first.prefix_keys(names[:2])
+        first.store(1, wanted, slots=[0, 1])
+        assert end_of(first, 1).failed == 0
+        while first.statistics()["shared_written"] < 2:
+            first.wait(1)
+            first.poll()
+        second.poll()
+        assert second.leading(keys) == 0
+        assert find(second, keys) == 2
+        second.load(1, wanted, slots=[4, 5], shared=True)
+        events = []
+        while not events or events[-1].kind is not JobEventKind.ENDED:
+            second.wait(1)
+            events += second.poll()
+        assert [event.source for event in events[:2]] == [State.SHARED] * 2
+        assert engine.has(4, 1) and engine.has(5, 2)
+        assert second.statistics()["loaded_shared"] == 2
+        assert second.leading(keys) == 2
+        second.clear()
+        assert find(second, keys) == 0, "it is not known for which weights the blocks are"
+        second.resume_shared()
+        second.poll()
+        assert find(second, keys) == 2

@@ -32,7 +32,7 @@ class Engine:
         terrace: dict[str, Any] = {"weights_revision": "1", **options}
         if path is not None:
             terrace = {"path": str(path), "capacity": "4MiB", **terrace}
-        rows = chunks + (2 if path is not None else 0)  # staging
+        rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
         self.spec = TerraceOffloadingSpec(config(extra_config=extra, engine_id=engine_id))
         self.manager: Any = self.spec.get_manager()
@@ -357,3 +357,70 @@ def test_any_order_of_calls_serves_the_right_bytes(tmp_path: Path, seed: int) ->
             reading.clear()
     assert loaded > 0
     engine.close()
+
+
+def ask(engine: Engine, wanted: list[bytes]) -> list[LookupResult]:
+    """As vLLM's scheduler does: it asks in every step until no answer is RETRY."""
+    for _ in range(1000):
+        answers = engine.look_up(wanted)
+        if LookupResult.RETRY not in answers:
+            return answers
+        engine.step()
+        engine.manager._cache.wait(0.01)
+    raise AssertionError("the shared store has not answered")
+
+
+def sharing(number: int, **options: Any) -> Engine:
+    shared = {"url": "memory:", "write-policy": "write-through", "probe-deadline": "10s"}
+    return Engine(engine_id=f"engine {number}", shared=shared, **options)
+
+
+def wait_until_shared(engine: Engine, chunks: int) -> None:
+    while engine.manager._cache.statistics()["shared_written"] < chunks:
+        engine.manager._cache.wait(0.1)
+        engine.step()
+
+
+def test_chunks_of_another_engine_come_through_a_shared_store() -> None:
+    first, second = sharing(1), sharing(2)
+    first.step()
+    second.step()
+    first.store(keys(3))
+    wait_until_shared(first, 3)
+    assert second.look_up(keys(4)) == [LookupResult.RETRY] * 4
+    assert ask(second, keys(4)) == [PENDING] * 3 + [MISS]
+    second.wait()
+    assert second.look_up(keys(4)) == [HIT] * 3 + [MISS]
+    assert second.manager.get_load_source(keys(1)[0], second.request).name == "DISK"
+    second.load(keys(3))
+    assert second.manager._cache.statistics()["loaded_shared"] == 3
+    first.close()
+    second.close()
+
+
+def test_a_chunk_that_the_shared_store_has_given_up_is_a_miss() -> None:
+    first, second = sharing(1), sharing(2)
+    first.step()
+    second.step()
+    first.store(keys(2))
+    wait_until_shared(first, 2)
+    assert ask(second, keys(2)) == [PENDING] * 2
+    first.close()
+    second.manager._cache.clear()  # from now on the shared store is not used, as if it had died
+    second.wait()
+    assert second.look_up(keys(2)) == [MISS] * 2
+    assert second.manager._keys_by_name == {}
+    second.close()
+
+
+def test_a_reset_ends_the_use_of_a_shared_store() -> None:
+    for fixed, left in ((False, MISS), (True, PENDING)):
+        first, second = sharing(1), sharing(2, weights_fixed=fixed)
+        first.step()
+        second.step()
+        first.store(keys(1))
+        wait_until_shared(first, 1)
+        second.manager.reset_cache()
+        assert ask(second, keys(1)) == [left]
+        first.close()
+        second.close()

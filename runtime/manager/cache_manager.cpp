@@ -30,7 +30,13 @@ void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint
                                     std::uint32_t leading) {
   if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at({}).on_shared_probed(token, error, leading);
   look_ups_.on_probed(token, error, leading, state_.now);
-  requests_.on_answers();
+  on_answers();
+}
+
+/// If the slots belong to the engine, there are no requests that ask.
+void CacheManager::on_answers() {
+  if (state_.config.pools.front().engine_blocks > 0) offload_.on_answers();
+  else requests_.on_answers();
 }
 
 void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error) {
@@ -53,7 +59,7 @@ void CacheManager::resume_shared() {
 void CacheManager::on_time(TimePoint now) {
   note_time(now);
   look_ups_.on_time(state_.now);
-  requests_.on_answers();
+  on_answers();
   state_.write_budget.on_time(state_.now);
   for (const auto& pool : state_.groups.pools()) {
     pool->on_time(state_.now);

@@ -159,12 +159,14 @@ class CacheManager {
   void check_invariants() const;
 
  private:
+  void on_answers();
+
   ManagerState state_;
   HitPlanner planner_{state_};
   WriteBackJobs write_backs_;
   SharedLookUps look_ups_;
   Requests requests_{state_, planner_, write_backs_, look_ups_};
-  OffloadJobs offload_{state_, requests_};
+  OffloadJobs offload_{state_, requests_, look_ups_};
   Administration administration_{state_, planner_, requests_, write_backs_};
 };
 

@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace terrace {
@@ -17,6 +18,18 @@ void OffloadJobs::look_up(std::span<const BlockKey> keys, PoolId pool, std::span
     const auto depth = copies.flat() ? 0U : static_cast<std::uint32_t>(i);
     if (depth < prefix.length) hits[i] = copies.look_up({prefix.node, depth});
   }
+}
+
+OffloadFound OffloadJobs::find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits) {
+  const auto leading_from = [&](std::uint32_t from) {
+    return static_cast<std::uint32_t>(std::ranges::find(hits.subspan(from), OffloadHit::miss) - hits.begin());
+  };
+  const std::uint32_t local = leading_from(0);
+  const bool asks = state_.shared_usable && state_.status == CacheStatus::normal && !stopped_;
+  if (local == keys.size() || !asks) return {local, false};
+  OffloadFound found = finds_.find(keys, local);
+  if (found.blocks > local) found.blocks = leading_from(found.blocks);
+  return found;
 }
 
 Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) const {
@@ -48,7 +61,9 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
   jobs_.emplace(order.id, Job{order.pool, direction, order.slots.empty() && order.first < order.keys.size()});
   const std::uint64_t stamp = ++state_.last_stamp;
   TieredPool& pool = groups_.at(order.pool);
-  if (direction == Direction::swap_in) pool.load_named(order, stamp);
+  std::optional<TimePoint> shared_until;
+  if (order.shared && state_.shared_usable) shared_until = state_.now + state_.config.shared.read_timeout;
+  if (direction == Direction::swap_in) pool.load_named(order, shared_until, stamp);
   else pool.store_named(order, stamp);
   requests_.settle();
   return {};

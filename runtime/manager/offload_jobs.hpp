@@ -3,6 +3,8 @@
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/model_groups.hpp"
 #include "runtime/manager/requests.hpp"
+#include "runtime/manager/shared_finds.hpp"
+#include "runtime/manager/shared_look_ups.hpp"
 #include "terrace/offload_cache.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
@@ -20,13 +22,18 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, Requests& requests) : state_{state}, groups_{state.groups}, requests_{requests} {}
+  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
+      : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 
   void set_limits(const OffloadLimits& limits) { limits_ = limits; }
   /// The same as in OffloadCache (include/terrace/offload_cache.hpp).
   void look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const;
+  /// The same as OffloadCache::find. `hits`: what look_up() says now for these keys.
+  [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
+  /// Takes the answers of the shared store.
+  void on_answers() { finds_.on_answers(); }
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
   [[nodiscard]] Result<void> cancel(OffloadJobId job);
@@ -72,6 +79,7 @@ class OffloadJobs {
   ManagerState& state_;
   ModelGroups& groups_;
   Requests& requests_;
+  SharedFinds finds_;
   OffloadLimits limits_;
   std::map<OffloadJobId, Job> jobs_;  ///< live ones
   std::map<OffloadJobId, Pin> pins_;

@@ -21,7 +21,9 @@ void SharedLookUps::look(Asker asker, std::span<const BlockKey> keys, std::uint3
   const TimePoint until = std::min(deadline, now + config_.probe_timeout);
   const auto joined = std::ranges::find_if(open_, [&](std::uint32_t token) {
     const Probe& probe = *probes_.find(token);
-    return probe.from <= from && end <= probe.from + probe.keys.size() && probe.keys[end - 1 - probe.from] == keys.back();
+    if (probe.from > from || end > probe.from + probe.keys.size() || probe.keys[end - 1 - probe.from] != keys.back())
+      return false;
+    return std::ranges::equal(keys, std::span{probe.keys}.subspan(from - probe.from, keys.size()));
   });
   std::uint32_t token = 0;
   if (joined != open_.end()) {

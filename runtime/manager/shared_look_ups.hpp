@@ -25,8 +25,7 @@ namespace terrace {
 ///                  |    +--(the asker's deadline)--> on_time(): the answer "nothing", and the probe is cancelled
 ///                  +--(leave())--> no answer
 ///
-/// A request joins a probe that is under way if that covers its blocks. Keys are chained: a probe asks for all keys of a request
-/// if it has the last one at the same place.
+/// A request joins a probe that is under way if that asks for all of its keys at the same places.
 ///
 /// A block that the store just said it does not have is remembered for a short time (SharedConfig::miss_lifetime), in a table of
 /// fixed size, so that a prefix that many ask for and nobody has costs one probe in that time. What the store has is not

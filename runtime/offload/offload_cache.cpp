@@ -40,9 +40,21 @@ Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std:
   return {};
 }
 
+OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool) {
+  hits_.resize(keys.size());
+  if (!look_up(keys, hits_, pool)) return {};
+  cache_.state_->note_time();
+  cache_.state_->note_shared();
+  const OffloadFound found = cache_.state_->manager.offload().find(keys, hits_);
+  // The next poll() hands questions over, because that may be a system call.
+  cache_.state_->end_call_of_step();
+  return found;
+}
+
 Result<void> OffloadCache::load(const OffloadOrder& order) {
   const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::load};
   cache_.state_->note_time();
+  cache_.state_->note_shared();
   const Result<void> begun = cache_.state_->manager.offload().load(order);
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::load_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();

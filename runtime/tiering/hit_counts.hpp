@@ -2,6 +2,8 @@
 
 #include "terrace/types.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,14 +15,25 @@ namespace terrace {
 class HitCounts {
  public:
   /// Makes the table, with at least so many entries. Counts so far are lost.
-  void resize(std::size_t places);
+  void resize(std::size_t places) {
+    constexpr std::size_t places_min = 64;
+    places_.assign(std::bit_ceil(std::max(places, places_min)), {});
+  }
   [[nodiscard]] bool empty() const { return places_.empty(); }
   struct Counted {
     std::uint32_t hits = 0;  ///< of this block so far, this one included; `most` at most
     bool begun = false;      ///< this is the first one that is known
   };
   /// Counts a hit of the block. The table must not be empty.
-  Counted count(const BlockKey& key, std::uint32_t most);
+  Counted count(const BlockKey& key, std::uint32_t most) {
+    const std::uint64_t hash = key.prefix64();
+    const auto name = static_cast<std::uint32_t>(hash >> 32);
+    Place& place = places_[hash & (places_.size() - 1)];
+    const bool begun = place.hits == 0 || place.name != name;
+    if (begun) place = {name, 0};
+    if (place.hits < most) ++place.hits;
+    return {place.hits, begun};
+  }
   [[nodiscard]] std::size_t bytes_held() const { return places_.capacity() * sizeof(Place); }
 
  private:

@@ -6,6 +6,7 @@
 #include "runtime/orders/transfer_table.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/host_slot_allocator.hpp"
+#include "runtime/tiering/shared_writer.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/stored_reads.hpp"
 #include "terrace/offload_cache.hpp"
@@ -13,6 +14,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,14 +26,16 @@ namespace terrace {
 ///     load:   joined, reading --> landed --> crossing --> ended, or unconfirmed --> ended
 ///     store:  joined ----------> landed --> crossing --> ended, or unconfirmed --> ended
 ///
-/// joined: another job, or a load, fills the host copy. reading: StoredReads brings the block. A job pins its blocks from start
+/// joined: another job, or a load, fills the host copy. reading: StoredReads brings the block, from storage or from the
+/// shared store. A job pins its blocks from start
 /// to end. Each block has one result, after which nothing touches its named slot.
 ///
 /// Threads: the manager's.
 class NamedCopies {
  public:
   NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
-              HostSlotAllocator& host_slots, StorageWriter& storage_writer, Actions& actions, OffloadTotals& totals);
+              HostSlotAllocator& host_slots, StorageWriter& storage_writer, std::optional<SharedWriter>& shared_writer,
+              Actions& actions, OffloadTotals& totals);
 
   /// The cached part of the keys: one prefix, or in flat order one prefix for each key (of length 0 if there is none).
   void find(std::span<const BlockKey> keys, std::vector<Prefix>& found) const;
@@ -47,8 +51,10 @@ class NamedCopies {
 
   /// Checks the slots of an order. Fails: invalid_argument, in_use.
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
-  /// Begins a job that check() has accepted. `found` is what find() returns now for the keys.
-  void load(const OffloadOrder& order, std::span<const Prefix> found);
+  /// Begins a job that check() has accepted. `found` is what find() returns now for the keys, and is overwritten.
+  /// `shared_until`: blocks that no tier has are read from the shared store until this time; none: they are misses. `stamp`: of
+  /// their use.
+  void load(const OffloadOrder& order, std::span<Prefix> found, std::optional<TimePoint> shared_until, std::uint64_t stamp);
   void store(const OffloadOrder& order, std::uint64_t stamp);
   /// Blocks whose host copies the caller fills itself.
   struct Reserved {
@@ -118,6 +124,7 @@ class NamedCopies {
     Direction direction = Direction::swap_in;
     Urgency urgency = Urgency::request;
     TimePoint deadline = never;
+    std::optional<TimePoint> shared_until;  ///< of a load: the shared store has the blocks that no tier has
     Fence after;
     TenantId tenant;
     std::uint32_t first = 0;
@@ -141,6 +148,7 @@ class NamedCopies {
   /// Blocks before the result need a host copy even if storage has them, because new blocks of the order follow them.
   [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks) const;
   void pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
+  void touch(std::span<const Prefix> pins, std::uint64_t stamp);
   void unpin(std::span<const Prefix> pins);
   [[nodiscard]] JobIndex add(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Part& part(PartRef ref) { return jobs_.at(ref.job).parts[ref.part]; }
@@ -155,6 +163,10 @@ class NamedCopies {
   void set_layers(JobIndex index, TransferId transfer, std::uint32_t layers);
   [[nodiscard]] std::uint32_t layers(const Job& job) const;
   void count(const Job& job, const Part& part, ErrorCode error);
+  [[nodiscard]] std::uint64_t& loaded(Source source);
+  void offer(const Job& job);
+  void offer_new(std::span<const Prefix> pins, std::uint32_t from);
+  [[nodiscard]] Prefix leading_in_host(Prefix whole, std::uint32_t from) const;
   void sweep();
 
   bool flat_;
@@ -163,6 +175,7 @@ class NamedCopies {
   StoredReads& reads_;
   HostSlotAllocator& host_slots_;
   StorageWriter& storage_writer_;
+  std::optional<SharedWriter>& shared_writer_;
   Actions& actions_;
   OffloadTotals& totals_;
   std::vector<std::uint16_t> uses_;  ///< by device slot: the number of stores that read it, or being_written

@@ -70,6 +70,28 @@ void SharedWriter::on_hits(Prefix prefix) {
   wish(prefix, length, 0);
 }
 
+void SharedWriter::on_commit(std::span<const Prefix> blocks) {
+  if (config_.writes != WritePolicy::write_through) return;
+  alone_.clear();
+  for (const Prefix& block : blocks) {
+    if (block.length > 0 && residency_.usable(block.last(), Tier::host)) alone_.push_back(block.last());
+  }
+  wish_alone(alone_);
+}
+
+void SharedWriter::on_hits(std::span<const Prefix> blocks) {
+  alone_.clear();
+  for (const Prefix& block : blocks) {
+    if (block.length == 0 || !residency_.usable(block.last(), Tier::host)) continue;
+    const BlockKey& key = residency_.tree().key(block.last());
+    if (recent(key).wished_until > now_) continue;
+    const std::uint32_t wanted = config_.selective_hits;
+    if (config_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted) continue;
+    alone_.push_back(block.last());
+  }
+  wish_alone(alone_);
+}
+
 /// A wish for the blocks before `from` is waiting or going on: it becomes longer. Returns false if there is none.
 bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   if (from == 0) return false;
@@ -115,6 +137,27 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   keys_ += length;
   return wishes_.add(std::move(wish));
+}
+
+/// Wishes blocks that stand alone.
+void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
+  blocks = blocks.first(std::min(blocks.size(), keys_max));
+  if (blocks.empty()) return;
+  const PrefixTree& tree = residency_.tree();
+  ++totals_.wishes;
+  make_room_for(blocks.size());
+  Wish wish;
+  wish.alone = true;
+  wish.keys = spare_keys_.take();
+  wish.asked = spare_keys_.take();
+  wish.tenant = tree.tenant(blocks.back());
+  wish.group = tree.group(blocks.back());
+  for (const BlockRef block : blocks) {
+    wish.keys.push_back(tree.key(block));
+    note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  }
+  keys_ += blocks.size();
+  waiting_.push_back(wishes_.add(std::move(wish)));
 }
 
 void SharedWriter::make_room_for(std::size_t keys) {
@@ -310,11 +353,18 @@ void SharedWriter::go_on(std::uint32_t id) {
 bool SharedWriter::start_blocks(std::uint32_t id) {
   Wish& wish = wishes_.at(id);
   if (wish.state != State::writing || wish.stop_with || wish.paused || wish.started == wish.end) return false;
-  const Prefix prefix = residency_.tree().find(std::span{std::as_const(wish.keys)}.first(wish.end));
+  const PrefixTree& tree = residency_.tree();
+  Prefix prefix;
+  if (!wish.alone) prefix = tree.find(std::span{std::as_const(wish.keys)}.first(wish.end));
   bool changed = false;
   while (wish.started < wish.end && !wish.stop_with) {
     Started result = Started::gone;
-    if (wish.started < prefix.length) result = start_block(id, residency_.tree().at(prefix, wish.started), wish.started);
+    if (wish.alone) {
+      const Prefix block = tree.find(std::span{std::as_const(wish.keys)}.subspan(wish.started, 1));
+      if (block.length > 0) result = start_block(id, block.last(), wish.started);
+    } else if (wish.started < prefix.length) {
+      result = start_block(id, tree.at(prefix, wish.started), wish.started);
+    }
     if (result == Started::later) return changed;
     changed = true;
     if (result == Started::gone) wish.stop_with = Errc::not_found;
@@ -351,7 +401,7 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   }
   wish.writing.set(number - wish.next);
   if (wish.job) --wish.blocks_max;
-  const std::uint32_t write = writes_.add({id, named(wish, number), *slot});
+  const std::uint32_t write = writes_.add({id, number, named(wish, number), *slot});
   if (in_host) submit(write);
   else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | its_swap_out);
   return Started::yes;
@@ -360,8 +410,8 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
 StoredBlock SharedWriter::named(const Wish& wish, std::uint32_t block) const {
   StoredBlock named;
   named.key = wish.keys[block];
-  if (block > 0) named.parent = wish.keys[block - 1];
-  named.depth = block;
+  if (block > 0 && !wish.alone) named.parent = wish.keys[block - 1];
+  named.depth = wish.alone ? 0 : block;
   named.tenant = wish.tenant;
   named.group = wish.group;
   return named;
@@ -396,11 +446,11 @@ void SharedWriter::on_written(std::uint32_t token, ErrorCode error) {
 }
 
 void SharedWriter::end_write(std::uint32_t write, ErrorCode error) {
-  const auto [id, block, slot] = writes_.take(write);
+  const auto [id, number, block, slot] = writes_.take(write);
   Wish& wish = wishes_.at(id);
-  wish.writing.reset(block.depth - wish.next);
-  if (error) drop(wish, block.depth, block.depth + 1, error);
-  else tell(wish, block.depth, WriteBackOutcome::stored);
+  wish.writing.reset(number - wish.next);
+  if (error) drop(wish, number, number + 1, error);
+  else tell(wish, number, WriteBackOutcome::stored);
   if (error && !wish.stop_with) wish.stop_with = error;
   go_on(id);
 }

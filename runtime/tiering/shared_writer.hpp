@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace terrace {
@@ -43,7 +44,7 @@ namespace terrace {
 ///
 /// Policies: `write_through` wishes what is committed, and what is hit. `selective` wishes what was hit selective_hits times; it
 /// counts one block in `counted_one_in`, and the last one of each hit. Both wish a prefix that is hit again and again once in
-/// SharedConfig::renew_interval.
+/// SharedConfig::renew_interval. In flat order each block counts for itself, and a wish is a list of blocks, in the order of use.
 ///
 /// Write-back jobs (order()) bring prefixes there as well, whatever the policy. Their wishes are not dropped for others, and each
 /// of their blocks has a result.
@@ -70,6 +71,10 @@ class SharedWriter {
   void on_commit(Prefix prefix, std::uint32_t from);
   /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);
+  /// The same in flat order, for blocks that stand alone, in the order in which the engine uses them. Those without a copy in
+  /// the host tier are ignored.
+  void on_commit(std::span<const Prefix> blocks);
+  void on_hits(std::span<const Prefix> blocks);
 
   /// The result of a block of a job.
   struct Ended {
@@ -136,12 +141,14 @@ class SharedWriter {
     std::uint32_t started = 0;  ///< in state writing: the blocks from `next` to this one have been started
     std::uint32_t end = 0;      ///< in state writing: the end of the batch; in state probing: of the keys that are asked for
     std::bitset<write_batch> writing;  ///< blocks from `next` on whose writes are under way
+    bool alone = false;                ///< its blocks stand alone (flat order)
     bool gap = false;                  ///< the last probe has found a block that is not there
     ErrorCode stop_with;               ///< it starts no more, and ends when nothing of it is under way
     std::vector<BlockKey> asked;
   };
   struct Write {
     std::uint32_t wish = 0;
+    std::uint32_t number = 0;  ///< of the block in its wish
     StoredBlock block;
     SlotId slot;
   };
@@ -162,6 +169,7 @@ class SharedWriter {
   void stop(std::uint32_t id, ErrorCode why);
   [[nodiscard]] std::uint32_t make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
+  void wish_alone(std::span<const BlockRef> blocks);
   [[nodiscard]] bool extend_wish(Prefix prefix, std::uint32_t from);
   void make_room_for(std::size_t keys);
   [[nodiscard]] StoredBlock named(const Wish& wish, std::uint32_t block) const;
@@ -204,6 +212,7 @@ class SharedWriter {
   std::size_t probing_ = 0;
   std::vector<Ended> ended_;  ///< not taken yet
   VectorPool<BlockKey> spare_keys_;
+  std::vector<BlockRef> alone_;  ///< scratch
 };
 
 }  // namespace terrace

@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 
+#include <algorithm>
 #include <optional>
 
 namespace terrace {
@@ -81,10 +82,14 @@ bool StoredReads::land(ReadId id) {
   Read& read = reads_.at(id);
   const Order& order = read.order;
   const bool in_host = residency_.copy(order.block, Tier::host).present();
-  if (order.overtaken == Overtaken::is_given_back && (in_host || !residency_.stored(order.block))) {
-    results_.push_back({Result::Kind::given_back, order.reader, order.part, {}, {}});
-    leave_queue(id);
-    (void)take(id);
+  const bool overtaken = in_host || residency_.stored(order.block) != (order.source == Source::storage);
+  if (order.overtaken == Overtaken::is_given_back && overtaken) {
+    end_waiting(id, Result::Kind::given_back, {});
+    return true;
+  }
+  if (order.source == Source::shared && residency_.tree().hidden(order.block)) {
+    // The cache was cleared meanwhile. By now, the shared store may have the block for other weights.
+    end_waiting(id, Result::Kind::failed, Errc::cleared);
     return true;
   }
   std::optional<SlotId> slot;
@@ -94,9 +99,7 @@ bool StoredReads::land(ReadId id) {
   }
   const bool staging = !slot;
   if (staging && order.only_host_copy) {
-    results_.push_back({Result::Kind::failed, order.reader, order.part, {}, Errc::full});
-    leave_queue(id);
-    (void)take(id);
+    end_waiting(id, Result::Kind::failed, Errc::full);
     return true;
   }
   if (staging) slot = residency_.take_staging();
@@ -109,13 +112,20 @@ bool StoredReads::land(ReadId id) {
   return true;
 }
 
+/// The result of a block that has no landing slot.
+void StoredReads::end_waiting(ReadId id, Result::Kind kind, ErrorCode error) {
+  leave_queue(id);
+  const Order order = take(id).order;
+  results_.push_back({kind, order.reader, order.part, {}, error});
+}
+
 void StoredReads::order(ReadId id, SlotId into) {
   const Order& order = reads_.at(id).order;
   const PrefixTree& tree = residency_.tree();
   if (order.source == Source::storage) return actions_.reads.push_back({id, tree.key(order.block), into});
   const std::uint32_t reader = handle(order.reader);
   const TimePoint deadline = deadlines_.contains(reader) ? deadlines_.priority(reader) : never;
-  actions_.shared.reads.push_back({id, shared_block(tree, order.block), into, deadline});
+  actions_.shared.reads.push_back({id, shared_block(tree, order.block), into, std::min(deadline, order.deadline)});
 }
 
 void StoredReads::on_read(std::uint64_t token, ErrorCode error) {

@@ -55,6 +55,7 @@ class StoredReads {
     Urgency urgency = Urgency::request;
     Overtaken overtaken = Overtaken::is_read;
     bool only_host_copy = false;  ///< if the host tier has no slot for a copy: failed, with Errc::full
+    TimePoint deadline = never;   ///< of a read from the shared store, beside that of the reader
   };
   /// The slot of the host arena that has a block's bytes: a staging slot of the reader's, or that of a host copy, which is held.
   struct Landing {
@@ -131,6 +132,7 @@ class StoredReads {
   void order(ReadId id, SlotId into);
   void count_failure(const Read& read, ErrorCode error);
   void leave_queue(ReadId id);
+  void end_waiting(ReadId id, Result::Kind kind, ErrorCode error);
   [[nodiscard]] bool land(ReadId id);
   [[nodiscard]] static std::uint32_t handle(Reader reader) {
     return reader.number << 1U | static_cast<std::uint32_t>(reader.kind);

@@ -25,7 +25,8 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
       stored_reads_{config_, sizes_, residency_, deferred_eviction_, host_slots_, actions_, shared},
       loads_{config_, residency_, stored_reads_, actions_, stats},
-      named_copies_{config_, sizes_, residency_, stored_reads_, host_slots_, storage_writer_, actions_, offload_totals},
+      named_copies_{config_,         sizes_,         residency_, stored_reads_, host_slots_,
+                    storage_writer_, shared_writer_, actions_,   offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats} {
   if (config.shared.on) shared_writer_.emplace(config_.shared, sizes_, residency_, swap_outs_, actions_, shared, events);
@@ -84,6 +85,7 @@ void TieredPool::hit(const Found& found, std::uint64_t stamp) {
   residency_.touch(found.prefix, stamp);
   if (found.evicting) cancel_evictions(found.prefix);
   tell_storage_of_hit(found);
+  if (shared_writer_) shared_writer_->on_hits(found.prefix);
 }
 
 void TieredPool::cancel_evictions(Prefix prefix) {
@@ -106,7 +108,6 @@ void TieredPool::tell_storage_of_hit(const Found& found) {
     if (deepest_stored) actions_.touches.push_back(residency_.tree().key(*deepest_stored));
   }
   hit_count_writes_.on_hits(prefix);
-  if (shared_writer_) shared_writer_->on_hits(prefix);
 }
 
 Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates) {
@@ -175,16 +176,27 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
 // ---- copies to and from named slots --------------------------------------------------------------------------------------
 
 void TieredPool::use_named(std::span<const BlockKey> keys, std::uint64_t stamp) {
+  use(keys, stamp);
+  if (!shared_writer_) return;
+  if (named_copies_.flat()) shared_writer_->on_hits(named_);
+  else shared_writer_->on_hits(named_.front());
+}
+
+/// The blocks of these keys that there are go to named_.
+void TieredPool::use(std::span<const BlockKey> keys, std::uint64_t stamp) {
   named_copies_.find(keys, named_);
   // The first blocks are used last. So of blocks that stand alone, the last ones are evicted first.
   for (std::size_t i = named_.size(); i-- > 0;) {
-    if (named_[i].length > 0) hit({.prefix = named_[i]}, stamp);
+    if (named_[i].length == 0) continue;
+    residency_.touch(named_[i], stamp);
+    tell_storage_of_hit({.prefix = named_[i]});
   }
 }
 
-void TieredPool::load_named(const OffloadOrder& order, std::uint64_t stamp) {
-  use_named(order.keys, stamp);
-  named_copies_.load(order, named_);
+/// (The job tells the shared writer of the hits when it ends, because only then the host tier has them.)
+void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp) {
+  use(order.keys, stamp);
+  named_copies_.load(order, named_, shared_until, stamp);
 }
 
 void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { named_copies_.store(order, stamp); }

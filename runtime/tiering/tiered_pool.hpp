@@ -165,7 +165,7 @@ class TieredPool {
   /// The caller uses what there is of these blocks.
   void use_named(std::span<const BlockKey> keys, std::uint64_t stamp);
   /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks.
-  void load_named(const OffloadOrder& order, std::uint64_t stamp);
+  void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp);
   void store_named(const OffloadOrder& order, std::uint64_t stamp);
   [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
     return named_copies_.reserve(order, stamp, slots);
@@ -291,6 +291,7 @@ class TieredPool {
  private:
   void adopt_known(BlockRef block, SlotId own, Fence written);
   void tell_storage_of_hit(const Found& found);
+  void use(std::span<const BlockKey> keys, std::uint64_t stamp);
   void copy_down(std::uint32_t from, Prefix prefix);
   void hand_out_reads();
   bool sweep_hidden();
@@ -312,8 +313,8 @@ class TieredPool {
   WatermarkReclaimer reclaimer_;
   StoredReads stored_reads_;
   Loads loads_;
-  NamedCopies named_copies_;
   std::optional<SharedWriter> shared_writer_;
+  NamedCopies named_copies_;
   CatalogRecovery catalog_recovery_;
 
   ManagerStats& stats_;

@@ -62,9 +62,6 @@ void validate_shared(const ManagerConfig& config) {
   const bool single = config.pools.size() == 1 && config.groups.size() <= 1 &&
                       (config.groups.empty() || config.groups.front().kind == GroupKind::full);
   if (!single) refuse("a shared store needs a model with one KV cache group, with full attention");
-  if (config.pools.front().engine_blocks > 0) {
-    refuse("a shared store needs device slots that belong to the cache, and not to the engine (engine_owns_slots)");
-  }
   constexpr std::uint32_t staging_min = 2;  // writes use half of them
   if (config.pools.front().staging_blocks < staging_min) {
     refuse(fmt::format("a shared store needs at least {} staging blocks", staging_min));

@@ -255,6 +255,9 @@ void offload_calls(std::uint64_t seed) {
         const auto pool = any.number<std::uint16_t>(2);
         Arguments::judge(terrace_offload_look_up(cache, pool, any.keys(), blocks, states.data()));
         Arguments::judge(terrace_offload_leading(cache, pool, any.keys(), blocks, &leading));
+        std::int32_t looking = 0;
+        Arguments::judge(terrace_offload_find(cache, pool, any.keys(), blocks, &leading, &looking));
+        Arguments::judge(terrace_offload_resume_shared(cache, any.one_in(2) ? nullptr : "b"));
         Arguments::judge(terrace_offload_contains(cache, pool, any.keys(), blocks, word.data()));
         break;
       }

@@ -48,7 +48,7 @@ class Offload : public ::testing::Test {
     transfers.reset();
     PoolSizes& pool = config.pools.front();
     pool.engine_blocks = slots_of_engine;
-    if (config.storage && pool.staging_blocks == 0) pool.staging_blocks = 2;
+    if ((config.storage || config.shared.on) && pool.staging_blocks == 0) pool.staging_blocks = 2;
     arena = std::make_unique<HostArena>(pool.host_blocks + pool.staging_blocks, Bytes{block_bytes});
     if (config.storage) store = std::make_unique<MemoryStore>(64, Bytes{block_bytes});
     const PoolMemory memory{slots_of_engine, arena.get(), {}, 4};
@@ -61,6 +61,7 @@ class Offload : public ::testing::Test {
     CacheParts parts{
         .transfers = *transfers, .pools = {{arena.get(), store.get()}}, .clock = clock, .waker = wakes ? &cache_waker : nullptr};
     if (watch != nullptr) parts.watches = {watch};
+    parts.shared = shared;
     return parts;
   }
   static ManagerConfig sizes(std::uint32_t host_blocks, KeyOrder order, bool storage = false) {
@@ -73,6 +74,7 @@ class Offload : public ::testing::Test {
 
   /// Set it before make().
   CacheWatch* watch = nullptr;
+  SharedStore* shared = nullptr;
 
   /// The keys and slots of the order live as long as the test.
   OffloadOrder order(std::uint64_t id, const std::vector<BlockKey>& keys, const std::vector<SlotId>& to) {

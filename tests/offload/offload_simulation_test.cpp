@@ -100,5 +100,67 @@ TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {
   }
 }
 
+TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
+  const std::uint64_t first = test::seed_from_env_or(1);
+  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 300);
+  test::OffloadWorld::Seen total;
+  SharedTotals shared;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
+    test::OffloadWorld world{seed, test::shared_offload_options(seed)};
+    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+    for (int i = 0; i < 2 * steps; ++i) {
+      world.step();
+      world.check();
+    }
+    world.wind_down();
+    total.loaded += world.seen().loaded;
+    total.from_shared += world.seen().from_shared;
+    total.found_shared += world.seen().found_shared;
+    total.looking += world.seen().looking;
+    const SharedTotals its = world.shared_totals();
+    shared.look_ups_late += its.look_ups_late;
+    shared.look_ups_joined += its.look_ups_joined;
+    shared.look_ups_skipped += its.look_ups_skipped;
+    shared.read_gone += its.read_gone;
+    shared.read_corrupt += its.read_corrupt;
+    shared.read_late += its.read_late;
+    shared.read_failed += its.read_failed;
+    shared.present += its.present;
+    shared.written += its.written;
+  }
+  std::printf("loaded %lu (shared %lu), found %lu, looking %lu; look-ups: late %lu, joined %lu, skipped %lu; reads: gone %lu, "
+              "corrupt %lu, "
+              "late %lu, failed %lu; written %lu, present %lu\n",
+              total.loaded, total.from_shared, total.found_shared, total.looking, shared.look_ups_late, shared.look_ups_joined,
+              shared.look_ups_skipped, shared.read_gone, shared.read_corrupt, shared.read_late, shared.read_failed,
+              shared.written, shared.present);
+  if (count < 100) return;
+  EXPECT_GT(total.from_shared, count);
+  EXPECT_GT(total.found_shared, count);
+  EXPECT_GT(total.looking, count);
+  EXPECT_GT(shared.look_ups_late, count / 10);
+  EXPECT_GT(shared.look_ups_skipped, count / 10);
+  EXPECT_GT(shared.read_gone, count / 10);
+  EXPECT_GT(shared.read_corrupt, count / 10);
+  EXPECT_GT(shared.read_late, count / 10);
+  EXPECT_GT(shared.read_failed, count / 10);
+  EXPECT_GT(shared.written, count);
+  EXPECT_GT(shared.present, count);
+}
+
+TEST(OffloadSimulation, ends_in_the_same_state_for_the_same_seed_with_a_shared_store) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    std::uint64_t digests[2];
+    for (std::uint64_t& digest : digests) {
+      test::OffloadWorld world{seed, test::shared_offload_options(seed)};
+      for (int i = 0; i < steps; ++i) world.step();
+      world.wind_down();
+      digest = world.digest();
+    }
+    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
+  }
+}
+
 }  // namespace
 }  // namespace terrace

@@ -46,6 +46,7 @@ OffloadWorldOptions random_offload_options(std::uint64_t seed) {
 
 OffloadWorld::OffloadWorld(std::uint64_t seed, const OffloadWorldOptions& options) : options_{options}, random_{seed} {
   if (options_.store == OffloadWorldOptions::Store::file) disk_ = std::make_unique<SimulatedIo>();
+  if (options_.shared) shared_engine_ = std::make_unique<SimulatedSharedEngine>(seed, clock_, 1 + seed % 3);
   make();
 }
 
@@ -78,8 +79,13 @@ void OffloadWorld::make() {
   config.selective_hits = 1 + static_cast<std::uint32_t>(random_.below(2));
   if (store_ != nullptr && random_.chance(0.5)) config.flush_interval = std::chrono::milliseconds{random_.between(1, 60)};
   if (random_.chance(0.3)) config.policy = lru_policy;
-  cache_ = std::make_unique<Cache>(
-      config, CacheParts{.transfers = *transfers_, .pools = {{arena_.get(), store_.get()}}, .clock = clock_});
+  CacheParts parts{.transfers = *transfers_, .pools = {{arena_.get(), store_.get()}}, .clock = clock_};
+  if (options_.shared) {
+    configure_shared(config.shared);
+    shared_ = std::make_unique<SimulatedSharedStore>(*shared_engine_);
+    parts.shared = shared_.get();
+  }
+  cache_ = std::make_unique<Cache>(config, parts);
   cache_->record_events();
   mirror_ = {};
   OffloadLimits limits;
@@ -173,7 +179,7 @@ std::vector<OffloadWorld::Name> OffloadWorld::random_names() {
 void OffloadWorld::order(bool load) {
   Live job;
   job.load = load;
-  job.names = random_names();
+  job.names = load && !found_.empty() ? std::exchange(found_, {}) : random_names();
   const std::vector<BlockKey> keys = keys_of(job.names);
   if (options_.order == KeyOrder::prefix && random_.chance(0.5)) {
     job.first = static_cast<std::uint32_t>(random_.below(keys.size()));
@@ -185,6 +191,7 @@ void OffloadWorld::order(bool load) {
   order.first = job.first;
   order.urgency = static_cast<Urgency>(random_.below(urgency_count));
   order.by_layer = random_.chance(0.5);
+  if (options_.shared) order.shared = random_.chance(0.8);
   if (!options_.exact && random_.chance(options_.streams_freeze ? 0.7 : 0.3)) {
     order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(options_.streams_freeze ? 60 : 300)};
   }
@@ -300,6 +307,7 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
     (*job.seen)[i].right_result = true;
     TERRACE_CHECK(!(*job.seen)[i].wrong);
     if (event.source == Source::storage) ++seen_.from_storage;
+    if (event.source == Source::shared) ++seen_.from_shared;
   }
   if (!event.error && !job.load) {
     ++seen_.stored;
@@ -341,6 +349,7 @@ void OffloadWorld::step() {
     if (!winding_down_) order(dice < 7);
   } else if (dice < 34) {
     poll();
+    if (options_.shared && random_.chance(0.5)) ask();
   } else if (dice < 66) {
     const auto options = device_->step_options();
     if (!options.empty()) device_->step(options[random_.below(options.size())]);
@@ -430,6 +439,8 @@ void OffloadWorld::overwrite_behind(const Live& job) {
 
 void OffloadWorld::operate() {
   if (winding_down_) return;
+  // (There is nothing to resume without a clear, and not while transfers are paused.)
+  if (options_.shared && cache_->manager().shared_is_off() && random_.chance(0.3)) (void)cache_->resume_shared();
   switch (random_.below(10)) {
     case 0:
     case 1:
@@ -490,10 +501,13 @@ void OffloadWorld::compare_hits() {
   std::uint32_t leading = 0;
   while (leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
   TERRACE_CHECK(offload_->leading(keys) == leading);
+  (void)find(keys, leading);
   for (std::size_t i = 0; i < names.size(); ++i) {
     note(static_cast<std::uint64_t>(hits[i]));
     TERRACE_CHECK(((bits[0] >> i & 1U) != 0) == (hits[i] != OffloadHit::miss));
-    if (hits[i] != OffloadHit::miss) TERRACE_CHECK(offered_.contains(names[i]));
+    // (A load may be reading a block that the shared store does not have.)
+    const bool hoped = options_.shared && hits[i] == OffloadHit::pending;
+    if (hits[i] != OffloadHit::miss && !hoped) TERRACE_CHECK(offered_.contains(names[i]));
     if (!options_.exact) continue;
     // (A block whose result the engine has not seen yet can be a hit already.)
     if (there_.contains(names[i])) TERRACE_CHECK(hits[i] == OffloadHit::host);
@@ -531,6 +545,11 @@ void OffloadWorld::wind_down() {
     device_->stuck(direction, false);
     device_->delay_completion(direction, false);
   }
+  if (options_.shared) {
+    shared_engine_->set_faults({});
+    shared_engine_->set_full(false);
+    shared_engine_->set_all_nodes(SimulatedSharedEngine::NodeState::well);
+  }
   for (int i = 0; !live_.empty() || offload_->has_pending_work(); ++i) {
     if (i == 20000) {
       std::fprintf(stderr, "%s\n", cache_->manager().describe_pending().c_str());
@@ -541,7 +560,7 @@ void OffloadWorld::wind_down() {
     if (disk_ && disk_->stalled() > 0) disk_->release_stalled();
     disk_step();
     // (Slowly: on a disk that fails, flushes are due again and again.)
-    if (i % 50 == 0) clock_.advance(std::chrono::milliseconds{1});
+    if (i % (options_.shared ? 10 : 50) == 0) clock_.advance(std::chrono::milliseconds{1});
     poll();
     if (i % 8 == 0) check();
   }

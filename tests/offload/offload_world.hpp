@@ -10,6 +10,8 @@
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"
+#include "tests/simulated/simulated_shared_engine.hpp"
+#include "tests/simulated/simulated_shared_store.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -37,12 +39,16 @@ struct OffloadWorldOptions {
   bool streams_freeze = false;
   bool disk_fails = false;
   bool crashes = false;
-  bool operators = true;  ///< clear, resize, write-back jobs
+  bool shared = false;        ///< a shared store
+  bool shared_fails = false;  ///< it does more than evict
+  bool operators = true;      ///< clear, resize, write-back jobs
   /// The host tier holds everything, and nothing fails: what the cache has must be exactly what the model has.
   bool exact = false;
 };
 
 [[nodiscard]] OffloadWorldOptions random_offload_options(std::uint64_t seed);
+/// The same, with a shared store.
+[[nodiscard]] OffloadWorldOptions shared_offload_options(std::uint64_t seed);
 
 /// An engine that owns the slots of a simulated device, an OffloadCache below it, a disk, time, and a model: a map from keys to
 /// bytes. Everything happens on one thread, in the order that the seed says. After each step, all slots that no load writes must
@@ -61,6 +67,9 @@ class OffloadWorld {
   struct Seen {
     std::uint64_t loaded = 0;  ///< blocks, each compared
     std::uint64_t from_storage = 0;
+    std::uint64_t from_shared = 0;
+    std::uint64_t found_shared = 0;  ///< blocks that only the shared store had, by find()
+    std::uint64_t looking = 0;       ///< answers of find() that the store has not answered yet
     std::uint64_t stored = 0;
     std::uint64_t failed = 0;
     std::uint64_t late = 0;
@@ -86,6 +95,7 @@ class OffloadWorld {
     std::uint64_t pinned_slots = 0;
   };
   [[nodiscard]] const Seen& seen() const { return seen_; }
+  [[nodiscard]] SharedTotals shared_totals() const;
 
  private:
   static constexpr std::uint32_t block_bytes = 4096;
@@ -125,6 +135,10 @@ class OffloadWorld {
   void operate();
   void change_policy();
   void plant_fault();
+  void disturb_shared();
+  void configure_shared(SharedConfig& shared);
+  void ask();
+  OffloadFound find(const std::vector<BlockKey>& keys, std::uint32_t leading);
   void disk_step();
   void crash();
   void compare_hits();
@@ -144,6 +158,8 @@ class OffloadWorld {
   std::unique_ptr<SimulatedIo> disk_;
   std::unique_ptr<BlockStore> bare_store_;
   std::unique_ptr<BlockStore> store_;
+  std::unique_ptr<SimulatedSharedEngine> shared_engine_;
+  std::unique_ptr<SimulatedSharedStore> shared_;
   SimulatedArenaWorker* arena_worker_ = nullptr;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<SimulatedDevice> device_;
@@ -167,7 +183,10 @@ class OffloadWorld {
   std::uint32_t generation_ = 0;  ///< a clear that keeps storage must change the keys, as new weights do
   EventMirror mirror_;
   std::vector<KvEvent> kv_events_;
+  std::vector<Name> asked_;  ///< by find(), which has not answered
+  std::vector<Name> found_;  ///< by find(), for the next load
   Seen seen_;
+  SharedTotals shared_before_;  ///< of the processes before this one
   std::uint64_t digest_ = 0;
   bool winding_down_ = false;
 };

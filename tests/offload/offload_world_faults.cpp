@@ -13,6 +13,7 @@
 namespace terrace::test {
 
 void OffloadWorld::plant_fault() {
+  if (options_.shared) disturb_shared();
   const Direction direction = random_.chance(0.5) ? Direction::swap_in : Direction::swap_out;
   if (options_.transfers_fail && random_.chance(0.5)) device_->fail_next(direction);
   if (options_.streams_freeze && random_.chance(0.5)) device_->stuck(direction, random_.chance(0.5));
@@ -73,11 +74,13 @@ void OffloadWorld::crash() {
   auto left = std::make_unique<SimulatedIo>(
       disk_->files().left_by(power ? SimulatedFiles::End::power_failure : SimulatedFiles::End::killed));
   ++seen_.crashes;
+  shared_before_ = shared_totals();
   live_.clear();
   pins_.clear();
   reservations_.clear();
   offload_.reset();
   cache_.reset();
+  shared_.reset();
   store_.reset();
   bare_store_.reset();
   transfers_.reset();

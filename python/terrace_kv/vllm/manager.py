@@ -28,6 +28,7 @@ from .._library import Busy
 from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
 from ..offload import OffloadCache
 from . import metrics
+from .looking import CacheLookups
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
@@ -39,7 +40,8 @@ _HOST = int(State.HOST)
 class TerraceOffloadingManager(OffloadingManager):
     """Decides with an OffloadCache whose host tier is vLLM's shared region; vLLM's workers copy.
 
-    A chunk is `ready` (in host memory), `pending` (a worker or storage is writing it), or unknown here; then storage is asked.
+    A chunk is `ready` (in host memory), `pending` (a worker or storage is writing it), or unknown here; then storage is asked, and
+    after that a shared store if there is one (the table `shared` of the configuration).
     The sets mirror the cache, so that a look-up is one look into a set. What they say of host memory is exact: only calls of
     this class change it, and each takes the cache's changes before it returns.
 
@@ -78,6 +80,9 @@ class TerraceOffloadingManager(OffloadingManager):
             log=lambda level, sentence: (logger.info, logger.warning, logger.error)[min(level, 2)]("%s", sentence),
         )
         self._cache.record_changes()
+        self._shared = CacheLookups(self._cache) if "shared" in config else None
+        self._looked = False  # for answers of the shared store, in this step
+        self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
         self._weights_fixed = weights_fixed
         self._tier = tier
         self._rows = rows
@@ -101,14 +106,15 @@ class TerraceOffloadingManager(OffloadingManager):
     # ---- what is there
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """HIT if the chunk is in host memory. A chunk in storage is HIT_PENDING, and is brought at the end of the step."""
+        """HIT if the chunk is in host memory. A chunk in storage or in the shared store is HIT_PENDING, and is brought at the end
+        of the step. RETRY while the shared store has not answered."""
         if key in self._ready:
             return LookupResult.HIT
         if key in self._pending:
             return LookupResult.HIT_PENDING
-        if not self._has_storage:
+        if not self._has_storage and self._shared is None:
             return LookupResult.MISS
-        return self._ask_storage(key, req_context.req_id)
+        return self._ask_below(key, req_context.req_id)
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
         """Where the chunk was before this request wanted it."""
@@ -198,20 +204,24 @@ class TerraceOffloadingManager(OffloadingManager):
             self._cache.touch(sorted(used, key=lambda key: req_context.get_offload_key_position(key) or 0))
             self._follow()
         self._fetched.pop(req_context.req_id, None)
-        for key in self._wanted.pop(req_context.req_id, ()):
-            self._pending.discard(key)
+        self._end_wish(self._wanted.pop(req_context.req_id, ()))
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Collects what storage has brought, and asks it for what this step wants."""
         self._step += 1
+        self._looked = False
         self._end_stale()
         self._collect()
+        if self._shared is not None:
+            self._shared.send()
+            if self._shared.waiting:
+                self._collect()  # sends the questions
         for request, keys in self._wanted.items():
             job = self._new_job()
             try:
-                self._cache.fetch(job, keys)
+                self._cache.fetch(job, keys, shared=self._shared is not None)
             except Busy:
-                self._pending.difference_update(keys)  # the next look-up asks again
+                self._end_wish(keys)  # the next look-up asks again
                 continue
             self._fetches[job] = keys
             self._fetched.setdefault(request, set()).update(keys)
@@ -234,10 +244,12 @@ class TerraceOffloadingManager(OffloadingManager):
         self._loads.clear()
         self._metrics.loading = 0
         for keys in self._wanted.values():
-            self._pending.difference_update(keys)
+            self._end_wish(keys)
         self._wanted.clear()
         if self._weights_fixed:
             return
+        if self._shared is not None:
+            self._shared.forget()
         # Nothing that was computed with the weights of before has a name any more.
         self._cache.namespace = self._cache.namespace[:32] + secrets.token_bytes(16)
         self._cache.clear()
@@ -246,6 +258,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._stored.clear()
         self._pending.clear()
         self._keys_by_name.clear()
+        self._hoped.clear()
         self._fetched.clear()
         self._used.clear()
 
@@ -280,33 +293,63 @@ class TerraceOffloadingManager(OffloadingManager):
         self._last_job += 1
         return self._last_job
 
-    def _ask_storage(self, key: OffloadKey, request: str) -> LookupResult:
+    def _ask_below(self, key: OffloadKey, request: str) -> LookupResult:
         made = self._cache.keys([key])
         (state,) = self._cache.look_up(made)
-        if state is not State.STORAGE:
+        if state not in (State.STORAGE, State.MISS):
             # (PENDING: a reservation of before a reset, whose rows nobody will publish.)
             return LookupResult.MISS
         if key in self._fetched.get(request, ()):
             return LookupResult.MISS  # it came, and was evicted before its use; or it could not be read
+        if state is State.MISS:
+            there = self._ask_shared(key, request)
+            if not there:
+                return LookupResult.RETRY if there is None else LookupResult.MISS
+            self._hoped.add(key)
+        else:
+            self._stored.add(key)
         self._keys_by_name[made[0]] = key
-        self._stored.add(key)
         self._pending.add(key)
         self._wanted.setdefault(request, []).append(key)
         return LookupResult.HIT_PENDING
 
+    def _ask_shared(self, key: OffloadKey, request: str) -> bool | None:
+        """Whether the shared store has the chunk; None: not known yet."""
+        if self._shared is None:
+            return False
+        if self._shared.waiting and not self._looked:
+            self._looked = True
+            self._collect()
+            self._shared.send()
+        return self._shared.ask(key, request)
+
     def _collect(self) -> None:
+        ended: list[OffloadKey] = []
         for event in self._cache.poll():
             if event.kind is not JobEventKind.ENDED:
                 if event.status != 0:
                     self._metrics.counts.count_failed_loads([event.status])
                 continue
-            self._pending.difference_update(self._fetches.pop(event.job, ()))
+            ended += self._fetches.pop(event.job, ())
+        self._pending.difference_update(ended)
         self._follow()
+        self._end_wish(ended)
+
+    def _end_wish(self, keys: Collection[OffloadKey]) -> None:
+        """The chunks have come from below, or will not."""
+        self._pending.difference_update(keys)
+        for key in self._hoped.intersection(keys):
+            # (After a reset, a worker may be writing a chunk that is fetched, too.)
+            written = any(key in chunks for chunks in self._stores)
+            if key not in self._ready and key not in self._stored and not written:
+                self._keys_by_name.pop(self._cache.keys([key])[0], None)
+        self._hoped.difference_update(keys)
 
     def _follow(self) -> list[OffloadKey]:
         """Takes the cache's changes. Returns the chunks that host memory has given up."""
         evicted: list[OffloadKey] = []
-        if not self._has_storage and self._events is None:  # then only evictions say something new, and name a chunk for the last time
+        # Without other sources, only evictions say something new, and name a chunk for the last time.
+        if not self._has_storage and self._shared is None and self._events is None:
             for name, kind, _source in self._cache._raw_changes(_PLACES):
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
                     self._ready.discard(key)

@@ -15,7 +15,7 @@ from .names import chunk_namespace, store_name
 
 logger = init_logger("vllm." + __name__)
 
-_OPTIONS = ("path", "capacity", "weights_revision", "weights_fixed", "attention_backend", "config")
+_OPTIONS = ("path", "capacity", "shared", "weights_revision", "weights_fixed", "attention_backend", "config")
 
 
 class TerraceOffloadingSpec(TieringOffloadingSpec):
@@ -29,8 +29,11 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
 
     Options of "terrace", all of which may be left out:
         path, capacity: The directory of the store, or a list of directories, and their disk space. Without them there is no disk.
+        shared: The table [shared] of docs/configuration.md as an object, {"url": "redis://kv@cache:6379"}: a store that several
+            machines share, behind host memory and disk.
         weights_revision, attention_backend: As in TerraceTier.
         weights_fixed: True if the weights never change while the engine runs; then a reset of the cache and sleep forget nothing.
+            Otherwise a reset also ends the use of the shared store until the next start.
         config: A mapping with more options of docs/configuration.md, such as {"policy": "lru", "storage": {"io": "threads"}}.
 
     All workers and the scheduler must be on one host, because they share memory.
@@ -70,7 +73,8 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
         namespace, fields = chunk_namespace(
             self.config, self.kv_bytes_per_chunk, options.get("weights_revision"), options.get("attention_backend")
         )
-        staging = min(64, max(2, self.num_chunks // 16)) if "path" in options else 0
+        below = "path" in options or "shared" in options
+        staging = min(64, max(2, self.num_chunks // 16)) if below else 0
         if self.num_chunks <= staging:
             raise ValueError(
                 f"cpu_bytes_to_use: there is room for {self.num_chunks} chunks of {self.kv_bytes_per_chunk} bytes; at least "
@@ -86,6 +90,8 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 "name": store_name(self.config, self.kv_bytes_per_chunk),
                 **given.get("storage", {}),
             }
+        if "shared" in options:
+            given["shared"] = {**options["shared"], **given.get("shared", {})}
         region = SharedOffloadRegion(
             engine_id=self._engine_id,
             num_chunks=self.num_chunks,
