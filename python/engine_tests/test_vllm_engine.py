@@ -178,16 +178,18 @@ def redis(tmp_path: Path) -> Any:
         running.terminate()
 
 
-def test_two_engines_share_a_redis(model: Path, tmp_path: Path, plain: Any, redis: str) -> None:
+def test_two_engines_share_a_redis(model: Path, tmp_path: Path, plain: Any, redis: str, door: Any) -> None:
     """Two machines: each engine has a folder of its own, and both have the same Redis."""
-    shared = {"url": redis, "write-policy": "write-through", "probe-deadline": "2s"}
-    first = run(model, tier(tmp_path / "first", shared=shared, shared_probe_timeout=2.0), STORE)
+    shared: dict[str, Any] = {"shared": {"url": redis, "write-policy": "write-through", "probe-deadline": "2s"}}
+    if door is tier:
+        shared["shared_probe_timeout"] = 2.0
+    first = run(model, door(tmp_path / "first", **shared), STORE)
     assert first.cached == [[0]] and first.same_as(plain(ASK))
-    second = run(model, tier(tmp_path / "second", shared=shared, shared_probe_timeout=2.0), ASK)
+    second = run(model, door(tmp_path / "second", **shared), ASK)
     assert second.cached == [[192]] and second.same_as(plain(ASK))
-    control = run(model, tier(tmp_path / "third", shared=shared, shared_probe_timeout=2.0), ASK, ZERO_LOADS="1")
+    control = run(model, door(tmp_path / "third", **shared), ASK, ZERO_LOADS="1")
     assert control.cached == [[192]] and not control.same_as(plain(ASK))
-    alone = run(model, tier(tmp_path / "fourth"), ASK)
+    alone = run(model, door(tmp_path / "fourth"), ASK)
     assert alone.cached == [[0]], "without the Redis there is nothing to hit"
 
 
