@@ -44,8 +44,8 @@ terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage) {
 terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision) {
   TERRACE_NEEDS(cache);
   return guarded(__func__, [&, function = __func__] {
-    return finish(function, weights_revision == nullptr ? cache->cache().resume_shared()
-                                                        : cache->system.resume_shared(weights_revision));
+    return finish(function,
+                  weights_revision == nullptr ? cache->cache().resume_shared() : cache->system.resume_shared(weights_revision));
   });
 }
 

@@ -420,7 +420,7 @@ TEST_F(OffloadShared, gets_what_the_engine_has_brought_itself) {
     for (const SlotId row : rows) std::ranges::fill(arena->block(row), std::byte{7});
     ASSERT_TRUE(offload->publish(OffloadJobId{1}, true).has_value());
     settle();
-    EXPECT_EQ(others.written.size(), 2U);
+    ASSERT_EQ(others.written.size(), 2U);
     EXPECT_EQ(others.blocks[keys[1]].front(), std::byte{7});
   }
 }
@@ -446,7 +446,7 @@ TEST_F(OffloadShared, gets_what_is_used_for_the_second_time_if_the_policy_is_sel
       use(2);
       EXPECT_TRUE(others.written.empty());
       use(3);
-      EXPECT_EQ(others.written.size(), 3U);
+      ASSERT_EQ(others.written.size(), 3U);
       EXPECT_EQ(others.blocks[keys[2]].front(), std::byte{12});
       use(4);
       EXPECT_EQ(others.written.size(), 3U);
