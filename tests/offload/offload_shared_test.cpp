@@ -362,19 +362,19 @@ TEST_F(OffloadShared, is_off_after_a_clear_until_it_is_resumed) {
 
 TEST_F(OffloadShared, a_read_that_waits_during_a_clear_is_not_begun_after_it) {
   ManagerConfig config = test::with_shared(sizes(0, KeyOrder::prefix));
-  config.pools.front().staging_blocks = 1;
+  config.pools.front().staging_blocks = 2;
   make_shared(config);
-  const auto keys = names({1, 2});
+  const auto keys = names({1, 2, 3});
   put_shared(keys, 20);
   others.answers = false;
-  ASSERT_TRUE(load(1, keys, slots({0, 1})).has_value());
-  EXPECT_EQ(others.reads.size(), 1U);
+  ASSERT_TRUE(load(1, keys, slots({0, 1, 2})).has_value());
+  EXPECT_EQ(others.reads.size(), 2U);
   cache->clear({});
   ASSERT_TRUE(cache->resume_shared().has_value());
   others.answers = true;
   settle();
   EXPECT_TRUE(ended(1));
-  EXPECT_EQ(results(1)[1], Errc::cleared);
+  EXPECT_EQ(results(1)[2], Errc::cleared);
   EXPECT_FALSE(offload->has_pending_work());
   cache->manager().check_invariants();
 }

@@ -467,6 +467,7 @@ void World::wind_down() {
     TERRACE_CHECK(memory.mapped / arenas_[pool]->block_bytes() < slots + chunk);
   }
   ranks_->run();
+  poll();  // the last step may have removed blocks from storage, and nothing waits for these events
   check();
   see_resilient_stores();
   check_jobs();
