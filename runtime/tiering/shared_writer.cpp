@@ -198,7 +198,8 @@ void SharedWriter::set_usable(bool usable) {
 /// The wish starts nothing more. It ends now, or when that which is under way has ended.
 void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
   Wish& wish = wishes_.at(id);
-  if (!wish.stop_with) wish.stop_with = why;
+  // After a clear not even the blocks are written that are on their way already: they may be for other weights.
+  if (!wish.stop_with || why == Errc::cleared) wish.stop_with = why;
   if (std::erase(waiting_, id) == 0) return go_on(id);
   drop_rest(wish);
   forget(id);

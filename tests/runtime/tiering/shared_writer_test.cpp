@@ -272,6 +272,25 @@ TEST_F(SharedWrites, of_cleared_blocks_are_not_begun) {
   EXPECT_TRUE(store_of_others.written.empty());
 }
 
+TEST_F(SharedWrites, of_cleared_blocks_are_not_begun_though_their_wish_had_to_end_anyway) {
+  ManagerConfig config = sizes(64);
+  config.pools[0].staging_blocks = 32;
+  config.shared.daily_write_bytes = Bytes{block_bytes * 2};
+  make_writer(WritePolicy::write_through, config);
+  store_of_others.answers = false;
+  serve_here(1, keys_from(1, 3));
+  store_of_others.answer_probes();
+  device->stuck(Direction::swap_out, true);
+  poll();  // two are being copied to staging, and the budget ends the wish at the third
+  ASSERT_EQ(totals().drop_budget, 0U) << "it has not ended yet";
+  cache->clear({});
+  ASSERT_TRUE(cache->resume_shared(SharedStore::Fingerprint{}).has_value());
+  device->stuck(Direction::swap_out, false);
+  store_of_others.answers = true;
+  settle();
+  EXPECT_TRUE(store_of_others.written.empty()) << "they are for the weights of before";
+}
+
 TEST_F(SharedWrites, that_stand_still_delay_no_request) {
   ManagerConfig config = sizes(8, 8);
   config.pools[0].staging_blocks = 4;
