@@ -443,7 +443,14 @@ void World::wind_down() {
                                [](const auto& arena) { return arena->mapped() != arena->block_bytes() * arena->slots(); });
   };
   const auto quarantined = [this] { return cache_->manager().requests().quarantined_requests() > 0; };
-  for (int i = 0; i < 200'000 && (!clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined()); ++i) {
+  // A resize of storage removes blocks, and nothing waits for the events of that.
+  const auto storage_moves = [this] {
+    return std::ranges::any_of(stores_, [](const auto& store) { return store && store->in_flight() > 0; });
+  };
+  const auto goes_on = [&] {
+    return !clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined() || storage_moves();
+  };
+  for (int i = 0; i < 200'000 && goes_on(); ++i) {
     for (const auto& io : disks_) {
       if (io->queued() == 0 && io->stalled() > 0) io->release_stalled();
     }
@@ -467,7 +474,6 @@ void World::wind_down() {
     TERRACE_CHECK(memory.mapped / arenas_[pool]->block_bytes() < slots + chunk);
   }
   ranks_->run();
-  poll();  // the last step may have removed blocks from storage, and nothing waits for these events
   check();
   see_resilient_stores();
   check_jobs();
