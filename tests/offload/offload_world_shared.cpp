@@ -58,18 +58,11 @@ void OffloadWorld::disturb_shared() {
     default: break;
   }
   SimulatedSharedFaults faults;
-  const auto some = [&] { return random_.chance(0.5) ? 0.0 : 0.01 * static_cast<double>(random_.between(1, 20)); };
-  faults.late = some();
-  faults.silent = some();
-  faults.failing = some();
-  faults.full = some();
-  faults.lost = some();
-  faults.evicting = some();
-  faults.damaging = random_.chance(0.5) ? 0.0 : 0.1 * static_cast<double>(random_.between(1, 9));
+  faults.draw(random_);
   shared_engine_->set_faults(faults);
 }
 
-/// As a scheduler asks: until there is an answer, and then it loads what was found.
+/// Asks like a scheduler, until there is an answer, and then loads the blocks that were found.
 void OffloadWorld::ask() {
   if (winding_down_) return;
   if (asked_.empty()) asked_ = random_names();

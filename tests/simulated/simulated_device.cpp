@@ -54,7 +54,7 @@ Result<void> SimulatedDevice::await(StreamRef to, std::span<const std::uint64_t>
     bool found = std::ranges::find(done_, token, &CopyDone::token) != done_.end();
     for (const Stream& each : streams_) {
       found = found || std::ranges::find(each.held_back, token, &CopyDone::token) != each.held_back.end();
-      // As on a GPU: a command is on its stream when the launched work for which it and those before it wait is done.
+      // Like on a GPU, a command is on its stream when the launched work for which it and those before it wait is done.
       bool on_stream = true;
       for (const CopyCommand& command : each.commands) {
         on_stream = on_stream && command.after <= reached();

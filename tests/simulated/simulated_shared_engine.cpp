@@ -9,6 +9,17 @@
 
 namespace terrace {
 
+void SimulatedSharedFaults::draw(Random& random) {
+  const auto some = [&] { return random.chance(0.5) ? 0.0 : 0.01 * static_cast<double>(random.between(1, 20)); };
+  late = some();
+  silent = some();
+  failing = some();
+  full = some();
+  lost = some();
+  evicting = some();
+  damaging = random.chance(0.5) ? 0.0 : 0.1 * static_cast<double>(random.between(1, 9));
+}
+
 SimulatedSharedEngine::SimulatedSharedEngine(std::uint64_t seed, const Clock& clock, std::uint32_t nodes,
                                              SimulatedSharedFaults faults)
     : clock_{clock}, random_{seed}, faults_{faults}, nodes_(nodes, NodeState::well) {

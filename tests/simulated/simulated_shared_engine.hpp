@@ -27,6 +27,9 @@ struct SimulatedSharedFaults {
   double lost = 0;      ///< a write is confirmed, and not kept
   double evicting = 0;  ///< some value goes
   double damaging = 0;  ///< what is to be read is not what was written (SimulatedSharedEngine::damage)
+
+  /// Sets each probability at random; half of them to 0.
+  void draw(Random& random);
 };
 
 /// The engine of SimulatedSharedStore, as all its users see it: nodes that keep values by name, evict, lose, damage, stop and

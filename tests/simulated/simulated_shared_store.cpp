@@ -193,7 +193,7 @@ void SimulatedSharedStore::end(const Operation& operation, ErrorCode error, std:
   for (const auto& [node, admission] : operation.asked) {
     using Outcome = CircuitBreaker::Outcome;
     Outcome outcome = failed ? Outcome::failed : Outcome::succeeded;
-    // Of several nodes, only those that do not answer have failed.
+    // Only those of several nodes that do not answer have failed.
     if (failed && operation.asked.size() > 1 && engine_.state(node) == NodeState::well) outcome = Outcome::unclear;
     if (error == Errc::cancelled) outcome = Outcome::unclear;
     breakers_[node].ended(admission, outcome, engine_.clock().now());

@@ -22,14 +22,7 @@ SimulatedSharedFaults random_faults(Random& random) {
   SimulatedSharedFaults faults;
   faults.latency_max = std::chrono::milliseconds{random.between(1, 10)};
   if (random.chance(0.5)) return faults;
-  const auto some = [&] { return random.chance(0.5) ? 0.0 : 0.01 * static_cast<double>(random.between(1, 20)); };
-  faults.late = some();
-  faults.silent = some();
-  faults.failing = some();
-  faults.full = some();
-  faults.lost = some();
-  faults.evicting = some();
-  faults.damaging = random.chance(0.5) ? 0.0 : 0.1 * static_cast<double>(random.between(1, 9));
+  faults.draw(random);
   return faults;
 }
 

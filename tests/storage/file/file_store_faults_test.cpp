@@ -89,7 +89,7 @@ void sweep(const IoFault& fault, Then then) {
     const bool swept = io.files().next_number() <= number;
     io.files().inject(number, {});
 
-    // Whatever happened, the next start serves no wrong bytes, and blocks in which the fault flipped no bit are intact.
+    // The next start serves no wrong bytes, whatever happened, and blocks in which the fault flipped no bit are intact.
     if (then == Then::power_failure) io.files().lose_unsynced();
     const bool may_be_damaged = fault.flip || then == Then::power_failure;
     SimulatedHarness again{io, config, number};

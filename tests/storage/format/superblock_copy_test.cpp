@@ -155,8 +155,8 @@ TEST(SuperblockCopyOnDisk, serves_readers_too) {
 }
 
 TEST(SuperblockWrites, touch_the_second_place_when_the_first_is_durable) {
-  // Whatever part of the write a power failure leaves, torn sectors included, one of the two places has the old or the new
-  // superblock.
+  // One of the two places has the old or the new superblock, whatever part of the write a power failure leaves, torn sectors
+  // included.
   const Superblock before{format_version, block_size, 10, 10, 1};
   Superblock now = before;
   now.generation = 2;
