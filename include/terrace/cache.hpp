@@ -69,6 +69,19 @@ class TERRACE_API Cache {
   /// (AcquireRequest::farthest_source; an operator sets the longest time). Until then the request has no slots: if others have
   /// taken them meanwhile, it fails with no_room, and the caller tries again when there is room, as if acquire() had failed.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
+  /// Brings the blocks of a request that will come up to the host tier, as far as storage and the shared store have them. It
+  /// takes no device slots. Call it when the request enters a queue, and acquire() when its turn comes. A request that comes
+  /// earlier, and whose next block a prefetch is bringing, waits until the prefetch has ended.
+  ///
+  /// A prefetch costs nobody anything that was promised: it brings only what loads faster than it is computed, and all prefetches
+  /// together bring at most a quarter of the host tier at a time. So it may bring only the first of the blocks, or none.
+  /// Fails: invalid_argument (no keys, no source beyond the host tier, no host tier, or caching is off), refused (1,024
+  /// prefetches run), paused.
+  [[nodiscard]] Result<PrefetchId> prefetch(const PrefetchOrder& order);
+  /// The request will not come. Blocks that have arrived stay in the host tier. Fails: not_found (the prefetch has ended).
+  [[nodiscard]] Result<void> cancel_prefetch(PrefetchId id);
+  /// Whether the prefetch still brings blocks, or waits for an answer of the shared store.
+  [[nodiscard]] bool prefetching(PrefetchId id) const;
   [[nodiscard]] RequestState state(const Lease& lease) const;
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
   /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
@@ -173,7 +186,7 @@ class TERRACE_API Cache {
   /// used_until() included), write-back jobs, jobs of an OffloadCache, work under way. While it is true, the engine must not give
   /// up the memory of the device (CacheSystem::relocate). It does not know of compute.
   [[nodiscard]] bool uses_device_memory() const;
-  /// Resumes transfers and cancels all write-back jobs, so that drain() waits only for work that has started.
+  /// Resumes transfers and cancels all write-back jobs and prefetches, so that drain() waits only for work that has started.
   void prepare_drain();
 
   // ---- the cache as a whole
@@ -302,6 +315,7 @@ class TERRACE_API Cache {
   [[nodiscard]] ManagerStats stats() const;
   [[nodiscard]] MovedTotals moved() const;
   [[nodiscard]] SharedTotals shared_totals() const;
+  [[nodiscard]] PrefetchTotals prefetch_totals() const;
   /// The waits of all requests so far.
   [[nodiscard]] WaitTotals wait_totals() const;
   [[nodiscard]] CallTimes call_times() const;

@@ -125,6 +125,21 @@ struct TERRACE_API AcquireRequest {
   bool by_layer = false;
 };
 
+/// Identifies a prefetch. A number is never used again.
+using PrefetchId = StrongId<struct PrefetchIdTag, std::uint64_t>;
+
+/// Says what to bring up for a request that will come, for example one that still waits in a queue of the engine or of a router.
+struct TERRACE_API PrefetchOrder {
+  /// As in AcquireRequest. They must stay valid only during the call.
+  std::span<const BlockKey> keys{};
+  /// The farthest source from which blocks are brought: storage or the shared store.
+  Source farthest_source = all_sources.back();
+  /// Stored with blocks that come from the shared store (AcquireRequest::tenant).
+  TenantId tenant{};
+  /// What has not begun to arrive by then is given up.
+  TimePoint deadline = never;
+};
+
 /// State of an accepted request. `pending`: it waits for slots, for loads, or for the answer of a shared store.
 enum class Acquired : bool { pending, ready };
 

@@ -271,6 +271,20 @@ struct TERRACE_API SharedTotals {
   friend SharedTotals operator-(const SharedTotals& now, const SharedTotals& before) { return difference(now, before); }
 };
 
+/// Totals of Cache::prefetch. Counts since construction.
+struct TERRACE_API PrefetchTotals {
+  std::uint64_t orders = 0;     ///< accepted
+  std::uint64_t refused = 0;    ///< orders that were not accepted
+  std::uint64_t cut = 0;        ///< orders that bring only their first blocks, because of the bound on all prefetches
+  std::uint64_t cancelled = 0;  ///< orders cancelled by the engine or a clear, or whose blocks' slots were promised to requests
+  std::uint64_t joined = 0;     ///< requests that waited for a prefetch of their blocks
+  std::uint64_t from_storage = 0;  ///< blocks brought to the host tier
+  std::uint64_t from_shared = 0;   ///< the same, from the shared store
+  std::uint64_t failed = 0;        ///< blocks that did not arrive: gone, damaged, late, or no room in the host tier
+
+  friend PrefetchTotals operator-(const PrefetchTotals& now, const PrefetchTotals& before) { return difference(now, before); }
+};
+
 /// Bytes written to storage in this day, and their limit (CacheSettings::daily_write_bytes). A day is 24 hours. It begins with
 /// the first write, and the next day begins with the first write after it has ended. A restart begins a new day.
 struct DailyWrites {

@@ -59,6 +59,24 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   return lease;
 }
 
+Result<PrefetchId> Cache::prefetch(const PrefetchOrder& order) {
+  State& s = *state_;
+  s.note_time();
+  s.note_shared();
+  const Result<PrefetchId> begun = s.manager.prefetch(order);
+  s.end_call_of_step();
+  return begun;
+}
+
+Result<void> Cache::cancel_prefetch(PrefetchId id) {
+  state_->note_time();
+  const Result<void> cancelled = state_->manager.cancel_prefetch(id);
+  state_->end_call();
+  return cancelled;
+}
+
+bool Cache::prefetching(PrefetchId id) const { return state_->manager.prefetches().runs(id); }
+
 RequestState Cache::state(const Lease& lease) const {
   return lease ? state_->manager.requests().state(lease.id()) : RequestState::unknown;
 }
@@ -210,6 +228,8 @@ bool Cache::uses_device_memory() const {
 void Cache::prepare_drain() {
   resume_transfers();
   state_->manager.drop_shared_wishes();
+  state_->manager.cancel_prefetches();
+  state_->end_call();
   for (const WriteBackProgress& job : write_backs()) {
     if (!job.ended()) (void)cancel_write_back(job.id);
   }
@@ -444,6 +464,7 @@ std::uint64_t Cache::transfers_in_flight() const {
 
 ManagerStats Cache::stats() const { return state_->manager.stats(); }
 SharedTotals Cache::shared_totals() const { return state_->manager.shared_totals(); }
+PrefetchTotals Cache::prefetch_totals() const { return state_->manager.prefetch_totals(); }
 MovedTotals Cache::moved() const {
   MovedTotals moved = state_->executor.moved();
   moved.shared_reads = state_->shared.read();

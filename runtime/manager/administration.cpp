@@ -9,8 +9,14 @@
 
 namespace terrace {
 
-Administration::Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs)
-    : state_{state}, groups_{state.groups}, planner_{planner}, requests_{requests}, write_backs_{write_backs} {
+Administration::Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs,
+                               Prefetches& prefetches)
+    : state_{state},
+      groups_{state.groups},
+      planner_{planner},
+      requests_{requests},
+      write_backs_{write_backs},
+      prefetches_{prefetches} {
   pinned_.resize(groups_.pools().size());
   if (state_.config.policy_name() == EvictionPolicyName::own) own_policy_ = state_.config.policy;
 }
@@ -24,6 +30,7 @@ CacheStatus Administration::status() const {
 void Administration::clear(const ClearOptions& options) {
   state_.epoch = Epoch{state_.epoch.value() + 1};
   requests_.fail_pending(Errc::cleared);
+  prefetches_.cancel_all();
   while (!pins_.empty()) end_pin(pins_.begin());
   retentions_.clear();  // the tree ends them with their blocks
   retained_blocks_ = 0;

@@ -16,14 +16,15 @@ namespace terrace {
 /// The calls of operators and engines that concern the cache as a whole: clear it, pin and retain prefixes, evict named blocks,
 /// change sizes and quotas, and start and control write-back jobs.
 ///
-/// Ownership: CacheManager owns this object; `state`, `planner`, `requests` and `write_backs` outlive it.
+/// Ownership: CacheManager owns this object; `state`, `planner`, `requests`, `write_backs` and `prefetches` outlive it.
 /// Threads: the manager's.
 /// Units: keys are one for each hash unit, as in AcquireRequest; sizes and counts of a pool are in its blocks.
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors. For a pool that does not
 /// exist, a call that returns a Result fails with invalid_argument, and a query throws std::invalid_argument.
 class Administration {
  public:
-  Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs);
+  Administration(ManagerState& state, HitPlanner& planner, Requests& requests, WriteBackJobs& write_backs,
+                 Prefetches& prefetches);
   Administration(const Administration&) = delete;
   Administration& operator=(const Administration&) = delete;
 
@@ -121,6 +122,7 @@ class Administration {
   HitPlanner& planner_;
   Requests& requests_;
   WriteBackJobs& write_backs_;
+  Prefetches& prefetches_;
   PolicyFactory own_policy_;  ///< empty: the engine has brought none of its own
   UseClock use_clock_;
   std::map<PinId, Pin> pins_;

@@ -33,10 +33,35 @@ void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint
   on_answers();
 }
 
-/// If the slots belong to the engine, there are no requests that ask.
 void CacheManager::on_answers() {
-  if (state_.config.pools.front().engine_blocks > 0) offload_.on_answers();
-  else requests_.on_answers();
+  using Kind = SharedLookUps::Asker::Kind;
+  while (look_ups_.has_answers()) {
+    look_ups_.take_answers(answers_);
+    for (const auto& [asker, end] : answers_) {
+      switch (asker.kind) {
+        case Kind::request: requests_.on_answer(asker.number, end); break;
+        case Kind::prefetch: prefetches_.on_answer(PrefetchId{asker.number}, end); break;
+        case Kind::find: offload_.on_answer(asker.number, end); break;
+      }
+    }
+  }
+}
+
+Result<PrefetchId> CacheManager::prefetch(const PrefetchOrder& order) {
+  const Result<PrefetchId> begun = prefetches_.begin(order);
+  requests_.settle();
+  return begun;
+}
+
+Result<void> CacheManager::cancel_prefetch(PrefetchId id) {
+  const Result<void> cancelled = prefetches_.cancel(id);
+  requests_.settle();
+  return cancelled;
+}
+
+void CacheManager::cancel_prefetches() {
+  prefetches_.cancel_all();
+  requests_.settle();
 }
 
 void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error) {
@@ -101,8 +126,9 @@ bool CacheManager::has_pending_work() const {
 }
 
 std::string CacheManager::describe_pending() const {
-  std::string text = fmt::format("{} requests, {} quarantined, {} look up the shared store", requests_.live_requests(),
-                                 requests_.quarantined_requests(), look_ups_.asking());
+  std::string text =
+      fmt::format("{} requests, {} quarantined, {} look-ups in the shared store, {} prefetches", requests_.live_requests(),
+                  requests_.quarantined_requests(), look_ups_.asking(), prefetches_.running());
   for (const auto& pool : state_.groups.pools()) text += "; " + pool->describe_pending();
   return text;
 }

@@ -4,6 +4,7 @@
 #include "runtime/manager/hit_planner.hpp"
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/offload_jobs.hpp"
+#include "runtime/manager/prefetches.hpp"
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
@@ -29,6 +30,7 @@ namespace terrace {
 ///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
 ///     WriteBackJobs    runs the orders to write cached blocks to storage
 ///     SharedLookUps    asks the shared store which blocks it has
+///     Prefetches       brings blocks up for requests that have not come yet
 ///     Requests         serves the requests of engines
 ///     OffloadJobs      serves the orders of an engine that owns the slots of its device
 ///     Administration   serves the calls for the cache as a whole: clear, pin, resize and others
@@ -58,6 +60,13 @@ class CacheManager {
   [[nodiscard]] const WriteBackJobs& write_backs() const { return write_backs_; }
   [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
   [[nodiscard]] const WriteBudget& write_budget() const { return state_.write_budget; }
+
+  /// The same as in Cache.
+  [[nodiscard]] Result<PrefetchId> prefetch(const PrefetchOrder& order);
+  [[nodiscard]] Result<void> cancel_prefetch(PrefetchId id);
+  void cancel_prefetches();
+  [[nodiscard]] const Prefetches& prefetches() const { return prefetches_; }
+  [[nodiscard]] const PrefetchTotals& prefetch_totals() const { return state_.prefetches; }
 
   // ---- what happened elsewhere
 
@@ -165,9 +174,11 @@ class CacheManager {
   HitPlanner planner_{state_};
   WriteBackJobs write_backs_;
   SharedLookUps look_ups_;
-  Requests requests_{state_, planner_, write_backs_, look_ups_};
+  Prefetches prefetches_{state_, planner_, look_ups_};
+  Requests requests_{state_, planner_, write_backs_, look_ups_, prefetches_};
   OffloadJobs offload_{state_, requests_, look_ups_};
-  Administration administration_{state_, planner_, requests_, write_backs_};
+  Administration administration_{state_, planner_, requests_, write_backs_, prefetches_};
+  std::vector<SharedLookUps::Answer> answers_;  ///< scratch
 };
 
 }  // namespace terrace

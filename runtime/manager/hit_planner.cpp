@@ -118,9 +118,17 @@ std::uint32_t HitPlanner::add_shared(std::uint32_t units) const {
   return units;
 }
 
-void HitPlanner::drop_shared(std::uint32_t units) const {
-  hits_.front().end = units;
-  found_.resize(units);
+bool HitPlanner::shared_would_pay(std::uint32_t all, std::uint32_t hits) const {
+  (void)add_shared(all);
+  const bool pays = worth_loading(all) > hits;
+  hits_.front().end = hits;
+  found_.resize(hits);
+  return pays;
+}
+
+std::uint32_t HitPlanner::near_units() const {
+  const auto is_far = [](Source source) { return source >= Source::storage; };
+  return static_cast<std::uint32_t>(std::ranges::find_if(found_, is_far) - found_.begin());
 }
 
 void HitPlanner::pin_hits(std::span<const BlockKey> keys, TenantId tenant) {

@@ -50,11 +50,13 @@ class HitPlanner {
   /// After look_up(): the shared store has the units from the end of the hit up to `units`. They belong to the hit from now on.
   /// Returns `units`. Only for a model with a single group.
   std::uint32_t add_shared(std::uint32_t units) const;
-  /// Undoes add_shared(): the hit has `units` units again.
-  void drop_shared(std::uint32_t units) const;
+  /// After look_up(), which found `hits` units: whether it would pay to load the units up to `all` from the shared store.
+  [[nodiscard]] bool shared_would_pay(std::uint32_t all, std::uint32_t hits) const;
   [[nodiscard]] const GroupHit& hit(std::size_t group) const { return hits_[group]; }
   /// For each hash unit of the hit, the farthest source from which a group takes it.
   [[nodiscard]] std::span<const Source> sources() const { return found_; }
+  /// The leading units of the hit that come from the device or the host tier.
+  [[nodiscard]] std::uint32_t near_units() const;
   /// Pins all prefixes of the last hit. Units of add_shared() get their places in the tree: `keys` and `tenant` are those of the
   /// request.
   void pin_hits(std::span<const BlockKey> keys, TenantId tenant);

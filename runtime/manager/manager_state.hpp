@@ -28,6 +28,7 @@ struct ManagerState {
   ManagerStats stats;
   SharedTotals shared;
   OffloadTotals offload_totals;
+  PrefetchTotals prefetches;
   KvEvents kv_events;
   WriteBudget write_budget;
   /// normal or clearing; Administration::status() says whether it is cleared by now.

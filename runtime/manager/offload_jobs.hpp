@@ -32,8 +32,8 @@ class OffloadJobs {
   void look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const;
   /// The same as OffloadCache::find. `hits`: what look_up() says now for these keys.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
-  /// Takes the answers of the shared store.
-  void on_answers() { finds_.on_answers(); }
+  /// Takes an answer of the shared store.
+  void on_answer(std::uint64_t number, std::uint32_t end) { finds_.on_answer(number, end); }
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
   [[nodiscard]] Result<void> cancel(OffloadJobId job);

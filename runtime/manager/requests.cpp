@@ -11,8 +11,14 @@
 
 namespace terrace {
 
-Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups)
-    : state_{state}, groups_{state.groups}, planner_{planner}, write_backs_{write_backs}, look_ups_{look_ups} {
+Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups,
+                   Prefetches& prefetches)
+    : state_{state},
+      groups_{state.groups},
+      planner_{planner},
+      write_backs_{write_backs},
+      look_ups_{look_ups},
+      prefetches_{prefetches} {
   needs_.resize(groups_.pools().size());
   used_.resize(groups_.pools().size());
   load_parts_.resize(groups_.size());
@@ -121,7 +127,7 @@ void Requests::end(Index index, Fence last_use) {
   if (r.state == State::ready) {
     for (std::size_t g = 0; g < groups_.size(); ++g) release_part(r.parts[g], g, last_use);
   } else {
-    if (r.state == State::looking) look_ups_.leave(index);
+    if (r.state == State::looking) stop_looking(index);
     if (r.layers > 0) fence_slots(r, last_use);
     undo(index);
   }
@@ -185,7 +191,7 @@ void Requests::fail_pending(ErrorCode error) {
 }
 
 void Requests::settle() {
-  const bool rest = to_replan_.empty() && write_backs_.idle() &&
+  const bool rest = to_replan_.empty() && write_backs_.idle() && prefetches_.rests() &&
                     std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->rests(); });
   if (rest) {
     for (const auto& pool : groups_.pools()) pool->on_slots_taken();
@@ -211,6 +217,8 @@ void Requests::go_on() {
       again |= pool->pump();
       handle_events(*pool);
     }
+    again |= prefetches_.pump();
+    resume_waiting();
     again |= write_backs_.pump();
   }
 }
@@ -426,7 +434,8 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
     ++live;
     const bool pending = r.state == State::waiting_for_slots || r.state == State::loading;
     if (pending && std::ranges::find(to_replan_, index) == to_replan_.end()) check_slots(index);
-    TERRACE_CHECK(look_ups_.asks(index) == (r.state == State::looking));
+    const bool looks = look_ups_.asks({SharedLookUps::Asker::Kind::request, index}) || prefetches_.waits(index);
+    TERRACE_CHECK(looks == (r.state == State::looking));
     const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
     for (const auto& [pool, slot] : own_slots(r)) {
       TERRACE_CHECK(groups_.at(pool).residency().pool(Tier::device).state(slot) == state);
@@ -457,6 +466,7 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
   }
   TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
   look_ups_.check_invariants();
+  prefetches_.check_invariants();
 }
 
 }  // namespace terrace

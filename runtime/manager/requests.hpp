@@ -3,6 +3,7 @@
 #include "base/indexed_heap.hpp"
 #include "runtime/manager/group_part.hpp"
 #include "runtime/manager/hit_planner.hpp"
+#include "runtime/manager/prefetches.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
 #include "runtime/manager/write_back_jobs.hpp"
 #include "terrace/result.hpp"
@@ -31,7 +32,7 @@ namespace terrace {
 ///
 /// A pending request that looks for blocks in the shared store has pinned its local hits, and holds nothing else: no slots, no
 /// promise of slots. When the answer has come (SharedLookUps) it is planned like a new one. If there is no room for it then, it
-/// fails with no_room.
+/// fails with no_room. The same holds for a request whose blocks a prefetch is bringing (Prefetches), but it has no pins.
 ///
 /// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). It has its
 /// block table from the first of these events on.
@@ -39,13 +40,13 @@ namespace terrace {
 /// A request has a block table in each of the model's groups (radix/groups/groups.hpp). If a group needs only the last blocks of
 /// the hit, its table has the null block (the first slot of its pool) in place of the blocks before them.
 ///
-/// Ownership: CacheManager owns this object; `state`, `planner`, `write_backs` and `look_ups` outlive it.
+/// Ownership: CacheManager owns this object; `state`, `planner`, `write_backs`, `look_ups` and `prefetches` outlive it.
 /// Threads: the manager's.
 /// Units: blocks and keys are counted in hash units, unless a comment names a group (AcquireRequest).
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
 class Requests {
  public:
-  Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups);
+  Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups, Prefetches& prefetches);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
@@ -113,16 +114,16 @@ class Requests {
   /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() leaves such events, too: the next settle() handles them.
   /// No other call of the pool does.
   void handle_events(TieredPool& pool);
-  /// Plans again the requests whose look-up in the shared store has ended. It is called after on_probed and on_time of
-  /// SharedLookUps.
-  void on_answers();
+  /// Takes an answer of SharedLookUps: plans the request with this number again.
+  void on_answer(std::uint64_t number, std::uint32_t end);
   /// Fails each pending request.
   void fail_pending(ErrorCode error);
   /// Fails the pending requests whose deadline has passed.
   void on_time();
   [[nodiscard]] TimePoint next_deadline() const { return deadlines_.empty() ? never : deadlines_.top().priority; }
-  /// Gives freed slots to the requests that wait, plans requests again whose load failed, lets write-back jobs continue, and
-  /// handles the events of all pools, until nothing changes any more. Then it makes transfers of the copies that were decided on.
+  /// Gives freed slots to the requests that wait, plans requests again whose load failed or whose prefetch has ended, lets
+  /// write-back jobs continue, and handles the events of all pools, until nothing changes any more. Then it makes transfers of
+  /// the copies that were decided on.
   void settle();
   /// The same, and evicts in the background for the watermarks. Only poll() does this, so that no request pays for it.
   void settle_and_reclaim();
@@ -192,6 +193,9 @@ class Requests {
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   [[nodiscard]] bool wants_to_look(const Request& request, std::span<const BlockKey> usable, std::uint32_t found,
                                    std::uint32_t hits) const;
+  [[nodiscard]] bool waits_for_prefetch(Index index, std::span<const BlockKey> usable);
+  void resume_waiting();
+  void stop_looking(Index index);
   void begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
   void handle(TieredPool& pool, const Loads::Event& event);
@@ -234,6 +238,7 @@ class Requests {
   HitPlanner& planner_;
   WriteBackJobs& write_backs_;
   SharedLookUps& look_ups_;
+  Prefetches& prefetches_;
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
@@ -252,7 +257,7 @@ class Requests {
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
   std::vector<SlotId> served_slots_;                 ///< scratch, the slots of served_
   std::vector<Loads::Event> load_events_;            ///< scratch
-  std::vector<SharedLookUps::Answer> answers_;       ///< scratch
+  std::vector<Prefetches::Resumed> resumed_;         ///< scratch
 };
 
 }  // namespace terrace

@@ -26,9 +26,11 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   std::uint32_t turned_down = hits;
   if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits) hits = look_up(worth);
   turned_down -= hits;
-  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits);
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_units_max);
-  if (r.state == State::unused && !planner_.could_ever_fit(r)) return Errc::never_fits;
+  const bool is_new = r.state == State::unused;
+  if (is_new && !planner_.could_ever_fit(r)) return Errc::never_fits;
+  if (is_new && prefetches_.running() > 0 && waits_for_prefetch(index, usable)) return {};
+  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits);
 
   planner_.sum_needs(r, needs_);
   planner_.pin_hits(usable, r.tenant);
@@ -370,7 +372,7 @@ void Requests::release_slots(Index index) {
 
 void Requests::fail(Index index, ErrorCode error) {
   Request& r = requests_[index];
-  if (r.state == State::looking) look_ups_.leave(index);
+  if (r.state == State::looking) stop_looking(index);
   deadlines_.erase(index);
   release_hits(index);
   // If layers were reported, the caller may have launched work that writes the new blocks. They stay the request's own until it

@@ -38,17 +38,12 @@ OffloadFound SharedFinds::find(std::span<const BlockKey> keys, std::uint32_t loc
   return {local, true};
 }
 
-void SharedFinds::on_answers() {
-  while (look_ups_.has_answers()) {
-    look_ups_.take_answers(answers_);
-    for (const SharedLookUps::Answer& answer : answers_) {
-      Find& it = finds_.at(answer.asker & ~asker(0));
-      TERRACE_CHECK(!it.answered);
-      it.answered = true;
-      it.end = answer.end;
-      it.until = state_.now + state_.config.shared.miss_lifetime;
-    }
-  }
+void SharedFinds::on_answer(std::uint64_t number, std::uint32_t end) {
+  Find& it = finds_.at(number);
+  TERRACE_CHECK(!it.answered);
+  it.answered = true;
+  it.end = end;
+  it.until = state_.now + state_.config.shared.miss_lifetime;
 }
 
 /// Makes room for a question by forgetting old answers.
@@ -73,7 +68,6 @@ void SharedFinds::forget(Index index) {
 void SharedFinds::forget_before_clear() {
   if (epoch_ == state_.epoch) return;
   epoch_ = state_.epoch;
-  on_answers();
   for (const auto& [name, index] : by_name_) {
     look_ups_.leave(asker(index));
     (void)finds_.take(index);

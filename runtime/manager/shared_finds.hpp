@@ -35,8 +35,8 @@ class SharedFinds {
 
   /// The tiers have the first `local` of the keys, and not the one after them. The result counts these, too.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::uint32_t local);
-  /// Takes the answers of SharedLookUps. All askers there are this class's.
-  void on_answers();
+  /// Takes an answer of SharedLookUps.
+  void on_answer(std::uint64_t number, std::uint32_t end);
   [[nodiscard]] std::size_t size() const { return finds_.size(); }
 
  private:
@@ -50,8 +50,7 @@ class SharedFinds {
     bool told = false;
   };
 
-  /// Askers have numbers that no request has.
-  [[nodiscard]] static SharedLookUps::Asker asker(Index index) { return index | 1U << 31U; }
+  [[nodiscard]] static SharedLookUps::Asker asker(Index index) { return {SharedLookUps::Asker::Kind::find, index}; }
   [[nodiscard]] static std::uint64_t name_of(std::span<const BlockKey> keys);
   [[nodiscard]] bool has_room();
   void forget(Index index);
@@ -61,8 +60,7 @@ class SharedFinds {
   SharedLookUps& look_ups_;
   Slab<Find> finds_;
   boost::unordered_flat_map<std::uint64_t, Index> by_name_;
-  Epoch epoch_;                                 ///< of all finds
-  std::vector<SharedLookUps::Answer> answers_;  ///< scratch
+  Epoch epoch_;  ///< of all finds
 };
 
 }  // namespace terrace

@@ -17,8 +17,8 @@
 
 namespace terrace {
 
-/// Asks the shared store which blocks of requests it has. A request that asks holds nothing and waits for nobody but this answer,
-/// and for that only until its deadline.
+/// Asks the shared store which blocks it has, for requests and others. A request that asks waits for nobody but this answer, and
+/// for that only until its deadline.
 ///
 ///     look() --> probe under way --> on_probed(): the answer of each asker
 ///                  |    |
@@ -34,10 +34,16 @@ namespace terrace {
 /// It does no I/O and reads no clock. Ownership: CacheManager owns it. Threads: the manager's.
 class SharedLookUps {
  public:
-  /// The number of the one who asks.
-  using Asker = std::uint32_t;
+  /// The part of the manager that asks, and its own number for the question.
+  struct Asker {
+    enum class Kind : std::uint8_t { request, prefetch, find };
+    Kind kind = Kind::request;
+    std::uint64_t number = 0;
+
+    friend bool operator==(const Asker&, const Asker&) = default;
+  };
   struct Answer {
-    Asker asker = 0;
+    Asker asker;
     /// The blocks before this place in the asker's prefix, from the place where it began to ask, are there. 0: none is.
     std::uint32_t end = 0;
   };
@@ -89,7 +95,7 @@ class SharedLookUps {
     TimePoint begun{};
   };
   struct Look {
-    Asker asker = 0;
+    Asker asker;
     std::uint32_t probe = 0;
     std::uint32_t from = 0;
     std::uint32_t end = 0;

@@ -193,7 +193,10 @@ void NamedCopies::resolve_load(PartRef ref) {
   Part& p = part(ref);
   const Job& job = jobs_.at(ref.job);
   const Copy in_host = residency_.copy(p.block, Tier::host);
-  if (in_host.usable() && p.to_host_only()) {
+  // (A block on the device, or on its way there, serves the request for which the host tier should have it.)
+  const bool near = in_host.usable() || residency_.copy(p.block, Tier::device).present();
+  if (near && p.to_host_only()) {
+    p.source = Source::host;
     end_part(ref, {});
   } else if (in_host.usable()) {
     residency_.hold(p.block, Tier::host);

@@ -20,8 +20,8 @@ StoredBlock shared_block(const PrefixTree& tree, BlockRef block) {
 StoredReads::StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
                          DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
                          SharedTotals& shared)
-    // (If the slots of the device belong to the engine, no block is on the device and in the host.)
-    : lands_in_host_{config.inclusion != InclusionPolicy::exclusive || sizes.engine_blocks > 0},
+    // (If the slots of the device belong to the engine, it has no block of the tree.)
+    : exclusive_{config.inclusion == InclusionPolicy::exclusive && sizes.engine_blocks == 0},
       residency_{residency},
       deferred_eviction_{deferred_eviction},
       host_slots_{host_slots},
@@ -82,7 +82,8 @@ bool StoredReads::land(ReadId id) {
   Read& read = reads_.at(id);
   const Order& order = read.order;
   const bool in_host = residency_.copy(order.block, Tier::host).present();
-  const bool overtaken = in_host || residency_.stored(order.block) != (order.source == Source::storage);
+  const bool on_device = order.only_host_copy && residency_.copy(order.block, Tier::device).present();
+  const bool overtaken = in_host || on_device || residency_.stored(order.block) != (order.source == Source::storage);
   if (order.overtaken == Overtaken::is_given_back && overtaken) {
     end_waiting(id, Result::Kind::given_back, {});
     return true;
@@ -93,7 +94,8 @@ bool StoredReads::land(ReadId id) {
     return true;
   }
   std::optional<SlotId> slot;
-  if (lands_in_host_ && residency_.host_blocks() > 0 && !in_host && residency_.supported(order.block, Tier::host)) {
+  const bool lands_in_host = (!exclusive_ || order.only_host_copy) && residency_.host_blocks() > 0 && !in_host;
+  if (lands_in_host && residency_.supported(order.block, Tier::host)) {
     slot = host_slots_.take_for_landing(order.tenant);
     if (slot) residency_.begin_fill(order.block, Tier::host, *slot);
   }
@@ -136,9 +138,11 @@ void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
   const Landing landing = read.landing;
   const bool wanted = read.state == State::reading;
   if (error) count_failure(read, error);
+  // A request has brought it to the device meanwhile, or has computed it.
+  const bool second = !error && !landing.staging && exclusive_ && residency_.copy(block, Tier::device).present();
   if (!landing.staging) {
     host_slots_.has_landed();
-    if (error) {
+    if (error || second) {
       residency_.fail_host_fill(block);
     } else {
       residency_.publish(block, Tier::host);
@@ -149,7 +153,7 @@ void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
     residency_.free_slot(Tier::host, landing.slot);
   }
   if (!wanted) return;
-  const Result::Kind kind = error ? Result::Kind::failed : Result::Kind::landed;
+  const Result::Kind kind = error ? Result::Kind::failed : second ? Result::Kind::given_back : Result::Kind::landed;
   results_.push_back({kind, read.order.reader, read.order.part, landing, error});
 }
 

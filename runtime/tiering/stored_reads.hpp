@@ -54,8 +54,9 @@ class StoredReads {
     TenantId tenant;                  ///< asks for the host slot
     Urgency urgency = Urgency::request;
     Overtaken overtaken = Overtaken::is_read;
-    bool only_host_copy = false;  ///< if the host tier has no slot for a copy: failed, with Errc::full
-    TimePoint deadline = never;   ///< of a read from the shared store, beside that of the reader
+    /// If the host tier has no slot for a copy: failed, with Errc::full. If the device gets the block meanwhile: given back.
+    bool only_host_copy = false;
+    TimePoint deadline = never;  ///< of a read from the shared store, beside that of the reader
   };
   /// The slot of the host arena that has a block's bytes: a staging slot of the reader's, or that of a host copy, which is held.
   struct Landing {
@@ -138,7 +139,7 @@ class StoredReads {
     return reader.number << 1U | static_cast<std::uint32_t>(reader.kind);
   }
 
-  bool lands_in_host_;
+  bool exclusive_;  ///< no block is on the device and in the host
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;

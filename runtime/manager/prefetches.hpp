@@ -1,0 +1,117 @@
+#pragma once
+
+#include "runtime/manager/hit_planner.hpp"
+#include "runtime/manager/manager_state.hpp"
+#include "runtime/manager/shared_look_ups.hpp"
+#include "terrace/offload_cache.hpp"
+#include "terrace/request.hpp"
+#include "terrace/result.hpp"
+#include "terrace/statistics.hpp"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Brings blocks up to the host tier for requests that have not come yet (Cache::prefetch).
+///
+///     begin() --> asking --(on_answer)--> loading --(its jobs have ended)--> ended
+///        |                                   ^
+///        +--(nothing to ask the shared store for)
+///
+/// A prefetch that loads has a job in each of its pools (NamedCopies, an order without slots). The jobs pin its blocks until they
+/// end. A request whose next block a prefetch is bringing waits for the end of the prefetch (join), and holds nothing meanwhile.
+///
+/// It is bounded: there are at most `running_max` prefetches, and all together they bring at most a quarter of a host tier at a
+/// time. A longer prefetch brings its first blocks only.
+///
+/// Ownership: CacheManager owns it. Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
+class Prefetches {
+ public:
+  static constexpr std::size_t running_max = 1024;
+  /// All together bring at most one part in so many of a host tier.
+  static constexpr std::uint32_t bound_share = 4;
+  /// A request that goes on, because the prefetch that it waited for has ended.
+  struct Resumed {
+    std::uint32_t request = 0;
+    /// What the shared store has answered: the units before this place are there. None: it was not asked.
+    std::optional<std::uint32_t> shared_end;
+  };
+
+  Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups)
+      : state_{state}, groups_{state.groups}, planner_{planner}, look_ups_{look_ups} {}
+  Prefetches(const Prefetches&) = delete;
+  Prefetches& operator=(const Prefetches&) = delete;
+
+  /// The same as Cache::prefetch, cancel_prefetch and prefetching.
+  [[nodiscard]] Result<PrefetchId> begin(const PrefetchOrder& order);
+  [[nodiscard]] Result<void> cancel(PrefetchId id);
+  [[nodiscard]] bool runs(PrefetchId id) const { return running_.contains(id); }
+  void cancel_all();
+  [[nodiscard]] std::size_t running() const { return running_.size(); }
+
+  /// Takes an answer of the shared store.
+  void on_answer(PrefetchId id, std::uint32_t end);
+  /// Takes the events of the jobs. Returns true if there were any.
+  bool pump();
+  /// pump() would do nothing, and no request can go on.
+  [[nodiscard]] bool rests() const;
+
+  /// A request has the first `place` of its keys on the device or in the host tier, and not the one after them. If a prefetch is
+  /// bringing that block, the request waits for it until take_resumed() names the request, or until it leaves.
+  /// `farthest`: from which it wants blocks; a prefetch that brings blocks from farther away is not for it.
+  [[nodiscard]] bool join(std::uint32_t request, std::span<const BlockKey> keys, std::uint32_t place, Source farthest);
+  void leave(std::uint32_t request);
+  [[nodiscard]] bool waits(std::uint32_t request) const;
+  /// The requests that can go on, in order. Swaps the vectors, so that their memory is used again.
+  void take_resumed(std::vector<Resumed>& resumed) {
+    resumed.clear();
+    resumed.swap(resumed_);
+  }
+
+  void check_invariants() const;
+
+ private:
+  struct Prefetch {
+    std::vector<BlockKey> keys;
+    Source farthest = Source::storage;
+    TenantId tenant;
+    TimePoint deadline = never;
+    std::uint32_t from = 0;  ///< it brings the units from this one on
+    bool asking = false;
+    bool cancelled = false;
+    bool failed = false;                      ///< a block did not arrive
+    std::optional<std::uint32_t> shared_end;  ///< the answer of the shared store
+    std::vector<OffloadJobId> jobs;           ///< that have not ended
+    std::vector<std::uint32_t> brings;        ///< by PoolId: blocks that its jobs bring
+    std::vector<std::uint32_t> waiters;       ///< requests
+  };
+  using Place = std::map<PrefetchId, Prefetch>::iterator;
+
+  [[nodiscard]] std::uint32_t look_up(const Prefetch& it, std::size_t units) const;
+  [[nodiscard]] std::uint32_t first_to_bring(std::size_t group) const;
+  [[nodiscard]] bool is_near(std::size_t group, std::uint32_t block) const;
+  [[nodiscard]] std::uint32_t over_bound(std::vector<std::uint32_t>& brings) const;
+  bool ask(Place place);
+  void load(Place place);
+  void start_jobs(Place place, std::uint32_t units);
+  void start_job(Place place, PoolId pool, std::span<const BlockKey> keys, std::uint32_t first);
+  void stop(Place place);
+  void end(Place place);
+
+  ManagerState& state_;
+  ModelGroups& groups_;
+  HitPlanner& planner_;
+  SharedLookUps& look_ups_;
+  std::map<PrefetchId, Prefetch> running_;
+  std::map<OffloadJobId, PrefetchId> by_job_;
+  std::vector<Resumed> resumed_;  ///< not taken yet
+  PrefetchId last_id_;
+  OffloadJobId last_job_;
+  std::vector<OffloadEvent> events_;  ///< scratch
+};
+
+}  // namespace terrace
