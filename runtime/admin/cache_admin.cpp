@@ -188,6 +188,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   const CacheManager& manager = cache.manager();
   snapshot.job_blocks = manager.write_backs().totals();
   if (is_offload(manager.config())) snapshot.offload = manager.offload().totals();
+  snapshot.prefetches = cache.prefetch_totals();
   if (manager.config().shared.on) {
     SharedStoreSnapshot& shared = snapshot.shared.emplace();
     shared.totals = cache.shared_totals();

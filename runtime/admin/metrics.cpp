@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string_view>
@@ -36,6 +37,11 @@ class Families {
   void counter(const char* name, const char* help, Number value, Labels labels = {}) {
     ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
     metric.counter.value = static_cast<double>(value);
+  }
+  /// The parts of one total, each under its own value of the label.
+  void counters(const char* name, const char* help, const char* label,
+                std::initializer_list<std::pair<const char*, std::uint64_t>> parts) {
+    for (const auto& [value, total] : parts) counter(name, help, total, {{label, value}});
   }
   void histogram(const char* name, const char* help, const Histogram& microseconds, double sum, Labels labels) {
     constexpr double microsecond = 1e-6;
@@ -115,11 +121,11 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
               stats.requests.requests);
   all.counter("terrace_requests_preempted_total", "Preempted requests that came back and became ready", stats.preempted.requests);
   all.counter("terrace_requests_accepted_total", "Requests that were accepted", stats.acquired);
-  for (const auto& [reason, requests] :
-       {std::pair{"no_room", stats.refused_no_room}, std::pair{"never_fits", stats.refused_never_fits},
-        std::pair{"paused", stats.refused_paused}, std::pair{"invalid", stats.refused_invalid}}) {
-    all.counter("terrace_requests_refused_total", "Requests that were refused", requests, label("reason", reason));
-  }
+  all.counters("terrace_requests_refused_total", "Requests that were refused", "reason",
+               {{"no_room", stats.refused_no_room},
+                {"never_fits", stats.refused_never_fits},
+                {"paused", stats.refused_paused},
+                {"invalid", stats.refused_invalid}});
   all.counter("terrace_requests_failed_total", "Requests whose wait ended with an error", snapshot.waits.failed);
   all.counter("terrace_requests_aborted_total", "Leases that ended before their requests were ready", stats.aborted);
   all.counter("terrace_requests_unfenced_total", "Leases that ended without the point up to which they were used",
@@ -390,19 +396,30 @@ void add_jobs(Families& all, const AdminSnapshot& snapshot) {
 void add_offload(Families& all, const OffloadTotals& totals) {
   all.counter("terrace_offload_jobs_total", "Jobs of the engine that were accepted", totals.jobs);
   all.counter("terrace_offload_jobs_refused_total", "Jobs of the engine that were refused", totals.refused);
-  const char* name = "terrace_offload_loads_total";
-  const char* help = "Blocks that the engine asked to load, by result";
-  all.counter(name, help, totals.loaded_host, label("result", "host"));
-  all.counter(name, help, totals.loaded_storage, label("result", "storage"));
-  all.counter(name, help, totals.load_misses, label("result", "miss"));
-  all.counter(name, help, totals.load_failures, label("result", "error"));
-  name = "terrace_offload_stores_total";
-  help = "Blocks that the engine asked to store, by result";
-  all.counter(name, help, totals.stored, label("result", "stored"));
-  all.counter(name, help, totals.already_there, label("result", "already_there"));
-  all.counter(name, help, totals.store_full, label("result", "full"));
-  all.counter(name, help, totals.store_failures, label("result", "error"));
+  all.counters("terrace_offload_loads_total", "Blocks that the engine asked to load, by result", "result",
+               {{"host", totals.loaded_host},
+                {"storage", totals.loaded_storage},
+                {"shared", totals.loaded_shared},
+                {"miss", totals.load_misses},
+                {"error", totals.load_failures}});
+  all.counters("terrace_offload_stores_total", "Blocks that the engine asked to store, by result", "result",
+               {{"stored", totals.stored},
+                {"already_there", totals.already_there},
+                {"full", totals.store_full},
+                {"error", totals.store_failures}});
   all.counter("terrace_offload_late_total", "Blocks of jobs that ended at their deadline", totals.late);
+}
+
+void add_prefetches(Families& all, const PrefetchTotals& totals) {
+  all.counters("terrace_prefetches_total", "Orders to bring the blocks of a coming request up to the host tier", "result",
+               {{"accepted", totals.orders}, {"refused", totals.refused}});
+  all.counter("terrace_prefetches_cut_total", "Accepted orders that bring only their first blocks, because of the bound on all",
+              totals.cut);
+  all.counter("terrace_prefetches_cancelled_total", "Accepted orders that were cancelled or given up", totals.cancelled);
+  all.counter("terrace_prefetches_joined_total", "Requests that waited for the prefetch of their blocks", totals.joined);
+  all.counters("terrace_prefetched_blocks_total", "Blocks that prefetches brought to the host tier", "source",
+               {{"storage", totals.from_storage}, {"shared", totals.from_shared}});
+  all.counter("terrace_prefetch_failures_total", "Blocks of prefetches that did not arrive", totals.failed);
 }
 
 void add_shared_nodes(Families& all, std::span<const SharedNode> nodes) {
@@ -437,29 +454,21 @@ void add_shared_store(Families& all, const SharedStoreSnapshot& shared) {
   all.counter("terrace_shared_probes_total", "Probes that have ended, which ask for the blocks of one prefix", stat.probes);
   all.counter("terrace_shared_probed_blocks_total", "Blocks that probes asked for", stat.keys_asked);
   all.counter("terrace_shared_probed_blocks_there_total", "Leading blocks of probes that were there", stat.keys_there);
-  const char* name = "terrace_shared_reads_total";
-  const char* help = "Blocks read from the shared store, by result";
-  all.counter(name, help, stat.reads, label("result", "read"));
-  all.counter(name, help, stat.reads_missing, label("result", "missing"));
-  all.counter(name, help, stat.corrupt(), label("result", "corrupt"));
-  name = "terrace_shared_writes_total";
-  help = "Blocks written to the shared store, by result";
-  all.counter(name, help, stat.writes, label("result", "written"));
-  all.counter(name, help, stat.full, label("result", "full"));
+  all.counters("terrace_shared_reads_total", "Blocks read from the shared store, by result", "result",
+               {{"read", stat.reads}, {"missing", stat.reads_missing}, {"corrupt", stat.corrupt()}});
+  all.counters("terrace_shared_writes_total", "Blocks written to the shared store, by result", "result",
+               {{"written", stat.writes}, {"full", stat.full}});
   for (std::size_t reason = 0; reason < shared_mismatch_count; ++reason) {
     all.counter("terrace_shared_corrupt_total", "Blocks that did not verify when they were read from the shared store, by reason",
                 stat.mismatches[reason], label("reason", terrace::to_string(static_cast<SharedMismatch>(reason))));
   }
-  name = "terrace_shared_failures_total";
-  help = "Operations of the shared store that failed: at their deadline, by an error, or declined while a breaker is open or too "
-         "much is under way";
-  all.counter(name, help, stat.timed_out, label("reason", "timed_out"));
-  all.counter(name, help, stat.failed, label("reason", "error"));
-  all.counter(name, help, stat.declined, label("reason", "declined"));
-  name = "terrace_shared_bytes_total";
-  help = "Bytes of blocks that were read from the shared store, or written to it";
-  all.counter(name, help, count(stat.read), label("direction", "read"));
-  all.counter(name, help, count(stat.written), label("direction", "write"));
+  all.counters(
+      "terrace_shared_failures_total",
+      "Operations of the shared store that failed: at their deadline, by an error, or declined while a breaker is open or "
+      "too much is under way",
+      "reason", {{"timed_out", stat.timed_out}, {"error", stat.failed}, {"declined", stat.declined}});
+  all.counters("terrace_shared_bytes_total", "Bytes of blocks that were read from the shared store, or written to it",
+               "direction", {{"read", count(stat.read)}, {"write", count(stat.written)}});
   all.counter("terrace_shared_renewed_total", "Blocks whose expiry was renewed in the shared store", stat.renewed);
   all.counter("terrace_shared_removed_total", "Blocks that were asked to be removed from the shared store", stat.removed);
   add_shared_nodes(all, shared.health.nodes);
@@ -477,53 +486,41 @@ void add_shared_cache(Families& all, const SharedStoreSnapshot& shared) {
               totals.look_ups_skipped);
   all.counter("terrace_shared_asked_blocks_total", "Blocks that requests asked the shared store for", totals.asked);
   all.counter("terrace_shared_found_blocks_total", "Of these, blocks that were there", totals.there);
-  const char* name = "terrace_shared_not_read_total";
-  const char* help = "Blocks that were there and could not be read, by reason";
-  for (const auto& [reason, blocks] : {std::pair{"gone", totals.read_gone}, std::pair{"corrupt", totals.read_corrupt},
-                                       std::pair{"late", totals.read_late}, std::pair{"error", totals.read_failed}}) {
-    all.counter(name, help, blocks, label("reason", reason));
-  }
+  all.counters(
+      "terrace_shared_not_read_total", "Blocks that were there and could not be read, by reason", "reason",
+      {{"gone", totals.read_gone}, {"corrupt", totals.read_corrupt}, {"late", totals.read_late}, {"error", totals.read_failed}});
   all.counter("terrace_shared_wishes_total", "Prefixes that were to be written to the shared store", totals.wishes);
   all.counter("terrace_shared_present_total", "Blocks of these that the shared store had already", totals.present);
-  name = "terrace_shared_not_written_total";
-  help = "Blocks of these that were not written, by reason";
-  for (const auto& [reason, blocks] :
-       {std::pair{"skipped", totals.drop_bound}, std::pair{"gone", totals.drop_gone}, std::pair{"failed", totals.drop_failed},
-        std::pair{"full", totals.drop_full}, std::pair{"over_budget", totals.drop_budget}, std::pair{"off", totals.drop_off}}) {
-    all.counter(name, help, blocks, label("reason", reason));
-  }
+  all.counters("terrace_shared_not_written_total", "Blocks of these that were not written, by reason", "reason",
+               {{"skipped", totals.drop_bound},
+                {"gone", totals.drop_gone},
+                {"failed", totals.drop_failed},
+                {"full", totals.drop_full},
+                {"over_budget", totals.drop_budget},
+                {"off", totals.drop_off}});
   all.gauge("terrace_shared_round_trip_seconds", "Recent time of a probe of the shared store; 0: none was measured yet",
             shared.round_trip_seconds);
 }
 
 /// The counts of a TierStore that uses a shared store.
 void add_shared_tier_store(Families& all, const TierStatistics& store) {
-  const char* name = "terrace_store_shared_gets_total";
-  const char* help = "Blocks of gets that only the shared store could have, by result";
-  all.counter(name, help, store.shared_hits, label("result", "hit"));
-  all.counter(name, help, store.shared_misses, label("result", "miss"));
-  name = "terrace_store_shared_puts_total";
-  help = "Blocks of puts at the shared store, by result";
-  all.counter(name, help, store.shared_stored, label("result", "stored"));
-  all.counter(name, help, store.shared_present, label("result", "present"));
-  all.counter(name, help, store.shared_not_stored, label("result", "not_stored"));
+  all.counters("terrace_store_shared_gets_total", "Blocks of gets that only the shared store could have, by result", "result",
+               {{"hit", store.shared_hits}, {"miss", store.shared_misses}});
+  all.counters("terrace_store_shared_puts_total", "Blocks of puts at the shared store, by result", "result",
+               {{"stored", store.shared_stored}, {"present", store.shared_present}, {"not_stored", store.shared_not_stored}});
 }
 
 void add_tier_store(Families& all, const TierStatistics& store) {
-  const char* name = "terrace_store_gets_total";
-  const char* help = "Blocks that the engine asked to read, by result";
-  all.counter(name, help, store.hits, label("result", "hit"));
-  all.counter(name, help, store.misses, label("result", "miss"));
-  all.counter(name, help, store.corrupt, label("result", "corrupt"));
-  all.counter(name, help, store.get_failures, label("result", "error"));
-  all.counter(name, help, store.gets_cancelled, label("result", "cancelled"));
-  all.counter(name, help, store.gets_late, label("result", "late"));
-  name = "terrace_store_puts_total";
-  help = "Blocks that the engine asked to store, by result";
-  all.counter(name, help, store.stored, label("result", "stored"));
-  all.counter(name, help, store.put_failures, label("result", "error"));
-  all.counter(name, help, store.puts_cancelled, label("result", "cancelled"));
-  all.counter(name, help, store.puts_late, label("result", "late"));
+  all.counters("terrace_store_gets_total", "Blocks that the engine asked to read, by result", "result",
+               {{"hit", store.hits},
+                {"miss", store.misses},
+                {"corrupt", store.corrupt},
+                {"error", store.get_failures},
+                {"cancelled", store.gets_cancelled},
+                {"late", store.gets_late}});
+  all.counters(
+      "terrace_store_puts_total", "Blocks that the engine asked to store, by result", "result",
+      {{"stored", store.stored}, {"error", store.put_failures}, {"cancelled", store.puts_cancelled}, {"late", store.puts_late}});
   const std::array<MovedKind, 2> kinds{{{"storage_read", {.blocks = store.hits, .bytes = store.read}},
                                         {"storage_write", {.blocks = store.stored, .bytes = store.written}}}};
   add_moved_totals(all, kinds);
@@ -533,14 +530,12 @@ void add_tier_store(Families& all, const TierStatistics& store) {
               store.without_parent);
   all.counter("terrace_store_batches_refused_total", "Batches that were refused, because too much was under way", store.refused);
   all.gauge("terrace_store_batches", "Batches that have not ended", store.batches);
-  name = "terrace_store_batch_blocks";
-  help = "Blocks of batches that have not ended, by whether the disk has begun them";
+  const char* name = "terrace_store_batch_blocks";
+  const char* help = "Blocks of batches that have not ended, by whether the disk has begun them";
   all.gauge(name, help, store.waiting, label("state", "waiting"));
   all.gauge(name, help, store.under_way, label("state", "under_way"));
-  name = "terrace_store_flushes_total";
-  help = "Flushes that have ended, by result";
-  all.counter(name, help, store.flushes - std::min(store.flushes, store.flush_failures), label("result", "flushed"));
-  all.counter(name, help, store.flush_failures, label("result", "error"));
+  all.counters("terrace_store_flushes_total", "Flushes that have ended, by result", "result",
+               {{"flushed", store.flushes - std::min(store.flushes, store.flush_failures)}, {"error", store.flush_failures}});
   all.gauge("terrace_store_blocks_not_flushed", "Stored blocks that a power failure may cost", store.not_flushed);
   all.counter("terrace_store_events_dropped_total", "Events that were dropped, because the engine did not take them",
               store.events_dropped);
@@ -581,6 +576,7 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
     add_daily_writes(all, *snapshot);
     add_jobs(all, *snapshot);
     if (snapshot->offload) add_offload(all, *snapshot->offload);
+    else add_prefetches(all, snapshot->prefetches);
     if (snapshot->shared) {
       add_shared_store(all, *snapshot->shared);
       add_shared_cache(all, *snapshot->shared);

@@ -185,6 +185,17 @@ json::object to_json(const SharedTotals& totals) {
           {"drop_off", totals.drop_off}};
 }
 
+json::object to_json(const PrefetchTotals& totals) {
+  return {{"orders", totals.orders},
+          {"refused", totals.refused},
+          {"cut", totals.cut},
+          {"cancelled", totals.cancelled},
+          {"joined", totals.joined},
+          {"from_storage", totals.from_storage},
+          {"from_shared", totals.from_shared},
+          {"failed", totals.failed}};
+}
+
 /// `of_cache`: a cache uses it.
 json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
   json::array nodes;
@@ -374,6 +385,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"ranks", std::move(ranks)},
       {"io", snapshot.io},
       {"settings", to_json(snapshot.settings)}};
+  if (!snapshot.offload) all["prefetches"] = to_json(snapshot.prefetches);
   if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, true);
   return all;
 }

@@ -12,7 +12,8 @@ Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
     ++state_.prefetches.refused;
     return why;
   };
-  const bool has_host = std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->sizes().host_blocks > 0; });
+  const bool has_host = std::ranges::all_of(
+      groups_.pools(), [](const auto& pool) { return pool->sizes().host_blocks > 0 && pool->sizes().engine_blocks == 0; });
   if (order.keys.empty() || order.farthest_source <= Source::host || !state_.config.caching || !has_host) {
     return refuse(Errc::invalid_argument);
   }
@@ -114,7 +115,16 @@ void Prefetches::load(Place place) {
   // The jobs have pinned blocks of the device. These slots may have been promised to requests.
   const auto keeps_promises = [](const auto& pool) { return pool->device_slots().can_promise(0); };
   if (!std::ranges::all_of(groups_.pools(), keeps_promises)) stop(place);
+  else if (!it.jobs.empty()) cancel_evictions();
   if (it.jobs.empty()) end(place);
+}
+
+/// The jobs keep the blocks of the last look-up that the device has. So they stay.
+void Prefetches::cancel_evictions() {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = planner_.hit(g);
+    if (groups_.rules()[g].chained() && hit.found.evicting) groups_.pool_of(g).cancel_evictions(hit.found.prefix);
+  }
 }
 
 void Prefetches::start_jobs(Place place, std::uint32_t units) {

@@ -99,6 +99,7 @@ class Prefetches {
   void load(Place place);
   void start_jobs(Place place, std::uint32_t units);
   void start_job(Place place, PoolId pool, std::span<const BlockKey> keys, std::uint32_t first);
+  void cancel_evictions();
   void stop(Place place);
   void end(Place place);
 

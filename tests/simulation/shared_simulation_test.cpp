@@ -93,6 +93,7 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
   std::uint64_t failed = 0;
   std::uint64_t clears = 0;
   SharedTotals total;
+  PrefetchTotals prefetches;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
@@ -123,17 +124,20 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
       total.drop_full += its.drop_full;
       total.drop_budget += its.drop_budget;
       total.drop_off += its.drop_off;
+      prefetches.joined += world->prefetch_totals().joined;
+      prefetches.from_shared += world->prefetch_totals().from_shared;
+      prefetches.failed += world->prefetch_totals().failed;
     }
   }
   std::printf(
       "device %lu host %lu storage %lu shared %lu; failed %lu; look-ups %lu: asked %lu there %lu joined %lu late %lu, skipped "
       "%lu; reads: gone "
       "%lu corrupt %lu late %lu failed %lu; written %lu present %lu; dropped: gone %lu failed %lu full %lu budget %lu off "
-      "%lu\n",
+      "%lu; prefetched %lu, failed %lu, joined %lu\n",
       found[Source::device], found[Source::host], found[Source::storage], found[Source::shared], failed, total.look_ups,
       total.asked, total.there, total.look_ups_joined, total.look_ups_late, total.look_ups_skipped, total.read_gone,
       total.read_corrupt, total.read_late, total.read_failed, total.written, total.present, total.drop_gone, total.drop_failed,
-      total.drop_full, total.drop_budget, total.drop_off);
+      total.drop_full, total.drop_budget, total.drop_off, prefetches.from_shared, prefetches.failed, prefetches.joined);
   // If these events never happen, the worlds prove nothing about them.
   if (count < 1000) return;
   for (const Source source : all_sources) EXPECT_GT(found[source], 0U) << to_string(source);
@@ -152,6 +156,9 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
   EXPECT_GT(total.drop_full, 0U);
   EXPECT_GT(total.drop_budget, 0U);
   EXPECT_GT(total.drop_off, 0U);
+  EXPECT_GT(prefetches.joined, 0U);
+  EXPECT_GT(prefetches.from_shared, 0U);
+  EXPECT_GT(prefetches.failed, 0U);
 }
 
 TEST(SharedSimulation, ends_in_the_same_state_for_the_same_seed) {

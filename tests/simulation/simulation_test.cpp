@@ -21,6 +21,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 3000);
   test::World::Seen total;
   ManagerStats stats;
+  PrefetchTotals prefetches;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     test::World world{seed, test::random_options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + " " + world.describe());
@@ -78,6 +79,12 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     stats.store_no_room += world.stats().store_no_room;
     stats.store_orphaned += world.stats().store_orphaned;
     stats.stored_evicted += world.stats().stored_evicted;
+    prefetches.refused += world.prefetch_totals().refused;
+    prefetches.cut += world.prefetch_totals().cut;
+    prefetches.cancelled += world.prefetch_totals().cancelled;
+    prefetches.joined += world.prefetch_totals().joined;
+    prefetches.from_storage += world.prefetch_totals().from_storage;
+    prefetches.failed += world.prefetch_totals().failed;
   }
   std::printf("device %lu host %lu storage %lu miss %lu; failed %lu no room %lu; rescued %lu joined %lu duplicates %lu "
               "load failures %lu late %lu replans %lu; not stored: failed %lu gone %lu no room %lu orphaned %lu; "
@@ -134,6 +141,12 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(stats.store_no_room, 0U);
   EXPECT_GT(stats.store_orphaned, 0U);
   EXPECT_GT(stats.stored_evicted, 0U);
+  EXPECT_GT(prefetches.refused, 0U);
+  EXPECT_GT(prefetches.cut, 0U);
+  EXPECT_GT(prefetches.cancelled, 0U);
+  EXPECT_GT(prefetches.joined, 0U);
+  EXPECT_GT(prefetches.from_storage, 0U);
+  EXPECT_GT(prefetches.failed, 0U);
 }
 
 /// Worlds in which most hits are loaded by layer, and transfers fail.

@@ -14,12 +14,6 @@
 #include <cstring>
 
 namespace terrace::test {
-namespace {
-
-TenantId tenant_of(std::span<const std::uint32_t> names) { return TenantId{names.front() / 3 % tenants}; }
-
-}  // namespace
-
 /// Sometimes refuses a chunk. Checks that no chunk is added twice, removed without having been added, or removed while in use.
 class World::ChunkWatch final : public HostChunkObserver {
  public:
@@ -143,6 +137,7 @@ void World::step() {
   }
   if (!winding_down_ && random_.chance(0.01)) plant_fault();
   if (random_.chance(0.02)) operate();
+  if (random_.chance(0.04)) prefetch();
   // Most of the time transfers are not paused.
   if (paused_ && random_.chance(0.05)) resume_transfers();
   if (shared_store_ && random_.chance(0.05)) resume_shared();
@@ -218,7 +213,11 @@ void World::start_request() {
     could = could_serve(cache_->manager(), rules_[g], group, client->keys, request.farthest_source);
   }
   const MatchResult before = cache_->match(client->keys);
+  const std::uint64_t joined_before = prefetch_totals().joined;
   Result<Lease> lease = cache_->acquire(request);
+  // It is planned when a prefetch has ended, and other groups may serve it then.
+  if (prefetch_totals().joined > joined_before)
+    for (auto& could : client->could_serve) could.clear();
   note(before.total());
   if (!lease) {
     if (lease.error() == Errc::no_room) ++seen_->no_room;
@@ -478,6 +477,7 @@ void World::wind_down() {
   see_resilient_stores();
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
+  for (const PrefetchId id : prefetches_) TERRACE_CHECK(!cache_->prefetching(id));
   check_durable();
 }
 

@@ -131,6 +131,7 @@ class World {
   [[nodiscard]] const Seen& seen() const { return *seen_; }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
   [[nodiscard]] const SharedTotals& shared_totals() const { return cache_->manager().shared_totals(); }
+  [[nodiscard]] const PrefetchTotals& prefetch_totals() const { return cache_->manager().prefetch_totals(); }
   [[nodiscard]] std::string describe() const;
 
  private:
@@ -162,6 +163,7 @@ class World {
   void change_settings();
   void resize_storage(PoolId pool);
   void order_write_back();
+  void prefetch();
   void check_jobs();
   void end_jobs();
   void resume_transfers();
@@ -200,6 +202,7 @@ class World {
   std::vector<PinId> pins_;
   std::vector<RetentionId> retentions_;
   std::vector<WriteBackId> jobs_;
+  std::vector<PrefetchId> prefetches_;
   /// Blocks that a job has reported so far.
   struct Told {
     std::array<std::uint64_t, write_back_outcome_count> blocks{};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace terrace::test {
@@ -14,6 +15,7 @@ inline constexpr std::uint32_t device_blocks_max = 24;
 inline constexpr std::uint32_t host_blocks_max = 60;
 /// Prefixes of different tenants differ from the first block on.
 inline constexpr std::uint32_t tenants = 3;
+[[nodiscard]] inline TenantId tenant_of(std::span<const std::uint32_t> names) { return TenantId{names.front() / 3 % tenants}; }
 
 /// The smallest size of a file block. The blocks of each pool have a different size.
 inline constexpr std::uint32_t least_block_bytes = 4096;

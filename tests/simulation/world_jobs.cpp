@@ -1,6 +1,7 @@
 #include "tests/simulation/world.hpp"
 
 #include "base/check.hpp"
+#include "tests/simulation/world_client.hpp"
 
 #include <chrono>
 
@@ -34,6 +35,24 @@ void World::order_write_back() {
   if (!started) return;
   jobs_.push_back(*started);
   ++seen_->jobs;
+}
+
+/// An engine announces a request, or withdraws what it has announced. Most requests that it announces never come.
+void World::prefetch() {
+  if (winding_down_) return;
+  if (!prefetches_.empty() && random_.chance(0.2)) {
+    const PrefetchId id = prefetches_[random_.below(prefetches_.size())];
+    TERRACE_CHECK(cache_->prefetching(id) == cache_->cancel_prefetch(id).has_value() && !cache_->prefetching(id));
+    return;
+  }
+  std::vector<std::uint32_t> names;
+  const std::vector<BlockKey> keys = random_keys(names);
+  PrefetchOrder order;
+  order.keys = keys;
+  order.farthest_source = random_.chance(0.3) ? Source::storage : Source::shared;
+  order.tenant = tenant_of(names);
+  if (random_.chance(0.2)) order.deadline = clock_.now() + std::chrono::milliseconds{random_.below(100)};
+  if (const Result<PrefetchId> begun = cache_->prefetch(order)) prefetches_.push_back(*begun);
 }
 
 /// The counts of each job agree with its results block by block.

@@ -122,8 +122,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.counts = session.counts();
   const CallLatencies& latencies = session.latencies();
-  result.latency_us = {latencies.match.microseconds(), latencies.acquire.microseconds(), latencies.extend.microseconds(),
-                       latencies.commit.microseconds(), latencies.release.microseconds()};
+  result.latency_us = {latencies.match.microseconds(),  latencies.acquire.microseconds(), latencies.extend.microseconds(),
+                       latencies.commit.microseconds(), latencies.release.microseconds(), latencies.prefetch.microseconds()};
   result.first_token_us = session.first_tokens().microseconds();
   result.engine = session.engine();
   result.moved = system.cache().moved();
@@ -141,6 +141,7 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.faults_planted = system.faults_planted();
   result.manager = system.cache().manager().stats();
   result.waits = system.cache().wait_totals();
+  result.prefetches = system.cache().prefetch_totals();
   if (const BlockStore* const store = system.store()) result.store = store->stat();
   for (std::size_t number = 0; number < system.pool_count(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};

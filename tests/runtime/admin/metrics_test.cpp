@@ -374,11 +374,34 @@ TEST_F(AdminMetrics, a_cache_tells_what_it_asked_the_shared_store_for_and_what_i
   EXPECT_EQ(page.at("terrace_store_shared_puts_total{result=\"not_stored\"}"), 27);
 }
 
+TEST_F(AdminMetrics, a_cache_that_owns_the_slots_tells_of_its_prefetches) {
+  AdminSnapshot snapshot = full();
+  EXPECT_FALSE(samples(snapshot).contains("terrace_prefetches_cut_total"));
+  snapshot.offload.reset();
+  snapshot.prefetches = {.orders = 1,
+                         .refused = 2,
+                         .cut = 3,
+                         .cancelled = 4,
+                         .joined = 5,
+                         .from_storage = 6,
+                         .from_shared = 7,
+                         .failed = 8};
+  auto page = samples(snapshot);
+  EXPECT_EQ(page.at("terrace_prefetches_total{result=\"accepted\"}"), 1);
+  EXPECT_EQ(page.at("terrace_prefetches_total{result=\"refused\"}"), 2);
+  EXPECT_EQ(page.at("terrace_prefetches_cut_total"), 3);
+  EXPECT_EQ(page.at("terrace_prefetches_cancelled_total"), 4);
+  EXPECT_EQ(page.at("terrace_prefetches_joined_total"), 5);
+  EXPECT_EQ(page.at("terrace_prefetched_blocks_total{source=\"storage\"}"), 6);
+  EXPECT_EQ(page.at("terrace_prefetched_blocks_total{source=\"shared\"}"), 7);
+  EXPECT_EQ(page.at("terrace_prefetch_failures_total"), 8);
+}
+
 TEST_F(AdminMetrics, nothing_tells_of_a_shared_store_where_there_is_none) {
   for (AdminSnapshot snapshot : {full(), full_store()}) {
     snapshot.shared.reset();
     for (const auto& [name, value] : samples(snapshot)) {
-      EXPECT_TRUE(name.find("shared") == std::string::npos || name.find("source=\"shared\"") != std::string::npos) << name;
+      EXPECT_TRUE(name.find("shared") == std::string::npos || name.find("=\"shared\"") != std::string::npos) << name;
       EXPECT_EQ(name.find("looking"), std::string::npos) << name;
     }
   }
@@ -474,7 +497,9 @@ std::string all_families() {
   const SizeEffect effect{.tier = Tier::host, .blocks = 10};
   std::string table = table_of(*metrics_text(&snapshot, {}, {}, {&effect, 1}));
   snapshot.unit_tokens = 0;
-  for (const AdminSnapshot& other : {snapshot, full_store()}) {
+  AdminSnapshot with_requests = snapshot;
+  with_requests.offload.reset();
+  for (const AdminSnapshot& other : {snapshot, with_requests, full_store()}) {
     std::istringstream lines{table_of(*metrics_text(&other, {}, {}))};
     for (std::string line; std::getline(lines, line);) {
       if (table.find(line.substr(0, line.find(" | "))) == std::string::npos) table += line + "\n";

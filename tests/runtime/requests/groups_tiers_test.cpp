@@ -95,6 +95,26 @@ TEST_F(GroupsTiers, what_left_for_the_host_comes_back_byte_for_byte_in_every_gro
   EXPECT_EQ(table(4, window)[2], SlotId{0});
 }
 
+TEST_F(GroupsTiers, a_prefetch_brings_what_each_group_needs_up_to_the_host) {
+  make(model(20, true));
+  const auto keys = test::keys_of({1, 1, 1, 1, 1});
+  compute(1, keys);
+  ASSERT_TRUE(cache->drop(keys).has_value());
+  ASSERT_EQ(cache->match(keys).found[Source::storage], 5U);
+  PrefetchOrder order;
+  order.keys = keys;
+  ASSERT_TRUE(cache->prefetch(order).has_value());
+  settle();
+  EXPECT_EQ(cache->match(keys).found[Source::host], 5U);
+  EXPECT_EQ(cache->prefetch_totals().from_storage, 5U + 2U) << "of the window only the last blocks";
+  ASSERT_TRUE(acquire(2, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(2));
+  EXPECT_EQ(stats(2).found[Source::host], 5U);
+  EXPECT_TRUE(reads(2, full, small, 0, 5));
+  EXPECT_TRUE(reads(2, window, large, 3, 5));
+}
+
 TEST_F(GroupsTiers, a_hit_counts_under_the_lowest_tier_that_any_group_wants_it_from) {
   make(model(20, false));
   const auto keys = test::keys_of({1, 1, 1, 1, 1});

@@ -72,6 +72,19 @@ TEST_P(EngineReplay, takes_preempted_requests_up_again_where_they_were) {
   EXPECT_EQ(result.engine.aborted, 0U);
 }
 
+TEST(ConfinedReplay, announces_requests_and_finds_their_blocks_in_the_host_tier) {
+  ReplayOptions options = small_tiers(Mode::confined);
+  options.concurrency = 4096;
+  options.speed = 200;
+  const ReplayResult without = replay_well(options);
+  EXPECT_EQ(without.prefetches.orders, 0U);
+  options.prefetch_ahead = std::chrono::duration<double>{0.02};
+  const ReplayResult with = replay_well(options);
+  EXPECT_EQ(with.prefetches.orders, with.counts.requests);
+  EXPECT_GT(with.prefetches.from_storage, 0U);
+  EXPECT_LT(with.counts.found[Source::storage], without.counts.found[Source::storage]);
+}
+
 TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
   ReplayOptions options = small_tiers(GetParam());
   options.abort_rate = 0.5;

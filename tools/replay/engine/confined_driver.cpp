@@ -67,7 +67,7 @@ void ConfinedDriver::run() {
       if (launched_.empty()) break;
     } else {
       progress |= take_requests();
-      if (scheduler_.empty() && !next_) break;
+      if (scheduler_.empty() && coming_.empty()) break;
       if (launched_.size() <= launches_ahead_max) progress |= step();
       if (!progress) check_not_stuck();
       if (session_.failed()) continue;  // do not sleep, because nothing might wake this thread
@@ -128,25 +128,54 @@ bool ConfinedDriver::reap() {
   return any;
 }
 
+/// The next request of the trace. Null: there is none.
+const Prepared* ConfinedDriver::next() {
+  if (coming_.empty()) {
+    if (std::optional<Prepared> request = session_.next()) coming_.push_back(std::move(*request));
+  }
+  return coming_.empty() ? nullptr : &coming_.front();
+}
+
 /// Takes requests from the trace, as many as could be admitted and are due.
 bool ConfinedDriver::take_requests() {
+  announce();
   bool any = false;
   while (scheduler_.wants_more()) {
-    if (!next_) next_ = session_.next();
-    if (!next_ || now() < due(*next_)) break;
+    if (next() == nullptr || now() < due(*next())) break;
     any = true;
-    if (next_->prompt_tokens == 0) {
-      session_.finish(*next_, {}, 0);
-    } else {
-      scheduler_.add({next_->number, next_->prompt_tokens, next_->output_tokens, next_->abort});
-      auto flight = std::make_unique<Flight>();
-      flight->came = session_.options().speed ? due(*next_) : now();
-      flight->request = std::move(*next_);
-      flights_.emplace(flight->request.number, std::move(flight));
+    Prepared request = std::move(coming_.front());
+    coming_.pop_front();
+    announced_ -= std::min<std::size_t>(announced_, 1);
+    if (request.prompt_tokens == 0) {
+      session_.finish(request, {}, 0);
+      continue;
     }
-    next_.reset();
+    scheduler_.add({request.number, request.prompt_tokens, request.output_tokens, request.abort});
+    auto flight = std::make_unique<Flight>();
+    flight->came = session_.options().speed ? due(request) : now();
+    flight->request = std::move(request);
+    flights_.emplace(flight->request.number, std::move(flight));
   }
   return any;
+}
+
+/// Tells the cache of requests that will soon be due. A prefetch that is refused is no loss: the request loads its blocks itself.
+void ConfinedDriver::announce() {
+  if (!session_.options().prefetch_ahead) return;
+  const auto ahead = std::chrono::duration_cast<Duration>(*session_.options().prefetch_ahead);
+  for (;; ++announced_) {
+    if (announced_ == coming_.size()) {
+      std::optional<Prepared> request = session_.next();
+      if (!request) return;
+      coming_.push_back(std::move(*request));
+    }
+    const Prepared& request = coming_[announced_];
+    if (now() + ahead < due(request)) return;
+    PrefetchOrder order;
+    order.keys = session_.to_share(request, request.prompt_tokens);
+    order.tenant = session_.acquire_request(request, request.prompt_tokens).tenant;
+    if (!order.keys.empty()) (void)timed(session_.latencies().prefetch, [&] { return cache_.prefetch(order); });
+  }
 }
 
 bool ConfinedDriver::step() {
@@ -367,7 +396,13 @@ void ConfinedDriver::check_not_stuck() {
 /// Sleeps until the cache or the computation has something to report, a signal comes, or the next request is due.
 void ConfinedDriver::sleep() {
   TimePoint until = cache_.next_deadline();
-  if (next_ && !stopping() && scheduler_.wants_more()) until = std::min(until, due(*next_));
+  if (!coming_.empty() && !stopping()) {
+    if (scheduler_.wants_more()) until = std::min(until, due(coming_.front()));
+    const auto& ahead = session_.options().prefetch_ahead;
+    if (ahead && announced_ < coming_.size()) {
+      until = std::min(until, due(coming_[announced_]) - std::chrono::duration_cast<Duration>(*ahead));
+    }
+  }
   timespec timeout{};
   if (const TimePoint present = now(); until != never && until > present) {
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - present).count();

@@ -84,6 +84,8 @@ class ConfinedDriver {
   [[nodiscard]] bool collect();
   [[nodiscard]] bool reap();
   [[nodiscard]] bool take_requests();
+  [[nodiscard]] const Prepared* next();
+  void announce();
   [[nodiscard]] bool step();
 
   [[nodiscard]] Answer carry_out(const Action& action);
@@ -114,7 +116,8 @@ class ConfinedDriver {
 
   Scheduler scheduler_;
   std::unordered_map<RequestNumber, std::unique_ptr<Flight>> flights_;  ///< by number; the same requests as in scheduler_
-  std::optional<Prepared> next_;                                        ///< the next request of the trace, which is not due yet
+  std::deque<Prepared> coming_;  ///< the next requests of the trace, which are not due yet or cannot be admitted
+  std::size_t announced_ = 0;    ///< the first of them, of which the cache has been told (ReplayOptions::prefetch_ahead)
   ComputeBatch batch_;
   std::vector<Member> members_;  ///< the requests in batch_
   std::deque<Launch> launched_;

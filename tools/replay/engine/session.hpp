@@ -60,6 +60,7 @@ struct CallLatencies {
   Latencies extend;
   Latencies commit;
   Latencies release;
+  Latencies prefetch;
 };
 
 /// Work that was put on the device's compute timeline.

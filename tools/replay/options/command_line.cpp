@@ -59,7 +59,7 @@ Examples:
   terrace replay --speed 20 --prefill-speed 40000 --storage-bandwidth 50MiB \
       --storage file:/var/cache/terrace --storage-capacity 4GiB
       a slow disk: loads only what is faster than computing; compare the time to
-      the first token with --loads always and --loads none
+      the first token with --loads always, --loads none and --prefetch-ahead 0.5
   terrace replay --requests 100000 --speed 20 --admin unix:
       operators watch and drive it meanwhile: terrace top, terrace set
   terrace replay --inject flip
@@ -148,6 +148,8 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "Most tokens computed in a step, for all requests together (default 8192); in loop mode for one request")
       .option("--speed", options.speed, to_positive_number, "FACTOR",
               "Requests come at the times of the trace, this many times faster")
+      .option("--prefetch-ahead", options.prefetch_ahead, to_duration, "DURATION",
+              "With --speed: announce each request so long before it is due; its blocks are brought up to the host tier")
       .option("--prefill-speed", options.prefill_speed, to_positive_number, "COUNT",
               "Most tokens computed per second (default: no limit)")
       .option("--loads", options.loads, one_of(Loads::measured, Loads::always, Loads::host, Loads::none), "NAME",

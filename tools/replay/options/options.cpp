@@ -114,6 +114,13 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   const bool measured = configured ? options.system.loads == LoadPolicy::measured : options.prefill_speed > 0 || slow_disk;
   if (measured && !options.reference && !arguments.has("--loads")) options.loads = Loads::measured;
   if (arguments.has("--threads") && options.mode != Mode::loop) throw UsageError{"--threads is for --mode loop"};
+  if (!options.prefetch_ahead) return;
+  if (!options.speed || options.mode == Mode::loop) throw UsageError{"--prefetch-ahead needs --speed, and --mode confined"};
+  if (options.host_blocks == 0) throw UsageError{"--prefetch-ahead brings blocks to the host tier, and there is none"};
+  if (options.loads == Loads::host || options.loads == Loads::none) {
+    throw UsageError{
+        fmt::format("--prefetch-ahead brings blocks from storage, which --loads {} forbids", to_string(options.loads))};
+  }
 }
 
 }  // namespace

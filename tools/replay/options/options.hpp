@@ -90,6 +90,9 @@ struct ReplayOptions {
   double abort_rate = 0;  ///< share of the requests, 0 to 1
   /// how many times faster the trace's clock runs; empty: requests come as fast as they can be served
   std::optional<double> speed;
+  /// If set: each request is announced so long before it is due, and its blocks are brought up to the host tier
+  /// (Cache::prefetch).
+  std::optional<std::chrono::duration<double>> prefetch_ahead;
   double prefill_speed = 0;  ///< the most tokens computed in a second; 0: no limit
   Loads loads = Loads::always;
   Mode mode = Mode::confined;

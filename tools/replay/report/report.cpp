@@ -202,6 +202,7 @@ json::object to_object(const ReplayOptions& options) {
   config["skip"] = options.skip;
   config["checkpoint"] = options.checkpoint ? json::value(options.checkpoint->count()) : json::value(nullptr);
   config["speed"] = options.speed ? json::value(*options.speed) : json::value(nullptr);
+  config["prefetch_ahead"] = options.prefetch_ahead ? json::value(options.prefetch_ahead->count()) : json::value(nullptr);
   config["requests_max"] =
       options.requests_max == ReplayOptions::all_requests ? json::value(nullptr) : json::value(options.requests_max);
   return config;
@@ -250,6 +251,12 @@ json::object to_object(const EngineCounts& engine) {
           {"layer_events", engine.layer_events}};
 }
 
+json::object to_object(const PrefetchTotals& prefetches) {
+  return {{"orders", prefetches.orders}, {"refused", prefetches.refused},           {"cut", prefetches.cut},
+          {"joined", prefetches.joined}, {"from_storage", prefetches.from_storage}, {"from_shared", prefetches.from_shared},
+          {"failed", prefetches.failed}};
+}
+
 json::object to_object(const Mismatch& mismatch) {
   return {{"request", mismatch.request},   {"block", mismatch.block},
           {"key", to_hex(mismatch.key)},   {"found_in", text(to_string(mismatch.found_in))},
@@ -273,11 +280,10 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
                                  {"prefetch", to_object(result.moved.storage_reads)},
                                  {"persist", to_object(result.moved.storage_writes)}};
   report["verify"] = verify;
-  report["latency_us"] = json::object{{"match", to_object(result.latency_us.match)},
-                                      {"acquire", to_object(result.latency_us.acquire)},
-                                      {"extend", to_object(result.latency_us.extend)},
-                                      {"commit", to_object(result.latency_us.commit)},
-                                      {"release", to_object(result.latency_us.release)}};
+  report["latency_us"] =
+      json::object{{"match", to_object(result.latency_us.match)},     {"acquire", to_object(result.latency_us.acquire)},
+                   {"extend", to_object(result.latency_us.extend)},   {"commit", to_object(result.latency_us.commit)},
+                   {"release", to_object(result.latency_us.release)}, {"prefetch", to_object(result.latency_us.prefetch)}};
   report["first_token_us"] = to_object(result.first_token_us);
   report["engine"] = to_object(result.engine);
   report["seconds"] = result.seconds;
@@ -290,6 +296,7 @@ std::string to_json(const ReplayOptions& options, const ReplayResult& result) {
   report["checks"] = to_object(result.checks);
   report["manager"] = to_object(result.manager);
   report["waits"] = to_object(result.waits);
+  report["prefetches"] = to_object(result.prefetches);
   report["tokens"] = json::object{{"requests", to_object(result.manager.requests, options)},
                                   {"preempted", to_object(result.manager.preempted, options)}};
   report["store"] = result.store ? json::value(to_object(*result.store)) : json::value(nullptr);

@@ -21,6 +21,7 @@ struct ReplayResult {
     Percentiles extend;
     Percentiles commit;
     Percentiles release;
+    Percentiles prefetch;
   } latency_us;
   Percentiles first_token_us;  ///< from a request's arrival until its prompt was computed
   EngineCounts engine;
@@ -43,6 +44,7 @@ struct ReplayResult {
   bool left_behind = false;
   FinalChecks checks;  ///< set only if nothing was left behind
   ManagerStats manager;
+  PrefetchTotals prefetches;
   WaitTotals waits;
   std::optional<StoreStat> store;  ///< of the first pool
   /// By PoolId, at the end.

@@ -128,6 +128,17 @@ void add_latencies(Table& table, const ReplayOptions& options, const ReplayResul
   row("extend", result.latency_us.extend);
   row("commit", result.latency_us.commit);
   row("release", result.latency_us.release);
+  if (options.prefetch_ahead) row("prefetch", result.latency_us.prefetch);
+}
+
+void add_prefetches(Table& table, const ReplayOptions& options, const PrefetchTotals& totals) {
+  if (!options.prefetch_ahead) return;
+  table.line("");
+  table.line("{} requests were announced {:g} s ahead: {} blocks brought from storage and {} from the shared store, {} failed",
+             grouped(totals.orders), options.prefetch_ahead->count(), grouped(totals.from_storage), grouped(totals.from_shared),
+             grouped(totals.failed));
+  table.line("  {} requests waited for their blocks; of {} the bound on prefetches let only the first blocks be brought",
+             grouped(totals.joined), grouped(totals.cut));
 }
 
 /// How many requests waited until they were ready, for what, and how long on average.
@@ -182,6 +193,7 @@ std::string to_table(const ReplayOptions& options, const ReplayResult& result) {
   add_moved(table, options, result.moved, result.manager);
   add_latencies(table, options, result);
   add_waits(table, result);
+  add_prefetches(table, options, result.prefetches);
   add_first_token(table, options, result);
   add_checkpoint(table, result);
   table.line("");
