@@ -75,8 +75,8 @@ class TERRACE_API Cache {
   ///
   /// A prefetch costs nobody anything that was promised: it brings only what loads faster than it is computed, and all prefetches
   /// together bring at most a quarter of the host tier at a time. So it may bring only the first of the blocks, or none.
-  /// Fails: invalid_argument (no keys, no source beyond the host tier, no host tier, no caching, or the engine owns the slots; see
-  /// OffloadOrder then), refused (1,024 prefetches run), paused.
+  /// Fails: invalid_argument (no keys, no source beyond the host tier, no host tier, no caching, or the engine owns the slots;
+  /// see OffloadOrder then), refused (1,024 prefetches run), paused.
   [[nodiscard]] Result<PrefetchId> prefetch(const PrefetchOrder& order);
   /// The request will not come. Blocks that have arrived stay in the host tier. Fails: not_found (the prefetch has ended).
   [[nodiscard]] Result<void> cancel_prefetch(PrefetchId id);

@@ -76,7 +76,7 @@ bool Prefetches::is_near(std::size_t group, std::uint32_t block) const {
 }
 
 std::uint32_t Prefetches::first_to_bring(std::size_t group) const {
-  std::uint32_t first = 0;
+  std::uint32_t first = planner_.hit(group).first;
   while (first < planner_.hit(group).end && is_near(group, first)) ++first;
   return first;
 }

@@ -68,6 +68,7 @@ TEST_F(PrefetchTest, brings_blocks_of_storage_to_the_host_and_no_further) {
     compared = 0;
     leases.clear();
     cache.reset();
+    transfers.reset();
   }
 }
 
@@ -256,7 +257,7 @@ TEST_F(PrefetchTest, can_be_cancelled_and_its_request_loads_by_itself) {
   EXPECT_EQ(prefetches().cancelled, 1U);
   EXPECT_EQ(prefetches().failed, 0U);
   EXPECT_EQ(state(2), RequestState::waiting) << "for reads of its own";
-  EXPECT_EQ(held_on_device(), 6U);
+  EXPECT_EQ(cache->manager().device_ledger().filling, 6U);
   cache->resume_transfers();
   settle();
   ASSERT_TRUE(ready(2));
@@ -318,27 +319,35 @@ TEST_F(PrefetchTest, ends_with_a_clear_and_brings_nothing_of_before) {
 }
 
 TEST_F(PrefetchTest, breaks_no_promise_of_slots) {
-  make(tiers(8, 32));
+  make_shared(with_shared(sizes(8, 32)));
   const auto keys = prompt(1, 6);
-  store_only(1, keys);
-  serve(2, prompt(1, 4));  // these are on the device again
-  ASSERT_TRUE(acquire(3, prompt(200, 4)).has_value());
+  serve(1, prompt(1, 4));
+  put(keys);
+  const auto acquire_here = [&](std::uint64_t id, const std::vector<BlockKey>& wanted) {
+    AcquireRequest request = this->request(id, wanted);
+    request.farthest_source = Source::storage;
+    leases[id] = cache->acquire(request).value();
+  };
+  acquire_here(3, prompt(200, 4));
   settle();
-  ASSERT_TRUE(acquire(4, prompt(300, 4)).has_value());
-  EXPECT_EQ(state(4), RequestState::waiting) << "for the slots of the blocks that are being swapped out";
+  acquire_here(4, prompt(300, 4));
+  EXPECT_EQ(state(4), RequestState::waiting) << "for the slots of blocks that are being swapped out";
   const PrefetchId id = prefetch(keys).value();
+  cache->end_step();
+  store_of_others.answer_probes();
+  poll();
   EXPECT_FALSE(cache->prefetching(id)) << "it would pin these blocks";
   EXPECT_EQ(prefetches().cancelled, 1U);
   settle();
   EXPECT_TRUE(ready(4));
 }
 
-TEST_F(PrefetchTest, is_refused_without_a_host_tier_keys_sources_or_room) {
+TEST_F(PrefetchTest, is_refused_without_a_host_tier_keys_or_sources) {
   make(tiers(16, 0));
   EXPECT_EQ(prefetch(prompt(1, 2)).error(), Errc::invalid_argument);
   cache.reset();
-  ManagerConfig config = tiers(16, 32);
-  make(config);
+  transfers.reset();
+  make(tiers(16, 32));
   EXPECT_EQ(prefetch({}).error(), Errc::invalid_argument);
   EXPECT_EQ(prefetch(prompt(1, 2), Source::host).error(), Errc::invalid_argument);
   cache->clear({.wait = true});
@@ -347,10 +356,10 @@ TEST_F(PrefetchTest, is_refused_without_a_host_tier_keys_sources_or_room) {
   EXPECT_EQ(prefetches().orders, 0U);
   ASSERT_TRUE(cache->resume().has_value());
   EXPECT_FALSE(cache->prefetching(prefetch(prompt(1, 2)).value())) << "there is nothing to bring";
-  cache.reset();
+}
 
-  config = with_shared(sizes(16, 32));
-  make_shared(config);
+TEST_F(PrefetchTest, is_refused_beside_many_others) {
+  make_shared(with_shared(sizes(16, 32)));
   store_of_others.answers = false;
   for (std::uint32_t i = 0; i < Prefetches::running_max; ++i) ASSERT_TRUE(prefetch(prompt(1000 * i, 2)).has_value());
   EXPECT_EQ(prefetch(prompt(1, 1)).error(), Errc::refused);

@@ -16,8 +16,9 @@ using test::keys_of;
 
 class LookUps : public testing::Test {
  protected:
-  void look(SharedLookUps::Asker asker, const std::vector<BlockKey>& keys, std::uint32_t from, TimePoint deadline = never) {
-    look_ups.look(asker, std::span{keys}.subspan(from), from, deadline, now);
+  static SharedLookUps::Asker request(std::uint64_t number) { return {SharedLookUps::Asker::Kind::request, number}; }
+  void look(std::uint64_t number, const std::vector<BlockKey>& keys, std::uint32_t from, TimePoint deadline = never) {
+    look_ups.look(request(number), std::span{keys}.subspan(from), from, deadline, now);
     look_ups.check_invariants();
   }
   std::vector<SharedLookUps::Answer> answers() {
@@ -42,7 +43,7 @@ TEST_F(LookUps, answer_with_the_end_of_what_is_there) {
   look_ups.on_probed(actions.probes[0].token, {}, 2, now + 1ms);
   const auto taken = answers();
   ASSERT_EQ(taken.size(), 1U);
-  EXPECT_EQ(taken[0].asker, 7U);
+  EXPECT_EQ(taken[0].asker, request(7));
   EXPECT_EQ(taken[0].end, 4U);
   EXPECT_EQ(look_ups.probes(), 0U);
   EXPECT_NEAR(look_ups.round_trip_seconds(), 0.001, 1e-9);
@@ -81,7 +82,7 @@ TEST_F(LookUps, end_at_the_deadline_and_cancel_the_probe) {
   look_ups.on_time(now + 5ms);
   auto taken = answers();
   ASSERT_EQ(taken.size(), 1U);
-  EXPECT_EQ(taken[0].asker, 2U);
+  EXPECT_EQ(taken[0].asker, request(2));
   EXPECT_EQ(taken[0].end, 0U);
   ASSERT_EQ(actions.cancelled_probes.size(), 1U);
   EXPECT_EQ(actions.cancelled_probes[0], actions.probes[1].token);
@@ -101,9 +102,9 @@ TEST_F(LookUps, end_at_the_deadline_and_cancel_the_probe) {
 TEST_F(LookUps, cancel_a_probe_when_the_last_asker_leaves) {
   look(1, keys_of({1, 2}), 0);
   look(2, keys_of({1, 2}), 0);
-  look_ups.leave(1);
+  look_ups.leave(request(1));
   EXPECT_TRUE(actions.cancelled_probes.empty());
-  look_ups.leave(2);
+  look_ups.leave(request(2));
   EXPECT_EQ(actions.cancelled_probes.size(), 1U);
   look(3, keys_of({1, 2}), 0);
   EXPECT_EQ(actions.probes.size(), 2U) << "nobody joins a cancelled probe";
@@ -116,7 +117,7 @@ TEST_F(LookUps, cancel_a_probe_when_the_last_asker_leaves) {
 TEST_F(LookUps, whose_asker_leaves_before_it_has_taken_the_answer_have_none) {
   look(1, keys_of({1}), 0);
   look_ups.on_probed(actions.probes[0].token, {}, 1, now);
-  look_ups.leave(1);
+  look_ups.leave(request(1));
   EXPECT_FALSE(look_ups.has_answers());
 }
 
