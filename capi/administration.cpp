@@ -14,6 +14,7 @@ namespace {
 
 static_assert(static_cast<int>(WriteBackOrder::Scope::prefix) == TERRACE_SCOPE_PREFIX);
 static_assert(static_cast<int>(WriteBackOrder::Scope::all) == TERRACE_SCOPE_ALL);
+static_assert(static_cast<int>(WriteBackOrder::Target::shared) == TERRACE_TARGET_SHARED);
 static_assert(static_cast<int>(WriteBackOutcome::cancelled) == TERRACE_OUTCOME_CANCELLED);
 static_assert(static_cast<int>(WriteBackState::deadline_exceeded) == TERRACE_JOB_DEADLINE_EXCEEDED);
 static_assert(static_cast<int>(KvEvent::Kind::cleared) == TERRACE_CACHE_CLEARED);
@@ -127,19 +128,40 @@ terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cach
   });
 }
 
+terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count) {
+  TERRACE_NEEDS(cache);
+  TERRACE_NEEDS(expire_after);
+  TERRACE_NEEDS(count);
+  return guarded(__func__, [&]() -> terrace_status {
+    *expire_after = nullptr;
+    *count = 0;
+    cache->expiries.clear();
+    for (const terrace::KvEvent& event : cache->changes) cache->expiries.push_back(event.expires_after.count());
+    *expire_after = cache->expiries.data();
+    *count = cache->expiries.size();
+    return TERRACE_OK;
+  });
+}
+
 terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job) {
   TERRACE_NEEDS(cache);
   TERRACE_NEEDS(job);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace_write_back given{};
-    if (const terrace_status wrong = read_struct(function, "order", order, given, sizeof given)) return wrong;
+    constexpr std::size_t first = offsetof(terrace_write_back, target);
+    if (const terrace_status wrong = read_struct(function, "order", order, given, first)) return wrong;
     if (given.scope < TERRACE_SCOPE_PREFIX || given.scope > TERRACE_SCOPE_ALL) {
       return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->scope is " + std::to_string(given.scope) +
                                                 ", must be a TERRACE_SCOPE_ number");
     }
+    if (given.target > TERRACE_TARGET_SHARED) {
+      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->target is " + std::to_string(given.target) +
+                                                ", must be a TERRACE_TARGET_ number");
+    }
     if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "order->keys");
     if (given.unused_for < 0) return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->unused_for is negative");
     terrace::WriteBackOrder to;
+    to.target = static_cast<terrace::WriteBackOrder::Target>(given.target);
     to.scope = static_cast<terrace::WriteBackOrder::Scope>(given.scope);
     to.keys = keys_of(given.keys, given.count);
     to.tenant = terrace::TenantId{given.tenant};

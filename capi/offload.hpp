@@ -35,5 +35,6 @@ struct terrace_offload {
   std::vector<terrace_offload_event> job_events;
   std::vector<terrace::KvEvent> changes;
   std::vector<terrace_cache_event> cache_events;
+  std::vector<int64_t> expiries;  ///< of these
   std::vector<terrace_write_back_result> write_backs;
 };

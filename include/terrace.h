@@ -242,10 +242,10 @@ typedef struct terrace_batch_result {
   uint64_t id;
   uint64_t bytes;     ///< of the blocks that succeeded
   uint64_t duration;  ///< since the batch was submitted
-  /// By key; one for a flush or a probe. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an error of a get the
-  /// content of its row means nothing.
+  /// By key; one for a flush or a probe. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an error
+  /// of a get the content of its row means nothing.
   const terrace_status* statuses;
-  uint32_t count;  ///< of `statuses`
+  uint32_t count;          ///< of `statuses`
   uint32_t succeeded;      ///< blocks; for a probe, leading keys that are there
   uint32_t kind;           ///< TERRACE_BATCH_...
   uint32_t memory_in_use;  ///< 1: after its deadline; leave the rows alone until the event TERRACE_STORE_MEMORY_FREE
@@ -474,17 +474,22 @@ typedef struct terrace_cache_event {
   terrace_key parent;  ///< all zero: none
   uint64_t tenant;
   uint32_t kind;    ///< TERRACE_CACHE_...
-  uint32_t source;  ///< TERRACE_HOST or TERRACE_STORAGE; a later library may have more
+  uint32_t source;  ///< TERRACE_HOST, TERRACE_STORAGE or TERRACE_SHARED; a later library may have more
   uint32_t depth;   ///< index in its prefix
   uint32_t group;
 } terrace_cache_event;
 /// Records changes from now on. Take them regularly, because every event is kept.
 TERRACE_C_API terrace_status terrace_offload_record_events(terrace_offload* cache);
 TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count);
+/// For each event of the last terrace_offload_events(), in its order: a copy in the shared store is only a hint, which ends after
+/// this time, because no event says that it has gone. 0: the copy is there until an event says otherwise, or it is not known how
+/// long.
+TERRACE_C_API terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count);
 
 // ---- write-back jobs
 
 enum { TERRACE_SCOPE_PREFIX = 1, TERRACE_SCOPE_TENANT = 2, TERRACE_SCOPE_IDLE = 3, TERRACE_SCOPE_ALL = 4 };
+enum { TERRACE_TARGET_STORAGE = 0, TERRACE_TARGET_SHARED = 1 };
 typedef struct terrace_write_back {
   size_t struct_size;
   uint32_t scope;           ///< TERRACE_SCOPE_...
@@ -495,8 +500,11 @@ typedef struct terrace_write_back {
   int64_t unused_for;  ///< for TERRACE_SCOPE_IDLE
   int64_t deadline;    ///< 0 or TERRACE_NEVER: none
   uint64_t budget;     ///< most bytes to write; 0: no limit
+  uint32_t target;     ///< TERRACE_TARGET_...; the shared store is not flushed
+  uint32_t reserved;
 } terrace_write_back;
-/// Starts a job that writes cached blocks to storage now.
+/// Starts a job that writes cached blocks to storage, or to the shared store, now. Fails with TERRACE_INVALID_ARGUMENT if there
+/// is none.
 TERRACE_C_API terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job);
 TERRACE_C_API terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job);
 TERRACE_C_API terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job);

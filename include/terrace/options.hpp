@@ -216,9 +216,10 @@ struct TERRACE_API CacheSystemOptions {
   Duration flush_interval = std::chrono::seconds{5};
   /// If false, no request finds a hit, and no block stays cached after its request is released.
   bool caching = true;
-  /// With caching off: the blocks that requests commit are still written to storage. An instance that only decodes sets `caching`
-  /// to false. It also sets `store_uncached` to true if other instances read its output from the store. Needs storage. Cannot be
-  /// combined with InclusionPolicy::inclusive.
+  /// With caching off: the blocks that requests commit are still written to storage by `write_policy`, and to the shared store
+  /// unless SharedStorage::write_policy is `none`. An instance that only decodes sets `caching` to false. It also sets
+  /// `store_uncached` to true if other instances read its output. Needs storage or a shared store. Cannot be combined with
+  /// InclusionPolicy::inclusive.
   bool store_uncached = false;
   InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
   WritePolicy write_policy = WritePolicy::none;

@@ -266,7 +266,8 @@ struct TERRACE_API SharedTotals {
   std::uint64_t drop_failed = 0;  ///< the shared store failed, or the copy to it
   std::uint64_t drop_full = 0;    ///< the shared store was full
   std::uint64_t drop_budget = 0;  ///< the budget of the day was spent
-  std::uint64_t drop_off = 0;     ///< the cache was cleared or drained, or the write-back job was cancelled
+  /// The cache was cleared or drained, or the write-back job was cancelled. With caching off also: the store could not be used.
+  std::uint64_t drop_off = 0;
 
   friend SharedTotals operator-(const SharedTotals& now, const SharedTotals& before) { return difference(now, before); }
 };

@@ -272,6 +272,8 @@ class WriteBack(_Sized):
         ("unused_for", c_int64),
         ("deadline", c_int64),
         ("budget", c_uint64),
+        ("target", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -357,6 +359,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_read_statistics": (_STATUS, [_H, POINTER(OffloadStatistics)]),
     "terrace_offload_record_events": (_STATUS, [_H]),
     "terrace_offload_events": (_STATUS, [_H, POINTER(POINTER(CacheEvent)), POINTER(c_size_t)]),
+    "terrace_offload_event_expiries": (_STATUS, [_H, POINTER(POINTER(c_int64)), POINTER(c_size_t)]),
     "terrace_write_back_start": (_STATUS, [_H, POINTER(WriteBack), POINTER(c_uint64)]),
     "terrace_write_back_pause": (_STATUS, [_H, c_uint64]),
     "terrace_write_back_resume": (_STATUS, [_H, c_uint64]),

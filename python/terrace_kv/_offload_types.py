@@ -20,7 +20,7 @@ class State(IntEnum):
     HOST = 2
     STORAGE = 3
     SHARED = 4
-    """Only as the source of a loaded block: the shared store."""
+    """Only as the source of a loaded block or of a Change: the shared store."""
 
 
 class Urgency(IntEnum):
@@ -67,6 +67,14 @@ class Scope(IntEnum):
     TENANT = 2
     IDLE = 3
     ALL = 4
+
+
+class Target(IntEnum):
+    """Where a write-back job writes."""
+
+    STORAGE = 0
+    SHARED = 1
+    """The shared store. It is not flushed."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,9 @@ class Change:
     tenant: int
     depth: int
     group: int
+    expires_after: float = 0.0
+    """In seconds. A copy in the shared store is a hint that ends after this time, because no change says that it has gone. 0: the
+    copy is there until a change says otherwise, or it is not known how long."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from ._offload_types import (
     Order,
     Scope,
     State,
+    Target,
     Urgency,
     WriteBackProgress,
     WriteBackState,
@@ -389,9 +390,15 @@ class OffloadCache:
 
     def changes(self) -> list[Change]:
         """Returns the changes since the last call."""
+        expiries = POINTER(c_int64)()
+        count = c_size_t()
+        with self._lock:
+            changes = list(self._raw_changes(_CHANGE))
+            check(lib.terrace_offload_event_expiries(self._open(), byref(expiries), byref(count)))
+            ends = [expiries[i] / 1e9 for i in range(count.value)]
         return [
-            Change(ChangeKind(kind), _source(source), key, None if parent == _NO_KEY else parent, tenant, depth, group)
-            for key, parent, tenant, kind, source, depth, group in self._raw_changes(_CHANGE)
+            Change(ChangeKind(kind), _source(source), key, None if parent == _NO_KEY else parent, tenant, depth, group, end)
+            for (key, parent, tenant, kind, source, depth, group), end in zip(changes, ends, strict=True)
         ]
 
     # ---- write-back jobs
@@ -400,6 +407,7 @@ class OffloadCache:
         self,
         scope: Scope = Scope.ALL,
         *,
+        target: Target = Target.STORAGE,
         keys: Names | None = None,
         tenant: int = 0,
         unused_for: float = 0,
@@ -407,18 +415,23 @@ class OffloadCache:
         budget: int = 0,
         durable: bool = True,
     ) -> int:
-        """Starts a job that writes cached blocks to storage now. Returns its number.
+        """Starts a job that writes cached blocks to storage, or to the shared store, now. Returns its number.
 
         Args:
+            target: Where it writes.
             keys: For Scope.PREFIX.
             unused_for: For Scope.IDLE, in seconds.
             timeout: In seconds; blocks that are not stored by then are given up.
             budget: The most bytes to write; 0: no limit.
             durable: The job also flushes storage before it ends.
+
+        Raises:
+            InvalidArgument: There is no such target, among others.
         """
         made = self._keys(keys) if keys is not None else None
         order = _library.WriteBack(
             scope=int(scope),
+            target=int(target),
             not_durable=int(not durable),
             tenant=tenant,
             unused_for=_nanoseconds(unused_for),

@@ -9,7 +9,7 @@ import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,6 +25,7 @@ from terrace_kv import (
     OffloadCache,
     State,
     Stopped,
+    Target,
     WriteBackState,
 )
 
@@ -438,12 +439,16 @@ def test_blocks_of_another_cache_come_through_a_shared_store(engine: Engine, ord
         engine.fill(0, 1)
         engine.fill(1, 2)
         first.poll()
+        first.record_changes()
         wanted = first.keys(names[:2]) if order == "flat" else first.prefix_keys(names[:2])
         first.store(1, wanted, slots=[0, 1])
         assert end_of(first, 1).failed == 0
         while first.statistics()["shared_written"] < 2:
             first.wait(1)
             first.poll()
+        hints = [change for change in first.changes() if change.source is State.SHARED]
+        assert [change.kind for change in hints] == [ChangeKind.STORED] * 2
+        assert all(change.expires_after == 43200 for change in hints), "half of the expiry"
         second.poll()
         assert second.leading(keys) == 0
         assert find(second, keys) == 2
@@ -461,3 +466,27 @@ def test_blocks_of_another_cache_come_through_a_shared_store(engine: Engine, ord
         second.resume_shared()
         second.poll()
         assert find(second, keys) == 2
+
+
+def test_a_write_back_job_brings_blocks_to_the_shared_store(engine: Engine) -> None:
+    config = {
+        "key-order": "flat",
+        "shared": {"url": "memory:", "write-policy": "none", "probe-deadline": "10s"},
+        "pool": [{"block-bytes": "4KiB", "device-blocks": SLOTS, "host-blocks": 8, "staging-blocks": 4}],
+    }
+    with OffloadCache(config, regions=[engine.region]) as first, OffloadCache(config, regions=[engine.region]) as second:
+        engine.fill(0, 7)
+        first.poll()
+        first.store(1, [b"a"], slots=[0])
+        assert end_of(first, 1).failed == 0
+        job = first.start_write_back(target=Target.SHARED)
+        while first.write_back(job).state is WriteBackState.RUNNING:
+            first.wait(1)
+            first.poll()
+        assert first.write_back(job).stored == 1 and first.write_back(job).durable_bytes == 0
+        second.poll()
+        assert find(second, second.keys([b"a"])) == 1
+        with pytest.raises(InvalidArgument):
+            first.start_write_back()  # there is no storage
+        with pytest.raises(InvalidArgument, match="target is 2"):
+            first.start_write_back(target=cast(Target, 2))

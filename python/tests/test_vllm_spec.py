@@ -394,6 +394,8 @@ def test_chunks_of_another_engine_come_through_a_shared_store() -> None:
     assert second.manager.get_load_source(keys(1)[0], second.request).name == "DISK"
     second.load(keys(3))
     assert second.manager._cache.statistics()["loaded_shared"] == 3
+    counts = statistics(second)
+    assert counts["shared_chunks"] == 3 and "read_chunks" not in counts
     first.close()
     second.close()
 
@@ -411,6 +413,21 @@ def test_a_chunk_that_the_shared_store_has_given_up_is_a_miss() -> None:
     assert second.look_up(keys(2)) == [MISS] * 2
     assert second.manager._keys_by_name == {}
     second.close()
+
+
+def test_copies_in_the_shared_store_are_neither_storage_nor_remembered() -> None:
+    engine = sharing(1)
+    engine.step()
+    engine.store(keys(2))
+    wait_until_shared(engine, 2)
+    engine.step()
+    assert {event.medium for event in engine.manager.take_events()} == {Medium.CPU}
+    for stored in range(1, 5):
+        engine.store(keys(8, 100 * stored))
+        wait_until_shared(engine, 2 + 8 * stored)
+    engine.step()
+    assert len(engine.manager._keys_by_name) == len(engine.manager._ready)
+    engine.close()
 
 
 def test_a_reset_ends_the_use_of_a_shared_store() -> None:

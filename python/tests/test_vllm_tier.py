@@ -435,5 +435,10 @@ def test_chunks_of_another_engine_come_through_a_shared_store(tmp_path: Path) ->
     loaded = second.finish(keys(3), [5, 6, 7], load=True)
     assert loaded.success
     assert [second.rows[row].tobytes() for row in (5, 6, 7)] == content
+    counters = second.counters()
+    assert counters["shared_chunks"] == 3 and "read_chunks" not in counters and "read_bytes" not in counters
+    assert first.finish(keys(3), [0, 1, 2], load=True).success
+    counters = first.counters()
+    assert counters["read_chunks"] == 3 and counters["read_bytes"] == 3 * len(content[0]) and "shared_chunks" not in counters
     first.close()
     second.close()

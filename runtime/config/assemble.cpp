@@ -356,7 +356,9 @@ class Assembler {
     if (!system.store_uncached) return;
     const ConfigLevel at = level("store-uncached");
     const std::string name = name_of("store-uncached", at);
-    if (!has_storage) refuse("{} needs {}", name, mention(where, at));
+    if (!has_storage && draft_.shared == "none") {
+      refuse("{} needs {} or {}", name, mention(where, at), mention(option_named("shared.url"), at));
+    }
     if (system.caching) refuse("{} needs {} off", name, mention(option_named("caching"), at));
     if (system.inclusion == InclusionPolicy::inclusive) {
       refuse("{} keeps no copies in the host, but {} inclusive needs them there", name, mention(option_named("inclusion"), at));

@@ -1,5 +1,7 @@
 #include "runtime/residency/deferred_eviction.hpp"
 
+#include "base/check.hpp"
+
 namespace terrace {
 
 void DeferredEviction::hold_evicting(BlockRef block, Tier tier) { residency_.hold_evicting(block, tier); }
@@ -52,7 +54,7 @@ void DeferredEviction::not_needed(BlockRef block) {
     // (A block that has been swapped out to make room is evicted from the host in the ordinary way.)
     const bool in_host = residency_.copy(block, Tier::host).present();
     const bool settled = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
-    if (!settled || tree.pinned(block) || residency_.wished(block)) return;
+    if (!settled || tree.pinned(block) || residency_.wished(block) || kept_.contains(tree.key(block))) return;
     if (tree.any_staying_below(block, Tier::device) || tree.any_staying_below(block, Tier::host)) return;
     // (Taken before the drop: a block without copies leaves the tree.)
     const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
@@ -60,6 +62,20 @@ void DeferredEviction::not_needed(BlockRef block) {
     residency_.drop(block, Tier::device);
     ++stats_.dropped_uncached;
     block = above;
+  }
+}
+
+void DeferredEviction::keep(std::span<const BlockKey> keys) {
+  if (!keeps_nothing_) return;
+  for (const BlockKey& key : keys) ++kept_[key];
+}
+
+void DeferredEviction::end_keep(std::span<const BlockKey> keys) {
+  if (!keeps_nothing_) return;
+  for (const BlockKey& key : keys) {
+    const auto kept = kept_.find(key);
+    TERRACE_CHECK(kept != kept_.end());
+    if (--kept->second == 0) kept_.erase(kept);
   }
 }
 

@@ -4,6 +4,13 @@
 #include "terrace/policies.hpp"
 #include "terrace/request.hpp"
 #include "terrace/statistics.hpp"
+#include "terrace/types.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <span>
 
 namespace terrace {
 
@@ -26,15 +33,22 @@ class DeferredEviction {
   /// The same for a run of victims of the device. `clean`: all of them have a copy in a lower tier; otherwise none has. No copy
   /// depends on them.
   void drop_now(Run victims, bool clean);
-  /// A request, or the write to storage, does not need the block any more. If the manager stores without caching
+  /// A request, or a write of the block, does not need it any more. If the manager stores without caching
   /// (ManagerConfig::store_uncached), this drops the device copy of the block, and then those of the blocks before it, up to the
-  /// first that is pinned, read, wished to be stored, has a host copy, or is needed by another copy. Otherwise it does nothing.
+  /// first that is pinned, read, wished to be stored, kept, has a host copy, or is needed by another copy. Otherwise it does
+  /// nothing.
   void not_needed(BlockRef block);
+  [[nodiscard]] bool keeps_nothing() const { return keeps_nothing_; }
+  /// not_needed() does not drop blocks with these keys until end_keep() has been called as often for them. They can be evicted
+  /// like any other block. For a manager that stores without caching; otherwise these two do nothing.
+  void keep(std::span<const BlockKey> keys);
+  void end_keep(std::span<const BlockKey> keys);
 
  private:
   bool keeps_nothing_;
   Residency& residency_;
   ManagerStats& stats_;
+  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> kept_;  ///< how often
 };
 
 }  // namespace terrace

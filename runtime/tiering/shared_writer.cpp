@@ -23,10 +23,12 @@ WriteBackOutcome outcome_of(ErrorCode why) {
 
 }  // namespace
 
-SharedWriter::SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, SwapOuts& swap_outs,
-                           Actions& actions, SharedTotals& totals, KvEvents& events)
+SharedWriter::SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency,
+                           DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions, SharedTotals& totals,
+                           KvEvents& events)
     : config_{config},
       residency_{residency},
+      deferred_eviction_{deferred_eviction},
       swap_outs_{swap_outs},
       actions_{actions},
       totals_{totals},
@@ -51,6 +53,10 @@ SharedWriter::Recent SharedWriter::recent(const BlockKey& key) const {
 
 void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
   if (config_.writes != WritePolicy::write_through || prefix.length == from) return;
+  if (deferred_eviction_.keeps_nothing() && !usable_) {
+    totals_.drop_off += prefix.length - from;
+    return;
+  }
   if (!extend_wish(prefix, from)) wish(prefix, prefix.length, from);
 }
 
@@ -109,6 +115,7 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   if (!found || keys_ + prefix.length - from > keys_max) return false;
   Wish& wish = wishes_.at(*found);
   for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
+  deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(from));
   keys_ += prefix.length - from;
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   return true;
@@ -134,6 +141,7 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   for (std::uint32_t block = 0; block < length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
   wish.started = wish.next;
+  deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(wish.started));
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   keys_ += length;
   return wishes_.add(std::move(wish));
@@ -188,11 +196,12 @@ void SharedWriter::order(WriteBackId job, Prefix prefix, std::uint32_t from, std
 void SharedWriter::set_usable(bool usable) {
   usable_ = usable;
   if (usable) return;
-  std::vector<std::uint32_t> of_jobs;
-  for (const auto* const ids : {&active_, &waiting_}) {
-    std::ranges::copy_if(*ids, std::back_inserter(of_jobs), [this](std::uint32_t id) { return wishes_.at(id).job.has_value(); });
+  for (const auto& ids : {waiting_, active_}) {
+    for (const std::uint32_t id : ids) {
+      if (wishes_.at(id).job) stop(id, Errc::refused);
+      else if (deferred_eviction_.keeps_nothing()) stop(id, Errc::cancelled);
+    }
   }
-  for (const std::uint32_t id : of_jobs) stop(id, Errc::refused);
 }
 
 /// The wish starts nothing more. It ends now, or when that which is under way has ended.
@@ -265,9 +274,23 @@ void SharedWriter::drop_rest(const Wish& wish) {
   drop(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()), wish.stop_with);
 }
 
+/// The blocks from `begin` to `end` need no device copy any more: the store has them, or they are not written.
+void SharedWriter::end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end) {
+  if (!deferred_eviction_.keeps_nothing() || wish.alone || begin == end) return;
+  const std::span<const BlockKey> keys = std::span{wish.keys}.first(end);
+  deferred_eviction_.end_keep(keys.subspan(begin));
+  // The last of them that is still on the device goes, and then those before it.
+  const PrefixTree& tree = residency_.tree();
+  const Prefix there = tree.find(keys);
+  std::uint32_t left = there.length;
+  while (left > begin && !residency_.copy(tree.at(there, left - 1), Tier::device).present()) --left;
+  if (left > begin) deferred_eviction_.not_needed(tree.at(there, left - 1));
+}
+
 void SharedWriter::forget(std::uint32_t id) {
   Wish wish = wishes_.take(id);
   TERRACE_CHECK(wish.writing.none());
+  end_keep(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()));
   keys_ -= wish.keys.size();
   spare_keys_.give(std::move(wish.keys));
   spare_keys_.give(std::move(wish.asked));
@@ -321,6 +344,7 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
   }
   totals_.present += there;
   totals_.renewed += there;
+  end_keep(wish, wish.next, wish.next + there);
   wish.next += there;
   if (there > 0) note(wish.keys[wish.next - 1]).there_until = now_ + config_.renew_interval;
   wish.gap = wish.next < wish.end;
@@ -405,6 +429,8 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   const std::uint32_t write = writes_.add({id, number, named(wish, number), *slot});
   if (in_host) submit(write);
   else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | its_swap_out);
+  // From now on the copy is kept by its reader, at the end of which it is dropped if nothing else needs it.
+  deferred_eviction_.end_keep({&wish.keys[number], 1});
   return Started::yes;
 }
 

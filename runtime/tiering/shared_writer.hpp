@@ -3,6 +3,7 @@
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
 #include "runtime/orders/actions.hpp"
+#include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
 #include "runtime/tiering/hit_counts.hpp"
 #include "runtime/tiering/swap_outs.hpp"
@@ -46,6 +47,10 @@ namespace terrace {
 /// counts one block in `counted_one_in`, and the last one of each hit. Both wish a prefix that is hit again and again once in
 /// SharedConfig::renew_interval. In flat order each block counts for itself, and a wish is a list of blocks, in the order of use.
 ///
+/// If the manager stores without caching (ManagerConfig::store_uncached), a wish keeps the device copies of its blocks from
+/// DeferredEviction::not_needed until their bytes are in staging, or it is known that they are not written. There, wishes do not
+/// wait for a store that cannot be used.
+///
 /// Write-back jobs (order()) bring prefixes there as well, whatever the policy. Their wishes are not dropped for others, and each
 /// of their blocks has a result.
 ///
@@ -60,8 +65,8 @@ class SharedWriter {
   static constexpr std::uint32_t counted_one_in = 16;
 
   /// All arguments outlive this object.
-  SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, SwapOuts& swap_outs, Actions& actions,
-               SharedTotals& totals, KvEvents& events);
+  SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
+               SwapOuts& swap_outs, Actions& actions, SharedTotals& totals, KvEvents& events);
   SharedWriter(const SharedWriter&) = delete;
   SharedWriter& operator=(const SharedWriter&) = delete;
 
@@ -96,7 +101,8 @@ class SharedWriter {
   /// Appends the results since the last call.
   void take_ended(std::vector<Ended>& ended);
 
-  /// Whether the store can be used. If not, wishes wait, and those of jobs fail with Errc::refused.
+  /// Whether the store can be used. If not, wishes wait, or are dropped if nothing is cached, and those of jobs fail with
+  /// Errc::refused.
   void set_usable(bool usable);
 
   /// The probe with this token has ended: of its keys, `leading` are there.
@@ -186,10 +192,12 @@ class SharedWriter {
   [[nodiscard]] std::uint64_t& dropped(ErrorCode why);
   void drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why);
   void drop_rest(const Wish& wish);
+  void end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end);
   void forget(std::uint32_t id);
 
   const SharedConfig& config_;
   Residency& residency_;
+  DeferredEviction& deferred_eviction_;
   SwapOuts& swap_outs_;
   Actions& actions_;
   SharedTotals& totals_;

@@ -29,7 +29,12 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
                     storage_writer_, shared_writer_, actions_,   offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats} {
-  if (config.shared.on) shared_writer_.emplace(config_.shared, sizes_, residency_, swap_outs_, actions_, shared, events);
+  // All that is committed is written if nothing is cached, because then nothing is hit.
+  WritePolicy& writes = config_.shared.writes;
+  if (config_.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
+  if (config.shared.on) {
+    shared_writer_.emplace(config_.shared, sizes_, residency_, deferred_eviction_, swap_outs_, actions_, shared, events);
+  }
 }
 
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------

@@ -97,8 +97,8 @@ void validate(const ManagerConfig& config) {
     }
   }
   for (std::size_t pool = 0; pool < config.pools.size(); ++pool) validate(config.pools[pool], pool, config.storage);
-  if (config.store_uncached && (config.caching || !config.storage)) {
-    refuse("store_uncached needs storage, and caching must be off");
+  if (config.store_uncached && (config.caching || !(config.storage || config.shared.on))) {
+    refuse("store_uncached needs storage or a shared store, and caching must be off");
   }
   if (config.store_uncached && config.inclusion == InclusionPolicy::inclusive) {
     refuse("store_uncached keeps no copies in the host, but inclusion policy inclusive needs them there");

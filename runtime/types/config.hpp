@@ -80,9 +80,10 @@ struct ManagerConfig {
   std::uint32_t selective_hits = 1;
   /// If false, no request finds a hit, and no block stays cached after its request is released.
   bool caching = true;
-  /// With caching off: the blocks that requests commit are still written to storage, by the write policy and by write-back jobs.
-  /// Their device copies are dropped as soon as the bytes have left the device. Use it for an instance that only decodes, and
-  /// whose output other instances read from the store. Needs storage. Cannot be combined with InclusionPolicy::inclusive.
+  /// With caching off: the blocks that requests commit are still written to storage and to the shared store, by the write
+  /// policies and by write-back jobs. SharedConfig::writes `selective` means `write_through` here, because nothing is hit. Device
+  /// copies are dropped as soon as the bytes have left the device. Use it for an instance that only decodes, and whose output
+  /// other instances read. Needs storage or a shared store. Cannot be combined with InclusionPolicy::inclusive.
   bool store_uncached = false;
   /// The most blocks of one request, in hash units, from the maximum length of the model. A request that asks for more gets this
   /// many. If 0, there is no such limit, and a request that asks for more than the pools hold is refused.

@@ -287,6 +287,7 @@ void offload_calls(std::uint64_t seed) {
         order.count = any.below(blocks);
         order.unused_for = any.number<std::int64_t>(1000);
         order.budget = any.number<std::uint64_t>(100'000);
+        order.target = any.number<std::uint32_t>(3);
         std::uint64_t job = 0;
         Arguments::judge(terrace_write_back_start(cache, &order, &job));
         Arguments::judge(terrace_write_back_pause(cache, any.number<std::uint64_t>(4)));

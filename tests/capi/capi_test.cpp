@@ -373,4 +373,98 @@ TEST_F(HostRowsFixture, wrong_rows_are_refused) {
   EXPECT_NE(open_with({rows_, rows_}).second.find("named twice"), std::string::npos);
 }
 
+/// A cache with a shared store and one committed block, which the policy does not write.
+class SharedFixture : public HostRowsFixture {
+ protected:
+  void SetUp() override {
+    HostRowsFixture::SetUp();
+    terrace_open_options options = made<terrace_open_options>();
+    options.config = "key-order = \"flat\"\n[shared]\nurl = \"memory:\"\nwrite-policy = \"none\"\n"
+                     "[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 4\nstaging-blocks = 2\n";
+    ASSERT_EQ(terrace_offload_open(&options, &sharing_), TERRACE_OK) << terrace_last_error();
+    ASSERT_EQ(terrace_offload_record_events(sharing_), TERRACE_OK);
+    poll();  // it notices that the shared store can be used
+    terrace_order put = order(1, 0, 1);
+    void* const from = memory_.data();
+    put.memory = &from;
+    ASSERT_EQ(terrace_offload_store(sharing_, &put), TERRACE_OK) << terrace_last_error();
+    ASSERT_EQ(terrace_offload_drain(sharing_, TERRACE_NEVER), TERRACE_OK);
+    poll();
+  }
+  void TearDown() override {
+    EXPECT_EQ(terrace_offload_destroy(sharing_, TERRACE_NEVER), 1);
+    HostRowsFixture::TearDown();
+  }
+  void poll() {
+    const terrace_offload_event* events = nullptr;
+    std::size_t count = 0;
+    ASSERT_EQ(terrace_offload_poll(sharing_, &events, &count), TERRACE_OK);
+  }
+  terrace_write_back_progress finish(std::uint64_t job) {
+    terrace_write_back_progress progress = made<terrace_write_back_progress>();
+    do {
+      EXPECT_EQ(terrace_offload_wait(sharing_, 10'000'000), TERRACE_OK);
+      poll();
+      EXPECT_EQ(terrace_write_back_read(sharing_, job, &progress), TERRACE_OK);
+    } while (progress.state == TERRACE_JOB_RUNNING);
+    return progress;
+  }
+  static terrace_write_back everything(std::uint32_t target) {
+    terrace_write_back order = made<terrace_write_back>();
+    order.scope = TERRACE_SCOPE_ALL;
+    order.target = target;
+    return order;
+  }
+
+  terrace_offload* sharing_ = nullptr;
+};
+
+TEST_F(SharedFixture, a_write_back_job_brings_blocks_to_the_shared_store) {
+  std::uint64_t job = 0;
+  const terrace_write_back to_shared = everything(TERRACE_TARGET_SHARED);
+  ASSERT_EQ(terrace_write_back_start(sharing_, &to_shared, &job), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(finish(job).stored, 1U);
+  ASSERT_EQ(terrace_write_back_start(sharing_, &to_shared, &job), TERRACE_OK);
+  EXPECT_EQ(finish(job).already_there, 1U);
+  const terrace_write_back to_storage = everything(TERRACE_TARGET_STORAGE);
+  EXPECT_EQ(terrace_write_back_start(sharing_, &to_storage, &job), TERRACE_INVALID_ARGUMENT) << "there is none";
+  EXPECT_EQ(terrace_write_back_start(cache_, &to_shared, &job), TERRACE_INVALID_ARGUMENT) << "there is no shared store";
+  const terrace_write_back elsewhere = everything(2);
+  EXPECT_EQ(terrace_write_back_start(sharing_, &elsewhere, &job), TERRACE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string{terrace_last_error()}.find("target is 2"), std::string::npos) << terrace_last_error();
+}
+
+TEST_F(SharedFixture, a_write_back_job_of_an_earlier_header_is_for_storage) {
+  std::uint64_t job = 0;
+  terrace_write_back order = everything(TERRACE_TARGET_SHARED);
+  order.struct_size = offsetof(terrace_write_back, target);  // what follows is beyond the end of what the caller knows
+  EXPECT_EQ(terrace_write_back_start(sharing_, &order, &job), TERRACE_INVALID_ARGUMENT) << "there is no storage";
+  EXPECT_EQ(std::string{terrace_last_error()}.find("struct_size"), std::string::npos) << terrace_last_error();
+  order.struct_size -= 1;
+  EXPECT_EQ(terrace_write_back_start(sharing_, &order, &job), TERRACE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string{terrace_last_error()}.find("struct_size of order"), std::string::npos) << terrace_last_error();
+}
+
+TEST_F(SharedFixture, copies_in_the_shared_store_are_hints_that_end) {
+  std::uint64_t job = 0;
+  const terrace_write_back to_shared = everything(TERRACE_TARGET_SHARED);
+  ASSERT_EQ(terrace_write_back_start(sharing_, &to_shared, &job), TERRACE_OK);
+  ASSERT_EQ(finish(job).stored, 1U);
+  const terrace_cache_event* events = nullptr;
+  const std::int64_t* expire_after = nullptr;
+  std::size_t count = 0;
+  std::size_t expiries = 0;
+  ASSERT_EQ(terrace_offload_events(sharing_, &events, &count), TERRACE_OK);
+  ASSERT_EQ(terrace_offload_event_expiries(sharing_, &expire_after, &expiries), TERRACE_OK);
+  ASSERT_EQ(count, 2U);
+  ASSERT_EQ(expiries, 2U);
+  EXPECT_EQ(events[0].source, static_cast<std::uint32_t>(TERRACE_HOST));
+  EXPECT_EQ(expire_after[0], 0);
+  EXPECT_EQ(events[1].source, static_cast<std::uint32_t>(TERRACE_SHARED));
+  EXPECT_EQ(expire_after[1], 12 * 3'600'000'000'000) << "half of the expiry";
+  ASSERT_EQ(terrace_offload_events(sharing_, &events, &count), TERRACE_OK);
+  ASSERT_EQ(terrace_offload_event_expiries(sharing_, &expire_after, &expiries), TERRACE_OK);
+  EXPECT_EQ(count + expiries, 0U);
+}
+
 }  // namespace

@@ -105,12 +105,18 @@ def ended_at_exit(process: subprocess.Popen):
         process.wait()
 
 
-def test_one_instance_reads_what_another_is_writing_while_both_live(port: int, tmp_path: Path) -> None:
-    """One prefills and writes all that it computes; the other, with a device, a host and a disk of its own, reads."""
+@pytest.mark.parametrize(
+    "options", ["[shared]\nwrite-policy = \"write-through\"", "caching = false\nstore-uncached = true"], ids=["caches", "decodes"]
+)
+def test_one_instance_reads_what_another_is_writing_while_both_live(port: int, tmp_path: Path, options: str) -> None:
+    """One writes all that it computes, and may cache nothing itself; the other, with a device, a host and a disk of its own,
+    reads."""
     report = tmp_path / "reader.json"
+    config = tmp_path / "writer.toml"
+    config.write_text(options)
     sizes = ["--workload", "chat", "--device-blocks", "300", "--host-blocks", "300", "--block-bytes", "16KiB"]
     sizes += ["--shared", f"redis://127.0.0.1:{port}"]
-    writer = [PROGRAM, "replay", "--requests", "1000000", "--shared-write-policy", "write-through", *sizes]
+    writer = [PROGRAM, "replay", "--requests", "1000000", "--config", str(config), *sizes]
     reader = [PROGRAM, "replay", "--requests", "400", "--shared-write-policy", "none", "--report", str(report), *sizes]
     reader += ["--storage", f"file:{tmp_path}/disk", "--storage-capacity", "64MiB"]
     with ended_at_exit(subprocess.Popen(writer, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as living:

@@ -118,6 +118,10 @@ WorldOptions shared_options(std::uint64_t seed) {
   manager.pools[0].null_block = false;
   manager.pools[0].staging_blocks = static_cast<std::uint32_t>(random.between(2, 6));
   options.equal_prefixes = false;
+  if (manager.inclusion != InclusionPolicy::inclusive && random.chance(0.15)) {
+    manager.caching = false;
+    manager.store_uncached = true;
+  }
   SharedConfig& shared = manager.shared;
   shared.on = true;
   constexpr std::array<WritePolicy, 4> policies{WritePolicy::none, WritePolicy::selective, WritePolicy::write_through,

@@ -34,7 +34,7 @@ logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its 
 
 _PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
 _STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
-_HOST = int(State.HOST)
+_HOST, _SHARED = int(State.HOST), int(State.SHARED)
 
 
 class TerraceOffloadingManager(OffloadingManager):
@@ -357,7 +357,7 @@ class TerraceOffloadingManager(OffloadingManager):
             return evicted
         for name, kind, source in self._cache._raw_changes(_PLACES):
             key = self._keys_by_name.get(name)
-            if key is None:
+            if key is None or source == _SHARED:  # what is in the shared store leaves it without a word
                 continue
             here = self._ready if source == _HOST else self._stored
             if kind == _STORED:

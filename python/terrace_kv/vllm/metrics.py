@@ -19,6 +19,7 @@ _PREFIX = "vllm:kv_offload_terrace_"
 _COUNTERS = {
     "read_chunks": "Number of chunks read from disk.",
     "read_bytes": "Bytes of these chunks.",
+    "shared_chunks": "Number of chunks read from the shared store.",
     "written_bytes": "Bytes of the chunks written to disk.",
     "damaged": "Number of stored chunks whose content was not what had been written; each was a miss.",
     "gone": "Number of chunks that were evicted between the lookup and the load; each was a miss.",
@@ -41,6 +42,7 @@ class Counts:
 
     read_chunks: int = 0
     read_bytes: int = 0
+    shared_chunks: int = 0
     written_bytes: int = 0
     damaged: int = 0
     gone: int = 0
@@ -114,6 +116,7 @@ class ManagerMetrics:
         self.counts.evicted = values["evicted_host"]
         self.counts.read_chunks = values["loaded_storage"]
         self.counts.read_bytes = values["storage_read_bytes"]
+        self.counts.shared_chunks = values["loaded_shared"]
         self.counts.written_bytes = values["storage_written_bytes"]
         stats = report(self.tier, self.counts, self.reported, {"under_way": values["blocks_in_flight"]})
         self.reported = self.counts.copy()

@@ -229,7 +229,10 @@ class TerraceTier(SecondaryTierManager):
             return None
         self._next_report = now + _STATISTICS_INTERVAL
         counts, store = self._counts, self._store.statistics()
-        counts.read_chunks, counts.read_bytes, counts.written_bytes = store["hits"], store["read_bytes"], store["written_bytes"]
+        counts.shared_chunks, counts.written_bytes = store["shared_hits"], store["written_bytes"]
+        # (A chunk of the shared store that came after its deadline is no hit. A counter never goes back for it.)
+        counts.read_chunks = max(counts.read_chunks, store["hits"] - store["shared_hits"])
+        counts.read_bytes = counts.read_chunks * self._store.block_bytes
         gauges = metrics.store_gauges(store, self._store.health()[0])
         stats = metrics.report(self.tier_type, counts, self._reported, gauges)
         self._reported = counts.copy()

@@ -241,7 +241,7 @@ void add_general(std::vector<Option>& all) {
   all.push_back(row("", "caching", Type::yes_no, any, FIELD(system.caching),
                     "If off, no request finds a hit, and no block stays cached after its request"));
   all.push_back(row("", "store-uncached", Type::yes_no, any, FIELD(system.store_uncached),
-                    "With caching off: blocks still reach storage, for other instances that read them"));
+                    "With caching off: blocks still reach storage and the shared store, for other instances that read them"));
   all.push_back(row("", "request-units-max", Type::whole, any_count, FIELD(system.request_units_max),
                     "Most blocks of one request, in hash units; 0: what the pools hold"));
   all.push_back(row("", "pinned-blocks-max", Type::whole, any_blocks, FIELD(system.pinned_blocks_max),

@@ -265,7 +265,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[storage]\nwhere = \"file:/x\"\ncapacity = \"1GiB\"\nbreaker-probe = 5\nbreaker-probe-max = 4",
             "t.toml:5: storage.breaker-probe-max: 4s is less than the first time, 5s"},
         Bad{"write-policy = \"write-back\"", "t.toml:1: write-policy write-back needs storage.where"},
-        Bad{"store-uncached = true", "t.toml:1: store-uncached needs storage.where"},
+        Bad{"store-uncached = true", "t.toml:1: store-uncached needs storage.where or shared.url"},
         Bad{"store-uncached = true\n[storage]\nwhere = \"memory:\"\ncapacity = \"1GiB\"",
             "t.toml:1: store-uncached needs caching off"},
         Bad{"store-uncached = true\ncaching = false\ninclusion = \"inclusive\"\n[storage]\nwhere = \"memory:\"\ncapacity = "

@@ -82,6 +82,26 @@ TEST(SharedInstances, serve_every_block_that_another_wrote) {
   }
 }
 
+TEST(SharedInstances, read_what_one_that_caches_nothing_has_computed) {
+  const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+  ManagerConfig config = with_shared(sizes(32, 16), WritePolicy::selective);
+  config.pools[0].staging_blocks = 8;
+  ManagerConfig decodes = config;
+  decodes.caching = false;
+  decodes.store_uncached = true;
+  Instance decoder{engine, decodes};
+  Instance prefill{engine, config};
+  const auto keys = prompt(100, 20);
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    EXPECT_EQ(decoder.request(id, keys).miss, keys.size()) << "it reads nothing, not even what it has written";
+  }
+  EXPECT_EQ(decoder.cache->shared_totals().look_ups, 0U);
+  EXPECT_EQ(decoder.cache->shared_totals().written, keys.size());
+  EXPECT_EQ(prefill.request(1, keys).found[Source::shared], keys.size());
+  EXPECT_EQ(prefill.mismatches, 0U);
+  EXPECT_EQ(prefill.compared, keys.size());
+}
+
 TEST(SharedInstances, that_compute_the_same_blocks_write_few_of_them_twice) {
   const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
   ManagerConfig config = with_shared(sizes(128, 64), WritePolicy::write_through);

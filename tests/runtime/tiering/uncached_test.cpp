@@ -188,7 +188,12 @@ TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
   };
   EXPECT_EQ(refused([](ManagerConfig&) {}), "");
   EXPECT_NE(refused([](ManagerConfig& config) { config.caching = true; }).find("caching must be off"), std::string::npos);
-  EXPECT_NE(refused([](ManagerConfig& config) { config.storage = false; }).find("needs storage"), std::string::npos);
+  EXPECT_NE(refused([](ManagerConfig& config) { config.storage = false; }).find("needs storage or a shared"), std::string::npos);
+  EXPECT_EQ(refused([](ManagerConfig& config) {
+              config.storage = false;
+              config.shared.on = true;
+            }),
+            "");
   EXPECT_NE(refused([](ManagerConfig& config) { config.inclusion = InclusionPolicy::inclusive; }).find("inclusive"),
             std::string::npos);
 }
