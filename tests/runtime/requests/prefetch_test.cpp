@@ -125,6 +125,29 @@ TEST_F(PrefetchTest, lets_a_request_go_that_does_not_want_blocks_from_there) {
   use(2, keys);
 }
 
+TEST_F(PrefetchTest, leaves_no_second_copy_of_what_the_device_gets_meanwhile) {
+  make_shared(with_shared(sizes(16, 32, InclusionPolicy::exclusive)));
+  const auto keys = prompt(1, 3);
+  put(keys);
+  store_of_others.answers = false;
+  ASSERT_TRUE(prefetch(keys).has_value());
+  cache->end_step();
+  store_of_others.answer_probes();
+  poll();
+  ASSERT_EQ(store_of_others.reads.size(), 3U);
+  AcquireRequest wanted = request(1, keys);
+  wanted.farthest_source = Source::storage;
+  leases[1] = cache->acquire(wanted).value();
+  const Fence written = compute(1, keys, 0);
+  ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
+  store_of_others.answers = true;
+  settle();
+  EXPECT_EQ(resident(Tier::device), 3U);
+  EXPECT_EQ(resident(Tier::host), 0U);
+  EXPECT_EQ(prefetches().failed, 0U);
+  end(1, written);
+}
+
 TEST_F(PrefetchTest, asks_the_shared_store_and_brings_its_blocks) {
   make_shared(with_shared(sizes(16, 32)));
   const auto keys = prompt(1, 6);
