@@ -130,13 +130,13 @@ using PrefetchId = StrongId<struct PrefetchIdTag, std::uint64_t>;
 
 /// Says what to bring up for a request that will come, for example one that still waits in a queue of the engine or of a router.
 struct TERRACE_API PrefetchOrder {
-  /// As in AcquireRequest. They must stay valid only during the call.
+  /// The same as in AcquireRequest. They must stay valid only during the call.
   std::span<const BlockKey> keys{};
   /// The farthest source from which blocks are brought: storage or the shared store.
   Source farthest_source = all_sources.back();
   /// Stored with blocks that come from the shared store (AcquireRequest::tenant).
   TenantId tenant{};
-  /// What has not begun to arrive by then is given up.
+  /// Blocks that have not arrived by then are given up.
   TimePoint deadline = never;
 };
 

@@ -37,7 +37,7 @@ class Prefetches {
   /// A request that goes on, because the prefetch that it waited for has ended.
   struct Resumed {
     std::uint32_t request = 0;
-    /// What the shared store has answered: the units before this place are there. None: it was not asked.
+    /// The answer of the shared store: the units before this place are there. None: it was not asked.
     std::optional<std::uint32_t> shared_end;
   };
 
