@@ -19,6 +19,16 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
   collected_.push_back({block, device_slot, host_slot, purpose, write});
 }
 
+void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose) {
+  TERRACE_CHECK(leaves(purpose));
+  const std::span<const Copy> on_device = residency_.tree().copies(run, Tier::device);
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    collected_.push_back({{run.node, run.begin + i}, on_device[i].slot(), host_slots[i], purpose, 0});
+  }
+  deferred_eviction_.hold_evicting(run, Tier::device);
+  residency_.begin_swap_out(run, host_slots);
+}
+
 void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
   if (collected_.empty()) return;
   // In order of the device slots, so that neighbouring slots become runs.

@@ -50,6 +50,8 @@ class SwapOuts {
   /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and hands it over. If the purpose is
   /// an eviction, the device copy is evicting from now on. `write`: for purpose stage, returned in Staged.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
+  /// The same for an eviction of neighbouring blocks of one node, whose copies on the device are ready.
+  void begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose);
   /// Makes transfers of the copies begun since the last call: one for each urgency. (This is not a flush of storage.)
   void flush(std::uint64_t& last_transfer, PoolId pool);
   /// Requests wait for `slots` slots that no urgent swap-out will free. Raises transfers that were begun ahead of need to the
