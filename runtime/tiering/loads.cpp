@@ -258,10 +258,7 @@ void Loads::end_crossing(LoadId id, std::uint32_t index, BlockOutcome outcome, T
     case BlockOutcome::done: return end_part(id, index, State::arrived);
     case BlockOutcome::failed:
     case BlockOutcome::cancelled: return end_part(id, index, State::failed);
-    case BlockOutcome::unconfirmed:
-      part.id = transfer;
-      unconfirmed_[transfer].push_back({id, index});
-      return end_part(id, index, State::unconfirmed);
+    case BlockOutcome::unconfirmed: unconfirmed_[transfer].push_back({id, index}); return end_part(id, index, State::unconfirmed);
   }
 }
 
@@ -319,13 +316,14 @@ void Loads::finish(LoadId id) {
       prefix->missing_from = part.source;
     }
     ++stats_.load_failures;
-    if (part.state == State::unconfirmed) {
-      ++stats_.quarantined_late;
-      unconfirmed_.erase(part.id);
-      quarantined_[part.id].push_back(part);
-    }
+    stats_.quarantined_late += part.state == State::unconfirmed ? 1 : 0;
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
+  boost::unordered::erase_if(unconfirmed_, [&](const auto& transfer) {
+    if (transfer.second.front().load != id) return false;
+    for (const PartRef ref : transfer.second) quarantined_[transfer.first].push_back(load.parts[ref.part]);
+    return true;
+  });
   for (const PinnedPrefix& each : load.prefixes) {
     if (each.missing)
       events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no, each.missing_from});
