@@ -75,6 +75,9 @@ TEST_F(SwapOutRuns, blocks_that_leave_together_go_where_they_would_go_one_by_one
   const auto serve = [&](std::uint32_t evictions_in_flight_max, std::vector<std::uint64_t>& found) {
     ManagerConfig config = sizes(40, 60);
     config.evictions_in_flight_max = evictions_in_flight_max;
+    cache.reset();
+    transfers.reset();
+    device.reset();
     make(config);
     Random random{7};
     std::vector<std::vector<std::uint32_t>> conversations(12);
@@ -87,7 +90,11 @@ TEST_F(SwapOutRuns, blocks_that_leave_together_go_where_they_would_go_one_by_one
       const MatchResult match = cache->match(keys);
       found.push_back(match.found[Source::device]);
       found.push_back(match.found[Source::host]);
-      run(i + 1, keys);
+      EXPECT_TRUE(acquire(i, keys).has_value());
+      while (!ready(i)) settle();
+      EXPECT_TRUE(commit(i, keys).has_value());
+      release(i);
+      settle();
     }
     return totals();
   };
@@ -111,7 +118,6 @@ TEST_F(SwapOutRuns, host_copies_that_are_being_stored_become_staging_when_they_g
   run(2, keys_of({5, 6, 7, 8}));
   // The last block of the first prefix is stored, and before it those that it follows. Their host copies go meanwhile.
   ASSERT_TRUE(acquire(3, keys_of({11, 12, 13, 14})).has_value());
-  poll();
   EXPECT_EQ(totals().evicted_host, 4U);
   EXPECT_EQ(totals().dropped_lost, 0U);
   EXPECT_EQ(cache->manager().host_ledger().held, 4U);
