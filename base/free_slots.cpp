@@ -70,6 +70,8 @@ std::uint32_t FreeSlots::lowest() const {
 void FreeSlots::take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out) {
   count = std::min(count, free_);
   free_ -= count;
+  out.resize(out.size() + count);
+  SlotId* taken = out.data() + out.size() - count;
   // Each step takes slots from one word of the bitmap: first the slots behind the neighbour, as long as they are free, then the
   // lowest free slots.
   std::uint32_t position = neighbour ? neighbour->value() + 1 : capacity_;
@@ -81,7 +83,7 @@ void FreeSlots::take_many(std::uint32_t count, std::optional<SlotId> neighbour, 
     const auto run = std::min(count, static_cast<std::uint32_t>(std::countr_one(free_from_here)));
     const std::uint64_t ones = run == word_bits ? ~std::uint64_t{0} : (std::uint64_t{1} << run) - 1;
     clear_bits(word, ones << (position % word_bits));
-    for (std::uint32_t i = 0; i < run; ++i) out.push_back(SlotId{position + i});
+    for (std::uint32_t i = 0; i < run; ++i) *taken++ = SlotId{position + i};
     count -= run;
     position += run;
   }

@@ -100,8 +100,8 @@ class PrefixTree {
   /// Gives each of the last slots.size() blocks of the prefix a copy in state ready or filling. The blocks are in one node, and
   /// have no copy in the tier.
   void fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, CopyState state = CopyState::ready);
-  /// The copies of the run become busy; they are ready or busy. The blocks are in one node.
-  void make_busy(Run run, Tier tier);
+  /// The copies of the run become busy or evicting; they are ready or busy. The blocks are in one node.
+  void change(Run run, Tier tier, CopyState to);
   /// Removes the copies of a run that victims() returned.
   void drop(Run victims, Tier tier);
   /// The copies of a run, in order. The span is valid until the tree changes.

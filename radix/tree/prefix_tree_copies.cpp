@@ -86,15 +86,20 @@ void PrefixTree::fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, C
   set_subtree_resident(id, tier, was_any);
 }
 
-void PrefixTree::make_busy(Run run, Tier tier) {
+void PrefixTree::change(Run run, Tier tier, CopyState to) {
   ++changes_;
-  if (flat()) return set_copy({run.node, run.begin}, tier, Copy{CopyState::busy, flat_->copy(run.node, tier).slot()});
+  if (flat()) return set_copy({run.node, run.begin}, tier, Copy{to, flat_->copy(run.node, tier).slot()});
   const Node& node = nodes_[run.node.value()];
   TERRACE_CHECK(run.begin >= node.start && run.end <= node.end());
+  TERRACE_CHECK(to == CopyState::busy || to == CopyState::evicting);
   Copy* const row = copies(node, tier);
   TERRACE_CHECK(terrace::all_usable({row + (run.begin - node.start), run.size()}));
-  for (std::uint32_t i = run.begin - node.start; i < run.end - node.start; ++i) row[i] = Copy{CopyState::busy, row[i].slot()};
+  for (std::uint32_t i = run.begin - node.start; i < run.end - node.start; ++i) row[i] = Copy{to, row[i].slot()};
+  InTier& here = state(run.node, tier);
+  const bool was_any = here.any();
+  shrink_to_copies(here, row);
   refresh_leaf(run.node, tier);
+  set_subtree_resident(run.node, tier, was_any);
 }
 
 void PrefixTree::drop(Run run, Tier tier) {

@@ -187,6 +187,8 @@ bool Requests::collect_loads(Index index, std::size_t group) {
   read_hits(part, group, Tier::host, host_row_);
   const bool chained = groups_.rules()[group].chained();
   const PrefixTree& tree = pool.residency().tree();
+  std::size_t& used = used_[pool_id.value()];
+  const std::span<const SlotId> own = r.own[pool_id.value()];
   Run node;  // chained: the blocks of the node that holds the hit
   for (std::uint32_t i = part.first; i < part.end; ++i) {
     const Copy on_device = row_[i - part.first];
@@ -207,9 +209,8 @@ bool Requests::collect_loads(Index index, std::size_t group) {
     } else {
       return false;  // its tier evicted it while the request waited for slots
     }
-    std::size_t& used = used_[pool_id.value()];
-    TERRACE_CHECK(used < r.own[pool_id.value()].size());
-    wanted.device_slot = r.own[pool_id.value()][used++];
+    TERRACE_CHECK(used < own.size());
+    wanted.device_slot = own[used++];
     parts.push_back(wanted);
   }
   return true;

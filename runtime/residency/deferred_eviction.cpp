@@ -6,6 +6,8 @@ namespace terrace {
 
 void DeferredEviction::hold_evicting(BlockRef block, Tier tier) { residency_.hold_evicting(block, tier); }
 
+void DeferredEviction::hold_evicting(Run run, Tier tier) { residency_.hold_evicting(run, tier); }
+
 void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
   const SlotId slot = residency_.copy(block, tier).slot();
   const bool evicting = residency_.pool(tier).evicting(slot);
@@ -42,10 +44,11 @@ void DeferredEviction::drop_now(BlockRef block, Tier tier) {
   if (orphans) residency_.drop_orphans_below(block);
 }
 
-void DeferredEviction::drop_now(Run victims, bool clean) {
-  stats_.evicted_device += victims.size();
-  (clean ? stats_.dropped_clean : stats_.dropped_lost) += victims.size();
-  residency_.drop(victims, Tier::device);
+void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
+  (tier == Tier::device ? stats_.evicted_device : stats_.evicted_host) += victims.size();
+  stats_.dropped_clean += clean;
+  stats_.dropped_lost += victims.size() - clean;
+  residency_.drop(victims, tier);
 }
 
 void DeferredEviction::not_needed(BlockRef block) {

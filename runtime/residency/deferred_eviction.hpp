@@ -22,6 +22,7 @@ class DeferredEviction {
 
   /// Marks the copy as evicting, and holds it until reader_gone() ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
+  void hold_evicting(Run run, Tier tier);
   /// A transfer does not read the copy any more. If it was the last reader, the copy is dropped if it is evicting or not
   /// supported any more (Residency::supported), unless a request has pinned it meanwhile.
   void reader_gone(BlockRef block, Tier tier);
@@ -30,9 +31,8 @@ class DeferredEviction {
   void drop_unsupported(BlockRef block, Tier tier);
   /// Drops a copy that nothing reads or pins, and the copies that are not supported without it.
   void drop_now(BlockRef block, Tier tier);
-  /// The same for a run of victims of the device. `clean`: all of them have a copy in a lower tier; otherwise none has. No copy
-  /// depends on them.
-  void drop_now(Run victims, bool clean);
+  /// The same for a run of victims on which no copy depends. `clean`: how many of them have a copy in another tier.
+  void drop_now(Run victims, Tier tier, std::uint32_t clean);
   /// A request, or a write of the block, does not need it any more. If the manager stores without caching
   /// (ManagerConfig::store_uncached), this drops the device copy of the block, and then those of the blocks before it, up to the
   /// first that is pinned, read, wished to be stored, kept, has a host copy, or is needed by another copy. Otherwise it does

@@ -93,6 +93,12 @@ void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t
   tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
 }
 
+void Residency::begin_swap_out(Run run, std::span<const SlotId> slots) {
+  TERRACE_CHECK(slots.size() == run.size());
+  arena_.change_all(slots, SlotState::held, SlotState::filling);
+  tree_.fill({run.node, run.end}, Tier::host, slots, CopyState::filling);
+}
+
 void Residency::publish(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);
@@ -148,6 +154,13 @@ void Residency::drop(Run victims, Tier tier) {
   slots_.resize(victims.size());
   TERRACE_CHECK(read_slots(tree_.copies(victims, tier), slots_.data()));
   tree_.drop(victims, tier);
+  if (tier == Tier::host && lent_count_ > 0) {
+    std::erase_if(slots_, [this](SlotId slot) {
+      if (!unlend(slot)) return false;
+      arena_.change(slot, SlotState::held);
+      return true;
+    });
+  }
   slots_in(tier).put_all(slots_);
 }
 
@@ -173,7 +186,7 @@ void Residency::hold(BlockRef block, Tier tier) {
 
 void Residency::hold(Run run, Tier tier) {
   for (const Copy now : tree_.copies(run, tier)) slots_in(tier).add_reader(now.slot());
-  tree_.make_busy(run, tier);
+  tree_.change(run, tier, CopyState::busy);
 }
 
 void Residency::hold_evicting(BlockRef block, Tier tier) {
@@ -182,6 +195,15 @@ void Residency::hold_evicting(BlockRef block, Tier tier) {
   slots_in(tier).add_reader(now.slot());
   slots_in(tier).set_evicting(now.slot(), true);
   show_state(block, tier, now.slot());
+}
+
+void Residency::hold_evicting(Run run, Tier tier) {
+  SlotAllocator& slots = slots_in(tier);
+  for (const Copy now : tree_.copies(run, tier)) {
+    slots.add_reader(now.slot());
+    slots.set_evicting(now.slot(), true);
+  }
+  tree_.change(run, tier, CopyState::evicting);
 }
 
 void Residency::unhold_before_drop(BlockRef block, Tier tier) {
@@ -399,6 +421,16 @@ std::optional<SlotId> Residency::take_host(PrefixOrder order) {
   }
 }
 
+void Residency::take_host(std::uint32_t count, std::vector<SlotId>& out) {
+  const std::size_t before = out.size();
+  for (auto left = std::min<std::uint64_t>(count, host_free()); left > 0; --left) {
+    const std::optional<SlotId> slot = take_host(PrefixOrder::from_end);
+    if (!slot) break;
+    out.push_back(*slot);
+  }
+  std::reverse(out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
+}
+
 std::optional<SlotId> Residency::take_staging() {
   if (staging_free() == 0) return std::nullopt;
   // While the host tier holds more blocks than it should, all free slots may be closed ones.
@@ -518,77 +550,6 @@ std::size_t Residency::bytes_held() const {
   return tree_.bytes_held() + sample_.bytes_held() + policies_.device->bytes_held() + policies_.host->bytes_held() +
          device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + wished_.capacity() / 8 +
          free_numbers_.capacity() * sizeof(free_numbers_[0]);
-}
-
-void Residency::check_invariants() const {
-  tree_.check_invariants();
-  device_.check_invariants();
-  arena_.check_invariants();
-  TERRACE_CHECK(host_used() <= host_blocks_ + host_retiring());
-  std::uint64_t retiring = 0;
-  for (const Retiring& entry : retiring_) {
-    if (device_.state(entry.slot) != SlotState::ready) continue;
-    ++retiring;
-    TERRACE_CHECK(copy(entry.block, Tier::device).usable() && copy(entry.block, Tier::device).slot() == entry.slot);
-  }
-  TERRACE_CHECK(retiring == device_.retiring(SlotState::ready));
-  std::uint64_t closing_host = 0;
-  for (const Retiring& entry : closing_host_) {
-    if (arena_.state(entry.slot) != SlotState::ready) continue;
-    ++closing_host;
-    TERRACE_CHECK(copy(entry.block, Tier::host).usable() && copy(entry.block, Tier::host).slot() == entry.slot);
-  }
-  TERRACE_CHECK(closing_host == arena_.closed_ready());
-  TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
-  // There is a free slot for each block that the budget of staging still allows.
-  TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
-  TERRACE_CHECK(arena_.count(SlotState::held) + lent_count_ <= staging_blocks_);
-  std::uint64_t lent = 0;
-  for (std::uint32_t slot = 0; slot < lent_.size(); ++slot) {
-    if (!lent_[slot]) continue;
-    ++lent;
-    TERRACE_CHECK(arena_.state(SlotId{slot}) == SlotState::ready && borrowers_[slot] > 0);
-  }
-  TERRACE_CHECK(lent == lent_count_);
-
-  std::array<std::uint64_t, tier_count> copies{};
-  tree_.for_each([&](BlockRef block) {
-    for (const Tier tier : memory_tiers) {
-      const Copy now = copy(block, tier);
-      if (!now.present()) continue;
-      ++copies[index(tier)];
-      const SlotAllocator& slots = pool(tier);
-      const bool filling = now.state() == CopyState::filling;
-      TERRACE_CHECK(slots.state(now.slot()) == (filling ? SlotState::filling : SlotState::ready));
-      if (!filling) {
-        const bool read = slots.readers(now.slot()) > 0;
-        TERRACE_CHECK(read == (now.state() != CopyState::ready));
-        TERRACE_CHECK(slots.evicting(now.slot()) == (now.state() == CopyState::evicting));
-      }
-    }
-    const Copy in_storage = copy(block, Tier::storage);
-    if (in_storage.present()) {
-      ++copies[index(Tier::storage)];
-      const std::optional<BlockRef> known = stored_block(in_storage.slot().value());
-      TERRACE_CHECK(known.has_value());
-      TERRACE_CHECK(copy(*known, Tier::storage) == in_storage);
-    }
-    check_closure(block);
-  });
-  for (const Tier tier : memory_tiers) {
-    const SlotAllocator& slots = pool(tier);
-    TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
-  }
-  TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
-}
-
-/// Checks that ready copies are supported. Copies that are filling, read or pinned may have lost their support; they are dropped
-/// when that ends.
-void Residency::check_closure(BlockRef block) const {
-  for (const Tier tier : memory_tiers) {
-    if (copy(block, tier).state() == CopyState::ready && !tree_.pinned(block)) TERRACE_CHECK(supported(block, tier));
-  }
-  if (block.depth > 0 && stored(block)) TERRACE_CHECK(stored(tree_.parent(block)));
 }
 
 }  // namespace terrace

@@ -100,7 +100,9 @@ class Residency {
 
   /// absent → filling, in a slot that the caller holds.
   void begin_fill(BlockRef block, Tier tier, SlotId slot);
-  /// The same on the device for neighbouring blocks of one node, by a load (`load` is its number) from this source.
+  /// The same in the host for neighbouring blocks of one node.
+  void begin_swap_out(Run run, std::span<const SlotId> slots);
+  /// The same on the device, by a load (`load` is its number) from this source.
   void begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source);
   /// filling → ready.
   void publish(BlockRef block, Tier tier);
@@ -115,7 +117,7 @@ class Residency {
   void adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written);
   /// ready → absent, or after unhold_before_drop(). The slot becomes free, or staging if it is lent.
   void drop(BlockRef block, Tier tier);
-  /// The same for a run of victims (PrefixTree::victims), none of which is lent.
+  /// The same for a run of victims (PrefixTree::victims).
   void drop(Run victims, Tier tier);
   /// A transfer begins to read the copy: ready → busy. A copy can have several readers.
   void hold(BlockRef block, Tier tier);
@@ -127,6 +129,7 @@ class Residency {
   void unhold_before_drop(BlockRef block, Tier tier);
   /// The same as hold() and set_evicting(), at once.
   void hold_evicting(BlockRef block, Tier tier);
+  void hold_evicting(Run run, Tier tier);
   /// busy → evicting, or back. The caller drops an evicting copy when its last reader has ended.
   void set_evicting(BlockRef block, Tier tier, bool evicting);
   /// evicting → busy, because a request wants the copy. Returns false if the copy was not evicting.
@@ -205,6 +208,8 @@ class Residency {
   /// that neighbouring blocks are copied in one run.
   enum class PrefixOrder : bool { from_begin, from_end };
   [[nodiscard]] std::optional<SlotId> take_host(PrefixOrder order);
+  /// The same for up to `count` slots that swap-outs of neighbouring blocks fill. They are appended to `out`, in ascending order.
+  void take_host(std::uint32_t count, std::vector<SlotId>& out);
   /// Takes a staging slot, in state held; nothing if staging is full.
   [[nodiscard]] std::optional<SlotId> take_staging();
   /// Lends the block's host copy and returns its slot; nothing if staging is full. Two writers can borrow one copy.

@@ -171,7 +171,9 @@ void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbo
   TERRACE_CHECK(state != SlotState::free);
   const std::size_t before = out.size();
   free_.take_many(count, neighbour, out);
-  for (std::size_t i = before; i < out.size(); ++i) slots_[out[i].value()].set_state(state);
+  SlotUse plain;  // a free slot has no note
+  plain.set_state(state);
+  for (const SlotId slot : std::span{out}.subspan(before)) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
   counts_[static_cast<std::size_t>(SlotState::free)] -= out.size() - before;
   counts_[static_cast<std::size_t>(state)] += out.size() - before;
 }

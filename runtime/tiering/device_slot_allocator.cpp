@@ -170,15 +170,19 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
 /// Evicts the last blocks of the run, or all: as many as go in the same way. Returns how many.
 std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   if (const std::uint32_t dropped = drop_if_clean(victims)) return dropped;
-  std::uint32_t evicted = 0;
-  for (std::uint32_t depth = victims.end; depth-- > victims.begin; ++evicted) {
-    const BlockRef block{victims.node, depth};
+  std::uint32_t end = victims.end;
+  while (end > victims.begin) {
+    const BlockRef block{victims.node, end - 1};
     // (The eviction of the block behind this one may have begun to store this one.)
     if (residency_.copy(block, Tier::device).state() != CopyState::ready) break;
-    if (evicted > 0 && just_goes(highest_below(block))) break;  // the next call drops such blocks together
-    if (!evict(block, purpose)) break;
+    if (end < victims.end && just_goes(highest_below(block))) break;  // the next call drops such blocks together
+    // (In inclusive mode not every block goes to the host.)
+    const std::uint32_t begun =
+        end < victims.end && !inclusive_ ? host_slots_.swap_out({victims.node, victims.begin, end}, purpose) : 0;
+    if (begun == 0 && !evict(block, purpose)) break;
+    end -= std::max(begun, 1U);
   }
-  return evicted;
+  return victims.end - end;
 }
 
 /// Returns true if a block with this highest tier below the device is simply dropped.
@@ -192,7 +196,7 @@ std::uint32_t DeviceSlotAllocator::drop_if_clean(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
   if (!just_goes(below)) return 0;
   const Run alike = alike_at_end(victims, below);
-  deferred_eviction_.drop_now(alike, below != Tier::device);
+  deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
   return alike.size();
 }
 

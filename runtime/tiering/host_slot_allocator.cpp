@@ -1,5 +1,8 @@
 #include "runtime/tiering/host_slot_allocator.hpp"
 
+#include <algorithm>
+#include <span>
+
 namespace terrace {
 namespace {
 
@@ -28,6 +31,37 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
   return Answer::waiting;
 }
 
+std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
+  // While the block behind the run is being copied, no copy of this node or of those above is a victim of the host. So it makes
+  // no difference whether victims are chosen one by one, each before the next copy begins. Quotas count copies one by one.
+  const PrefixTree& tree = residency_.tree();
+  const bool shielded = residency_.copy({run.node, run.end}, Tier::host).state() == CopyState::filling;
+  if (!shielded || !wants_.empty() || residency_.quotas().any() || residency_.host_used() > residency_.host_blocks()) return 0;
+  const std::span<const Copy> in_host = tree.copies(run, Tier::host);
+  const auto without = std::find_if(in_host.rbegin(), in_host.rend(), [](Copy copy) { return copy.present(); });
+  run.begin = run.end - static_cast<std::uint32_t>(without - in_host.rbegin());
+  if (residency_.host_free() == 0) evict_run(run.size());
+  slots_.clear();
+  residency_.take_host(run.size(), slots_);
+  run.begin = run.end - static_cast<std::uint32_t>(slots_.size());
+  if (run.size() > 0) swap_outs_.begin(run, slots_, purpose);
+  return run.size();
+}
+
+/// Evicts a run of at most `most` victims, up to the first that has to be stored before.
+void HostSlotAllocator::evict_run(std::uint32_t most) {
+  const std::optional<Run> victims = residency_.quotas().victims(Tier::host, most, std::nullopt);
+  if (!victims) return;
+  Run run{victims->node, victims->end, victims->end};
+  std::uint32_t clean = 0;
+  for (; run.begin > victims->begin; --run.begin) {
+    const bool saved = has_other_copy({run.node, run.begin - 1});
+    if (!saved && config_.stores_by(WritePolicy::write_back)) break;
+    clean += saved ? 1 : 0;
+  }
+  if (run.size() > 0) deferred_eviction_.drop_now(run, Tier::host, clean);
+}
+
 std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant) {
   const std::optional<SlotId> slot = take(Residency::PrefixOrder::from_begin, tenant, Unsaved::stays);
   if (slot) ++landing_;
@@ -50,9 +84,7 @@ bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsave
 }
 
 bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
-  const bool costs_a_write =
-      config_.stores_by(WritePolicy::write_back) && !residency_.copy(victim, Tier::device).present() && !residency_.saved(victim);
-  if (costs_a_write) {
+  if (config_.stores_by(WritePolicy::write_back) && !has_other_copy(victim)) {
     if (unsaved == Unsaved::stays) return false;
     if (storage_writer_.save_now(victim) == StorageWriter::Saved::later) {
       if (unsaved == Unsaved::is_saved) return false;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace terrace {
 
@@ -31,6 +32,9 @@ class HostSlotAllocator {
   /// Copies the block's device copy to the host as soon as there is a slot. If the purpose is an eviction, the device copy is
   /// evicting from now on. `impossible`: no host copy can be evicted, now or when transfers end; nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
+  /// Begins to copy the last blocks of a run whose device copies are ready, behind a block that is being copied to the host.
+  /// Evicts a run of host copies for them. Returns how many were begun; 0: the last one has to be swapped out by itself.
+  [[nodiscard]] std::uint32_t swap_out(Run run, SwapOutPurpose purpose);
   /// Takes a host slot into which a block of this tenant is to be read from storage. Returns nothing if there is no slot, or if
   /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
   [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant);
@@ -70,6 +74,11 @@ class HostSlotAllocator {
   /// Evicts the next victim. `tenant`: the one that asks.
   [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
+  void evict_run(std::uint32_t most);
+  /// The block survives the eviction of its host copy.
+  [[nodiscard]] bool has_other_copy(BlockRef victim) const {
+    return residency_.copy(victim, Tier::device).present() || residency_.saved(victim);
+  }
   [[nodiscard]] std::optional<SlotId> take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved);
   /// A transfer under way will make a slot of the host tier free, or a copy evictable.
   [[nodiscard]] bool in_transition() const;
@@ -82,6 +91,7 @@ class HostSlotAllocator {
   StorageWriter& storage_writer_;
   ManagerStats& stats_;
   Fifo<Want> wants_;
+  std::vector<SlotId> slots_;  ///< scratch
   std::uint64_t landing_ = 0;
 };
 

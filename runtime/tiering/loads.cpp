@@ -45,7 +45,7 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
   load.unfinished = load.unsubmitted = static_cast<std::uint32_t>(parts.size());
   load.by_layer = by_layer;
 
-  load.parts.reserve(parts.size());
+  load.parts.resize(parts.size());
   for (std::size_t begin = 0; begin < parts.size();) begin = begin_run(id, parts, begin);
   set_deadline(id);
   return id;
@@ -55,40 +55,38 @@ Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter
 std::size_t Loads::begin_run(LoadId id, std::span<const LoadPart> parts, std::size_t begin) {
   const LoadPart& first = parts[begin];
   Run run{first.block.node, first.block.depth, first.block.depth};
-  slots_.clear();
   std::size_t end = begin;
   while (end < parts.size() && parts[end].block == BlockRef{run.node, run.end} && parts[end].source == first.source) {
-    slots_.push_back(parts[end].device_slot);
     ++end;
     ++run.end;
   }
-  residency_.begin_load(run, slots_, id, first.source);
   Load& load = loads_[id];
-  Part part;
-  part.source = first.source;
+  slots_.resize(run.size());
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    const LoadPart& wanted = parts[begin + i];
+    slots_[i] = wanted.device_slot;
+    Part& part = load.parts[begin + i];
+    part.block = wanted.block;
+    part.device_slot = wanted.device_slot;
+    part.source = wanted.source;
+  }
+  residency_.begin_load(run, slots_, id, first.source);
   if (first.source == Source::host) {
     residency_.hold(run, Tier::host);
     const std::span<const Copy> in_host = residency_.tree().copies(run, Tier::host);
-    for (std::uint32_t i = 0; i < run.size(); ++i) {
-      part.block = {run.node, run.begin + i};
-      part.device_slot = slots_[i];
-      part.landing.slot = in_host[i].slot();
-      load.parts.push_back(part);
-    }
+    for (std::uint32_t i = 0; i < run.size(); ++i) load.parts[begin + i].landing.slot = in_host[i].slot();
     add_landed({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
     return end;
   }
-  part.state = State::reading;
   load.unread += run.size();
   for (std::uint32_t i = 0; i < run.size(); ++i) {
-    part.block = {run.node, run.begin + i};
-    part.device_slot = slots_[i];
+    Part& part = load.parts[begin + i];
+    part.state = State::reading;
     part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
                             .part = static_cast<std::uint32_t>(begin) + i,
                             .block = part.block,
                             .source = part.source,
                             .tenant = residency_.tree().tenant(part.block)});
-    load.parts.push_back(part);
   }
   return end;
 }
@@ -204,9 +202,11 @@ void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
     Transfer transfer;
     pairs_.clear();
     for (const PartRange& range : ranges) {
+      pairs_.resize(pairs_.size() + range.size());
+      SlotPair* pair = pairs_.data() + pairs_.size() - range.size();
       for (Part& part : std::span{load.parts}.subspan(range.begin, range.size())) {
         part.state = State::crossing;
-        pairs_.push_back({part.landing.slot, part.device_slot});
+        *pair++ = {part.landing.slot, part.device_slot};
         transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(part.device_slot));
       }
     }
@@ -258,10 +258,7 @@ void Loads::end_crossing(LoadId id, std::uint32_t index, BlockOutcome outcome, T
     case BlockOutcome::done: return end_part(id, index, State::arrived);
     case BlockOutcome::failed:
     case BlockOutcome::cancelled: return end_part(id, index, State::failed);
-    case BlockOutcome::unconfirmed:
-      part.id = transfer;
-      unconfirmed_[transfer].push_back({id, index});
-      return end_part(id, index, State::unconfirmed);
+    case BlockOutcome::unconfirmed: unconfirmed_[transfer].push_back({id, index}); return end_part(id, index, State::unconfirmed);
   }
 }
 
@@ -319,13 +316,14 @@ void Loads::finish(LoadId id) {
       prefix->missing_from = part.source;
     }
     ++stats_.load_failures;
-    if (part.state == State::unconfirmed) {
-      ++stats_.quarantined_late;
-      unconfirmed_.erase(part.id);
-      quarantined_[part.id].push_back(part);
-    }
+    stats_.quarantined_late += part.state == State::unconfirmed ? 1 : 0;
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
+  boost::unordered::erase_if(unconfirmed_, [&](const auto& transfer) {
+    if (transfer.second.front().load != id) return false;
+    for (const PartRef ref : transfer.second) quarantined_[transfer.first].push_back(load.parts[ref.part]);
+    return true;
+  });
   for (const PinnedPrefix& each : load.prefixes) {
     if (each.missing)
       events_.push_back({Event::Kind::missing, id, *each.missing, load.late ? Late::yes : Late::no, each.missing_from});

@@ -132,7 +132,6 @@ class Loads {
     StoredReads::Landing landing;
     StoredReads::ReadId read = 0;  ///< in state reading
     Source source = Source::host;
-    TransferId id;  ///< in state unconfirmed: its transfer
     State state = State::landed;
   };
   /// The parts of a load that belong to one prefix.

@@ -16,35 +16,52 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
     residency_.hold(block, Tier::device);
   }
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
-  collected_.push_back({block, device_slot, host_slot, purpose, write});
+  collected_.push_back({{block.node, block.depth, block.depth + 1}, device_slot, host_slot, purpose, write});
+}
+
+void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose) {
+  TERRACE_CHECK(leaves(purpose));
+  const std::span<const Copy> on_device = residency_.tree().copies(run, Tier::device);
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    const SlotId device_slot = on_device[i].slot();
+    if (i > 0 && collected_.back().ends_before(device_slot, host_slots[i])) {
+      ++collected_.back().run.end;
+    } else {
+      collected_.push_back({{run.node, run.begin + i, run.begin + i + 1}, device_slot, host_slots[i], purpose});
+    }
+  }
+  deferred_eviction_.hold_evicting(run, Tier::device);
+  residency_.begin_swap_out(run, host_slots);
 }
 
 void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
   if (collected_.empty()) return;
   // In order of the device slots, so that neighbouring slots become runs.
-  std::ranges::sort(collected_, {}, [](const Block& block) { return block.device_slot; });
+  std::ranges::sort(collected_, {}, &Blocks::device_slot);
   // One transfer for each urgency: those that free slots for a waiting request go first.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
     Transfer transfer;
-    std::vector<Block> blocks = spare_.take();
-    pairs_.clear();
-    for (const Block& block : collected_) {
-      if (urgency_of(block) != urgency) continue;
-      blocks.push_back(block);
-      pairs_.push_back({block.device_slot, block.host_slot});
-      transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(block.device_slot));
+    std::vector<Blocks> all = spare_.take();
+    transfer.runs = actions_.spare_runs.take();
+    std::uint64_t ahead = 0;
+    for (const Blocks& blocks : collected_) {
+      if (urgency_of(blocks) != urgency) continue;
+      all.push_back(blocks);
+      append(transfer.runs, {blocks.device_slot, blocks.host_slot, blocks.run.size()});
+      if (blocks.purpose == SwapOutPurpose::evict_ahead) ahead += blocks.run.size();
+      for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
+        transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(blocks.at(i).device_slot));
+      }
     }
-    if (blocks.empty()) {
-      spare_.give(std::move(blocks));
+    if (all.empty()) {
+      spare_.give(std::move(all));
+      actions_.spare_runs.give(std::move(transfer.runs));
       continue;
     }
     transfer.pool = pool;
     transfer.direction = Direction::swap_out;
     transfer.urgency = urgency;
-    transfer.runs = actions_.spare_runs.take();
-    coalesce(pairs_, transfer.runs);
-    const auto ahead = static_cast<std::uint64_t>(std::ranges::count(blocks, SwapOutPurpose::evict_ahead, &Block::purpose));
-    transfer.id = transfers_.add(last_transfer, std::move(blocks));
+    transfer.id = transfers_.add(last_transfer, std::move(all));
     if (ahead > 0) ahead_.push_back({transfer.id, ahead});
     ahead_blocks_ += ahead;
     actions_.transfers.push_back(std::move(transfer));
@@ -68,24 +85,31 @@ void SwapOuts::forget_ahead(TransferId id) {
   ahead_.erase(found);
 }
 
-Urgency SwapOuts::urgency_of(const Block& block) const {
-  if (block.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
+Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
+  if (blocks.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
   // A request waits for the slot of an evicting copy, also if the block goes to storage.
-  if (residency_.pool(Tier::device).evicting(block.device_slot)) return Urgency::request;
-  return block.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
+    if (device.evicting(blocks.at(i).device_slot)) return Urgency::request;
+  }
+  return blocks.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
 }
 
 bool SwapOuts::on_event(const TransferEvent& event) {
   if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
-  std::optional<std::vector<Block>> blocks = transfers_.take(event.id);
-  if (!blocks) return false;
+  std::optional<std::vector<Blocks>> all = transfers_.take(event.id);
+  if (!all) return false;
   forget_ahead(event.id);
-  TERRACE_CHECK(event.outcomes.size() == blocks->size());
-  for (std::size_t i = 0; i < blocks->size(); ++i) {
-    finish((*blocks)[i], event.outcomes[i]);
-    if (event.outcomes[i] == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back((*blocks)[i]);
+  auto outcome = event.outcomes.begin();
+  for (const Blocks& blocks : *all) {
+    TERRACE_CHECK(event.outcomes.end() - outcome >= blocks.run.size());
+    for (std::uint32_t i = 0; i < blocks.run.size(); ++i, ++outcome) {
+      finish(blocks.at(i), *outcome);
+      if (*outcome == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back(blocks.at(i));
+    }
   }
-  spare_.give(std::move(*blocks));
+  TERRACE_CHECK(outcome == event.outcomes.end());
+  spare_.give(std::move(*all));
   return true;
 }
 

@@ -50,6 +50,8 @@ class SwapOuts {
   /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and hands it over. If the purpose is
   /// an eviction, the device copy is evicting from now on. `write`: for purpose stage, returned in Staged.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
+  /// The same for an eviction of neighbouring blocks of one node, whose copies on the device are ready.
+  void begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose);
   /// Makes transfers of the copies begun since the last call: one for each urgency. (This is not a flush of storage.)
   void flush(std::uint64_t& last_transfer, PoolId pool);
   /// Requests wait for `slots` slots that no urgent swap-out will free. Raises transfers that were begun ahead of need to the
@@ -78,9 +80,24 @@ class SwapOuts {
     SwapOutPurpose purpose = SwapOutPurpose::evict;
     std::uint32_t write = 0;
   };
+  /// Neighbouring blocks of one node, in neighbouring slots on both sides.
+  struct Blocks {
+    Run run;
+    SlotId device_slot;  ///< of the first block, as `host_slot`
+    SlotId host_slot;
+    SwapOutPurpose purpose = SwapOutPurpose::evict;
+    std::uint32_t write = 0;
+
+    [[nodiscard]] Block at(std::uint32_t i) const {
+      return {{run.node, run.begin + i}, SlotId{device_slot.value() + i}, SlotId{host_slot.value() + i}, purpose, write};
+    }
+    [[nodiscard]] bool ends_before(SlotId device, SlotId host) const {
+      return device.value() - device_slot.value() == run.size() && host.value() - host_slot.value() == run.size();
+    }
+  };
 
   [[nodiscard]] bool on_confirmed(TransferId id);
-  [[nodiscard]] Urgency urgency_of(const Block& block) const;
+  [[nodiscard]] Urgency urgency_of(const Blocks& blocks) const;
   void finish(const Block& block, BlockOutcome outcome);
 
   InclusionPolicy inclusion_;
@@ -89,10 +106,9 @@ class SwapOuts {
   Actions& actions_;
   ManagerStats& stats_;
   std::vector<Staged> staged_;  ///< not taken yet
-  std::vector<Block> collected_;
-  std::vector<SlotPair> pairs_;  ///< scratch
-  VectorPool<Block> spare_;
-  TransferTable<std::vector<Block>> transfers_;
+  std::vector<Blocks> collected_;
+  VectorPool<Blocks> spare_;
+  TransferTable<std::vector<Blocks>> transfers_;
   struct Ahead {
     TransferId id;
     std::uint64_t blocks = 0;  ///< number of blocks of purpose evict_ahead

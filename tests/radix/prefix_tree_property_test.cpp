@@ -78,7 +78,7 @@ class World {
   }
 
   void step() {
-    switch (random_.below(11)) {
+    switch (random_.below(12)) {
       case 0:
       case 1: insert(); break;
       case 2: pin(); break;
@@ -88,6 +88,7 @@ class World {
       case 6: retain(); break;
       case 7: end_retention(); break;
       case 8: follow_or_ignore(); break;
+      case 9: read_run(); break;
       default: evict(); break;
     }
   }
@@ -285,7 +286,8 @@ class World {
     }
   }
   void evict() { random_.chance(0.5) ? evict_one() : evict_run(); }
-  /// The blocks of the run are, from its end, those that the policy would evict one by one.
+  /// The blocks of the run are, from its end, those that the policy would evict one by one. Their copies go, or a transfer reads
+  /// them before they go.
   void evict_run() {
     const std::size_t tier = random_.below(2);
     const auto most = static_cast<std::uint32_t>(random_.between(1, 6));
@@ -295,6 +297,7 @@ class World {
     if (!run) return;
     ASSERT_GE(run->size(), 1U);
     ASSERT_LE(run->size(), most);
+    const bool read = random_.chance(0.3);
     const std::span<const Copy> copies = tree_.copies(*run, all_tiers[tier]);
     for (std::uint32_t depth = run->end; depth-- > run->begin;) {
       ASSERT_EQ(copies[depth - run->begin], tree_.copy({run->node, depth}, all_tiers[tier]));
@@ -303,14 +306,26 @@ class World {
       const auto oldest = this->oldest(tier, tenant);
       ASSERT_TRUE(oldest.has_value());
       ASSERT_EQ(*oldest, age_of({run->node, depth}));
-      forget_copy(key, tier);
+      const Copy copy = copies[depth - run->begin];
+      set_copy_of(key, tier, read ? Copy{CopyState::evicting, copy.slot()} : Copy{});
     }
-    tree_.drop(*run, all_tiers[tier]);
+    read ? tree_.change(*run, all_tiers[tier], CopyState::evicting) : tree_.drop(*run, all_tiers[tier]);
     model_.prune();
   }
-  void forget_copy(const BlockKey& key, std::size_t tier) {
+  /// A transfer begins to read a run.
+  void read_run() {
+    const std::size_t tier = random_.below(2);
+    const auto run = tree_.victims(all_tiers[tier], static_cast<std::uint32_t>(random_.between(1, 6)));
+    if (!run) return;
+    for (std::uint32_t depth = run->begin; depth < run->end; ++depth) {
+      const BlockRef block{run->node, depth};
+      set_copy_of(tree_.key(block), tier, Copy{CopyState::busy, tree_.copy(block, all_tiers[tier]).slot()});
+    }
+    tree_.change(*run, all_tiers[tier], CopyState::busy);
+  }
+  void set_copy_of(const BlockKey& key, std::size_t tier, Copy copy) {
     for (auto& [names, block] : model_.blocks) {
-      if (keys_of(names).back() == key) block.copies[tier] = {};
+      if (keys_of(names).back() == key) block.copies[tier] = copy;
     }
   }
   void evict_one() {
@@ -319,7 +334,7 @@ class World {
     if (!victim) return;
     const BlockKey key = tree_.key(*victim);
     tree_.set_copy(*victim, all_tiers[tier], {});
-    forget_copy(key, tier);
+    set_copy_of(key, tier, {});
     model_.prune();
   }
 

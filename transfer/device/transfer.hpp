@@ -23,6 +23,8 @@ struct SlotPair {
 /// Joins pairs that are adjacent on both sides, and keeps their order: block i of the transfer is the i-th pair. The result
 /// replaces the content of `runs` and uses its memory again.
 void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs);
+/// Appends a run. It is joined to the last one if it is adjacent to it on both sides.
+void append(std::vector<SlotRun>& runs, const SlotRun& next);
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
 
 /// One unit of transfer work: which blocks to move, and how urgently. It is plain data, so it could be sent to another process.
