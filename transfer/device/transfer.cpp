@@ -5,7 +5,6 @@
 #include <limits>
 
 namespace terrace {
-
 namespace {
 
 /// The sums have 64 bits, so that the number after the last slot is not taken for slot 0.
