@@ -186,14 +186,9 @@ json::object to_json(const SharedTotals& totals) {
 }
 
 json::object to_json(const PrefetchTotals& totals) {
-  return {{"orders", totals.orders},
-          {"refused", totals.refused},
-          {"cut", totals.cut},
-          {"cancelled", totals.cancelled},
-          {"joined", totals.joined},
-          {"from_storage", totals.from_storage},
-          {"from_shared", totals.from_shared},
-          {"failed", totals.failed}};
+  return {{"orders", totals.orders},           {"refused", totals.refused}, {"cut", totals.cut},
+          {"cancelled", totals.cancelled},     {"joined", totals.joined},   {"from_storage", totals.from_storage},
+          {"from_shared", totals.from_shared}, {"failed", totals.failed}};
 }
 
 /// `of_cache`: a cache uses it.

@@ -378,14 +378,8 @@ TEST_F(AdminMetrics, a_cache_that_owns_the_slots_tells_of_its_prefetches) {
   AdminSnapshot snapshot = full();
   EXPECT_FALSE(samples(snapshot).contains("terrace_prefetches_cut_total"));
   snapshot.offload.reset();
-  snapshot.prefetches = {.orders = 1,
-                         .refused = 2,
-                         .cut = 3,
-                         .cancelled = 4,
-                         .joined = 5,
-                         .from_storage = 6,
-                         .from_shared = 7,
-                         .failed = 8};
+  snapshot.prefetches = {
+      .orders = 1, .refused = 2, .cut = 3, .cancelled = 4, .joined = 5, .from_storage = 6, .from_shared = 7, .failed = 8};
   auto page = samples(snapshot);
   EXPECT_EQ(page.at("terrace_prefetches_total{result=\"accepted\"}"), 1);
   EXPECT_EQ(page.at("terrace_prefetches_total{result=\"refused\"}"), 2);
