@@ -64,7 +64,7 @@ TEST_F(SwapOutRuns, the_host_chooses_victims_for_a_run_and_not_for_each_of_its_b
   run(4, long_prompt(4000, 100));
   EXPECT_EQ(totals().evicted_host, 150U);
   EXPECT_LT(asked, 50U);
-  // What is left of the second prompt is its begin: a prefix goes from its end.
+  // The begin of the second prompt is left: a prefix goes from its end.
   EXPECT_EQ(cache->match(long_prompt(1000, 100)).total(), 0U);
   EXPECT_EQ(cache->match(long_prompt(2000, 100)).found[Source::host], 50U);
   EXPECT_EQ(cache->match(long_prompt(3000, 100)).found[Source::host], 100U);

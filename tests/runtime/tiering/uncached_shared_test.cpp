@@ -37,7 +37,7 @@ TEST_P(UncachedSharedPolicies, write_all_blocks_and_nothing_of_them_stays) {
   EXPECT_EQ(resident(Tier::device), 0U);
   EXPECT_EQ(cache->match(keys).total(), 0U);
   EXPECT_FALSE(cache->has_pending_work());
-  // Of the next turn, only what is new is written.
+  // The next turn writes only its new blocks.
   decode(2, keys_from(1, 5));
   settle();
   EXPECT_TRUE(is_written(keys_from(1, 5)));
