@@ -211,7 +211,7 @@ void Requests::settle_and_reclaim() {
 
 void Requests::go_on() {
   for (bool again = true; again;) {
-    again = !to_replan_.empty();
+    again = !to_replan_.empty() || !prefetches_.rests();
     replan_failed();
     for (const auto& pool : groups_.pools()) {
       again |= pool->pump();

@@ -302,6 +302,20 @@ TEST_F(PrefetchTest, that_asks_can_be_cancelled) {
   EXPECT_EQ(in_host(keys), 0U);
 }
 
+TEST_F(PrefetchTest, that_asks_and_is_cancelled_lets_its_request_read_at_once) {
+  make_shared(with_shared(tiers(16, 32)));
+  store_only(1, prompt(1, 4));
+  store_of_others.answers = false;
+  const PrefetchId id = prefetch(prompt(1, 6)).value();
+  ASSERT_TRUE(acquire(2, prompt(1, 4)).has_value());
+  EXPECT_EQ(prefetches().joined, 1U);
+  ASSERT_TRUE(cache->cancel_prefetch(id).has_value());
+  EXPECT_EQ(cache->work_left().reads, 4U) << "it does not wait for the next poll";
+  store_of_others.answers = true;
+  settle();
+  EXPECT_TRUE(ready(2));
+}
+
 TEST_F(PrefetchTest, is_left_by_a_request_that_ends_or_runs_out_of_time) {
   make(tiers(16, 32));
   const auto keys = prompt(1, 6);
