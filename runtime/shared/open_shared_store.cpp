@@ -100,7 +100,7 @@ RedisOptions redis_options(const SharedStorage& options) {
 std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options) {
   if (options.store) return options.store;
   if (options.url.starts_with(in_memory)) return OwnMemory::open(options);
-  return std::make_shared<RedisSharedStore>(redis_options(options), nullptr, secret_of(options));
+  return open_redis_store(redis_options(options), nullptr, secret_of(options));
 }
 
 SharedStore::Fingerprint shared_fingerprint(const SharedMeaning& meaning) {

@@ -55,8 +55,6 @@ class Channel {
   [[nodiscard]] std::size_t exchanges() const { return unsent_.size() + unanswered_.size(); }
   /// The sum of their `window_bytes`.
   [[nodiscard]] std::size_t window_bytes() const { return window_bytes_; }
-  /// Bytes of the present bulk that have not arrived.
-  [[nodiscard]] std::size_t payload_left() const { return reader_.payload_left(); }
 
  private:
   struct Entry {

@@ -1,5 +1,5 @@
-// Compares the processor time of our client of the Redis protocol with that of hiredis, and with a bare TCP stream. Started by
-// hand; see docs/benchmarks.md.
+// Compares the processor time of our client of the Redis protocol with that of hiredis, of plain calls of send() and recv(), and
+// of a bare TCP stream. Started by hand; see docs/benchmarks.md.
 //   redis_clients_bench [ROUNDS [MIB_A_ROUND]]
 
 #include "storage/io/checksum.hpp"
@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <ctime>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +35,14 @@ double cpu_seconds_of(pid_t process) {
   timespec time{};
   if (::clock_getcpuclockid(process, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
 }
 
 /// hiredis, with the same number of blocks under way; a reply is copied to its place, which is all that it offers. With checks,
@@ -96,12 +106,95 @@ class Hiredis {
   std::uint64_t sum_ = 0;
 };
 
+/// The least that a client can do: blocking calls of send() and recv() from and into the memory of the blocks, as few as there
+/// may be, with the same number of blocks under way. With checks, the checksum of each block is made, too.
+class Plain {
+ public:
+  Plain(std::uint16_t port, const SharedWork& work, bool checks)
+      : socket_{::socket(AF_INET, SOCK_STREAM, 0)}, work_{work}, checks_{checks} {
+    const sockaddr_in address = loopback(port);
+    const int on = 1;
+    ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    connected_ = ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~Plain() { ::close(socket_); }
+
+  SharedCost write(std::span<const std::byte> memory) {
+    return run(
+        [&](std::uint32_t n, const std::string& name) {
+          check(memory, n);
+          const std::string text = fmt::format("*3\r\n$3\r\nSET\r\n${}\r\n{}\r\n${}\r\n", name.size(), name, work_.block_bytes);
+          return send(as_bytes(text)) && send(memory.subspan(n * work_.block_bytes, work_.block_bytes)) && send(as_bytes("\r\n"));
+        },
+        [&](std::uint32_t) { return expect("+OK\r\n"); });
+  }
+  SharedCost read(std::span<std::byte> memory) {
+    return run(
+        [&](std::uint32_t, const std::string& name) {
+          return send(as_bytes(fmt::format("*2\r\n$3\r\nGET\r\n${}\r\n{}\r\n", name.size(), name)));
+        },
+        [&](std::uint32_t n) {
+          const std::span<std::byte> into = memory.subspan(n * work_.block_bytes, work_.block_bytes);
+          const bool well = expect(fmt::format("${}\r\n", work_.block_bytes)) && receive(into) && expect("\r\n");
+          if (well) check(memory, n);
+          return well;
+        });
+  }
+
+ private:
+  static std::span<const std::byte> as_bytes(std::string_view text) { return std::as_bytes(std::span{text}); }
+  bool send(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t now = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (now <= 0) return false;
+      bytes = bytes.subspan(static_cast<std::size_t>(now));
+    }
+    return true;
+  }
+  bool receive(std::span<std::byte> into) {
+    while (!into.empty()) {
+      const ssize_t now = ::recv(socket_, into.data(), into.size(), 0);
+      if (now <= 0) return false;
+      into = into.subspan(static_cast<std::size_t>(now));
+    }
+    return true;
+  }
+  bool expect(const std::string& text) {
+    std::string got(text.size(), '\0');
+    return receive(std::as_writable_bytes(std::span{got})) && got == text;
+  }
+  void check(std::span<const std::byte> memory, std::uint32_t n) {
+    if (checks_) sum_ += payload_checksum({}, {}, memory.subspan(n * work_.block_bytes, work_.block_bytes));
+  }
+  template <class Submit, class Take>
+  SharedCost run(Submit submit, Take take) {
+    SharedCost cost;
+    const double cpu = tools::process_cpu_seconds();
+    std::uint32_t next = 0;
+    cost.seconds = tools::seconds_of([&] {
+      for (std::uint32_t ended = 0; connected_ && ended < work_.blocks; ++ended) {
+        for (; next < work_.blocks && next - ended < work_.at_once; ++next) {
+          if (!submit(next, fmt::format("plain:{}", next))) ++cost.failed;
+        }
+        if (!take(ended)) ++cost.failed;
+      }
+    });
+    if (!connected_) cost.failed = work_.blocks;
+    cost.client_cpu_seconds = tools::process_cpu_seconds() - cpu;
+    return cost;
+  }
+
+  const int socket_;
+  const SharedWork work_;
+  const bool checks_;
+  bool connected_ = false;
+  std::uint64_t sum_ = 0;
+};
+
 /// Both ends of a stream over the loopback interface; the processor time is that of both.
 SharedCost stream(const SharedWork& work, std::span<const std::byte> from, std::span<std::byte> into) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = loopback(0);
   socklen_t size = sizeof address;
   if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0) return {};
   ::listen(listener, 1);
@@ -139,10 +232,12 @@ struct Cell {
 void compare(RealServer& server, const SharedWork& work, int rounds) {
   std::vector<std::byte> from(work.blocks * work.block_bytes, std::byte{0x5a});
   std::vector<std::byte> into(from.size(), std::byte{1});
-  RedisSharedStore store{parse_redis_url("redis://" + server.host())};
-  tools::SharedRates ours{store, work};
+  const std::unique_ptr<SharedStore> store = open_redis_store(parse_redis_url("redis://" + server.host()));
+  tools::SharedRates ours{*store, work};
   Hiredis hiredis{server.port(), work, false};
   Hiredis checked{server.port(), work, true};
+  Plain plain{server.port(), work, false};
+  Plain plain_checked{server.port(), work, true};
   std::map<std::string, Cell> cells;
   const double gigabytes = static_cast<double>(from.size()) * 1e-9;
   const auto measure = [&](const std::string& name, auto&& what) {
@@ -158,9 +253,13 @@ void compare(RealServer& server, const SharedWork& work, int rounds) {
     measure("SET hiredis", [&] { return hiredis.write(from); });
     measure("SET hiredis, checked", [&] { return checked.write(from); });
     measure("SET terrace", [&] { return ours.write(from); });
+    measure("SET plain", [&] { return plain.write(from); });
+    measure("SET plain, checked", [&] { return plain_checked.write(from); });
     measure("GET hiredis", [&] { return hiredis.read(into); });
     measure("GET hiredis, checked", [&] { return checked.read(into); });
     measure("GET terrace", [&] { return ours.read(into); });
+    measure("GET plain", [&] { return plain.read(into); });
+    measure("GET plain, checked", [&] { return plain_checked.read(into); });
     measure("TCP stream", [&] { return stream(work, from, into); });
   }
   fmt::print("\n{} blocks of {} KiB, {} at once, {} rounds; CPU in ms/GB, medians\n", work.blocks, work.block_bytes >> 10,
@@ -173,8 +272,13 @@ void compare(RealServer& server, const SharedWork& work, int rounds) {
   const auto both = [&](const std::string& name) { return client(name) + tools::median(cells[name].server); };
   for (const std::string& what : {std::string{"GET"}, std::string{"SET"}}) {
     const double ours_cpu = client(what + " terrace");
-    fmt::print("  {} client: {:.2f} of hiredis, {:.2f} of hiredis with the same checksum\n", what,
-               ours_cpu / client(what + " hiredis"), ours_cpu / client(what + " hiredis, checked"));
+    fmt::print("  {} client: {:.2f} of hiredis, {:.2f} of hiredis with the same checksum, {:.2f} of plain calls with it\n", what,
+               ours_cpu / client(what + " hiredis"), ours_cpu / client(what + " hiredis, checked"),
+               ours_cpu / client(what + " plain, checked"));
+    fmt::print(
+        "  {} client and server: {:.2f} of hiredis, {:.2f} of plain calls with the checksum; plain client: {:.2f} of hiredis\n",
+        what, both(what + " terrace") / both(what + " hiredis"), both(what + " terrace") / both(what + " plain, checked"),
+        client(what + " plain, checked") / client(what + " hiredis"));
   }
   fmt::print("  GET client and server: {:.2f} of the stream\n", both("GET terrace") / client("TCP stream"));
 }

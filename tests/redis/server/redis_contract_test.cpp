@@ -48,13 +48,13 @@ class RealHarness : public SharedStoreHarness {
       options.connect_timeout = std::chrono::seconds{30};  // on a busy machine
       std::shared_ptr<const SharedSecret> secret;
       if (sealed) secret = n < 2 ? secret_of() : secret_of("another secret, of another deployment");
-      users_.push_back(std::make_unique<RedisSharedStore>(options, nullptr, secret));
+      users_.push_back(open_redis_store(options, nullptr, secret));
     }
   }
 
  private:
   SteadyClock clock_;
-  std::vector<std::unique_ptr<RedisSharedStore>> users_;
+  std::vector<std::unique_ptr<SharedStore>> users_;
 };
 
 class SingleHarness : public RealHarness {

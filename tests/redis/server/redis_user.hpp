@@ -22,16 +22,16 @@ using std::chrono::milliseconds;
 class RedisUser {
  public:
   explicit RedisUser(RedisOptions options, std::shared_ptr<const SharedSecret> secret = nullptr)
-      : store_{std::move(options), &waker_, std::move(secret)} {}
+      : store_{open_redis_store(std::move(options), &waker_, std::move(secret))} {}
   explicit RedisUser(const std::string& url) : RedisUser{parse_redis_url(url)} {}
 
-  [[nodiscard]] RedisSharedStore& store() { return store_; }
+  [[nodiscard]] SharedStore& store() { return *store_; }
 
   std::uint64_t start_read(const StoredBlock& block, std::size_t bytes, Duration deadline = patience) {
     std::vector<std::byte>& into = memory_[++token_];
     into.assign(bytes, std::byte{0xee});
     const SharedRead read{token_, block, into, clock_.now() + deadline};
-    store_.read({&read, 1});
+    store_->read({&read, 1});
     return token_;
   }
   std::uint64_t start_write(const StoredBlock& block, std::size_t bytes, Duration deadline = patience) {
@@ -39,7 +39,7 @@ class RedisUser {
     from.resize(bytes);
     fill(from, block.key);
     const SharedWrite write{token_, block, from, clock_.now() + deadline};
-    store_.write({&write, 1});
+    store_->write({&write, 1});
     return token_;
   }
   /// Waits for an event.
@@ -48,14 +48,14 @@ class RedisUser {
     while (!events_.contains(token)) {
       waker_.acknowledge();
       events.clear();
-      if (store_.poll(events) == 0) waker_.wait(1000);
+      if (store_->poll(events) == 0) waker_.wait(1000);
       for (const SharedEvent& event : events) events_[event.token] = event;
     }
     return events_[token];
   }
   [[nodiscard]] bool has_event(std::uint64_t token) {
     std::vector<SharedEvent> events;
-    store_.poll(events);
+    store_->poll(events);
     for (const SharedEvent& event : events) events_[event.token] = event;
     return events_.contains(token);
   }
@@ -78,22 +78,22 @@ class RedisUser {
   SharedEvent probe(const std::vector<StoredBlock>& blocks, Duration deadline = patience) {
     std::vector<BlockKey> keys;
     for (const StoredBlock& block : blocks) keys.push_back(block.key);
-    store_.probe({.token = ++token_, .keys = keys, .deadline = clock_.now() + deadline});
+    store_->probe({.token = ++token_, .keys = keys, .deadline = clock_.now() + deadline});
     return wait(token_);
   }
   /// Waits until some node, or none, can be used.
   [[nodiscard]] bool becomes_usable(bool usable = true) {
-    return comes_true([&] { return store_.usable() == usable; });
+    return comes_true([&] { return store_->usable() == usable; });
   }
   [[nodiscard]] bool becomes(StoreState state) {
-    return comes_true([&] { return store_.health().state == state; });
+    return comes_true([&] { return store_->health().state == state; });
   }
 
  private:
   EventFdWaker waker_;
   SteadyClock clock_;
   std::map<std::uint64_t, std::vector<std::byte>> memory_;  // the store ends before it does
-  RedisSharedStore store_;
+  std::unique_ptr<SharedStore> store_;
   std::uint64_t token_ = 0;
   std::map<std::uint64_t, SharedEvent> events_;
 };
