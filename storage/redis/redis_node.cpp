@@ -115,6 +115,14 @@ void RedisNode::ended(Outcome outcome, TimePoint now, std::string_view why) {
   breaker_.ended(Admission::passed, outcome, now);
 }
 
+void RedisNode::complain(std::string_view what) {
+  constexpr std::size_t bytes_max = 512;  // some commands, each of which is forbidden
+  if (complaint_.find(what) != std::string::npos || complaint_.size() >= bytes_max) return;
+  if (!complaint_.empty()) complaint_ += "; ";
+  complaint_ += what;
+  ++changes_;
+}
+
 // ---- connections ---------------------------------------------------------------------------------------------------------
 
 void RedisNode::start(std::uint32_t number, Admission admission, TimePoint now) {

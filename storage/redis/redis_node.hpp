@@ -72,11 +72,8 @@ class RedisNode {
   void submit(std::unique_ptr<Exchange> exchange, Lane lane);
   /// How something ended that was sent here. `why` is for people.
   void ended(Outcome outcome, TimePoint now, std::string_view why = {});
-  /// The node forbids something: for people, until the next connection.
-  void complain(std::string_view what) {
-    complaint_ = what;
-    ++changes_;
-  }
+  /// The node forbids something: for people, until the next connection. Each sentence is kept once.
+  void complain(std::string_view what);
   void count_redirection() { ++redirections_; }
 
   /// Does what is due: connects, gives up, sends. Called after each call of this node and of its channels, and at next().

@@ -265,12 +265,20 @@ TEST_F(RedisClientTest, goes_on_reading_where_it_may_not_write) {
   const StoredBlock block = root_block(1);
   ASSERT_FALSE(error(write(block)));
   server().special = [](const Words& words) {
-    return std::string{words[0] == "SET" ? "-NOPERM this user has no permissions to run the 'set' command\r\n" : ""};
+    const bool reads = words[0] == "GET" || words[0] == "EXISTS";
+    return reads ? std::string{} : "-NOPERM the command '" + words[0] + "' is forbidden\r\n";
   };
   for (int i = 0; i < 10; ++i) EXPECT_EQ(error(write(block)), Errc::io_failed);
   expect_well(read(block), block);
+  const std::uint64_t changes = client().health_changes();
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(error(write(block)), Errc::io_failed);
+  EXPECT_EQ(client().health_changes(), changes) << "it is known already";
+  client().remove({block.key}, GroupId{}, *meaning_);
+  engine_->run();
   EXPECT_EQ(client().health().state, StoreState::degraded);
-  EXPECT_NE(client().health().reason.find("NOPERM"), std::string::npos);
+  EXPECT_EQ(node().breaker, BreakerState::closed);
+  const std::string all = "NOPERM the command 'SET' is forbidden; NOPERM the command 'UNLINK' is forbidden";
+  EXPECT_TRUE(client().health().reason.ends_with(all)) << client().health().reason;
 }
 
 TEST_F(RedisClientTest, takes_values_that_are_no_values_as_corrupt_and_removes_them) {
