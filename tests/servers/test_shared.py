@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -209,6 +210,24 @@ def test_the_user_of_the_page_may_do_all_that_is_needed_and_the_rest_cannot_be_t
     denied = check(url, "--json", TERRACE_SHARED_PASSWORD="a word")
     assert verdicts(denied)["write"] == "failed"
     assert "the shared store cannot be used like this" in sentence(denied, 1)
+
+
+def test_a_check_that_is_interrupted_removes_what_it_wrote(port: int) -> None:
+    # Writes do not end before the signal has come.
+    assert ask(port, "CLIENT", "PAUSE", "60000", "WRITE") == "+OK\r\n"
+    command = [PROGRAM, "shared", "check", f"redis://127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as checking:
+        while "blocked_clients:0" in ask(port, "INFO", "clients"):
+            assert checking.poll() is None
+            time.sleep(0.01)
+        checking.send_signal(signal.SIGINT)
+        assert ask(port, "CLIENT", "UNPAUSE") == "+OK\r\n"
+        shown, error = checking.communicate(timeout=30)
+    assert checking.returncode == 130
+    assert (shown, error.count("\n")) == ("", 1)
+    assert "interrupted" in error
+    assert ask(port, "DBSIZE") == ":0\r\n"
+    assert int(re.search(r"cmdstat_set:calls=(\d+)", ask(port, "INFO", "commandstats"))[1]) < 64, "it begins no more blocks"
 
 
 def test_a_configuration_has_the_url_and_the_sizes(port: int, tmp_path: Path) -> None:

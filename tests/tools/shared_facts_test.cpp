@@ -228,6 +228,20 @@ TEST(SharedFacts, a_command_that_is_forbidden_is_a_warning_if_blocks_come_and_go
   EXPECT_EQ(only(facts, "client").verdict, Verdict::failed);
 }
 
+TEST(SharedFacts, where_no_block_is_written_nothing_is_said_about_probes_and_reads) {
+  SharedFacts facts = good();
+  facts.round_trips.clear();
+  facts.probes_failed = 60;
+  facts.reads->failed = facts.reads->blocks;
+  facts.writes->failed = facts.writes->blocks - 1;
+  EXPECT_EQ(only(facts, "probes").verdict, Verdict::failed);
+  EXPECT_EQ(only(facts, "read").verdict, Verdict::failed);
+  ++facts.writes->failed;
+  EXPECT_EQ(only(facts, "probes").verdict, Verdict::unknown);
+  EXPECT_EQ(only(facts, "read").verdict, Verdict::unknown);
+  EXPECT_EQ(only(facts, "write").verdict, Verdict::failed);
+}
+
 TEST(SharedFacts, a_quantile_is_one_of_the_times) {
   EXPECT_EQ(quantile({}, 0.5), 0);
   EXPECT_EQ(quantile({3}, 0.99), 3);

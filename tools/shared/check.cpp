@@ -1,11 +1,14 @@
 #include "tools/shared/check.hpp"
 
+#include "base/waker.hpp"
 #include "runtime/shared/open_shared_store.hpp"
 #include "storage/redis/slot_map.hpp"
 #include "storage/redis/tls_stream.hpp"
 #include "tools/bench/shared/shared_rates.hpp"
 #include "tools/doctor/facts.hpp"
+#include "tools/interrupted.hpp"
 #include "tools/output.hpp"
+#include "tools/replay/engine/interrupt.hpp"
 #include "tools/shared/session.hpp"
 #include "tools/usage_error.hpp"
 
@@ -180,7 +183,7 @@ SharedFacts ask_servers(const RedisOptions& options) {
   return facts;
 }
 
-void measure(const SharedCheckOptions& options, SharedFacts& facts) {
+void measure(const SharedCheckOptions& options, SharedFacts& facts, const std::function<bool()>& go_on) {
   constexpr unsigned probes = 60;
   constexpr Bytes at_a_time = MiB * 8;
   const std::shared_ptr<SharedStore> store = open_to_measure(options.shared);
@@ -193,15 +196,16 @@ void measure(const SharedCheckOptions& options, SharedFacts& facts) {
     std::vector<std::byte> memory(std::size_t{work.blocks} * work.block_bytes);
     fill_to_measure(memory);
     SharedRates rates{*store, work};
-    facts.writes = speed_of(work, rates.write(memory));
-    facts.reads = speed_of(work, rates.read(memory));
-    for (unsigned n = 0; n < probes; ++n) {
+    facts.writes = speed_of(work, rates.write(memory, go_on));
+    facts.reads = speed_of(work, rates.read(memory, go_on));
+    for (unsigned n = 0; n < probes && go_on(); ++n) {
       const double seconds = rates.probe();
       if (seconds >= 0) facts.round_trips.push_back(seconds);
       else ++facts.probes_failed;
     }
     rates.renew();
     facts.not_removed = rates.remove(std::chrono::seconds{2});
+    if (!go_on()) throw Interrupted{};
   }
   const SharedHealth health = store->health();
   if (health.state != StoreState::well) facts.trouble = health.reason.empty() ? to_string(health.state) : health.reason;
@@ -213,7 +217,9 @@ ExitStatus check_shared(const SharedCheckOptions& options) {
   try {
     redis = redis_options(options.shared);
     facts = ask_servers(redis);
-    measure(options, facts);
+    EventFdWaker waker;
+    const Interrupt interrupt{waker};
+    measure(options, facts, [&] { return !interrupt.requested(); });
   } catch (const std::invalid_argument& error) {
     throw UsageError{error.what()};
   } catch (const ServerUnreachable& error) {

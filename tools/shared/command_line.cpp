@@ -23,11 +23,12 @@ namespace {
 constexpr const char* check_help = R"(
 Asks each server about itself, and writes, finds, reads and removes some blocks
 by the client that a cache uses. Its blocks have a fingerprint of their own and
-expire within a minute, so nobody finds them. The password is the first line of
-a file, or in the variable TERRACE_SHARED_PASSWORD.
+expire within a minute, so nobody finds them. An interrupt (Ctrl-C) removes
+them first. The password is the first line of a file, or in the variable
+TERRACE_SHARED_PASSWORD.
 
 Exit status: 0 it can be used (there may be warnings); 1 it cannot be reached,
-or not be used like this; 2 bad arguments.
+or not be used like this; 2 bad arguments; 130 interrupted.
 
 Examples:
   terrace shared check redis://cache-1:6379

@@ -58,7 +58,8 @@ class Judge {
     client();
     round_trip();
     speed("write", facts_.writes);
-    speed("read", facts_.reads);
+    if (nothing_written()) add(Verdict::unknown, "read", "no block was written that could be read");
+    else speed("read", facts_.reads);
     pays();
     removed();
     return std::move(findings_);
@@ -260,14 +261,17 @@ class Judge {
     if (facts_.trouble.empty()) return;
     const bool works = facts_.reads && facts_.reads->failed == 0 && facts_.writes && facts_.writes->failed == 0;
     add(works ? Verdict::warning : Verdict::failed, "client", "Terrace's client says: " + facts_.trouble,
-        "Blocks that need it are misses, or are not renewed or removed. The user needs +hello +auth +ping +select +cluster +get "
-        "+set "
-        "+exists +pexpire +unlink, and the names ~PREFIX:*.");
+        "Blocks that need it are misses, or are not written, renewed or removed. The user needs +hello +auth +ping +select "
+        "+cluster +get +set +exists +pexpire +unlink, and the names ~PREFIX:*.");
   }
+
+  [[nodiscard]] bool nothing_written() const { return facts_.writes && facts_.writes->failed == facts_.writes->blocks; }
 
   void round_trip() {
     if (facts_.round_trips.empty()) {
-      if (facts_.probes_failed > 0) add(Verdict::failed, "probes", fmt::format("none of {} was answered", facts_.probes_failed));
+      if (nothing_written()) add(Verdict::unknown, "probes", "no block was written that could be found");
+      else if (facts_.probes_failed > 0)
+        add(Verdict::failed, "probes", fmt::format("none of {} was answered", facts_.probes_failed));
       return;
     }
     const double deadline = std::chrono::duration<double>(needs_.probe_deadline).count();

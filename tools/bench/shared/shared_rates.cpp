@@ -74,36 +74,40 @@ void SharedRates::wait() {
 }
 
 template <class Submit, class Note>
-SharedCost SharedRates::run(Submit submit, Note note) {
+SharedCost SharedRates::run(const GoOn& go_on, Submit submit, Note note) {
   SharedCost cost;
   const double cpu = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
+  std::uint32_t blocks = work_.blocks;
   std::uint32_t next = 0;
   std::uint32_t ended = 0;
-  while (ended < work_.blocks) {
-    for (; next < work_.blocks && next - ended < work_.at_once; ++next) submit(next);
+  while (true) {
+    if (go_on && !go_on()) blocks = next;
+    for (; next < blocks && next - ended < work_.at_once; ++next) submit(next);
+    if (ended == blocks) break;
     wait();
     ended += static_cast<std::uint32_t>(events_.size());
     for (const SharedEvent& event : events_) note(event);
     cost.failed += static_cast<std::uint64_t>(
         std::ranges::count_if(events_, [](const SharedEvent& event) { return static_cast<bool>(event.error); }));
   }
+  cost.failed += work_.blocks - blocks;
   cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   cost.client_cpu_seconds = process_cpu_seconds() - cpu;
   return cost;
 }
 
-SharedCost SharedRates::write(std::span<const std::byte> memory) {
+SharedCost SharedRates::write(std::span<const std::byte> memory, const GoOn& go_on) {
   TERRACE_CHECK(memory.size() == work_.blocks * work_.block_bytes);
-  return run([&, until = deadline()](std::uint32_t n) {
+  return run(go_on, [&, until = deadline()](std::uint32_t n) {
     const SharedWrite write{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes), until};
     store_.write({&write, 1});
   });
 }
 
-SharedCost SharedRates::read(std::span<std::byte> memory) {
+SharedCost SharedRates::read(std::span<std::byte> memory, const GoOn& go_on) {
   TERRACE_CHECK(memory.size() == work_.blocks * work_.block_bytes);
-  return run([&, until = deadline()](std::uint32_t n) {
+  return run(go_on, [&, until = deadline()](std::uint32_t n) {
     const SharedRead read{n, blocks_[n], memory.subspan(n * work_.block_bytes, work_.block_bytes), until};
     store_.read({&read, 1});
   });
@@ -125,6 +129,7 @@ double SharedRates::probe() {
 std::uint32_t SharedRates::count() {
   std::uint32_t there = 0;
   const SharedCost cost = run(
+      {},
       [&, until = deadline()](std::uint32_t n) {
         store_.probe({.token = n, .keys = {&blocks_[n].key, 1}, .deadline = until});
       },

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,8 +39,10 @@ class SharedRates {
   SharedRates(const SharedRates&) = delete;
   SharedRates& operator=(const SharedRates&) = delete;
 
-  [[nodiscard]] SharedCost write(std::span<const std::byte> memory);
-  [[nodiscard]] SharedCost read(std::span<std::byte> memory);
+  /// Once `go_on` returns false, no more blocks are begun, and those that were not begun have failed. None: it goes on.
+  using GoOn = std::function<bool()>;
+  [[nodiscard]] SharedCost write(std::span<const std::byte> memory, const GoOn& go_on = {});
+  [[nodiscard]] SharedCost read(std::span<std::byte> memory, const GoOn& go_on = {});
   /// The time from a probe of all blocks to its answer. Returns a negative number if they are not all there.
   [[nodiscard]] double probe();
   /// Renews the expiry of all blocks.
@@ -53,10 +56,10 @@ class SharedRates {
   [[nodiscard]] std::uint32_t count();
   /// Calls `submit(n)` for each block and `note(event)` for each event.
   template <class Submit, class Note>
-  SharedCost run(Submit submit, Note note);
+  SharedCost run(const GoOn& go_on, Submit submit, Note note);
   template <class Submit>
-  SharedCost run(Submit submit) {
-    return run(submit, [](const SharedEvent& /*event*/) {});
+  SharedCost run(const GoOn& go_on, Submit submit) {
+    return run(go_on, submit, [](const SharedEvent& /*event*/) {});
   }
   void wait();
 
