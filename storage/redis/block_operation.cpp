@@ -176,7 +176,7 @@ RedisBlockOperation::RedisBlockOperation(RedisClient& client, const SharedWrite&
       from_{write.from},
       parts_{shared_parts(write.from.size())},
       slot_{redis_slot(meaning_->names.name(write.block.key, write.block.group, 0))},
-      write_id_{random_write_id()},
+      write_id_{client.write_ids_.next()},
       left_{all_of(parts_)} {}
 
 RedisBlockOperation::~RedisBlockOperation() = default;

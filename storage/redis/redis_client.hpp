@@ -130,6 +130,7 @@ class RedisClient {
   std::vector<std::shared_ptr<RedisOperation>> without_map_;
   std::vector<std::unique_ptr<SharedValueReader>> readers_;  ///< not in use
   SharedValueWriter writer_;
+  SharedWriteIds write_ids_;
   std::vector<SharedEvent> events_;
   std::uint64_t bytes_ended_ = 0;
   SharedStoreStat stat_;

@@ -159,8 +159,13 @@ class RedisSharedStore final : public SharedStore {
   void hand_over(Order order) {
     asio::post(loop_, [this, order = std::move(order)] {
       order();
-      client_.tick();
-      publish();
+      // Orders that have come meanwhile are before it in the loop's queue, so small commands are sent together.
+      if (std::exchange(tick_is_due_, true)) return;
+      asio::post(loop_, [this] {
+        tick_is_due_ = false;
+        client_.tick();
+        publish();
+      });
     });
   }
 
@@ -218,6 +223,7 @@ class RedisSharedStore final : public SharedStore {
   TimePoint timer_at_ = never;
   SocketTransport transport_;
   RedisClient client_;
+  bool tick_is_due_ = false;
   std::vector<SharedEvent> ended_;
   TimePoint health_at_{};
   std::uint64_t health_changes_ = 0;

@@ -147,7 +147,7 @@ ErrorCode MemorySharedStore::fetch(const KeptRead& read, const Fingerprint& fing
 }
 
 ErrorCode MemorySharedStore::keep(const KeptWrite& write, const Fingerprint& fingerprint, TimePoint now) {
-  writer_.begin(write.block, fingerprint, write.from, random_write_id());
+  writer_.begin(write.block, fingerprint, write.from, write_ids_.next());
   if (writer_.seals()) scratch_.resize(write.from.size());
   std::vector<SharedMemoryEngine::Named> values;
   for (std::uint32_t part = 0; part < writer_.parts().count; ++part) {

@@ -72,6 +72,7 @@ class MemorySharedStore final : public SharedStore {
   SharedValueNames names_;
   SharedValueReader reader_;
   SharedValueWriter writer_;
+  SharedWriteIds write_ids_;
   std::vector<std::byte> scratch_;
   std::vector<Operation> queue_;
   std::vector<SharedEvent> ended_;

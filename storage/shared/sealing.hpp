@@ -25,8 +25,8 @@ class SharedSecret {
   SharedSecret(const SharedSecret&) = delete;
   SharedSecret& operator=(const SharedSecret&) = delete;
 
-  /// Returns the key for the values of one block. Each block has its own, so nonces may be random: only two writes of the same
-  /// block could take the same one.
+  /// Returns the key for the values of one block. Each block has its own, so only two writes of the same block could take the
+  /// same nonce.
   [[nodiscard]] Key key_of(const BlockKey& block, const Fingerprint& fingerprint) const;
 
  private:

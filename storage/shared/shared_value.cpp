@@ -79,9 +79,9 @@ const char* to_string(SharedMismatch mismatch) noexcept {
   return "unknown";
 }
 
-SharedWriteId random_write_id() {
-  SharedWriteId id;
-  fill_randomly(id);
+SharedWriteId SharedWriteIds::next() {
+  const SharedWriteId id = next_;
+  store_le64(next_.data(), load_le64(next_.data()) + 1);
   return id;
 }
 

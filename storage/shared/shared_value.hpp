@@ -40,7 +40,8 @@
 ///         10      2  0
 ///         12      4  depth
 ///         16      4  length of the block, of all parts together
-///         20     12  id of the write: random, and the same in all parts. Parts of two writes are never taken for one block
+///         20     12  id of the write: the same in all parts, and in no other write. Parts of two writes are never taken for one
+///                    block
 ///         32     16  the fingerprint's first 16 bytes
 ///         48     32  key
 ///         80     32  parent's key; zero if depth is 0
@@ -63,7 +64,18 @@ inline constexpr std::uint64_t shared_block_bytes_max = 0xffffffff;
 
 using SharedValueHeader = std::array<std::byte, shared_header_bytes>;
 using SharedWriteId = std::array<std::byte, 12>;
-[[nodiscard]] SharedWriteId random_write_id();
+
+/// The ids of one user's writes. The first is random, and the others are counted from it, because a random number for each write
+/// takes as long as sending some KiB. The count is in the first eight bytes: the nonces of a block's parts differ in the last
+/// one. Threads: one.
+class SharedWriteIds {
+ public:
+  SharedWriteIds() { fill_randomly(next_); }
+  [[nodiscard]] SharedWriteId next();
+
+ private:
+  SharedWriteId next_;
+};
 
 /// How the bytes of a block are dealt to its values.
 struct SharedParts {
@@ -78,7 +90,7 @@ struct SharedParts {
 
 /// Makes the values of blocks, one block after the other:
 ///
-///     writer.begin(block, fingerprint, from, random_write_id());
+///     writer.begin(block, fingerprint, from, ids.next());
 ///     for (std::uint32_t part = 0; part < writer.parts().count; ++part) send(writer.make(part, scratch));
 ///
 /// Units: bytes. Threads: one. Each call reads all bytes of its part, so the thread that sends them should make it.

@@ -251,7 +251,18 @@ TEST(SharedValueLayout, seals_each_part_with_a_nonce_of_its_own) {
   EXPECT_NE(Value(values[0].begin() + 128, values[0].begin() + 144), Value(values[1].begin() + 128, values[1].begin() + 144));
 }
 
-TEST(SharedValueLayout, of_two_writes_has_different_ids) { EXPECT_NE(random_write_id(), random_write_id()); }
+TEST(SharedValueLayout, takes_no_nonce_twice) {
+  SharedWriteIds ids;
+  SharedWriteIds of_another_user;
+  std::set<SharedWriteId> nonces{of_another_user.next()};
+  for (std::size_t write = 1; write <= 1000; ++write) {
+    SharedWriteId id = ids.next();
+    nonces.insert(id);
+    id.back() ^= std::byte{1};  // the second part
+    nonces.insert(id);
+    ASSERT_EQ(nonces.size(), 1 + 2 * write);
+  }
+}
 
 std::vector<std::byte> from_hex(std::string_view hex) {
   std::vector<std::byte> bytes;
