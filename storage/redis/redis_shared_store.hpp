@@ -12,8 +12,8 @@ namespace terrace {
 /// as a single server or as a cluster. A block is one or two values (storage/shared/shared_value.hpp), which expire.
 ///
 /// One thread does all I/O; the calls of the store only hand their orders over to it. Payloads go from the caller's memory to the
-/// socket, and from the socket to the caller's memory, with no copy between them; checksums are made, and sealed values opened, as
-/// the bytes arrive. Replies that come after their deadline are read and dropped.
+/// socket, and from the socket to the caller's memory, with no copy between them; checksums are made, and sealed values opened,
+/// as the bytes arrive. Replies that come after their deadline are read and dropped.
 ///
 /// It starts although no server answers, and goes on trying. Servers that do not answer are left alone, node by node, by a
 /// circuit breaker, which tries them now and then.
