@@ -21,7 +21,7 @@ Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& writ
       prefetches_{prefetches} {
   needs_.resize(groups_.pools().size());
   used_.resize(groups_.pools().size());
-  load_parts_.resize(groups_.size());
+  planned_loads_.resize(groups_.size());
 }
 
 MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) const {

@@ -135,6 +135,11 @@ class Requests {
   enum class State : std::uint8_t { unused, looking, waiting_for_slots, loading, ready, failed };
   using Index = std::uint32_t;
 
+  /// The blocks of a group that a request loads, and a slot for each.
+  struct PlannedLoad {
+    std::vector<LoadRun> runs;
+    std::vector<SlotId> slots;
+  };
   struct LoadRef {
     PoolId pool;
     Loads::LoadId load = 0;
@@ -252,7 +257,7 @@ class Requests {
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId
   std::vector<Copy> row_;                            ///< scratch: copies on the device
   std::vector<Copy> host_row_;                       ///< scratch
-  std::vector<std::vector<LoadPart>> load_parts_;    ///< scratch: by group
+  std::vector<PlannedLoad> planned_loads_;           ///< scratch: by group
   std::vector<std::size_t> used_;                    ///< scratch: by PoolId, number of slots of Request::own that are used
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
   std::vector<SlotId> served_slots_;                 ///< scratch, the slots of served_

@@ -172,47 +172,59 @@ void Requests::join_loads(Index index) {
   }
 }
 
-/// Looks at the group's hits that are not on the device. If a load is bringing the block already, joins that load. Otherwise adds
-/// the block to load_parts_, with a slot of the request and the source that has its bytes. Returns false if no source that the
+/// Looks at the group's hits that are not on the device. If a load is bringing a block already, joins that load. Otherwise adds
+/// the block to planned_loads_, with a slot of the request and the source that has its bytes. Returns false if no source that the
 /// request may use has a block any more.
 bool Requests::collect_loads(Index index, std::size_t group) {
   Request& r = requests_[index];
   const GroupPart& part = r.parts[group];
-  const PoolId pool_id = groups_.rules()[group].config().pool;
-  TieredPool& pool = groups_.at(pool_id);
-  std::vector<LoadPart>& parts = load_parts_[group];
-  parts.clear();
+  const PoolId pool = groups_.rules()[group].config().pool;
+  const Residency& residency = groups_.at(pool).residency();
+  PlannedLoad& planned = planned_loads_[group];
+  planned.runs.clear();
+  planned.slots.clear();
   if (part.on_device) return true;
   read_hits(part, group, Tier::device, row_);
   read_hits(part, group, Tier::host, host_row_);
   const bool chained = groups_.rules()[group].chained();
-  const PrefixTree& tree = pool.residency().tree();
-  std::size_t& used = used_[pool_id.value()];
-  const std::span<const SlotId> own = r.own[pool_id.value()];
   Run node;  // chained: the blocks of the node that holds the hit
-  for (std::uint32_t i = part.first; i < part.end; ++i) {
+  std::uint32_t size = 0;
+  std::uint32_t next = 0;
+  for (std::uint32_t i = part.first; i < part.end; i = next) {
+    next = i + 1;
     const Copy on_device = row_[i - part.first];
     if (on_device.usable()) continue;
     if (on_device.present()) {
-      join_load(index, pool_id, hit_block(part, group, i));
+      join_load(index, pool, hit_block(part, group, i));
       continue;
     }
-    if (chained && i >= node.end) node = tree.blocks_in(tree.at(part.prefix, i).node).value();
-    LoadPart wanted;
-    wanted.block = chained ? BlockRef{node.node, i} : hit_block(part, group, i);
+    if (chained && i >= node.end) node = residency.tree().blocks_in(residency.tree().at(part.prefix, i).node).value();
+    const BlockRef block = chained ? BlockRef{node.node, i} : hit_block(part, group, i);
+    Source source = Source::host;
     if (host_row_[i - part.first].usable()) {
-      wanted.source = Source::host;
-    } else if (pool.residency().stored(wanted.block) && r.farthest >= Source::storage) {
-      wanted.source = Source::storage;
+      const std::uint32_t end = chained ? std::min(node.end, part.end) : next;
+      while (next < end && !row_[next - part.first].present() && host_row_[next - part.first].usable()) ++next;
+    } else if (residency.stored(block) && r.farthest >= Source::storage) {
+      source = Source::storage;
     } else if (i < r.shared_end && r.farthest >= Source::shared) {
-      wanted.source = Source::shared;
+      source = Source::shared;
     } else {
       return false;  // its tier evicted it while the request waited for slots
     }
-    TERRACE_CHECK(used < own.size());
-    wanted.device_slot = own[used++];
-    parts.push_back(wanted);
+    const Run run{block.node, block.depth, block.depth + (next - i)};
+    size += run.size();
+    LoadRun* const last = planned.runs.empty() ? nullptr : &planned.runs.back();
+    const bool follows =
+        last != nullptr && last->source == source && last->blocks.node == run.node && last->blocks.end == run.begin;
+    if (follows) last->blocks.end = run.end;
+    else planned.runs.push_back({run, source});
   }
+  std::size_t& used = used_[pool.value()];
+  const std::vector<SlotId>& own = r.own[pool.value()];
+  TERRACE_CHECK(used + size <= own.size());
+  const auto first = own.begin() + static_cast<std::ptrdiff_t>(used);
+  planned.slots.assign(first, first + size);
+  used += size;
   return true;
 }
 
@@ -242,9 +254,10 @@ void Requests::start_loads(Index index) {
     own.resize(needs_[pool]);
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (load_parts_[g].empty()) continue;
+    const PlannedLoad& planned = planned_loads_[g];
+    if (planned.runs.empty()) continue;
     const PoolId pool = groups_.rules()[g].config().pool;
-    r.loads.push_back({pool, groups_.at(pool).start_load(load_parts_[g], index, load_deadlines(r), r.by_layer)});
+    r.loads.push_back({pool, groups_.at(pool).start_load(planned.runs, planned.slots, index, load_deadlines(r), r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   report_layers(index);  // a load that it has joined may have brought layers already

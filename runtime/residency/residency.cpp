@@ -88,8 +88,7 @@ void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
 
 void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source) {
   TERRACE_CHECK(slots.size() == run.size());
-  device_.change_all(slots, SlotState::held, SlotState::filling);
-  for (const SlotId slot : slots) device_.set_load(slot, load, source);
+  device_.begin_load(slots, load, source);
   tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
 }
 

@@ -233,6 +233,13 @@ void SlotAllocator::change_all(std::span<const SlotId> slots, SlotState from, Sl
   }
 }
 
+void SlotAllocator::begin_load(std::span<const SlotId> slots, std::uint32_t load, Source source) {
+  TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);
+  change_all(slots, SlotState::held, SlotState::filling);
+  const std::uint32_t note = ((load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source)) & Slot::note_max;
+  for (const SlotId slot : slots) slots_[slot.value()].note = note;
+}
+
 void SlotAllocator::raise_fences(std::span<const SlotId> slots, Fence fence) {
   if (fence == Fence{}) return;
   for (const SlotId slot : slots) raise_fence(slot, fence);

@@ -130,7 +130,8 @@ class SlotAllocator {
   /// filling.
   [[nodiscard]] std::uint32_t load(SlotId slot) const;
   [[nodiscard]] Source source(SlotId slot) const;
-  void set_load(SlotId slot, std::uint32_t load, Source source);
+  /// The slots are all held, and a load fills them from now on.
+  void begin_load(std::span<const SlotId> slots, std::uint32_t load, Source source);
 
   /// Compute may touch the slot until it reaches this point. raise_fence() never lowers it.
   [[nodiscard]] Fence fence(SlotId slot) const { return std::bit_cast<Fence>(slots_[slot.value()].fence); }
@@ -201,13 +202,6 @@ inline std::uint32_t SlotAllocator::add_reader(SlotId slot) {
   TERRACE_CHECK(s.note < Slot::note_max);
   ++readers_total_;
   return ++s.note;
-}
-
-inline void SlotAllocator::set_load(SlotId slot, std::uint32_t load, Source source) {
-  Slot& s = slots_[slot.value()];
-  TERRACE_CHECK(s.state() == SlotState::filling);
-  TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);
-  s.note = ((load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source)) & Slot::note_max;
 }
 
 }  // namespace terrace

@@ -28,67 +28,59 @@ Loads::LoadId Loads::new_load() {
   return id;
 }
 
-Loads::LoadId Loads::start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer) {
-  TERRACE_CHECK(!parts.empty());
+Loads::LoadId Loads::start(std::span<const LoadRun> runs, std::span<const SlotId> device_slots, std::uint32_t waiter,
+                           Deadlines deadlines, bool by_layer) {
+  TERRACE_CHECK(!runs.empty());
   const LoadId id = new_load();
   Load& load = loads_[id];
-  for (std::uint32_t i = 0; i < parts.size(); ++i) {
-    // A part that is not deeper than the one before it begins another prefix.
-    if (i + 1 < parts.size() && parts[i + 1].block.depth > parts[i].block.depth) continue;
-    const BlockRef last = parts[i].block;
-    const Prefix prefix{last.node, last.depth + 1};
+  std::uint32_t parts = 0;
+  for (auto run = runs.begin(); run != runs.end(); ++run) {
+    parts += run->blocks.size();
+    // A run that is not deeper than the one before it begins another prefix.
+    const auto next = std::next(run);
+    if (next != runs.end() && next->blocks.begin >= run->blocks.end) continue;
+    const Prefix prefix{run->blocks.node, run->blocks.end};
     residency_.pin(prefix);
-    load.prefixes.push_back({prefix, i + 1, std::nullopt, Source::host});
+    load.prefixes.push_back({prefix, parts, std::nullopt, Source::host});
   }
+  TERRACE_CHECK(device_slots.size() == parts);
   load.deadlines = deadlines;
   load.waiters.push_back(waiter);
-  load.unfinished = load.unsubmitted = static_cast<std::uint32_t>(parts.size());
+  load.unfinished = load.unsubmitted = parts;
   load.by_layer = by_layer;
 
-  load.parts.resize(parts.size());
-  for (std::size_t begin = 0; begin < parts.size();) begin = begin_run(id, parts, begin);
+  load.parts.reserve(parts);
+  for (const LoadRun& run : runs) begin_run(id, run, device_slots.subspan(load.parts.size(), run.blocks.size()));
   set_deadline(id);
   return id;
 }
 
-/// Begins the copies of neighbouring parts that come from one source, from part `begin` on. Returns where the next ones begin.
-std::size_t Loads::begin_run(LoadId id, std::span<const LoadPart> parts, std::size_t begin) {
-  const LoadPart& first = parts[begin];
-  Run run{first.block.node, first.block.depth, first.block.depth};
-  std::size_t end = begin;
-  while (end < parts.size() && parts[end].block == BlockRef{run.node, run.end} && parts[end].source == first.source) {
-    ++end;
-    ++run.end;
-  }
+void Loads::begin_run(LoadId id, const LoadRun& run, std::span<const SlotId> device_slots) {
   Load& load = loads_[id];
-  slots_.resize(run.size());
-  for (std::uint32_t i = 0; i < run.size(); ++i) {
-    const LoadPart& wanted = parts[begin + i];
-    slots_[i] = wanted.device_slot;
-    Part& part = load.parts[begin + i];
-    part.block = wanted.block;
-    part.device_slot = wanted.device_slot;
-    part.source = wanted.source;
+  const auto begin = static_cast<std::uint32_t>(load.parts.size());
+  load.parts.resize(begin + device_slots.size());
+  const std::span<Part> parts = std::span{load.parts}.subspan(begin);
+  for (std::uint32_t i = 0; i < parts.size(); ++i) {
+    parts[i].block = {run.blocks.node, run.blocks.begin + i};
+    parts[i].device_slot = device_slots[i];
+    parts[i].source = run.source;
   }
-  residency_.begin_load(run, slots_, id, first.source);
-  if (first.source == Source::host) {
-    residency_.hold(run, Tier::host);
-    const std::span<const Copy> in_host = residency_.tree().copies(run, Tier::host);
-    for (std::uint32_t i = 0; i < run.size(); ++i) load.parts[begin + i].landing.slot = in_host[i].slot();
-    add_landed({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
-    return end;
+  residency_.begin_load(run.blocks, device_slots, id, run.source);
+  if (run.source == Source::host) {
+    residency_.hold(run.blocks, Tier::host);
+    const std::span<const Copy> in_host = residency_.tree().copies(run.blocks, Tier::host);
+    for (std::uint32_t i = 0; i < parts.size(); ++i) parts[i].landing.slot = in_host[i].slot();
+    return add_landed({id, begin, static_cast<std::uint32_t>(load.parts.size())});
   }
-  load.unread += run.size();
-  for (std::uint32_t i = 0; i < run.size(); ++i) {
-    Part& part = load.parts[begin + i];
-    part.state = State::reading;
-    part.read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
-                            .part = static_cast<std::uint32_t>(begin) + i,
-                            .block = part.block,
-                            .source = part.source,
-                            .tenant = residency_.tree().tenant(part.block)});
+  load.unread += run.blocks.size();
+  for (std::uint32_t i = 0; i < parts.size(); ++i) {
+    parts[i].state = State::reading;
+    parts[i].read = reads_.add({.reader = {StoredReads::Reader::Kind::load, id},
+                                .part = begin + i,
+                                .block = parts[i].block,
+                                .source = run.source,
+                                .tenant = residency_.tree().tenant(parts[i].block)});
   }
-  return end;
 }
 
 void Loads::add_landed(PartRange parts) {
@@ -200,26 +192,25 @@ void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
       return parts.load == id;
     });
     Transfer transfer;
-    pairs_.clear();
-    for (const PartRange& range : ranges) {
-      pairs_.resize(pairs_.size() + range.size());
-      SlotPair* pair = pairs_.data() + pairs_.size() - range.size();
-      for (Part& part : std::span{load.parts}.subspan(range.begin, range.size())) {
-        part.state = State::crossing;
-        *pair++ = {part.landing.slot, part.device_slot};
-        transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(part.device_slot));
-      }
-    }
     transfer.pool = pool;
     transfer.direction = Direction::swap_in;
     transfer.urgency = Urgency::request;
     transfer.deadline = load.deadlines.copies;
     transfer.by_layer = load.by_layer;
     transfer.runs = actions_.spare_runs.take();
-    coalesce(pairs_, transfer.runs);
-    load.unsubmitted -= static_cast<std::uint32_t>(pairs_.size());
-    landed_blocks_ -= pairs_.size();
-    crossing_ += static_cast<std::uint32_t>(pairs_.size());
+    const SlotAllocator& device = residency_.pool(Tier::device);
+    std::uint32_t blocks = 0;
+    for (const PartRange& range : ranges) {
+      blocks += range.size();
+      for (Part& part : std::span{load.parts}.subspan(range.begin, range.size())) {
+        part.state = State::crossing;
+        append(transfer.runs, {part.landing.slot, part.device_slot, 1});
+        transfer.after = std::max(transfer.after, device.fence(part.device_slot));
+      }
+    }
+    load.unsubmitted -= blocks;
+    landed_blocks_ -= blocks;
+    crossing_ += blocks;
     transfer.id = transfers_.add(last_transfer, std::move(ranges));
     load.transfers.add(transfer.id);
     actions_.transfers.push_back(std::move(transfer));

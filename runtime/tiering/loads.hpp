@@ -14,10 +14,9 @@
 
 namespace terrace {
 
-/// A block to load into a device slot.
-struct LoadPart {
-  BlockRef block;
-  SlotId device_slot;  ///< held by the caller, who hands it over
+/// Neighbouring blocks to load from one source.
+struct LoadRun {
+  Run blocks;
   Source source = Source::host;
 };
 
@@ -76,8 +75,10 @@ class Loads {
 
   Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats);
 
-  /// Starts a load. `parts` are in order, prefix by prefix. Each has no device copy, and a usable copy in its source.
-  [[nodiscard]] LoadId start(std::span<const LoadPart> parts, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
+  /// Starts a load. `runs` are in order, prefix by prefix. Their blocks have no device copies, and usable copies in their source.
+  /// `device_slots` has a slot for each block; the caller holds them, and hands them over.
+  [[nodiscard]] LoadId start(std::span<const LoadRun> runs, std::span<const SlotId> device_slots, std::uint32_t waiter,
+                             Deadlines deadlines, bool by_layer);
   /// Adds a waiter, which does not wait for this load yet, and postpones the deadlines of the load to those of the waiter. If
   /// `by_layer`, the load goes by layer from now on.
   void join(LoadId load, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
@@ -180,7 +181,7 @@ class Loads {
   };
 
   [[nodiscard]] LoadId new_load();
-  std::size_t begin_run(LoadId load, std::span<const LoadPart> parts, std::size_t begin);
+  void begin_run(LoadId load, const LoadRun& run, std::span<const SlotId> device_slots);
   void add_landed(PartRange parts);
   void abandon_reads(LoadId load);
   void set_deadline(LoadId load);
@@ -206,8 +207,6 @@ class Loads {
   /// loads that have ended; the device slots of these parts are quarantined.
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
   boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
-  std::vector<SlotPair> pairs_;  ///< scratch
-  std::vector<SlotId> slots_;    ///< scratch
   VectorPool<PartRange> spare_ranges_;
   std::uint32_t open_ = 0;
   std::uint32_t crossing_ = 0;  ///< parts in transfers under way

@@ -142,7 +142,7 @@ void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
     transfer.after = job.after;
     transfer.by_layer = job.by_layer;
     transfer.runs = actions_.spare_runs.take();
-    coalesce(pairs_, transfer.runs);
+    for (const SlotPair& pair : pairs_) append(transfer.runs, {pair.source, pair.destination, 1});
     transfer.id = transfers_.add(last_transfer, std::move(refs));
     job.transfers.add(transfer.id);
     actions_.transfers.push_back(std::move(transfer));

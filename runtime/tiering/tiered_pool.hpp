@@ -141,9 +141,9 @@ class TieredPool {
 
   // ---- loads. The members of Loads say more.
 
-  [[nodiscard]] Loads::LoadId start_load(std::span<const LoadPart> parts, std::uint32_t waiter, Loads::Deadlines deadlines,
-                                         bool by_layer) {
-    return loads_.start(parts, waiter, deadlines, by_layer);
+  [[nodiscard]] Loads::LoadId start_load(std::span<const LoadRun> runs, std::span<const SlotId> device_slots,
+                                         std::uint32_t waiter, Loads::Deadlines deadlines, bool by_layer) {
+    return loads_.start(runs, device_slots, waiter, deadlines, by_layer);
   }
   void join_load(Loads::LoadId load, std::uint32_t waiter, Loads::Deadlines deadlines, bool by_layer) {
     loads_.join(load, waiter, deadlines, by_layer);

@@ -20,11 +20,21 @@ struct SlotPair {
   SlotId destination;
 };
 
-/// Joins pairs that are adjacent on both sides, and keeps their order: block i of the transfer is the i-th pair. The result
-/// replaces the content of `runs` and uses its memory again.
-void coalesce(std::span<const SlotPair> pairs, std::vector<SlotRun>& runs);
-/// Appends a run. It is joined to the last one if it is adjacent to it on both sides.
-void append(std::vector<SlotRun>& runs, const SlotRun& next);
+/// Appends a run. It is joined to the last one if it is adjacent to it on both sides. Block i of a transfer is the i-th one that
+/// was appended.
+inline void append(std::vector<SlotRun>& runs, const SlotRun& next) {
+  if (!runs.empty()) {
+    SlotRun& last = runs.back();
+    // The sums have 64 bits, so that the number after the last slot is not taken for slot 0.
+    const bool is_next = next.source.value() == std::uint64_t{last.source.value()} + last.count &&
+                         next.destination.value() == std::uint64_t{last.destination.value()} + last.count;
+    if (is_next) {
+      last.count += next.count;
+      return;
+    }
+  }
+  runs.push_back(next);
+}
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
 
 /// One unit of transfer work: which blocks to move, and how urgently. It is plain data, so it could be sent to another process.

@@ -45,9 +45,9 @@ TEST(SlotAllocator, counts_readers_and_leavers) {
 
 TEST(SlotAllocator, knows_what_fills_a_slot_for_as_long_as_it_does) {
   SlotAllocator pool{2};
-  const SlotId slot = pool.take(SlotState::filling).value();
+  const SlotId slot = pool.take(SlotState::held).value();
   EXPECT_EQ(pool.load(slot), SlotAllocator::no_load);
-  pool.set_load(slot, 0, Source::storage);
+  pool.begin_load({&slot, 1}, 0, Source::storage);
   EXPECT_EQ(pool.load(slot), 0U);
   EXPECT_EQ(pool.source(slot), Source::storage);
   pool.raise_fence(slot, Fence{0x1'0000'0002});

@@ -46,7 +46,7 @@ TransferId TransferRig::submit(Direction direction, Urgency urgency, std::span<c
   transfer.direction = direction;
   transfer.urgency = urgency;
   transfer.runs = spare_runs_.take();
-  coalesce(pairs, transfer.runs);
+  for (const SlotPair& pair : pairs) append(transfer.runs, {pair.source, pair.destination, 1});
   const TransferId id = transfer.id;
   transfers_.submit(std::move(transfer));
   transfers_.wake_engine();
