@@ -20,13 +20,21 @@ namespace terrace {
 /// users. Others write to it, and it removes blocks by itself. So nothing that it has said is believed for longer than one
 /// request: a block is asked for, read, verified, or missed. A BlockStore promises much more (parents, a capacity, events).
 
-/// Asks how many of the keys are there, counted from the first one without a gap.
+/// Asks how many of the keys are there, counted from the first one without a gap, or which of them are there.
 struct SharedProbe {
   std::uint64_t token = 0;
-  /// A part of one prefix, in order. Valid until the call returns.
+  /// A part of one prefix, in order, or blocks of which each is asked for by itself (`there`). Valid until the call returns.
   std::span<const BlockKey> keys{};
-  GroupId group{};
+  GroupId group{};  ///< of all keys, unless `groups` says otherwise
   TimePoint deadline = never;
+  /// The group of each key, if they have several. Empty: all have `group`. Valid until the call returns.
+  std::span<const GroupId> groups{};
+  /// One byte for each key, 0 at the call. If it is not empty, every key is asked for, and before its event the store sets the
+  /// bytes of the keys that it knows to be there to 1. The caller keeps the memory valid, and nobody else uses it, until the
+  /// event comes. SharedEvent::leading is the number of bytes that are set then.
+  std::span<std::uint8_t> there{};
+
+  [[nodiscard]] GroupId group_of(std::size_t key) const { return groups.empty() ? group : groups[key]; }
 };
 
 struct SharedRead {
@@ -58,7 +66,7 @@ struct SharedEvent {
   Kind kind = Kind::read;
   std::uint64_t token = 0;
   ErrorCode error{};
-  std::uint32_t leading = 0;  ///< probed: number of leading keys that are there
+  std::uint32_t leading = 0;  ///< probed: number of leading keys that are there; if SharedProbe::there is used, of all that are
 };
 
 /// Why blocks that were there could not be used. One reason for each.
@@ -77,7 +85,7 @@ inline constexpr std::size_t shared_mismatch_count = 6;
 struct SharedStoreStat {
   std::uint64_t probes = 0;         ///< that have ended, with any result
   std::uint64_t keys_asked = 0;     ///< keys of these probes
-  std::uint64_t keys_there = 0;     ///< leading keys that were there
+  std::uint64_t keys_there = 0;     ///< keys of which an event has said that they are there
   std::uint64_t reads = 0;          ///< blocks that arrived and verified
   std::uint64_t reads_missing = 0;  ///< reads that ended with not_found
   std::uint64_t writes = 0;         ///< blocks that were written

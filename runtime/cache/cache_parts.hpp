@@ -59,8 +59,7 @@ struct CacheParts {
   /// never filled, is noticed. Null: off.
   RankDevices* poison = nullptr;
   std::vector<CacheWatch*> watches{};
-  /// A store that other machines use, too, if ManagerConfig::shared is on. It wakes the same waker. Its blocks are those of the
-  /// first pool. Null: none.
+  /// A store that other machines use, too, if ManagerConfig::shared is on. It wakes the same waker. Null: none.
   SharedStore* shared = nullptr;
   /// The limits with which `transfers` was made.
   LaneRates lane_rates{};

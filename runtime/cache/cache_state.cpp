@@ -19,7 +19,7 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
     : parts{cache_parts},
       manager{config},
       executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock},
-      shared{cache_parts.shared, *cache_parts.pools.front().arena, cache_parts.clock},
+      shared{cache_parts.shared, cache_parts.pools, cache_parts.clock},
       lane_rates{cache_parts.lane_rates} {
   const std::span<const PoolParts> pools = executor.pools();
   TERRACE_CHECK(pools.size() == config.pools.size());
@@ -227,14 +227,17 @@ void Cache::State::end_call_of_step() {
 }
 
 void Cache::State::carry_out_shared() {
-  if (shared.on() && !executor.paused()) shared.carry_out(manager.actions().shared);
+  if (!shared.on() || executor.paused()) return;
+  for (const PoolId pool : pool_ids_) shared.carry_out(manager.actions(pool).shared, pool);
 }
 
 void Cache::State::on_shared(const SharedExecutor::Ended& ended) {
   switch (ended.kind) {
-    case SharedEvent::Kind::probed: manager.on_shared_probed(ended.asker, ended.token, ended.error, ended.leading); break;
-    case SharedEvent::Kind::read: manager.on_shared_read(ended.token, ended.error); break;
-    case SharedEvent::Kind::written: manager.on_shared_written(ended.token, ended.error); break;
+    case SharedEvent::Kind::probed:
+      manager.on_shared_probed(ended.asker, ended.token, ended.error, ended.leading, ended.pool);
+      break;
+    case SharedEvent::Kind::read: manager.on_shared_read(ended.token, ended.error, ended.pool); break;
+    case SharedEvent::Kind::written: manager.on_shared_written(ended.token, ended.error, ended.pool); break;
   }
 }
 

@@ -1,35 +1,37 @@
 #pragma once
 
+#include "runtime/cache/cache_parts.hpp"
 #include "runtime/measure/throughput.hpp"
 #include "runtime/measure/trace_span.hpp"
 #include "runtime/orders/actions.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
 #include "terrace/statistics.hpp"
-#include "transfer/host/host_arena.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace terrace {
 
 /// Gives the work for the shared store to it, collects its events, counts what was moved, and measures how fast it is.
 ///
-/// Ownership: the store, the arena and the clock outlive it. Threads: one.
+/// Ownership: the store, the arenas and the clock outlive it. Threads: one.
 class SharedExecutor {
  public:
-  /// `store`: null, if there is none. Then only on() may be called. `arena` has the slots of the pool.
-  SharedExecutor(SharedStore* store, const HostArena& arena, const Clock& clock) : store_{store}, arena_{arena}, clock_{clock} {}
+  /// `store`: null, if there is none. Then only on() may be called. The arenas of `pools` have the slots that the work names.
+  SharedExecutor(SharedStore* store, std::span<const PoolParts> pools, const Clock& clock);
 
   [[nodiscard]] bool on() const { return store_ != nullptr; }
   [[nodiscard]] SharedStore& store() { return *store_; }
-  /// Starts all work in `actions`, and clears them.
-  void carry_out(SharedActions& actions);
+  /// Starts all work in `actions`, which are those of the pool, and clears them.
+  void carry_out(SharedActions& actions, PoolId pool);
 
   struct Ended {
     SharedEvent::Kind kind = SharedEvent::Kind::read;
+    PoolId pool;
     SharedActions::Probe::Asker asker = SharedActions::Probe::Asker::requests;  ///< of a probe
     std::uint32_t token = 0;                                                    ///< of the order
     ErrorCode error;
@@ -56,17 +58,21 @@ class SharedExecutor {
   [[nodiscard]] const TimeTotal& write_times() const { return write_times_; }
 
  private:
-  /// The work that a token of the store stands for. Each kind has numbers of its own.
+  /// The work that a token of the store stands for. Each kind has numbers of its own in each pool.
   enum class Kind : std::uint8_t { request_probe, writer_probe, read, write };
   static constexpr std::size_t kind_count = 4;
   static constexpr unsigned number_bits = 30;
+  static constexpr unsigned kind_bits = 2;
 
-  [[nodiscard]] std::uint64_t begin(Kind kind, std::uint32_t number, TimePoint now);
-  [[nodiscard]] static std::uint64_t token_of(Kind kind, std::uint32_t number);
+  /// When the work of a pool was ordered, by its kind and number.
+  using Begun = std::array<std::vector<TimePoint>, kind_count>;
+
+  [[nodiscard]] std::uint64_t begin(PoolId pool, Kind kind, std::uint32_t number, TimePoint now);
+  [[nodiscard]] static std::uint64_t token_of(PoolId pool, Kind kind, std::uint32_t number);
   [[nodiscard]] Ended note(const SharedEvent& event);
 
   SharedStore* store_;
-  const HostArena& arena_;
+  std::vector<const HostArena*> arenas_;  ///< by PoolId, like begun_
   const Clock& clock_;
   Throughput reads_;
   Throughput writes_;
@@ -76,8 +82,8 @@ class SharedExecutor {
   TimeTotal read_times_;
   TimeTotal write_times_;
   SpanSink* spans_ = nullptr;
-  std::array<std::vector<TimePoint>, kind_count> begun_;  ///< by kind and number: when the work was ordered
-  std::vector<SharedEvent> events_;                       ///< scratch, like the next ones
+  std::vector<Begun> begun_;
+  std::vector<SharedEvent> events_;  ///< scratch, like the next ones
   std::vector<SharedRead> batch_reads_;
   std::vector<SharedWrite> batch_writes_;
 };

@@ -27,8 +27,8 @@ void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
 }
 
 void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error,
-                                    std::uint32_t leading) {
-  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at({}).on_shared_probed(token, error, leading);
+                                    std::uint32_t leading, PoolId pool) {
+  if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at(pool).on_shared_probed(token, error, leading);
   look_ups_.on_probed(token, error, leading, state_.now);
   on_answers();
 }
@@ -37,11 +37,11 @@ void CacheManager::on_answers() {
   using Kind = SharedLookUps::Asker::Kind;
   while (look_ups_.has_answers()) {
     look_ups_.take_answers(answers_);
-    for (const auto& [asker, end] : answers_) {
-      switch (asker.kind) {
-        case Kind::request: requests_.on_answer(asker.number, end); break;
-        case Kind::prefetch: prefetches_.on_answer(PrefetchId{asker.number}, end); break;
-        case Kind::find: offload_.on_answer(asker.number, end); break;
+    for (SharedLookUps::Answer& answer : answers_) {
+      switch (answer.asker.kind) {
+        case Kind::request: requests_.on_answer(answer); break;
+        case Kind::prefetch: prefetches_.on_answer(answer); break;
+        case Kind::find: offload_.on_answer(answer.asker.number, answer.end); break;
       }
     }
   }
@@ -64,16 +64,16 @@ void CacheManager::cancel_prefetches() {
   requests_.settle();
 }
 
-void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error) {
-  state_.groups.at({}).on_shared_read(token, error);
-  requests_.handle_events(state_.groups.at({}));
+void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool) {
+  state_.groups.at(pool).on_shared_read(token, error);
+  requests_.handle_events(state_.groups.at(pool));
 }
 
 void CacheManager::set_shared_usable(bool usable) {
   usable = usable && !state_.shared_off;
   if (usable == state_.shared_usable) return;
   state_.shared_usable = usable;
-  state_.groups.at({}).set_shared_usable(usable);
+  for (TieredPool* const pool : state_.groups.pools()) pool->set_shared_usable(usable);
 }
 
 void CacheManager::resume_shared() {

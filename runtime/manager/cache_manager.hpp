@@ -74,17 +74,23 @@ class CacheManager {
   void on_transfer(TransferEvent event);
   /// Handles an event of the pool's store.
   void on_store(const StoreEvent& event, PoolId pool = {});
-  /// The shared store has answered a probe, or has ended a read or a write. The token is that of the order (SharedActions).
-  void on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error, std::uint32_t leading);
-  void on_shared_read(std::uint32_t token, ErrorCode error);
-  void on_shared_written(std::uint32_t token, ErrorCode error) { state_.groups.at({}).on_shared_written(token, error); }
+  /// The shared store has answered a probe, or has ended a read or a write. The token is that of the order (SharedActions), which
+  /// was among the actions of the pool.
+  void on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error, std::uint32_t leading,
+                        PoolId pool = {});
+  void on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool = {});
+  void on_shared_written(std::uint32_t token, ErrorCode error, PoolId pool = {}) {
+    state_.groups.at(pool).on_shared_written(token, error);
+  }
   /// Whether the shared store can be asked now (SharedStore::usable). Call it before acquire() and in each poll.
   void set_shared_usable(bool usable);
   /// Blocks in the shared store are for the weights of now on. Ends what a clear began.
   void resume_shared();
   [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
   /// Nothing more is brought to the shared store except what is being written.
-  void drop_shared_wishes() { state_.groups.at({}).drop_shared_wishes(); }
+  void drop_shared_wishes() {
+    for (TieredPool* const pool : state_.groups.pools()) pool->drop_shared_wishes();
+  }
   [[nodiscard]] double shared_round_trip_seconds() const { return look_ups_.round_trip_seconds(); }
   [[nodiscard]] const SharedLookUps& look_ups() const { return look_ups_; }
   [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
@@ -121,7 +127,9 @@ class CacheManager {
   /// The work that the pool wants done. Every call may add to it; the owner takes and clears it, for each pool.
   [[nodiscard]] Actions& actions(PoolId pool = {}) { return state_.groups.at(pool).actions(); }
   /// Returns true if there is work for the shared store.
-  [[nodiscard]] bool has_shared_work() const { return !state_.groups.at({}).actions().shared.empty(); }
+  [[nodiscard]] bool has_shared_work() const {
+    return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return !pool->actions().shared.empty(); });
+  }
   /// The next time at which on_time() has something to do.
   [[nodiscard]] TimePoint next_deadline() const;
   /// Returns true if transfers, loads or writes to storage are under way, if requests wait for slots, or if a write-back job has

@@ -28,35 +28,52 @@ std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Source farthes
     asked_ = {.changes = changes, .keys = keys.size(), .farthest = farthest, .last = keys.empty() ? BlockKey{} : keys.back()};
     return hit.end;
   }
+  return look_up_groups(keys, farthest, {});
+}
+
+std::uint32_t HitPlanner::look_up_with(const SharedAnswer& answer, std::span<const BlockKey> keys, Source farthest) const {
+  return look_up_groups(keys, farthest, {.answer = &answer});
+}
+
+std::uint32_t HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const {
   struct There {
     const HitPlanner& planner;
     std::span<const BlockKey> keys;
     Source farthest;
+    Elsewhere elsewhere;
 
     std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
       // One look-up for the whole prompt is enough: a shorter beginning of the prompt finds the same blocks.
       GroupHit& hit = planner.hits_[group];
-      if (!hit.looked_up)
-        hit.found = planner.groups_.pool_of(group).find(planner.groups_.keys_in(group, keys, 0), farthest, hit.sources);
+      if (!hit.looked_up) {
+        const std::span<const BlockKey> all = planner.groups_.keys_in(group, keys, 0);
+        hit.reach = planner.groups_.pool_of(group).find(all, farthest, hit.sources).prefix.length;
+        while (hit.reach < all.size() && elsewhere.has(group, hit.reach)) ++hit.reach;
+      }
       hit.looked_up = true;
-      return std::min(blocks, hit.found.prefix.length);
+      return std::min(blocks, hit.reach);
     }
     bool has(std::size_t group, std::uint32_t block) const {
-      const BlockKey key = planner.groups_.key_in(group, keys, block);
-      return planner.groups_.pool_of(group).find(std::span{&key, 1}, farthest, planner.hits_[group].sources).prefix.length > 0;
+      return planner.in_tiers(group, keys, block, farthest) || elsewhere.has(group, block);
     }
   };
   for (GroupHit& hit : hits_) hit.looked_up = false;
   const auto all = static_cast<std::uint32_t>(keys.size());
-  const std::uint32_t hits =
-      longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all, There{*this, keys, farthest});
-  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hits), farthest);
+  const std::uint32_t hits = longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all,
+                                                There{*this, keys, farthest, elsewhere});
+  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hits), farthest, elsewhere);
   note_sources(hits);
   return hits;
 }
 
+/// Whether `farthest` or a nearer tier has an unchained block of the group.
+bool HitPlanner::in_tiers(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block, Source farthest) const {
+  const BlockKey key = groups_.key_in(group, keys, block);
+  return groups_.pool_of(group).find(std::span{&key, 1}, farthest, unchained_source_).prefix.length > 0;
+}
+
 /// Sets hits_[group] to what the group contributes to a hit of all of `keys`.
-void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest) const {
+void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const {
   const GroupRule& rule = groups_.rules()[group];
   const TieredPool& pool = groups_.pool_of(group);
   const auto hits = static_cast<std::uint32_t>(keys.size());
@@ -70,18 +87,22 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
   hit.end = rule.full_blocks(hits);
   if (rule.chained()) {
     hit.found = pool.find(groups_.keys_in(group, keys, 0), farthest, hit.sources);
-    hit.serves = hit.found.prefix.length == hit.end;
+    while (hit.sources.size() < hit.end && elsewhere.has(group, static_cast<std::uint32_t>(hit.sources.size()))) {
+      hit.sources.push_back(Source::shared);
+    }
+    hit.serves = hit.sources.size() == hit.end;
   } else {
     hit.first = rule.first_needed(std::uint64_t{hits} * groups_.unit_tokens());
     for (std::uint32_t block = hit.first; block < hit.end; ++block) {
       const BlockKey key = groups_.key_in(group, keys, block);
       const Found unchained_block = pool.find(std::span{&key, 1}, farthest, unchained_source_);
-      if (unchained_block.prefix.length == 0) {
+      const bool is_here = unchained_block.prefix.length > 0;
+      if (!is_here && !elsewhere.has(group, block)) {
         hit.serves = false;
         break;
       }
       hit.unchained.push_back(unchained_block);
-      hit.sources.push_back(unchained_source_.front());
+      hit.sources.push_back(is_here ? unchained_source_.front() : Source::shared);
       hit.found.on_device += unchained_block.on_device;
       hit.found.filling += unchained_block.filling;
     }
@@ -126,6 +147,55 @@ bool HitPlanner::shared_would_pay(std::uint32_t all, std::uint32_t hits) const {
   return pays;
 }
 
+bool HitPlanner::shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) const {
+  const std::uint32_t all = look_up_groups(keys, farthest, {.everything = true});
+  const bool pays = worth_loading(all) > hits;
+  TERRACE_CHECK(look_up(keys.first(hits), farthest) == hits);
+  return pays;
+}
+
+/// A chained group needs all blocks after those that the tiers have. Of any other group, the blocks are asked for that a longer
+/// hit may need, wherever that ends: which of these ends can be served is decided when the answer is there.
+HitPlanner::Question HitPlanner::ask(std::span<const BlockKey> keys, std::uint32_t found, Source farthest,
+                                     SharedAnswer& answer) const {
+  asked_keys_.clear();
+  asked_groups_.clear();
+  first_missing_.clear();
+  answer.clear();
+  const auto units = static_cast<std::uint32_t>(keys.size());
+  const std::uint32_t all = units - units % groups_.alignment();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupRule& rule = groups_.rules()[g];
+    std::uint32_t first = 0;
+    const std::uint32_t end = rule.cached() && all > found ? rule.full_blocks(all) : 0;
+    if (end > 0 && rule.chained()) {
+      const std::span<const BlockKey> its = groups_.keys_in(g, keys, 0).first(end);
+      first = groups_.pool_of(g).find(its, farthest, unchained_source_).prefix.length;
+      if (first < end && !rule.config().optional) first_missing_.push_back(its[first]);
+    } else if (end > 0) {
+      first = rule.first_needed(std::uint64_t{found + groups_.alignment()} * groups_.unit_tokens());
+    }
+    first = std::min(first, end);
+    answer.add(first, end - first);
+    for (std::uint32_t block = first; block < end; ++block) {
+      asked_keys_.push_back(groups_.key_in(g, keys, block));
+      asked_groups_.push_back(ModelGroups::id_of(g));
+    }
+  }
+  return {asked_keys_, asked_groups_, first_missing_};
+}
+
+std::span<const BlockKey> HitPlanner::not_there(std::span<const BlockKey> keys, const SharedAnswer& answer) const {
+  first_missing_.clear();
+  for (std::size_t g = 0; g < answer.parts().size(); ++g) {
+    const auto& [first, blocks, begin] = answer.parts()[g];
+    const GroupRule& rule = groups_.rules()[g];
+    if (blocks == 0 || !rule.chained() || rule.config().optional || answer.has(g, first)) continue;
+    first_missing_.push_back(groups_.key_in(g, keys, first));
+  }
+  return first_missing_;
+}
+
 std::uint32_t HitPlanner::near_units() const {
   const auto is_far = [](Source source) { return source >= Source::storage; };
   return static_cast<std::uint32_t>(std::ranges::find_if(found_, is_far) - found_.begin());
@@ -135,13 +205,29 @@ void HitPlanner::pin_hits(std::span<const BlockKey> keys, TenantId tenant) {
   if (groups_.single() && hits_.front().end > hits_.front().found.prefix.length) {
     GroupHit& hit = hits_.front();
     const std::uint32_t local = hit.found.prefix.length;
-    hit.found.prefix = groups_.pool_of(0).extend_pinned(hit.found.prefix, keys.first(hit.end).subspan(local), tenant);
+    hit.found.prefix = groups_.pool_of(0).extend_pinned(hit.found.prefix, keys.first(hit.end).subspan(local), tenant, GroupId{});
     return;
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
-    if (groups_.rules()[g].chained()) pool.pin(hits_[g].found.prefix);
-    for (const Found& unchained_block : hits_[g].unchained) pool.pin(unchained_block.prefix);
+    GroupHit& hit = hits_[g];
+    const bool chained = groups_.rules()[g].chained();
+    const std::uint32_t local = hit.found.prefix.length;
+    if (chained && hit.serves && hit.end > local) {
+      const std::span<const BlockKey> more = groups_.keys_in(g, keys, local).first(hit.end - local);
+      hit.found.prefix = pool.extend_pinned(hit.found.prefix, more, tenant, ModelGroups::id_of(g));
+    } else if (chained) {
+      pool.pin(hit.found.prefix);
+    }
+    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
+      Prefix& block = hit.unchained[i].prefix;
+      if (block.length > 0) {
+        pool.pin(block);
+      } else {
+        const BlockKey key = groups_.key_in(g, keys, hit.first + i);
+        block = pool.extend_pinned({}, {&key, 1}, tenant, ModelGroups::id_of(g));
+      }
+    }
   }
 }
 
@@ -160,6 +246,7 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
   unit_costs_.assign(hits, {});
   for (std::size_t g = 0; g < groups_.size(); ++g) add_costs(g);
   LoadQueues queues;
+  double round_trip = 0;  // one probe asks for the blocks of all pools
   for (const auto& pool : groups_.pools()) {
     const LoadCosts& costs = pool->load_costs();
     const std::uint64_t waiting = pool->stored_reads().size(Source::storage);
@@ -169,9 +256,12 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
     queues.reads_max = std::min(queues.reads_max, more);
     if (!state_.config.shared.on) continue;
     const std::uint64_t asked = pool->stored_reads().size(Source::shared);
-    queues.shared_seconds += costs.shared_round_trip + static_cast<double>(asked) * costs.shared_seconds;
-    queues.shared_max = static_cast<std::uint32_t>(costs.shared_max - std::min<std::uint64_t>(costs.shared_max, asked));
+    round_trip = std::max(round_trip, costs.shared_round_trip);
+    queues.shared_seconds += static_cast<double>(asked) * costs.shared_seconds;
+    const auto more_shared = static_cast<std::uint32_t>(costs.shared_max - std::min<std::uint64_t>(costs.shared_max, asked));
+    queues.shared_max = std::min(queues.shared_max, more_shared);
   }
+  queues.shared_seconds += round_trip;
   constexpr double whatever_it_takes = 1e9;
   return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : whatever_it_takes);
 }

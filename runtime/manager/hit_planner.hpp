@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/manager/manager_state.hpp"
+#include "runtime/manager/shared_answer.hpp"
 #include "runtime/measure/load_costs.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/types.hpp"
@@ -23,11 +24,12 @@ struct RequestSize {
 /// The contribution of one group to a hit.
 struct GroupHit {
   Found found;                   ///< chained group: the prefix; other groups: sums over the unchained blocks
-  std::vector<Found> unchained;  ///< the blocks [first, end)
+  std::vector<Found> unchained;  ///< the blocks [first, end); a block that only the shared store has is empty before pin_hits()
   std::uint32_t first = 0;
   std::uint32_t end = 0;
   bool serves = true;           ///< false: an optional group that lacks blocks of the hit
-  bool looked_up = false;       ///< `found` has been set by the present look_up()
+  bool looked_up = false;       ///< `reach` has been set by the present look_up()
+  std::uint32_t reach = 0;      ///< scratch of look_up(): leading blocks that a chained group has
   std::vector<Source> sources;  ///< from which the blocks [first, end) come; not set if single()
 };
 
@@ -50,8 +52,27 @@ class HitPlanner {
   /// After look_up(): the shared store has the units from the end of the hit up to `units`. They belong to the hit from now on.
   /// Returns `units`. Only for a model with a single group.
   std::uint32_t add_shared(std::uint32_t units) const;
-  /// After look_up(), which found `hits` units: whether it would pay to load the units up to `all` from the shared store.
+  /// The same as look_up(), with the blocks that the shared store has said it has. For a model with several groups.
+  std::uint32_t look_up_with(const SharedAnswer& answer, std::span<const BlockKey> keys, Source farthest) const;
+  /// After look_up(), which found `hits` units of `keys`: whether it would pay to load the units up to `all` from the shared
+  /// store. Afterwards hit() and sources() are as before.
   [[nodiscard]] bool shared_would_pay(std::uint32_t all, std::uint32_t hits) const;
+  [[nodiscard]] bool shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) const;
+
+  /// A question for the shared store: which blocks it has of those without which no group can serve more than it can now.
+  struct Question {
+    std::span<const BlockKey> keys;
+    std::span<const GroupId> groups;  ///< by key
+    /// Of each group with full attention: its first block that no tier has. Without one of these, nothing else is of use.
+    std::span<const BlockKey> first_missing;
+  };
+  /// For a model with several groups, whose tiers can serve `found` units of `keys`. `answer` gets the places of the blocks. The
+  /// question is valid until the next call. No keys: no block more would make the hit longer.
+  [[nodiscard]] Question ask(std::span<const BlockKey> keys, std::uint32_t found, Source farthest, SharedAnswer& answer) const;
+  /// The keys of Question::first_missing of which a complete answer says that they are not there. Valid until the next call of
+  /// this or of ask().
+  [[nodiscard]] std::span<const BlockKey> not_there(std::span<const BlockKey> keys, const SharedAnswer& answer) const;
+
   [[nodiscard]] const GroupHit& hit(std::size_t group) const { return hits_[group]; }
   /// For each hash unit of the hit, the farthest source from which a group takes it.
   [[nodiscard]] std::span<const Source> sources() const { return found_; }
@@ -98,7 +119,18 @@ class HitPlanner {
   [[nodiscard]] bool could_ever_fit(const RequestSize& size) const;
 
  private:
-  void look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest) const;
+  /// What the shared store has, in a model with several groups. Null: it was not asked.
+  struct Elsewhere {
+    const SharedAnswer* answer = nullptr;
+    bool everything = false;  ///< as if it had all blocks
+
+    [[nodiscard]] bool has(std::size_t group, std::uint32_t block) const {
+      return everything || (answer != nullptr && answer->has(group, block));
+    }
+  };
+  std::uint32_t look_up_groups(std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const;
+  void look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const;
+  [[nodiscard]] bool in_tiers(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block, Source farthest) const;
   void note_sources(std::uint32_t hits) const;
   void add_costs(std::size_t group) const;
   [[nodiscard]] bool prefill_is_stated() const { return state_.config.unit_prefill_seconds > 0; }
@@ -120,6 +152,9 @@ class HitPlanner {
     Source farthest = Source::device;
     BlockKey last;
   };
+  mutable std::vector<BlockKey> asked_keys_;   ///< result of ask(), like the next two
+  mutable std::vector<GroupId> asked_groups_;  ///< by key
+  mutable std::vector<BlockKey> first_missing_;
   mutable Asked asked_;  ///< of a single group: the question that hits_ and found_ answer
 };
 

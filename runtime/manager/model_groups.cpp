@@ -14,9 +14,11 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, Share
   for (const GroupConfig& group : groups) rules_.emplace_back(group, unit_tokens_);
   alignment_ = hit_alignment(rules_);
   single_ = rules_.size() == 1 && rules_.front().chained();
+  shared_writes_.budget.limit(config.shared.daily_write_bytes);
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
-    owned_pools_.push_back(std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals));
+    owned_pools_.push_back(
+        std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals, shared_writes_));
     pools_.push_back(owned_pools_.back().get());
   }
 }

@@ -74,6 +74,7 @@ class ModelGroups {
   std::vector<GroupRule> rules_;
   std::uint32_t alignment_ = 1;
   bool single_ = true;
+  SharedWriteLimits shared_writes_;
   std::vector<std::unique_ptr<TieredPool>> owned_pools_;
   std::vector<TieredPool*> pools_;            ///< by PoolId
   mutable std::vector<BlockKey> group_keys_;  ///< scratch

@@ -36,10 +36,12 @@ Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
 /// Asks the shared store for the units that no tier has, if that may help.
 bool Prefetches::ask(Place place) {
   Prefetch& it = place->second;
-  if (!state_.shared_usable || it.farthest < Source::shared || !groups_.single() || !look_ups_.has_room()) return false;
+  if (!state_.shared_usable || it.farthest < Source::shared || !look_ups_.has_room()) return false;
   const std::uint32_t found = planner_.look_up(it.keys, it.farthest);
   const auto all = static_cast<std::uint32_t>(it.keys.size());
-  if (found == all || !planner_.shared_would_pay(all, found)) return false;
+  if (found == all) return false;
+  if (!groups_.single()) return ask_each(place, found);
+  if (!planner_.shared_would_pay(all, found)) return false;
   if (look_ups_.is_missing(it.keys[found], state_.now)) {
     ++state_.shared.look_ups_skipped;
     return false;
@@ -51,17 +53,46 @@ bool Prefetches::ask(Place place) {
   return true;
 }
 
-void Prefetches::on_answer(PrefetchId id, std::uint32_t end) {
-  const Place place = running_.find(id);
+/// The same for a model with several groups.
+bool Prefetches::ask_each(Place place, std::uint32_t found) {
+  Prefetch& it = place->second;
+  if (!planner_.shared_would_pay(it.keys, found, it.farthest)) return false;
+  const HitPlanner::Question question = planner_.ask(it.keys, found, it.farthest, it.answer);
+  if (question.keys.empty()) return false;
+  const auto is_missing = [this](const BlockKey& key) { return look_ups_.is_missing(key, state_.now); };
+  if (std::ranges::any_of(question.first_missing, is_missing)) {
+    ++state_.shared.look_ups_skipped;
+    return false;
+  }
+  it.from = planner_.near_units();
+  it.asking = true;
+  look_ups_.look_each({SharedLookUps::Asker::Kind::prefetch, place->first.value()}, question.keys, question.groups, it.deadline,
+                      state_.now);
+  return true;
+}
+
+void Prefetches::on_answer(SharedLookUps::Answer& answer) {
+  const Place place = running_.find(PrefetchId{answer.asker.number});
   TERRACE_CHECK(place != running_.end() && place->second.asking);
-  place->second.asking = false;
-  place->second.shared_end = end;
+  Prefetch& it = place->second;
+  it.asking = false;
+  it.shared_end = answer.end;
+  if (!groups_.single()) {
+    it.answer.set(std::move(answer.there));
+    if (answer.complete) {
+      for (const BlockKey& key : planner_.not_there(it.keys, it.answer)) look_ups_.missed(key, state_.now);
+    }
+  }
   load(place);
 }
 
 /// The first of its units that the tiers and the shared store have; none after unit `units`.
 std::uint32_t Prefetches::look_up(const Prefetch& it, std::size_t units) const {
   const std::uint32_t local = planner_.look_up(std::span{it.keys}.first(units), it.farthest);
+  if (!groups_.single()) {
+    const std::span<const BlockKey> keys = std::span{it.keys}.first(units);
+    return it.shared_end.value_or(0) > 0 ? planner_.look_up_with(it.answer, keys, it.farthest) : local;
+  }
   const std::size_t shared_end = std::min<std::size_t>(it.shared_end.value_or(0), units);
   return shared_end > local ? planner_.add_shared(static_cast<std::uint32_t>(shared_end)) : local;
 }
@@ -131,22 +162,22 @@ void Prefetches::start_jobs(Place place, std::uint32_t units) {
   const std::span<const BlockKey> keys = std::span{place->second.keys}.first(units);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupHit& hit = planner_.hit(g);
-    const PoolId pool = groups_.rules()[g].config().pool;
     if (groups_.rules()[g].chained()) {
       const std::uint32_t first = first_to_bring(g);
-      if (first < hit.end) start_job(place, pool, groups_.keys_in(g, keys, 0).first(hit.end), first);
+      if (first < hit.end) start_job(place, g, groups_.keys_in(g, keys, 0).first(hit.end), first);
       continue;
     }
     for (std::uint32_t i = 0; i < hit.end - hit.first; ++i) {
       if (is_near(g, i)) continue;
       const BlockKey key = groups_.key_in(g, keys, hit.first + i);
-      start_job(place, pool, std::span{&key, 1}, 0);
+      start_job(place, g, std::span{&key, 1}, 0);
     }
   }
 }
 
-void Prefetches::start_job(Place place, PoolId pool, std::span<const BlockKey> keys, std::uint32_t first) {
+void Prefetches::start_job(Place place, std::size_t group, std::span<const BlockKey> keys, std::uint32_t first) {
   Prefetch& it = place->second;
+  const PoolId pool = groups_.rules()[group].config().pool;
   const TimePoint wanted_by = planner_.reads_wanted_by(planner_.sources());
   last_job_ = OffloadJobId{last_job_.value() + 1};
   it.jobs.push_back(last_job_);
@@ -160,7 +191,7 @@ void Prefetches::start_job(Place place, PoolId pool, std::span<const BlockKey> k
   order.urgency = Urgency::make_room;  // no request waits for it yet
   order.deadline = std::min(it.deadline, wanted_by);
   const std::optional<TimePoint> shared_until = it.shared_end ? std::optional{wanted_by} : std::nullopt;
-  groups_.at(pool).load_named(order, shared_until, ++state_.last_stamp);
+  groups_.at(pool).load_named(order, shared_until, ++state_.last_stamp, ModelGroups::id_of(group));
 }
 
 bool Prefetches::rests() const {
@@ -224,7 +255,7 @@ void Prefetches::end(Place place) {
   const Prefetch& it = place->second;
   // A request does not wait twice for what has failed once.
   const std::optional<std::uint32_t> shared_end = it.shared_end && it.failed ? std::optional{0U} : it.shared_end;
-  for (const std::uint32_t request : it.waiters) resumed_.push_back({request, shared_end});
+  for (const std::uint32_t request : it.waiters) resumed_.push_back({request, shared_end, it.answer});
   running_.erase(place);
 }
 

@@ -39,6 +39,7 @@ class Prefetches {
     std::uint32_t request = 0;
     /// The answer of the shared store: the units before this place are there. None: it was not asked.
     std::optional<std::uint32_t> shared_end;
+    SharedAnswer answer{};  ///< of a model with several groups, if shared_end is not 0
   };
 
   Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups)
@@ -54,7 +55,7 @@ class Prefetches {
   [[nodiscard]] std::size_t running() const { return running_.size(); }
 
   /// Takes an answer of the shared store.
-  void on_answer(PrefetchId id, std::uint32_t end);
+  void on_answer(SharedLookUps::Answer& answer);
   /// Takes the events of the jobs. Returns true if there were any.
   bool pump();
   /// pump() would do nothing, and no request can go on.
@@ -84,10 +85,11 @@ class Prefetches {
     bool asking = false;
     bool cancelled = false;
     bool failed = false;                      ///< a block did not arrive
-    std::optional<std::uint32_t> shared_end;  ///< the answer of the shared store
-    std::vector<OffloadJobId> jobs;           ///< that have not ended
-    std::vector<std::uint32_t> brings;        ///< by PoolId: blocks that its jobs bring
-    std::vector<std::uint32_t> waiters;       ///< requests
+    std::optional<std::uint32_t> shared_end;  ///< the answer of the shared store, as in Requests
+    SharedAnswer answer;
+    std::vector<OffloadJobId> jobs;      ///< that have not ended
+    std::vector<std::uint32_t> brings;   ///< by PoolId: blocks that its jobs bring
+    std::vector<std::uint32_t> waiters;  ///< requests
   };
   using Place = std::map<PrefetchId, Prefetch>::iterator;
 
@@ -96,9 +98,10 @@ class Prefetches {
   [[nodiscard]] bool is_near(std::size_t group, std::uint32_t block) const;
   [[nodiscard]] std::uint32_t over_bound(std::vector<std::uint32_t>& brings) const;
   bool ask(Place place);
+  [[nodiscard]] bool ask_each(Place place, std::uint32_t found);
   void load(Place place);
   void start_jobs(Place place, std::uint32_t units);
-  void start_job(Place place, PoolId pool, std::span<const BlockKey> keys, std::uint32_t first);
+  void start_job(Place place, std::size_t group, std::span<const BlockKey> keys, std::uint32_t first);
   void cancel_evictions();
   void stop(Place place);
   void end(Place place);

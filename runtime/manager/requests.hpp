@@ -115,7 +115,7 @@ class Requests {
   /// No other call of the pool does.
   void handle_events(TieredPool& pool);
   /// Takes an answer of SharedLookUps: plans the request with this number again.
-  void on_answer(std::uint64_t number, std::uint32_t end);
+  void on_answer(SharedLookUps::Answer& answer);
   /// Fails each pending request.
   void fail_pending(ErrorCode error);
   /// Fails the pending requests whose deadline has passed.
@@ -159,7 +159,9 @@ class Requests {
     Source farthest = all_sources.back();  ///< AcquireRequest::farthest_source, or nearer after a failure
     bool may_look = false;                 ///< it is new, and the shared store can be asked
     bool looked = false;
-    std::uint32_t shared_end = 0;  ///< the shared store said that it has the units before this one, after the local hits
+    /// The shared store said that it has the units before this one, after the local hits. With several groups: not 0 if it said
+    /// that it has blocks; Request::shared tells which.
+    std::uint32_t shared_end = 0;
     std::uint32_t joined = 0;
     bool preempted = false;
     std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
@@ -181,6 +183,7 @@ class Requests {
     std::vector<Source> found;             ///< the source in which each hit was found
     std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
     std::vector<BlockKey> kept_keys;
+    SharedAnswer shared;  ///< of a model with several groups; it means nothing while shared_end is 0
   };
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
@@ -196,12 +199,16 @@ class Requests {
 
   [[nodiscard]] Result<Acquired> accept(const AcquireRequest& wanted);
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
-  [[nodiscard]] bool wants_to_look(const Request& request, std::span<const BlockKey> usable, std::uint32_t found,
-                                   std::uint32_t hits) const;
+  [[nodiscard]] bool wants_to_look(Request& request, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits,
+                                   std::uint32_t turned_down);
+  [[nodiscard]] bool wants_to_look_each(Request& request, std::span<const BlockKey> usable, std::uint32_t found,
+                                        std::uint32_t hits);
+  std::uint32_t add_shared(const Request& request, std::span<const BlockKey> keys, Source farthest) const;
   [[nodiscard]] bool waits_for_prefetch(Index index, std::span<const BlockKey> usable);
   void resume_waiting();
   void stop_looking(Index index);
   void begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found);
+  void pin_while_looking(Request& request);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
@@ -258,6 +265,7 @@ class Requests {
   std::vector<Copy> row_;                            ///< scratch: copies on the device
   std::vector<Copy> host_row_;                       ///< scratch
   std::vector<PlannedLoad> planned_loads_;           ///< scratch: by group
+  HitPlanner::Question question_;                    ///< scratch of plan(): for a request that looks
   std::vector<std::size_t> used_;                    ///< scratch: by PoolId, number of slots of Request::own that are used
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
   std::vector<SlotId> served_slots_;                 ///< scratch, the slots of served_

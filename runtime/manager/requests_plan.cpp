@@ -19,7 +19,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   const std::uint32_t shared_end = farthest >= Source::shared ? r.shared_end : 0;
   const auto look_up = [&](std::size_t units) {
     const std::uint32_t local = planner_.look_up(usable.first(units), farthest);
-    return shared_end > local ? planner_.add_shared(static_cast<std::uint32_t>(std::min<std::size_t>(shared_end, units))) : local;
+    return shared_end > local ? add_shared(r, usable.first(units), farthest) : local;
   };
   const std::uint32_t found = look_up(usable.size());
   std::uint32_t hits = r.drop_last_hit && found > 0 ? look_up(found - 1) : found;
@@ -30,7 +30,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   const bool is_new = r.state == State::unused;
   if (is_new && !planner_.could_ever_fit(r)) return Errc::never_fits;
   if (is_new && prefetches_.running() > 0 && waits_for_prefetch(index, usable)) return {};
-  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits);
+  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits, turned_down);
 
   planner_.sum_needs(r, needs_);
   planner_.pin_hits(usable, r.tenant);
@@ -206,7 +206,8 @@ bool Requests::collect_loads(Index index, std::size_t group) {
       while (next < end && !row_[next - part.first].present() && host_row_[next - part.first].usable()) ++next;
     } else if (residency.stored(block) && r.farthest >= Source::storage) {
       source = Source::storage;
-    } else if (i < r.shared_end && r.farthest >= Source::shared) {
+    } else if (r.farthest >= Source::shared &&
+               (groups_.single() ? i < r.shared_end : r.shared_end > 0 && r.shared.has(group, i))) {
       source = Source::shared;
     } else {
       return false;  // its tier evicted it while the request waited for slots

@@ -4,37 +4,84 @@
 #include "base/check.hpp"
 #include "runtime/manager/requests.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace terrace {
 
 /// For a new request whose hit `found` blocks of `usable` the tiers can serve, and that takes `hits` of them. Returns true if it
-/// is worth asking the shared store for the others.
-bool Requests::wants_to_look(const Request& r, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits) const {
+/// is worth asking the shared store for the others. `turned_down`: hits that it could take, but that it computes.
+bool Requests::wants_to_look(Request& r, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits,
+                             std::uint32_t turned_down) {
   const auto all = static_cast<std::uint32_t>(usable.size());
   // A request that does not take all hits of the tiers does not want blocks after them.
-  const bool takes_all = hits == found - (r.drop_last_hit && found > 0 ? 1 : 0);
-  if (found == all || !takes_all || !look_ups_.has_room()) return false;
+  if (found == all || turned_down > 0 || !look_ups_.has_room()) return false;
+  if (!groups_.single()) return wants_to_look_each(r, usable, found, hits);
   if (!planner_.shared_would_pay(all, hits)) return false;
   if (!look_ups_.is_missing(usable[found], state_.now)) return true;
   ++state_.shared.look_ups_skipped;
   return false;
 }
 
+/// The same for a model with several groups. The planner keeps the question.
+bool Requests::wants_to_look_each(Request& r, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits) {
+  if (!planner_.shared_would_pay(usable, hits, r.farthest)) return false;
+  question_ = planner_.ask(usable, found, r.farthest, r.shared);
+  if (question_.keys.empty()) return false;
+  const auto is_missing = [this](const BlockKey& key) { return look_ups_.is_missing(key, state_.now); };
+  if (std::ranges::none_of(question_.first_missing, is_missing)) return true;
+  ++state_.shared.look_ups_skipped;
+  return false;
+}
+
+/// After a look-up of `keys` in the tiers: adds what the shared store said that it has. Returns the length of the hit.
+std::uint32_t Requests::add_shared(const Request& r, std::span<const BlockKey> keys, Source farthest) const {
+  if (!groups_.single()) return planner_.look_up_with(r.shared, keys, farthest);
+  return planner_.add_shared(std::min(r.shared_end, static_cast<std::uint32_t>(keys.size())));
+}
+
 /// The planner has pinned the request's hits, which the request owns from now on. It holds nothing else until the answer comes.
 void Requests::begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found) {
   Request& r = requests_[index];
+  const SharedLookUps::Asker asker{SharedLookUps::Asker::Kind::request, index};
+  r.state = State::looking;
+  r.looked = true;
+  if (!groups_.single()) {
+    pin_while_looking(r);
+    return look_ups_.look_each(asker, question_.keys, question_.groups, r.deadline, state_.now);
+  }
   const GroupHit& hit = planner_.hit(0);
   r.parts.front().prefix = hit.found.prefix;
   if (hit.found.evicting) groups_.pool_of(0).cancel_evictions(hit.found.prefix);
-  r.state = State::looking;
-  r.looked = true;
-  look_ups_.look({SharedLookUps::Asker::Kind::request, index}, usable.subspan(found), found, r.deadline, state_.now);
+  look_ups_.look(asker, usable.subspan(found), found, r.deadline, state_.now);
 }
 
-void Requests::on_answer(std::uint64_t number, std::uint32_t end) {
-  const auto index = static_cast<Index>(number);
+void Requests::pin_while_looking(Request& r) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = planner_.hit(g);
+    TieredPool& pool = groups_.pool_of(g);
+    if (groups_.rules()[g].chained()) {
+      r.parts[g].prefix = hit.found.prefix;
+      if (hit.found.evicting) pool.cancel_evictions(hit.found.prefix);
+    }
+    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
+      r.parts[g].unchained.push_back({hit.first + i, hit.unchained[i].prefix});
+      if (hit.unchained[i].evicting) pool.cancel_evictions(hit.unchained[i].prefix);
+    }
+  }
+}
+
+void Requests::on_answer(SharedLookUps::Answer& answer) {
+  const auto index = static_cast<Index>(answer.asker.number);
   Request& r = requests_[index];
   TERRACE_CHECK(r.state == State::looking);
-  r.shared_end = end;
+  r.shared_end = answer.end;
+  if (!groups_.single()) {
+    r.shared.set(std::move(answer.there));
+    if (answer.complete) {
+      for (const BlockKey& key : planner_.not_there(r.keys, r.shared)) look_ups_.missed(key, state_.now);
+    }
+  }
   release_hits(index);
   if (const Result<void> planned = plan(index, r.keys); !planned) fail(index, planned.error());
 }
@@ -61,6 +108,7 @@ void Requests::resume_waiting() {
     TERRACE_CHECK(r.state == State::looking);
     r.may_look = r.may_look && state_.shared_usable && !resumed.shared_end;
     r.shared_end = resumed.shared_end.value_or(0);
+    if (r.shared_end > 0 && !groups_.single()) r.shared = resumed.answer;
     if (const Result<void> planned = plan(resumed.request, r.keys); !planned) fail(resumed.request, planned.error());
   }
 }

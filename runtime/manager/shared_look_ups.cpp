@@ -21,6 +21,7 @@ void SharedLookUps::look(Asker asker, std::span<const BlockKey> keys, std::uint3
   const TimePoint until = std::min(deadline, now + config_.probe_timeout);
   const auto joined = std::ranges::find_if(open_, [&](std::uint32_t token) {
     const Probe& probe = *probes_.find(token);
+    if (!probe.groups.empty()) return false;
     if (probe.from > from || end > probe.from + probe.keys.size() || probe.keys[end - 1 - probe.from] != keys.back())
       return false;
     return std::ranges::equal(keys, std::span{probe.keys}.subspan(from - probe.from, keys.size()));
@@ -37,9 +38,42 @@ void SharedLookUps::look(Asker asker, std::span<const BlockKey> keys, std::uint3
     actions_.probes.push_back(
         {SharedActions::Probe::Asker::requests, token, probes_.at(token).keys, GroupId{}, now + config_.probe_timeout});
   }
+  wait_for(asker, token, from, end, until);
+}
+
+void SharedLookUps::wait_for(Asker asker, std::uint32_t token, std::uint32_t from, std::uint32_t end, TimePoint until) {
   ++probes_.at(token).askers;
   looks_.push_back({asker, token, from, end, until});
   next_deadline_ = std::min(next_deadline_, until);
+}
+
+void SharedLookUps::look_each(Asker asker, std::span<const BlockKey> keys, std::span<const GroupId> groups, TimePoint deadline,
+                              TimePoint now) {
+  TERRACE_CHECK(!keys.empty() && keys.size() == groups.size() && !asks(asker));
+  ++totals_.look_ups;
+  totals_.asked += keys.size();
+  // (Keys of different groups are different keys.)
+  const auto same = [&](std::uint32_t token) {
+    const Probe& probe = *probes_.find(token);
+    return !probe.groups.empty() && probe.keys.size() == keys.size() && probe.keys.back() == keys.back() &&
+           std::ranges::equal(probe.keys, keys);
+  };
+  const auto joined = std::ranges::find_if(open_, same);
+  std::uint32_t token = 0;
+  if (joined != open_.end()) {
+    token = *joined;
+    ++totals_.look_ups_joined;
+  } else {
+    Probe probe{.keys = spare_keys_.take(), .begun = now, .groups{groups.begin(), groups.end()}};
+    probe.keys.assign(keys.begin(), keys.end());
+    probe.there.assign(keys.size(), 0);
+    token = probes_.add(std::move(probe));
+    open_.push_back(token);
+    Probe& kept = probes_.at(token);
+    actions_.probes.push_back({SharedActions::Probe::Asker::requests, token, kept.keys, GroupId{}, now + config_.probe_timeout,
+                               kept.groups, kept.there});
+  }
+  wait_for(asker, token, 0, static_cast<std::uint32_t>(keys.size()), std::min(deadline, now + config_.probe_timeout));
 }
 
 void SharedLookUps::leave(Asker asker) {
@@ -62,29 +96,44 @@ void SharedLookUps::end_look(std::size_t place) {
 void SharedLookUps::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading, TimePoint now) {
   Probe probe = probes_.take(token);
   std::erase(open_, token);
+  if (!error) measure(probe, now);
+  if (!probe.groups.empty()) {
+    answer_each(token, probe, error);
+    return spare_keys_.give(std::move(probe.keys));
+  }
   const auto asked = static_cast<std::uint32_t>(probe.keys.size());
   leading = std::min(leading, asked);
-  if (!error) {
-    const double took = std::chrono::duration<double>(now - probe.begun).count();
-    constexpr double weight = 0.2;  // of the newest answer
-    round_trip_seconds_ += (round_trip_seconds_ == 0 ? 1 : weight) * (took - round_trip_seconds_);
-    if (leading < asked) {
-      const BlockKey& missing = probe.keys[leading];
-      missing_[place_of(missing)] = {missing, now + config_.miss_lifetime};
-    }
-  }
+  if (!error && leading < asked) missed(probe.keys[leading], now);
   const std::uint32_t there = probe.from + leading;
   std::erase_if(looks_, [&](const Look& look) {
     if (look.probe != token) return false;
     const std::uint32_t end = std::min(there, look.end);
     const bool any = end > look.from;
-    answers_.push_back({look.asker, any ? end : 0});
+    answers_.push_back({look.asker, any ? end : 0, {}, false});
     if (any) totals_.there += end - look.from;
     if (error) ++totals_.look_ups_late;
     return true;
   });
   find_next_deadline();
   spare_keys_.give(std::move(probe.keys));
+}
+
+void SharedLookUps::measure(const Probe& probe, TimePoint now) {
+  const double took = std::chrono::duration<double>(now - probe.begun).count();
+  constexpr double weight = 0.2;  // of the newest answer
+  round_trip_seconds_ += (round_trip_seconds_ == 0 ? 1 : weight) * (took - round_trip_seconds_);
+}
+
+void SharedLookUps::answer_each(std::uint32_t token, const Probe& probe, ErrorCode error) {
+  const auto there = std::ranges::count_if(probe.there, [](std::uint8_t byte) { return byte != 0; });
+  std::erase_if(looks_, [&](const Look& look) {
+    if (look.probe != token) return false;
+    answers_.push_back({look.asker, there > 0 ? look.end : 0, probe.there, !error});
+    totals_.there += static_cast<std::uint64_t>(there);
+    if (error) ++totals_.look_ups_late;
+    return true;
+  });
+  find_next_deadline();
 }
 
 void SharedLookUps::on_time(TimePoint now) {
@@ -94,7 +143,7 @@ void SharedLookUps::on_time(TimePoint now) {
       ++place;
       continue;
     }
-    answers_.push_back({looks_[place].asker, 0});
+    answers_.push_back({looks_[place].asker, 0, {}, false});
     ++totals_.look_ups_late;
     end_look(place);
   }

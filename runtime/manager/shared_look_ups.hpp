@@ -46,6 +46,9 @@ class SharedLookUps {
     Asker asker;
     /// The blocks before this place in the asker's prefix, from the place where it began to ask, are there. 0: none is.
     std::uint32_t end = 0;
+    /// Of look_each(): one byte for each key, not 0 if it is there; empty if none is known to be.
+    std::vector<std::uint8_t> there{};
+    bool complete = false;  ///< of look_each(): a key whose byte is 0 is not there
   };
   /// At most so many probes are under way. More requests than that do not ask.
   static constexpr std::size_t probes_max = 4096;
@@ -63,6 +66,11 @@ class SharedLookUps {
   /// Asks for `keys`, at least one: the blocks of a prefix from place `from` on. There is one answer, unless the asker leaves.
   /// `deadline`: of the asker; it waits until then at the longest, and no longer than SharedConfig::probe_timeout.
   void look(Asker asker, std::span<const BlockKey> keys, std::uint32_t from, TimePoint deadline, TimePoint now);
+  /// The same for blocks of several groups, each of which is asked for by itself. `groups`: the group of each key. An asker joins
+  /// only a probe for the same keys.
+  void look_each(Asker asker, std::span<const BlockKey> keys, std::span<const GroupId> groups, TimePoint deadline, TimePoint now);
+  /// The store does not have this block. Is called by those who asked by look_each() and know which block is of interest.
+  void missed(const BlockKey& key, TimePoint now) { missing_[place_of(key)] = {key, now + config_.miss_lifetime}; }
   /// The asker does not want to know any more. Nothing happens if it does not ask.
   void leave(Asker asker);
   /// The probe with this token has ended. Of its keys, `leading` are there.
@@ -93,6 +101,8 @@ class SharedLookUps {
     std::uint32_t from = 0;
     std::uint32_t askers = 0;  ///< that still wait
     TimePoint begun{};
+    std::vector<GroupId> groups{};      ///< of look_each(), like the next one; the store has spans of both
+    std::vector<std::uint8_t> there{};  ///< the store writes it
   };
   struct Look {
     Asker asker;
@@ -109,6 +119,9 @@ class SharedLookUps {
 
   [[nodiscard]] static std::size_t place_of(const BlockKey& key) { return key.prefix64() % missing_max; }
   void end_look(std::size_t place);
+  void wait_for(Asker asker, std::uint32_t token, std::uint32_t from, std::uint32_t end, TimePoint until);
+  void measure(const Probe& probe, TimePoint now);
+  void answer_each(std::uint32_t token, const Probe& probe, ErrorCode error);
   void find_next_deadline();
 
   const SharedConfig& config_;

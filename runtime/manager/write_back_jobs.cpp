@@ -105,7 +105,10 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<
   for (const PoolPrefix& each : prefixes) {
     TieredPool& pool = *pools_[each.pool.value()];
     if (order.target == Target::shared) {
-      order_shared(job, pool, each.prefix, 0);
+      Later& later = job.later.emplace_back(each.pool.value());
+      const PrefixTree& tree = pool.residency().tree();
+      for (std::uint32_t depth = 0; depth < each.prefix.length; ++depth)
+        later.keys.push_back(tree.key({each.prefix.node, depth}));
       continue;
     }
     for (std::uint32_t depth = 0; depth < each.prefix.length; ++depth) {
@@ -113,6 +116,7 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::span<
     }
   }
   for (const BlockKey& key : gone) record(job, key, WriteBackOutcome::dropped_gone, Errc::not_found);
+  order_next(job);
   end_if_done(job);
   return job.progress.id;
 }
@@ -168,6 +172,23 @@ void WriteBackJobs::order_shared(Job& job, TieredPool& pool, Prefix prefix, std:
   pool.order_shared(job.progress.id, prefix, from, blocks_left(job, pool));
 }
 
+/// Orders the job's next prefix if all blocks of the one before have their results. Returns true if it did.
+bool WriteBackJobs::order_next(Job& job) {
+  bool ordered = false;
+  while (!job.later.empty() && job.awaited == 0 && !has_wish(job)) {
+    const Later next = std::move(job.later.front());
+    job.later.pop_front();
+    TieredPool& pool = *pools_[next.pool];
+    const Prefix there = pool.residency().tree().find(next.keys);
+    for (std::size_t block = there.length; block < next.keys.size(); ++block) {
+      record(job, next.keys[block], WriteBackOutcome::dropped_gone, Errc::not_found);
+    }
+    order_shared(job, pool, there, 0);
+    ordered = true;
+  }
+  return ordered;
+}
+
 /// Orders the blocks of the run that the job wants. Returns false if there are none.
 bool WriteBackJobs::order_run(Job& job, TieredPool& pool, Run run) {
   const PrefixTree& tree = pool.residency().tree();
@@ -182,8 +203,9 @@ bool WriteBackJobs::order_run(Job& job, TieredPool& pool, Run run) {
 }
 
 std::uint64_t WriteBackJobs::under_way(const Job& job) const {
-  if (job.order.target == Target::shared) return job.awaited;
-  std::uint64_t blocks = 0;
+  std::uint64_t blocks = job.awaited;
+  for (const Later& later : job.later) blocks += later.keys.size();
+  if (job.order.target == Target::shared) return blocks;
   for (const auto& pool : pools_) blocks += pool->storage_writer().wanted(job.bit);
   return blocks;
 }
@@ -194,7 +216,10 @@ bool WriteBackJobs::pump() {
   bool begun = false;
   for (Job* const job : by_bit_) {
     if (job == nullptr) continue;
-    if (job->progress.state == WriteBackState::running && job->scan && !job->scan->done && !job->cut) begun |= scan_some(*job);
+    if (job->progress.state == WriteBackState::running) {
+      begun |= order_next(*job);
+      if (job->scan && !job->scan->done && !job->cut) begun |= scan_some(*job);
+    }
     end_if_done(*job);
   }
   return begun;
@@ -214,7 +239,8 @@ bool WriteBackJobs::has_room(const Job& job) const {
 }
 
 bool WriteBackJobs::has_wish(const Job& job) const {
-  return job.order.target == Target::shared && pools_.front()->shared_writer()->has(job.progress.id);
+  if (job.order.target != Target::shared) return false;
+  return std::ranges::any_of(pools_, [&](const TieredPool* pool) { return pool->shared_writer()->has(job.progress.id); });
 }
 
 bool WriteBackJobs::scan_some(Job& job) {
@@ -340,8 +366,11 @@ void WriteBackJobs::end(Job& job, WriteBackState state) {
   for (const auto& pool : pools_) {
     unwanted_.clear();
     pool->unwant_all(mine, unwanted_);
-    if (has_wish(job)) pool->cancel_shared(job.progress.id, unwanted_);
+    if (job.order.target == Target::shared) pool->cancel_shared(job.progress.id, unwanted_);
     for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
+  }
+  for (const Later& later : std::exchange(job.later, {})) {
+    for (const BlockKey& key : later.keys) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
   }
   job.awaited = 0;
   job.progress.state = state;
@@ -358,7 +387,8 @@ Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
 
 void WriteBackJobs::set_paused(Job& job, bool paused) {
   job.progress.state = paused ? WriteBackState::paused : WriteBackState::running;
-  if (has_wish(job)) pools_.front()->pause_shared(job.progress.id, paused);
+  if (job.order.target != Target::shared) return;
+  for (TieredPool* const pool : pools_) pool->pause_shared(job.progress.id, paused);
 }
 
 Result<void> WriteBackJobs::pause(WriteBackId id) {

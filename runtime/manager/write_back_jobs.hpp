@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,8 +25,9 @@ namespace terrace {
 /// It may include blocks that were cached after it had started. If several jobs and the write policy want the same block, the
 /// block is written once (StorageWriter::Wants).
 ///
-/// A job to the shared store gives one prefix at a time to SharedWriter, which brings it there as all others. A job over the tree
-/// gives it the blocks of one node after the other.
+/// A job to the shared store gives one prefix at a time to the SharedWriter of its pool, which brings it there as all others. A
+/// job over the tree gives it the blocks of one node after the other. An unchained block of a KV cache group is a prefix of its
+/// own.
 ///
 /// Ownership: CacheManager owns this object; the pools outlive it. Threads: the manager's. Errors: a call that fails returns the
 /// reason and changes nothing.
@@ -86,6 +88,11 @@ class WriteBackJobs {
     using is_avalanching = void;
     std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
   };
+  /// A prefix by its keys: when its turn comes, the tree may have changed.
+  struct Later {
+    std::size_t pool = 0;
+    std::vector<BlockKey> keys;
+  };
   struct Job {
     WriteBackOrder order;
     WriteBackProgress progress;
@@ -93,6 +100,7 @@ class WriteBackJobs {
     std::optional<Scan> scan;
     Bytes begun{};              ///< written, or being written
     std::uint64_t awaited = 0;  ///< a job to the shared store: blocks of its prefix that have no result yet
+    std::deque<Later> later;    ///< a job to the shared store: the prefixes whose turn has not come
     /// From this time on the job starts no more writes: the rest of its time is for the flush.
     TimePoint closing = never;
     bool cut = false;  ///< at `closing`, the job had not looked at the whole tree
@@ -111,6 +119,7 @@ class WriteBackJobs {
   void set_paused(Job& job, bool paused);
   bool take(Job& job, TieredPool& pool, BlockRef block);
   void order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from);
+  bool order_next(Job& job);
   bool order_run(Job& job, TieredPool& pool, Run run);
   [[nodiscard]] bool has_room(const Job& job) const;
   /// Blocks of a job to the shared store are under way, or ancestors of its blocks are.

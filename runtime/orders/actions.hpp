@@ -44,7 +44,8 @@ struct Postponement {
 /// The work that the manager wants the shared store to do, in the order of the members. The tokens of each kind of work are
 /// numbers below 2^30, and are free again after the event.
 struct SharedActions {
-  /// A question of SharedLookUps (Asker::requests) or of SharedWriter. The asker keeps the keys until the event comes.
+  /// A question of SharedLookUps (Asker::requests) or of SharedWriter. The asker keeps the keys, and the memory of the last two
+  /// members, until the event comes.
   struct Probe {
     enum class Asker : std::uint8_t { requests, writer };
     Asker asker = Asker::requests;
@@ -52,6 +53,8 @@ struct SharedActions {
     std::span<const BlockKey> keys;
     GroupId group;
     TimePoint deadline = never;
+    std::span<const GroupId> groups{};  ///< SharedProbe::groups
+    std::span<std::uint8_t> there{};    ///< SharedProbe::there
   };
   struct Read {
     std::uint32_t token = 0;

@@ -103,6 +103,16 @@ std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options) {
   return open_redis_store(redis_options(options), nullptr, secret_of(options));
 }
 
+std::string shared_groups(std::span<const GroupConfig> groups, std::span<const Bytes> block_bytes) {
+  std::string text;
+  if (groups.size() <= 1 && (groups.empty() || groups.front().kind == GroupKind::full)) return text;
+  for (const GroupConfig& group : groups) {
+    text += fmt::format("{} {} {} {};", to_string(group.kind), group.block_tokens, group.span_tokens,
+                        count(block_bytes[group.pool.value()]));
+  }
+  return text;
+}
+
 SharedStore::Fingerprint shared_fingerprint(const SharedMeaning& meaning) {
   std::string message = "terrace shared store 1";
   const auto add = [&message](std::string_view field) {
@@ -113,6 +123,7 @@ SharedStore::Fingerprint shared_fingerprint(const SharedMeaning& meaning) {
   add(meaning.weights_revision);
   add(std::to_string(count(meaning.block_bytes)));
   add(std::to_string(meaning.ranks));
+  if (!meaning.groups.empty()) add(meaning.groups);
   SharedStore::Fingerprint digest{};
   unsigned size = 0;
   const int made =

@@ -1,12 +1,15 @@
 #pragma once
 
 #include "storage/redis/redis_options.hpp"
+#include "terrace/groups.hpp"
 #include "terrace/options.hpp"
 #include "terrace/shared_store.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace terrace {
@@ -21,7 +24,13 @@ struct SharedMeaning {
   std::string_view weights_revision{};
   Bytes block_bytes{};
   std::uint32_t ranks = 1;  ///< whose payloads a block has side by side
+  /// Of a model with several KV cache groups: what tells them apart (shared_groups()). Empty otherwise.
+  std::string_view groups{};
 };
+
+/// For a model with several KV cache groups, or with one that has no full attention: kind, size of a block and span of each group
+/// in tokens, and the bytes of its blocks, in the order of their GroupIds. Empty for any other model. `block_bytes`: by PoolId.
+[[nodiscard]] std::string shared_groups(std::span<const GroupConfig> groups, std::span<const Bytes> block_bytes);
 
 /// The fingerprint that SharedStore::use() gets: SHA-256 over the fields, each with its length. Users with equal fields find each
 /// other's blocks.

@@ -293,7 +293,13 @@ struct CacheSystem::Parts {
   void open_shared(const CacheSystemOptions& options) {
     if (!options.shared) return;
     shared = open_shared_store(*options.shared);
-    meaning = {options.fingerprint, {}, options.pools.front().block_bytes, static_cast<std::uint32_t>(options.ranks.size())};
+    std::vector<Bytes> block_bytes;
+    for (const PoolOptions& pool : options.pools) block_bytes.push_back(pool.block_bytes);
+    groups_meaning = shared_groups(options.groups, block_bytes);
+    meaning = {.fingerprint = options.fingerprint,
+               .block_bytes = options.pools.front().block_bytes,
+               .ranks = static_cast<std::uint32_t>(options.ranks.size()),
+               .groups = groups_meaning};
     use_weights(options.shared->weights_revision);
     shared->set_waker(&waker);
   }
@@ -325,7 +331,8 @@ struct CacheSystem::Parts {
   std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::vector<std::unique_ptr<PoolStorage>> storage;   ///< by PoolId; empty: there is none
   std::shared_ptr<SharedStore> shared;                 ///< null: there is none
-  SharedMeaning meaning;                               ///< of the blocks in `shared`; its text is valid in use_weights() only
+  std::string groups_meaning;                          ///< of `meaning`
+  SharedMeaning meaning;                               ///< of the blocks in `shared`; its revision is valid in use_weights() only
   std::unique_ptr<Cache> cache;
   // The endpoint of operators; none if nobody asked for it.
   std::optional<admin::Mailbox> mailbox;

@@ -72,9 +72,9 @@ void use_shared(const SharedStorage& shared, ManagerConfig& config) {
   config.shared.write_rate = shared.write_bandwidth;
   config.shared.daily_write_bytes = shared.daily_write_bytes;
   if (!shared.store) config.shared.kept_for = shared.expiry / 2;  // of the deepest blocks
-  if (config.pools.empty()) return;
-  PoolSizes& pool = config.pools.front();
-  if (pool.staging_blocks == 0) pool.staging_blocks = default_staging_blocks;
+  for (PoolSizes& pool : config.pools) {
+    if (pool.staging_blocks == 0) pool.staging_blocks = default_staging_blocks;
+  }
 }
 
 }  // namespace

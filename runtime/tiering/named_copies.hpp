@@ -54,7 +54,8 @@ class NamedCopies {
   /// Begins a job that check() has accepted. `found` is what find() returns now for the keys, and is overwritten.
   /// `shared_until`: blocks that no tier has are read from the shared store until this time; none: they are misses. `stamp`: of
   /// their use.
-  void load(const OffloadOrder& order, std::span<Prefix> found, std::optional<TimePoint> shared_until, std::uint64_t stamp);
+  void load(const OffloadOrder& order, std::span<Prefix> found, std::optional<TimePoint> shared_until, std::uint64_t stamp,
+            GroupId group);
   void store(const OffloadOrder& order, std::uint64_t stamp);
   /// Blocks whose host copies the caller fills itself.
   struct Reserved {

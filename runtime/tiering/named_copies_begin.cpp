@@ -54,7 +54,7 @@ void NamedCopies::unuse(const Part& part, Direction direction) {
 }
 
 void NamedCopies::load(const OffloadOrder& order, std::span<Prefix> found, std::optional<TimePoint> shared_until,
-                       std::uint64_t stamp) {
+                       std::uint64_t stamp, GroupId group) {
   const JobIndex index = add(order, Direction::swap_in);
   const PrefixTree& tree = residency_.tree();
   const auto parts = static_cast<std::uint32_t>(order.keys.size()) - order.first;
@@ -66,7 +66,7 @@ void NamedCopies::load(const OffloadOrder& order, std::span<Prefix> found, std::
     const std::span<const BlockKey> wanted = flat_ ? order.keys.subspan(i, 1) : order.keys;
     if (extends && found[i].length < wanted.size()) {
       // Blocks that no tier has become blocks of the tree without copies.
-      found[i] = residency_.extend_pinned({}, wanted, order.tenant, {});
+      found[i] = residency_.extend_pinned({}, wanted, order.tenant, group);
     } else if (found[i].length > 0) {
       residency_.pin(found[i]);
     } else {

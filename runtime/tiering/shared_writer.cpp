@@ -23,19 +23,20 @@ WriteBackOutcome outcome_of(ErrorCode why) {
 
 }  // namespace
 
-SharedWriter::SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency,
+SharedWriter::SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
                            DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions, SharedTotals& totals,
-                           KvEvents& events)
-    : config_{config},
+                           KvEvents& events, SharedWriteLimits& limits)
+    : manager_config_{config},
+      config_{config.shared},
       residency_{residency},
       deferred_eviction_{deferred_eviction},
       swap_outs_{swap_outs},
       actions_{actions},
       totals_{totals},
       events_{events},
+      limits_{limits},
       slots_max_{sizes.staging_blocks / 2} {
-  budget_.limit(config.daily_write_bytes);
-  if (config.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
+  if (config_.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
 }
 
 // ---- which prefixes are wished
@@ -57,12 +58,20 @@ void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
     totals_.drop_off += prefix.length - from;
     return;
   }
+  if (stands_alone(prefix)) return wish_unchained(prefix.last());
   if (!extend_wish(prefix, from)) wish(prefix, prefix.length, from);
 }
 
 void SharedWriter::on_hits(Prefix prefix) {
   const auto was_wished = [this](BlockRef block) { return recent(residency_.tree().key(block)).wished_until > now_; };
   if (config_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
+  if (stands_alone(prefix)) {
+    const std::uint32_t wanted = config_.selective_hits;
+    const BlockKey& key = residency_.tree().key(prefix.last());
+    const bool waits = config_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted;
+    if (!waits) wish_unchained(prefix.last());
+    return;
+  }
   std::uint32_t length = prefix.length;
   if (config_.writes == WritePolicy::selective) {
     length = 0;
@@ -147,6 +156,29 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   return wishes_.add(std::move(wish));
 }
 
+/// An unchained block of a KV cache group. (A group with full attention is chained, even if its prefix has one block.)
+bool SharedWriter::stands_alone(Prefix prefix) const {
+  const std::vector<GroupConfig>& groups = manager_config_.groups;
+  if (groups.empty()) return false;
+  return groups[residency_.tree().group(prefix.last()).value()].kind != GroupKind::full;
+}
+
+/// Adds the block to a wish for blocks of its kind that waits, if there is one. So a request has one wish for all of them.
+void SharedWriter::wish_unchained(BlockRef block) {
+  const PrefixTree& tree = residency_.tree();
+  const auto takes_it = [&](std::uint32_t id) {
+    const Wish& wish = wishes_.at(id);
+    return wish.alone && wish.keys.size() < probe_batch && wish.group == tree.group(block) && wish.tenant == tree.tenant(block);
+  };
+  const auto open = std::ranges::find_if(waiting_.rbegin(), waiting_.rend(), takes_it);
+  if (open == waiting_.rend() || keys_ >= keys_max) return wish_alone({&block, 1});
+  Wish& wish = wishes_.at(*open);
+  wish.keys.push_back(tree.key(block));
+  ++keys_;
+  deferred_eviction_.keep({&wish.keys.back(), 1});
+  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+}
+
 /// Wishes blocks that stand alone.
 void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
   blocks = blocks.first(std::min(blocks.size(), keys_max));
@@ -165,6 +197,7 @@ void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
     note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   }
   keys_ += blocks.size();
+  deferred_eviction_.keep(wish.keys);
   waiting_.push_back(wishes_.add(std::move(wish)));
 }
 
@@ -276,11 +309,18 @@ void SharedWriter::drop_rest(const Wish& wish) {
 
 /// The blocks from `begin` to `end` need no device copy any more: the store has them, or they are not written.
 void SharedWriter::end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end) {
-  if (!deferred_eviction_.keeps_nothing() || wish.alone || begin == end) return;
+  if (!deferred_eviction_.keeps_nothing() || begin == end) return;
   const std::span<const BlockKey> keys = std::span{wish.keys}.first(end);
   deferred_eviction_.end_keep(keys.subspan(begin));
-  // The last of them that is still on the device goes, and then those before it.
   const PrefixTree& tree = residency_.tree();
+  if (wish.alone) {
+    for (const BlockKey& key : keys.subspan(begin)) {
+      const Prefix block = tree.find({&key, 1});
+      if (block.length > 0) deferred_eviction_.not_needed(block.last());
+    }
+    return;
+  }
+  // The last of them that is still on the device goes, and then those before it.
   const Prefix there = tree.find(keys);
   std::uint32_t left = there.length;
   while (left > begin && !residency_.copy(tree.at(there, left - 1), Tier::device).present()) --left;
@@ -346,7 +386,7 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
   totals_.renewed += there;
   end_keep(wish, wish.next, wish.next + there);
   wish.next += there;
-  if (there > 0) note(wish.keys[wish.next - 1]).there_until = now_ + config_.renew_interval;
+  if (there > 0 && !wish.alone) note(wish.keys[wish.next - 1]).there_until = now_ + config_.renew_interval;
   wish.gap = wish.next < wish.end;
   wish.state = State::writing;
   wish.started = wish.next;
@@ -366,7 +406,9 @@ void SharedWriter::go_on(std::uint32_t id) {
   if (wish.stop_with) {
     drop_rest(wish);
   } else {
-    if (wish.started > wish.next) note(wish.keys[wish.started - 1]).there_until = now_ + config_.renew_interval;
+    if (wish.started > wish.next && !wish.alone) {
+      note(wish.keys[wish.started - 1]).there_until = now_ + config_.renew_interval;
+    }
     wish.next = wish.started;
     if (wish.next < wish.keys.size()) return probe(id);
   }
@@ -392,12 +434,21 @@ bool SharedWriter::start_blocks(std::uint32_t id) {
     }
     if (result == Started::later) return changed;
     changed = true;
-    if (result == Started::gone) wish.stop_with = Errc::not_found;
+    if (result == Started::gone && wish.alone) pass_over(id);
+    else if (result == Started::gone) wish.stop_with = Errc::not_found;
     else if (result == Started::over_budget) wish.stop_with = Errc::no_room;
     else ++wish.started;
   }
   go_on(id);
   return changed;
+}
+
+/// The next block of the wish has no copy any more. No block after it depends on it.
+void SharedWriter::pass_over(std::uint32_t id) {
+  Wish& wish = wishes_.at(id);
+  const std::uint32_t block = wish.started++;
+  drop(wish, block, block + 1, Errc::not_found);
+  end_keep(wish, block, block + 1);
 }
 
 SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block, std::uint32_t number) {
@@ -406,9 +457,9 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   if (!in_host && !on_device.usable()) return Started::gone;
   // A copy that is being evicted to the host will be there soon. A read of it by staging would delay the eviction.
   if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
-  const Bytes bytes = block_bytes_ * (writes_.size() + 1);
-  if (writes_.size() >= slots_max_ || (!writes_.empty() && bytes > config_.writing_bytes_max)) return Started::later;
-  if (config_.write_rate != BytesPerSecond{} && next_write_ > now_ + rate_slack) {
+  const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > config_.writing_bytes_max;
+  if (writes_.size() >= slots_max_ || is_full) return Started::later;
+  if (config_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {
     rate_waits_ = true;
     return Started::later;
   }
@@ -416,15 +467,17 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   if (wish.job && wish.blocks_max == 0) return Started::over_budget;
   const std::optional<SlotId> slot = in_host ? residency_.lend_host(block) : residency_.take_staging();
   if (!slot) return Started::later;
-  if (!budget_.take(block_bytes_)) {
+  if (!limits_.budget.take(block_bytes_)) {
     residency_.end_staging(*slot);
     return Started::over_budget;
   }
   if (config_.write_rate != BytesPerSecond{}) {
     const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(config_.write_rate));
-    next_write_ = std::max(next_write_, now_) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
+    limits_.next_write =
+        std::max(limits_.next_write, now_) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
   }
   wish.writing.set(number - wish.next);
+  limits_.writing += block_bytes_;
   if (wish.job) --wish.blocks_max;
   const std::uint32_t write = writes_.add({id, number, named(wish, number), *slot});
   if (in_host) submit(write);
@@ -456,7 +509,7 @@ void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
   if (stopped == Errc::not_found || stopped == Errc::no_room) stopped = {};
   if (staged.arrived && !stopped) return submit(write);
   if (staged.arrived) residency_.end_staging(writes_.at(write).slot);  // (otherwise SwapOuts frees it)
-  budget_.give_back(block_bytes_);
+  limits_.budget.give_back(block_bytes_);
   end_write(write, stopped ? stopped : ErrorCode{Errc::io_failed});
 }
 
@@ -474,6 +527,7 @@ void SharedWriter::on_written(std::uint32_t token, ErrorCode error) {
 
 void SharedWriter::end_write(std::uint32_t write, ErrorCode error) {
   const auto [id, number, block, slot] = writes_.take(write);
+  limits_.writing = limits_.writing - block_bytes_;
   Wish& wish = wishes_.at(id);
   wish.writing.reset(number - wish.next);
   if (error) drop(wish, number, number + 1, error);
@@ -501,12 +555,12 @@ void SharedWriter::rest_after(ErrorCode error) {
 
 void SharedWriter::on_time(TimePoint now) {
   now_ = now;
-  budget_.on_time(now);
+  limits_.budget.on_time(now);
 }
 
 TimePoint SharedWriter::next_deadline() const {
   if (usable_ && now_ < rest_until_ && !wishes_.empty()) return rest_until_;
-  return rate_waits_ ? next_write_ - rate_slack : never;
+  return rate_waits_ ? limits_.next_write - rate_slack : never;
 }
 
 void SharedWriter::stop_all() {

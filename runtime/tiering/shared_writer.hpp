@@ -9,7 +9,7 @@
 #include "runtime/tiering/swap_outs.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
-#include "runtime/types/write_budget.hpp"
+#include "runtime/types/shared_write_limits.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"
@@ -40,12 +40,14 @@ namespace terrace {
 /// device through a staging slot. If a block has no copy any more, the wish ends there.
 ///
 /// - Wishes are bounded (wishes_max, keys_max). The oldest one that waits is dropped for a new one.
-/// - What is being written is bounded: in slots (half of the staging slots), in bytes, per second and per day (SharedConfig).
+/// - What is being written is bounded: in slots (half of the staging slots), in bytes, per second and per day (SharedConfig). The
+///   last three bounds are those of all pools together (SharedWriteLimits).
 /// - After the store has failed, or was full, the wish is dropped, and nothing is written for SharedConfig::rest.
 ///
 /// Policies: `write_through` wishes what is committed, and what is hit. `selective` wishes what was hit selective_hits times; it
 /// counts one block in `counted_one_in`, and the last one of each hit. Both wish a prefix that is hit again and again once in
-/// SharedConfig::renew_interval. In flat order each block counts for itself, and a wish is a list of blocks, in the order of use.
+/// SharedConfig::renew_interval. Blocks that stand alone (flat order, and unchained blocks of a KV cache group) count each for
+/// itself, and a wish is a list of them, in the order of use. A block of it that has no copy any more is passed over.
 ///
 /// If the manager stores without caching (ManagerConfig::store_uncached), a wish keeps the device copies of its blocks from
 /// DeferredEviction::not_needed until their bytes are in staging, or it is known that they are not written. There, wishes do not
@@ -64,17 +66,18 @@ class SharedWriter {
   static constexpr std::uint32_t probe_batch = 256;  ///< the most keys of a probe
   static constexpr std::uint32_t counted_one_in = 16;
 
-  /// All arguments outlive this object.
-  SharedWriter(const SharedConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
-               SwapOuts& swap_outs, Actions& actions, SharedTotals& totals, KvEvents& events);
+  /// All arguments outlive this object. `config` is that of the manager, whose SharedConfig counts, and `sizes` are those of the
+  /// pool.
+  SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
+               SwapOuts& swap_outs, Actions& actions, SharedTotals& totals, KvEvents& events, SharedWriteLimits& limits);
   SharedWriter(const SharedWriter&) = delete;
   SharedWriter& operator=(const SharedWriter&) = delete;
 
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
-  /// The blocks of the prefix from depth `from` on have just been committed.
+  /// The blocks of the prefix from depth `from` on have just been committed. An unchained block of a group is a prefix of one.
   void on_commit(Prefix prefix, std::uint32_t from);
-  /// A request has hit the blocks of this prefix.
+  /// A request has hit the blocks of this prefix, or this unchained block.
   void on_hits(Prefix prefix);
   /// The same in flat order, for blocks that stand alone, in the order in which the engine uses them. Those without a copy in
   /// the host tier are ignored.
@@ -89,7 +92,7 @@ class SharedWriter {
     ErrorCode error;
   };
   /// The job wants the blocks of the prefix from depth `from` on. Those before are written if the store does not have them, and
-  /// have no result. `blocks_max`: the most that are written. The job must have no other wish.
+  /// have no result. `blocks_max`: the most that are written. The job must have no other wish in this pool.
   void order(WriteBackId job, Prefix prefix, std::uint32_t from, std::uint64_t blocks_max);
   /// The job has a wish. It may have all results before its wish ends, which writes ancestors, too.
   [[nodiscard]] bool has(WriteBackId job) const { return find_job(job) != none; }
@@ -147,7 +150,7 @@ class SharedWriter {
     std::uint32_t started = 0;  ///< in state writing: the blocks from `next` to this one have been started
     std::uint32_t end = 0;      ///< in state writing: the end of the batch; in state probing: of the keys that are asked for
     std::bitset<write_batch> writing;  ///< blocks from `next` on whose writes are under way
-    bool alone = false;                ///< its blocks stand alone (flat order)
+    bool alone = false;                ///< its blocks stand alone
     bool gap = false;                  ///< the last probe has found a block that is not there
     ErrorCode stop_with;               ///< it starts no more, and ends when nothing of it is under way
     std::vector<BlockKey> asked;
@@ -176,6 +179,8 @@ class SharedWriter {
   [[nodiscard]] std::uint32_t make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish_alone(std::span<const BlockRef> blocks);
+  [[nodiscard]] bool stands_alone(Prefix prefix) const;
+  void wish_unchained(BlockRef block);
   [[nodiscard]] bool extend_wish(Prefix prefix, std::uint32_t from);
   void make_room_for(std::size_t keys);
   [[nodiscard]] StoredBlock named(const Wish& wish, std::uint32_t block) const;
@@ -183,6 +188,7 @@ class SharedWriter {
   void go_on(std::uint32_t id);
   [[nodiscard]] bool start_blocks(std::uint32_t id);
   enum class Started : std::uint8_t { yes, later, gone, over_budget };
+  void pass_over(std::uint32_t id);
   [[nodiscard]] Started start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
   void submit(std::uint32_t write);
   void end_write(std::uint32_t write, ErrorCode error);
@@ -195,6 +201,7 @@ class SharedWriter {
   void end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end);
   void forget(std::uint32_t id);
 
+  const ManagerConfig& manager_config_;
   const SharedConfig& config_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
@@ -202,14 +209,13 @@ class SharedWriter {
   Actions& actions_;
   SharedTotals& totals_;
   KvEvents& events_;
+  SharedWriteLimits& limits_;
   std::uint32_t slots_max_;
   Bytes block_bytes_{1};
   bool usable_ = false;
   TimePoint now_{};
   TimePoint rest_until_{};
-  TimePoint next_write_{};  ///< when the rate allows the next write
   bool rate_waits_ = false;
-  WriteBudget budget_;
   HitCounts hits_;
   std::array<Recent, recent_max> recent_{};
   Slab<Wish> wishes_;

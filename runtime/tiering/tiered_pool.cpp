@@ -9,7 +9,7 @@
 namespace terrace {
 
 TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-                       WriteBudget& budget, OffloadTotals& offload_totals)
+                       WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes)
     : id_{number},
       config_{config},
       sizes_{config.pool(number)},
@@ -33,7 +33,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
   WritePolicy& writes = config_.shared.writes;
   if (config_.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
   if (config.shared.on) {
-    shared_writer_.emplace(config_.shared, sizes_, residency_, deferred_eviction_, swap_outs_, actions_, shared, events);
+    shared_writer_.emplace(config_, sizes_, residency_, deferred_eviction_, swap_outs_, actions_, shared, events, shared_writes);
   }
 }
 
@@ -199,9 +199,10 @@ void TieredPool::use(std::span<const BlockKey> keys, std::uint64_t stamp) {
 }
 
 /// (The job tells the shared writer of the hits when it ends, because only then the host tier has them.)
-void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp) {
+void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp,
+                            GroupId group) {
   use(order.keys, stamp);
-  named_copies_.load(order, named_, shared_until, stamp);
+  named_copies_.load(order, named_, shared_until, stamp, group);
 }
 
 void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { named_copies_.store(order, stamp); }

@@ -64,10 +64,10 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `config` has the sizes of all pools. `stats`, `shared`, `events`, `budget` and `offload_totals` belong to the manager, and
-  /// outlive the pool.
+  /// `config` has the sizes of all pools. `stats`, `shared`, `events`, `budget`, `offload_totals` and `shared_writes` belong to
+  /// the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-             WriteBudget& budget, OffloadTotals& offload_totals);
+             WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes);
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 
@@ -103,8 +103,8 @@ class TieredPool {
   void pin(Prefix prefix) { residency_.pin(prefix); }
   /// The shared store has the blocks of `keys`, which follow the prefix `at`. Adds them without copies, and pins the whole
   /// prefix.
-  [[nodiscard]] Prefix extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant) {
-    return residency_.extend_pinned(at, keys, tenant, GroupId{});
+  [[nodiscard]] Prefix extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group) {
+    return residency_.extend_pinned(at, keys, tenant, group);
   }
   void unpin(Prefix prefix) { residency_.unpin(prefix); }
   void unpin_incomplete(Prefix prefix) { residency_.unpin_incomplete(prefix); }
@@ -164,8 +164,8 @@ class TieredPool {
   [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
   /// The caller uses what there is of these blocks.
   void use_named(std::span<const BlockKey> keys, std::uint64_t stamp);
-  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks.
-  void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp);
+  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks. `group`: of the blocks.
+  void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp, GroupId group = {});
   void store_named(const OffloadOrder& order, std::uint64_t stamp);
   [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
     return named_copies_.reserve(order, stamp, slots);

@@ -59,12 +59,14 @@ namespace {
 
 void validate_shared(const ManagerConfig& config) {
   const SharedConfig& shared = config.shared;
-  const bool single = config.pools.size() == 1 && config.groups.size() <= 1 &&
-                      (config.groups.empty() || config.groups.front().kind == GroupKind::full);
-  if (!single) refuse("a shared store needs a model with one KV cache group, with full attention");
   constexpr std::uint32_t staging_min = 2;  // writes use half of them
-  if (config.pools.front().staging_blocks < staging_min) {
-    refuse(fmt::format("a shared store needs at least {} staging blocks", staging_min));
+  for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
+    if (config.pools[pool].staging_blocks < staging_min) {
+      refuse(fmt::format("pool {}: a shared store needs at least {} staging blocks", pool, staging_min));
+    }
+    if (config.pools[pool].engine_blocks > 0 && (config.pools.size() > 1 || config.groups.size() > 1)) {
+      refuse("a shared store of an offload cache needs one pool and one KV cache group");
+    }
   }
   if (shared.writes == WritePolicy::write_back) {
     refuse("blocks are written to a shared store by the policy none, selective or write_through");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "storage/redis/slot_map.hpp"
+#include "storage/shared/kept_operation.hpp"
 #include "storage/shared/shared_value.hpp"
 #include "storage/shared/shared_value_names.hpp"
 #include "terrace/shared_store.hpp"
@@ -103,7 +104,7 @@ class RedisBlockOperation final : public RedisOperation {
 /// Asks which of the blocks are there: one exchange for each node.
 class RedisProbeOperation final : public RedisOperation {
  public:
-  RedisProbeOperation(RedisClient& client, std::uint64_t token, std::vector<BlockKey> keys, GroupId group, TimePoint deadline,
+  RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
                       std::shared_ptr<const RedisMeaning> meaning);
 
   void start() override;
@@ -115,11 +116,10 @@ class RedisProbeOperation final : public RedisOperation {
   class Asking;
 
   void ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking);
-  /// Ends if it is known how many are there.
+  /// Ends if it is known how many are there, or of each whether it is.
   void look();
 
-  const std::vector<BlockKey> keys_;
-  const GroupId group_;
+  const KeptProbe probe_;
   std::vector<Known> known_;
   std::vector<RedisNode*> sent_;  ///< nodes that have not answered
   std::uint32_t leading_ = 0;

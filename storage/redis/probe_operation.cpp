@@ -20,7 +20,7 @@ class RedisProbeOperation::Asking final : public Exchange {
     std::string name;
     for (const std::uint32_t key : keys_) {
       name.clear();
-      operation.meaning_->names.append(name, operation.keys_[key], operation.group_, 0);
+      operation.meaning_->names.append(name, operation.probe_.keys[key], operation.probe_.groups[key], 0);
       if (asking_) append_command(text, {"ASKING"});
       append_command(text, {"EXISTS", name});
     }
@@ -72,20 +72,19 @@ class RedisProbeOperation::Asking final : public Exchange {
   std::map<std::pair<RedisNode*, bool>, std::vector<std::uint32_t>> moved_;
 };
 
-RedisProbeOperation::RedisProbeOperation(RedisClient& client, std::uint64_t token, std::vector<BlockKey> keys, GroupId group,
-                                         TimePoint deadline, std::shared_ptr<const RedisMeaning> meaning)
+RedisProbeOperation::RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
+                                         std::shared_ptr<const RedisMeaning> meaning)
     : RedisOperation{client, token, deadline, std::move(meaning)},
-      keys_{std::move(keys)},
-      group_{group},
-      known_(keys_.size(), Known::unknown) {}
+      probe_{std::move(probe)},
+      known_(probe_.keys.size(), Known::unknown) {}
 
 void RedisProbeOperation::start() {
   if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   std::map<RedisNode*, std::vector<std::uint32_t>> by_node;
   std::string name;
-  for (std::uint32_t key = 0; key < keys_.size(); ++key) {
+  for (std::uint32_t key = 0; key < probe_.keys.size(); ++key) {
     name.clear();
-    meaning_->names.append(name, keys_[key], group_, 0);
+    meaning_->names.append(name, probe_.keys[key], probe_.groups[key], 0);
     by_node[client_.node_of(redis_slot(name))].push_back(key);
   }
   for (auto& [node, keys] : by_node) ask(node, std::move(keys), false);
@@ -104,7 +103,10 @@ void RedisProbeOperation::ask(RedisNode* node, std::vector<std::uint32_t> keys, 
 
 void RedisProbeOperation::look() {
   if (has_ended()) return;
+  const bool asks_for_each = !probe_.there.empty();
+  if (asks_for_each && std::ranges::find(known_, Known::unknown) != known_.end()) return;
   while (leading_ < known_.size() && known_[leading_] == Known::there) ++leading_;
+  if (asks_for_each && std::ranges::find(known_, Known::failed) != known_.end()) return end(Errc::io_failed);
   if (leading_ == known_.size()) return end({});
   switch (known_[leading_]) {
     case Known::unknown:
@@ -128,9 +130,13 @@ void RedisProbeOperation::expire() {
 void RedisProbeOperation::end(ErrorCode error) {
   if (has_ended()) return;
   set_ended();
+  if (!probe_.there.empty()) {
+    for (std::size_t key = 0; key < known_.size(); ++key) probe_.there[key] = known_[key] == Known::there ? 1 : 0;
+    leading_ = static_cast<std::uint32_t>(std::ranges::count(known_, Known::there));
+  }
   SharedStoreStat& stat = client_.stat_;
   ++stat.probes;
-  stat.keys_asked += keys_.size();
+  stat.keys_asked += probe_.keys.size();
   stat.keys_there += leading_;
   client_.ended({SharedEvent::Kind::probed, token(), error, leading_}, deadline());
 }

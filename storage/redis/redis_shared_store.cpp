@@ -74,9 +74,8 @@ class RedisSharedStore final : public SharedStore {
 
   void probe(const SharedProbe& probe) override {
     if (!admit(SharedEvent::Kind::probed, probe.token, 0)) return;
-    hand_over([this, token = probe.token, keys = std::vector<BlockKey>(probe.keys.begin(), probe.keys.end()), group = probe.group,
-               deadline = probe.deadline, meaning = meaning_] {
-      client_.begin(std::make_shared<RedisProbeOperation>(client_, token, keys, group, deadline, meaning));
+    hand_over([this, token = probe.token, kept = KeptProbe{probe}, deadline = probe.deadline, meaning = meaning_] {
+      client_.begin(std::make_shared<RedisProbeOperation>(client_, token, kept, deadline, meaning));
     });
   }
   void read(std::span<const SharedRead> batch) override { begin(SharedEvent::Kind::read, batch); }

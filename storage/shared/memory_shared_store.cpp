@@ -37,9 +37,7 @@ void MemorySharedStore::queue(Operation operation) {
   if (waker_ != nullptr) waker_->wake();
 }
 
-void MemorySharedStore::probe(const SharedProbe& probe) {
-  queue({probe.token, probe.deadline, fingerprint_, KeptProbe{{probe.keys.begin(), probe.keys.end()}, probe.group}});
-}
+void MemorySharedStore::probe(const SharedProbe& probe) { queue({probe.token, probe.deadline, fingerprint_, KeptProbe{probe}}); }
 
 void MemorySharedStore::read(std::span<const SharedRead> batch) {
   for (const SharedRead& read : batch) queue({read.token, read.deadline, fingerprint_, KeptRead{read.block, read.into}});
@@ -115,9 +113,7 @@ void MemorySharedStore::end(const Operation& operation, ErrorCode error, std::ui
 }
 
 std::uint32_t MemorySharedStore::leading(const KeptProbe& probe, TimePoint now) {
-  const auto there = [&](const BlockKey& key) { return engine_->has(names_.name(key, probe.group, 0), now); };
-  const auto gap = std::ranges::find_if_not(probe.keys, there);
-  return static_cast<std::uint32_t>(gap - probe.keys.begin());
+  return probe.ask([&](std::uint32_t key) { return engine_->has(names_.name(probe.keys[key], probe.groups[key], 0), now); });
 }
 
 ErrorCode MemorySharedStore::fetch(const KeptRead& read, const Fingerprint& fingerprint, TimePoint now) {

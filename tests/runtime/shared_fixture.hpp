@@ -21,13 +21,16 @@ class HandSharedStore final : public SharedStore {
     std::uint64_t token = 0;
     std::vector<BlockKey> keys;
     TimePoint deadline = never;
+    std::vector<GroupId> groups;
+    std::span<std::uint8_t> there;
   };
 
   void use(const Fingerprint& fingerprint) override { fingerprints.push_back(fingerprint); }
   void probe(const SharedProbe& probe) override {
     ++calls;
     ++probed;
-    probes.push_back({probe.token, {probe.keys.begin(), probe.keys.end()}, probe.deadline});
+    probes.push_back({probe.token, {probe.keys.begin(), probe.keys.end()}, probe.deadline, {}, probe.there});
+    for (std::size_t key = 0; key < probe.keys.size(); ++key) probes.back().groups.push_back(probe.group_of(key));
   }
   void read(std::span<const SharedRead> batch) override {
     ++calls;
@@ -69,9 +72,11 @@ class HandSharedStore final : public SharedStore {
 
   void answer_probes() {
     for (const Probe& probe : std::exchange(probes, {})) {
-      const auto there = std::ranges::find_if(probe.keys, [&](const BlockKey& key) { return !blocks.contains(key); });
-      events.push_back(
-          {SharedEvent::Kind::probed, probe.token, probe_error, static_cast<std::uint32_t>(there - probe.keys.begin())});
+      const auto gap = std::ranges::find_if(probe.keys, [&](const BlockKey& key) { return !blocks.contains(key); });
+      auto there = static_cast<std::uint32_t>(gap - probe.keys.begin());
+      for (std::size_t key = 0; key < probe.there.size(); ++key) probe.there[key] = blocks.contains(probe.keys[key]) ? 1 : 0;
+      if (!probe.there.empty()) there = static_cast<std::uint32_t>(std::ranges::count(probe.there, 1));
+      events.push_back({SharedEvent::Kind::probed, probe.token, probe_error, there});
     }
   }
   /// Ends the first read that is under way. No error: its block arrives.

@@ -25,9 +25,7 @@ std::uint32_t SimulatedSharedStore::node_of(const BlockKey& key) const {
 
 // ---- calls -------------------------------------------------------------------------------------------------------------
 
-void SimulatedSharedStore::probe(const SharedProbe& probe) {
-  begin(probe.token, probe.deadline, KeptProbe{{probe.keys.begin(), probe.keys.end()}, probe.group});
-}
+void SimulatedSharedStore::probe(const SharedProbe& probe) { begin(probe.token, probe.deadline, KeptProbe{probe}); }
 
 void SimulatedSharedStore::read(std::span<const SharedRead> batch) {
   for (const SharedRead& read : batch) begin(read.token, read.deadline, KeptRead{read.block, read.into});
@@ -157,7 +155,7 @@ void SimulatedSharedStore::answer(const Operation& operation) {
         std::ranges::any_of(operation.asked, [&](const auto& asked) { return engine_.state(asked.first) == NodeState::dead; });
     const bool fails = some_dead || operation.fault == Fault::failing;
     std::uint32_t leading = known_leading(operation, *probe);
-    if (operation.fault == Fault::failing) leading = static_cast<std::uint32_t>(engine_.random().between(0, leading));
+    if (operation.fault == Fault::failing) leading = forget_some(*probe, leading);
     end(operation, fails ? make_error_code(Errc::io_failed) : ErrorCode{}, leading);
     return;
   }
@@ -177,7 +175,7 @@ void SimulatedSharedStore::give_up(const Operation& operation) {
   names_.use(operation.fingerprint);
   std::uint32_t leading = 0;
   if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) {
-    leading = static_cast<std::uint32_t>(engine_.random().between(0, known_leading(operation, *probe)));
+    leading = forget_some(*probe, known_leading(operation, *probe));
   }
   const auto* write = std::get_if<KeptWrite>(&operation.what);
   const bool node_is_well = write != nullptr && engine_.state(operation.asked[0].first) == NodeState::well;
@@ -216,13 +214,19 @@ void SimulatedSharedStore::end(const Operation& operation, ErrorCode error, std:
 
 /// Leading keys whose nodes were asked and are well, and that are there.
 std::uint32_t SimulatedSharedStore::known_leading(const Operation& operation, const KeptProbe& probe) {
-  const auto is_there = [&](const BlockKey& key) {
-    const std::uint32_t node = node_of(key);
+  return probe.ask([&](std::uint32_t key) {
+    const std::uint32_t node = node_of(probe.keys[key]);
     const bool asked = std::ranges::any_of(operation.asked, [&](const auto& each) { return each.first == node; });
     if (!asked || engine_.state(node) != NodeState::well) return false;
-    return engine_.get(names_.name(key, probe.group, 0)) != nullptr;
-  };
-  return static_cast<std::uint32_t>(std::ranges::find_if_not(probe.keys, is_there) - probe.keys.begin());
+    return engine_.get(names_.name(probe.keys[key], probe.groups[key], 0)) != nullptr;
+  });
+}
+
+/// Not all answers have come. Returns how many keys are known to be there then; `leading`: if all had come.
+std::uint32_t SimulatedSharedStore::forget_some(const KeptProbe& probe, std::uint32_t leading) {
+  if (probe.there.empty()) return static_cast<std::uint32_t>(engine_.random().between(0, leading));
+  std::ranges::fill(probe.there.subspan(engine_.random().between(0, probe.there.size())), std::uint8_t{0});
+  return static_cast<std::uint32_t>(std::ranges::count(probe.there, 1));
 }
 
 ErrorCode SimulatedSharedStore::fetch(const Operation& operation, const KeptRead& read) {

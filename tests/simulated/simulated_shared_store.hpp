@@ -75,6 +75,7 @@ class SimulatedSharedStore final : public SharedStore {
   void give_up(const Operation& operation);
   void end(const Operation& operation, ErrorCode error, std::uint32_t leading = 0);
   [[nodiscard]] std::uint32_t known_leading(const Operation& operation, const KeptProbe& probe);
+  [[nodiscard]] std::uint32_t forget_some(const KeptProbe& probe, std::uint32_t leading);
   [[nodiscard]] ErrorCode fetch(const Operation& operation, const KeptRead& read);
   [[nodiscard]] ErrorCode keep(const Operation& operation, const KeptWrite& write);
   void plant_other_weights(const KeptRead& read);

@@ -35,7 +35,8 @@ class Worlds {
     const std::uint64_t worlds = random_.between(2, 3);
     for (std::uint64_t n = 0; n < worlds; ++n) {
       const std::uint64_t own = seed * 10 + n;
-      worlds_.push_back(std::make_unique<test::World>(own, test::shared_options(own), test::Neighbourhood{clock_, engine_}));
+      worlds_.push_back(
+          std::make_unique<test::World>(own, test::shared_options(own, seed), test::Neighbourhood{clock_, engine_}));
     }
   }
 
@@ -92,6 +93,8 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
   SourceCounts found;
   std::uint64_t failed = 0;
   std::uint64_t clears = 0;
+  std::uint64_t grouped_hits = 0;
+  std::uint64_t grouped_shared = 0;
   SharedTotals total;
   PrefetchTotals prefetches;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
@@ -105,6 +108,8 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
       found += world->seen().found;
       failed += world->seen().failed;
       clears += world->seen().clears;
+      grouped_hits += world->seen().grouped_hits;
+      if (world->group_count() > 1) grouped_shared += world->seen().found[Source::shared];
       const SharedTotals& its = world->shared_totals();
       total.look_ups += its.look_ups;
       total.asked += its.asked;
@@ -133,15 +138,18 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
       "device %lu host %lu storage %lu shared %lu; failed %lu; look-ups %lu: asked %lu there %lu joined %lu late %lu, skipped "
       "%lu; reads: gone "
       "%lu corrupt %lu late %lu failed %lu; written %lu present %lu; dropped: gone %lu failed %lu full %lu budget %lu off "
-      "%lu; prefetched %lu, failed %lu, joined %lu\n",
+      "%lu; prefetched %lu, failed %lu, joined %lu; several groups: hits %lu, shared %lu\n",
       found[Source::device], found[Source::host], found[Source::storage], found[Source::shared], failed, total.look_ups,
       total.asked, total.there, total.look_ups_joined, total.look_ups_late, total.look_ups_skipped, total.read_gone,
       total.read_corrupt, total.read_late, total.read_failed, total.written, total.present, total.drop_gone, total.drop_failed,
-      total.drop_full, total.drop_budget, total.drop_off, prefetches.from_shared, prefetches.failed, prefetches.joined);
+      total.drop_full, total.drop_budget, total.drop_off, prefetches.from_shared, prefetches.failed, prefetches.joined,
+      grouped_hits, grouped_shared);
   // If these events never happen, the worlds prove nothing about them.
   if (count < 1000) return;
   for (const Source source : all_sources) EXPECT_GT(found[source], 0U) << to_string(source);
   EXPECT_GT(clears, 0U);
+  EXPECT_GT(grouped_hits, 0U);
+  EXPECT_GT(grouped_shared, 0U);
   EXPECT_GT(total.look_ups_joined, 0U);
   EXPECT_GT(total.look_ups_skipped, 0U);
   EXPECT_GT(total.look_ups_late, 0U);

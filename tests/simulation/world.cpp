@@ -267,7 +267,8 @@ void World::poll() {
 
 /// Checks that an optional group serves a hit if and only if it can.
 void World::check_serves(const Client& client) {
-  if (stats().replans != client.replans) return;  // what it found may have been evicted meanwhile
+  if (stats().replans != client.replans) return;            // what it found may have been evicted meanwhile
+  if (cache_->request_stats(client.lease)->looked) return;  // the shared store may have had what a group lacked
   const std::size_t hits = cache_->hit_sources(client.lease)->size();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (client.could_serve[g].empty()) continue;

@@ -61,8 +61,9 @@ struct WorldOptions {
 /// The same, but with a host tier that keeps most blocks, blocks of several layers, and failing transfers.
 [[nodiscard]] WorldOptions layered_options(std::uint64_t seed);
 
-/// The same, for one of several worlds with one shared store: one KV cache group, and the same keys in all worlds.
-[[nodiscard]] WorldOptions shared_options(std::uint64_t seed);
+/// The same, for one of several worlds with one shared store: the same model, which `model` chooses, and the same keys in all
+/// worlds.
+[[nodiscard]] WorldOptions shared_options(std::uint64_t seed, std::uint64_t model);
 
 /// The clock and the shared engine of several worlds.
 struct Neighbourhood {
@@ -129,6 +130,7 @@ class World {
     std::uint64_t corrupt = 0;  ///< reads that did not verify, in stores behind a ResilientStore
   };
   [[nodiscard]] const Seen& seen() const { return *seen_; }
+  [[nodiscard]] std::size_t group_count() const { return rules_.size(); }
   [[nodiscard]] const ManagerStats& stats() const { return cache_->manager().stats(); }
   [[nodiscard]] const SharedTotals& shared_totals() const { return cache_->manager().shared_totals(); }
   [[nodiscard]] const PrefetchTotals& prefetch_totals() const { return cache_->manager().prefetch_totals(); }

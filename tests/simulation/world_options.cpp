@@ -109,14 +109,16 @@ WorldOptions random_options(std::uint64_t seed) {
   return options;
 }
 
-WorldOptions shared_options(std::uint64_t seed) {
+WorldOptions shared_options(std::uint64_t seed, std::uint64_t model) {
   WorldOptions options = random_options(seed);
   Random random{seed * 4243 + 5};
   ManagerConfig& manager = options.manager;
   manager.groups.clear();
   manager.pools.resize(1);
   manager.pools[0].null_block = false;
-  manager.pools[0].staging_blocks = static_cast<std::uint32_t>(random.between(2, 6));
+  Random of_model{model * 3761 + 11};
+  if (of_model.chance(0.5)) choose_groups(of_model, manager);
+  for (PoolSizes& pool : manager.pools) pool.staging_blocks = static_cast<std::uint32_t>(random.between(2, 6));
   options.equal_prefixes = false;
   if (manager.inclusion != InclusionPolicy::inclusive && random.chance(0.15)) {
     manager.caching = false;

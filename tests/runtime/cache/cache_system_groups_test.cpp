@@ -155,6 +155,20 @@ TEST_F(CacheSystemGroups, serve_every_group_from_its_pool_and_from_the_host) {
   engine.cache().manager().check_invariants();
 }
 
+TEST_F(CacheSystemGroups, share_their_blocks_with_systems_whose_groups_are_the_same) {
+  CacheSystemOptions options = three_groups();
+  options.shared = SharedStorage{.url = "memory:groups", .write_policy = WritePolicy::write_through};
+  Engine first{options};
+  Engine second{options};
+  EXPECT_EQ(first.serve(1, 8), 0U);
+  EXPECT_EQ(second.serve(1, 8), 8U);
+  EXPECT_EQ(second.compared(), 8U + 3U + 4U);
+  // With another window the same key would stand for other bytes.
+  options.groups[1].span_tokens = span_tokens + 1;
+  Engine other{options};
+  EXPECT_EQ(other.serve(1, 8), 0U);
+}
+
 TEST_F(CacheSystemGroups, resize_each_pool_by_itself) {
   Engine engine{three_groups()};
   ASSERT_EQ(engine.serve(1, 8), 0U);

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <ostream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +81,20 @@ class SharedStoreContract : public testing::TestWithParam<SharedStoreKind> {
     for (const StoredBlock& block : blocks) keys.push_back(block.key);
     store(user).probe({++token_, keys, blocks.empty() ? GroupId{} : blocks[0].group, deadline});
     std::ranges::fill(keys, BlockKey{});  // the call has ended, and the store has what it needs
+    return token_;
+  }
+  /// Asks of each block whether it is there. `there` is valid until the event, and has a byte for each block.
+  std::uint64_t start_probe_each(const std::vector<StoredBlock>& blocks, std::span<std::uint8_t> there, std::size_t user = 0,
+                                 TimePoint deadline = never) {
+    std::vector<BlockKey> keys;
+    std::vector<GroupId> groups;
+    for (const StoredBlock& block : blocks) {
+      keys.push_back(block.key);
+      groups.push_back(block.group);
+    }
+    store(user).probe({++token_, keys, {}, deadline, groups, there});
+    std::ranges::fill(keys, BlockKey{});
+    std::ranges::fill(groups, GroupId{});
     return token_;
   }
   std::uint64_t start_read(const StoredBlock& block, std::size_t bytes, std::size_t user = 0, TimePoint deadline = never) {

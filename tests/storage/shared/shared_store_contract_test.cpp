@@ -63,6 +63,23 @@ TEST_P(SharedStoreContract, a_probe_counts_the_keys_before_the_first_gap) {
   EXPECT_EQ(stat.keys_there, 5U);
 }
 
+TEST_P(SharedStoreContract, a_probe_for_each_key_says_which_are_there_in_which_group) {
+  auto blocks = prefix_of(1, 6);
+  for (StoredBlock& block : blocks) block.group = GroupId{static_cast<std::uint16_t>(block.depth % 3)};
+  for (const std::size_t n : {1U, 2U, 5U}) ASSERT_FALSE(write(blocks[n], small_block));
+  StoredBlock other = blocks[1];
+  other.group = GroupId{7};
+  blocks.push_back(other);
+  std::vector<std::uint8_t> there(blocks.size(), 0);
+  const std::uint64_t token = start_probe_each(blocks, there, 1);
+  drain(1);
+  EXPECT_FALSE(event(token).error);
+  EXPECT_EQ(event(token).leading, 3U) << "all that are there";
+  EXPECT_EQ(there, (std::vector<std::uint8_t>{0, 1, 1, 0, 0, 1, 0}));
+  EXPECT_EQ(store(1).stat().keys_asked, 7U);
+  EXPECT_EQ(store(1).stat().keys_there, 3U);
+}
+
 TEST_P(SharedStoreContract, keys_that_agree_in_their_first_eight_bytes_are_two_blocks) {
   const StoredBlock block = root_block(1);
   StoredBlock other = block;

@@ -1,0 +1,351 @@
+// A model with several KV cache groups over a store that several machines share.
+
+#include "tests/runtime/shared_groups_fixture.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <string>
+
+namespace terrace::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr GroupId second_group{1};
+
+struct Model {
+  const char* name;
+  std::vector<GroupConfig> groups;
+  std::uint64_t blocks;  ///< that a hit of ten units has, in all groups
+};
+
+std::vector<Model> models() {
+  return {{"full and window", {full_of_two, window_of_three}, 5 + 2},
+          {"full and state", {full_of_one, state_of_two}, 10 + 1},
+          {"full and chunk", {full_of_two, chunk_of_four}, 5 + 1},
+          {"window alone", {window_of_three}, 2},
+          {"state and window", {state_of_two, window_of_three}, 1 + 2},
+          {"full twice, window and state", {full_of_one, full_of_two, window_of_three, state_of_two}, 10 + 5 + 2 + 1}};
+}
+
+TEST(SharedGroupsInstances, serve_every_block_that_another_wrote) {
+  for (const Model& model : models()) {
+    for (const std::uint32_t host_blocks : {0U, 24U}) {
+      SCOPED_TRACE(std::string{model.name} + ", host blocks: " + std::to_string(host_blocks));
+      const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+      GroupsInstance writer{engine, model_of(model.groups, 24, host_blocks), WritePolicy::write_through};
+      GroupsInstance reader{engine, model_of(model.groups, 24, host_blocks), WritePolicy::none};
+      std::uint64_t id = 0;
+      for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.serve(++id, prompt_of(first, 10)).miss, 10U);
+      for (std::uint32_t first = 100; first < 1000; first += 100) {
+        const RequestStats found = reader.serve(++id, prompt_of(first, 10));
+        EXPECT_EQ(found.found[Source::shared], 10U);
+        EXPECT_TRUE(found.looked);
+      }
+      EXPECT_EQ(reader.mismatches, 0U);
+      EXPECT_EQ(reader.compared, 9 * model.blocks);
+      EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 9 * model.blocks) << "nothing is read that the hit does not need";
+      // A copy in memory of its own is nearer.
+      const RequestStats again = reader.serve(++id, prompt_of(900, 10));
+      EXPECT_EQ(again.found[Source::device], 10U);
+      EXPECT_FALSE(again.looked);
+    }
+  }
+}
+
+TEST(SharedGroupsInstances, find_where_a_state_was_kept_within_a_longer_prompt) {
+  const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+  GroupsInstance writer{engine, model_of({full_of_one, state_of_two}, 32, 32), WritePolicy::write_through};
+  GroupsInstance reader{engine, model_of({full_of_one, state_of_two}, 32, 32), WritePolicy::none};
+  const auto keys = prompt_of(100, 10);
+  (void)writer.serve(1, {keys.begin(), keys.begin() + 4});
+  (void)writer.serve(2, keys);
+  // States are there after 4 and after 10 units.
+  EXPECT_EQ(reader.serve(3, {keys.begin(), keys.begin() + 7}).found[Source::shared], 4U);
+  EXPECT_EQ(reader.mismatches, 0U);
+  auto longer = prompt_of(100, 16);
+  GroupsInstance other{engine, model_of({full_of_one, state_of_two}, 32, 32), WritePolicy::none};
+  const RequestStats found = other.serve(4, longer);
+  EXPECT_EQ(found.found[Source::shared], 10U);
+  EXPECT_EQ(found.miss, 6U);
+}
+
+TEST(SharedGroupsInstances, read_behind_what_their_own_tiers_have) {
+  const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+  const ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
+  GroupsInstance writer{engine, config, WritePolicy::write_through};
+  GroupsInstance reader{engine, config, WritePolicy::none};
+  const auto keys = prompt_of(100, 12);
+  (void)reader.serve(1, {keys.begin(), keys.begin() + 6});
+  (void)writer.serve(1, keys);
+  const RequestStats found = reader.serve(2, keys);
+  EXPECT_EQ(found.found[Source::device], 6U);
+  EXPECT_EQ(found.found[Source::shared], 6U);
+  EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 3U + 2U);
+}
+
+TEST(SharedGroupsInstances, write_what_is_hit_again_so_that_the_same_hit_is_found) {
+  const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+  const ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
+  GroupsInstance writer{engine, config, WritePolicy::selective};
+  const auto keys = prompt_of(100, 10);
+  (void)writer.serve(1, keys);
+  (void)writer.serve(2, keys);
+  EXPECT_EQ(writer.cache->shared_totals().written, 0U);
+  (void)writer.serve(3, keys);
+  EXPECT_EQ(writer.cache->shared_totals().written, 5U + 2U) << "of the window, the blocks of the hit";
+  GroupsInstance reader{engine, config, WritePolicy::none};
+  EXPECT_EQ(reader.serve(4, keys).found[Source::shared], 10U);
+}
+
+TEST(SharedGroupsInstances, read_what_one_that_caches_nothing_has_computed) {
+  const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+  ManagerConfig decodes = model_of({full_of_two, window_of_three, state_of_two}, 32, 16);
+  GroupsInstance prefill{engine, decodes, WritePolicy::none};
+  decodes.caching = false;
+  decodes.store_uncached = true;
+  GroupsInstance decoder{engine, decodes, WritePolicy::write_through};
+  const auto keys = prompt_of(100, 10);
+  EXPECT_EQ(decoder.serve(1, keys).miss, keys.size());
+  EXPECT_EQ(decoder.cache->shared_totals().written, 5U + 10U + 1U);
+  for (std::uint16_t pool = 0; pool < 3; ++pool) {
+    EXPECT_EQ(decoder.cache->manager().residency(PoolId{pool}).tree().blocks(), 0U) << "nothing stays in pool " << pool;
+  }
+  EXPECT_EQ(prefill.serve(1, keys).found[Source::shared], keys.size());
+  EXPECT_EQ(prefill.compared, 5U + 2U + 1U);
+}
+
+TEST(SharedGroupsInstances, bring_what_another_wrote_to_the_host_ahead_of_a_request) {
+  const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
+  const ManagerConfig config = model_of({full_of_two, window_of_three, state_of_two}, 32, 32);
+  GroupsInstance writer{engine, config, WritePolicy::write_through};
+  GroupsInstance reader{engine, config, WritePolicy::none};
+  const auto keys = prompt_of(100, 10);
+  (void)writer.serve(1, keys);
+  PrefetchOrder order;
+  order.keys = keys;
+  order.farthest_source = Source::shared;
+  ASSERT_TRUE(reader.cache->prefetch(order).has_value());
+  // A request that comes meanwhile waits for it, and uses its answer.
+  ASSERT_TRUE(reader.acquire(1, keys).has_value());
+  reader.settle();
+  EXPECT_EQ(reader.cache->prefetch_totals().from_shared, 5U + 2U + 1U);
+  EXPECT_EQ(reader.cache->prefetch_totals().joined, 1U);
+  EXPECT_EQ(reader.cache->shared_totals().look_ups, 1U);
+  reader.leases.erase(1);
+  const RequestStats found = reader.serve(2, keys);
+  EXPECT_EQ(found.miss, 0U);
+  EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 5U + 2U + 1U);
+}
+
+class SharedGroups : public SharedGroupsByHand {
+ protected:
+  void make_model(WritePolicy writes = WritePolicy::none) {
+    make_groups(model_of({full_of_one, window_of_three}, 32, 32), store_of_others, writes);
+  }
+  /// The store has all blocks of a prompt of ten units.
+  void put_all(const std::vector<BlockKey>& keys) {
+    put(0, keys, 0, 10);
+    put(1, keys, 0, 10);
+  }
+};
+
+TEST_F(SharedGroups, ask_once_for_all_groups_and_hold_nothing_meanwhile) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  put_all(keys);
+  store_of_others.answers = false;
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  poll();
+  ASSERT_EQ(store_of_others.probes.size(), 1U);
+  const HandSharedStore::Probe& probe = store_of_others.probes.front();
+  ASSERT_EQ(probe.keys.size(), 10U + 10U);
+  EXPECT_EQ(probe.groups.front(), GroupId{0});
+  EXPECT_EQ(probe.groups.back(), second_group);
+  EXPECT_EQ(probe.keys.back(), key_of(1, keys, 9));
+  EXPECT_EQ(probe.there.size(), probe.keys.size());
+  EXPECT_EQ(cache->manager().device_ledger().held, 0U);
+  EXPECT_EQ(cache->manager().device_ledger(PoolId{1}).held, 0U);
+  store_of_others.answers = true;
+  settle();
+  ASSERT_TRUE(ready(1));
+  EXPECT_EQ(stats(1).found[Source::shared], 10U);
+  use(1, keys);
+}
+
+TEST_F(SharedGroups, pin_their_hits_in_every_group_until_the_answer_comes) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  (void)serve(1, {keys.begin(), keys.begin() + 6});
+  store_of_others.answers = false;
+  const std::uint64_t unpinned = cache->manager().usage(Tier::device, PoolId{1}).evictable;
+  ASSERT_TRUE(acquire(2, keys).has_value());
+  poll();
+  EXPECT_EQ(cache->manager().usage(Tier::device, PoolId{0}).evictable, 0U);
+  EXPECT_EQ(cache->manager().usage(Tier::device, PoolId{1}).evictable, unpinned - 2);
+  // It gives up: nothing stays pinned.
+  release(2);
+  EXPECT_EQ(cache->manager().usage(Tier::device, PoolId{1}).evictable, unpinned);
+  EXPECT_EQ(store_of_others.probes.size(), 1U);
+  store_of_others.answers = true;
+}
+
+TEST_F(SharedGroups, end_a_hit_where_a_window_is_not_complete) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  put(0, keys, 0, 10);
+  put(1, keys, 3, 5);  // the window of a hit of five units
+  put(1, keys, 8, 9);
+  EXPECT_EQ(serve(1, keys).found[Source::shared], 5U);
+  EXPECT_EQ(compared, 5U + 2U);
+}
+
+TEST_F(SharedGroups, make_a_window_of_blocks_of_their_own_and_of_others) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  (void)serve(1, {keys.begin(), keys.begin() + 6});
+  put(0, keys, 6, 7);
+  put(1, keys, 6, 7);  // the window of a hit of seven units has the sixth block, too
+  const RequestStats found = serve(2, keys);
+  EXPECT_EQ(found.found[Source::device], 6U);
+  EXPECT_EQ(found.found[Source::shared], 1U);
+}
+
+/// A cache of its own for each case of a test.
+class OneCase final : public SharedGroupsByHand {
+ public:
+  ~OneCase() override { TearDown(); }
+  void TestBody() override {}
+
+  /// A block of the group does not arrive.
+  void lose_a_block(std::size_t group, Errc why) {
+    make_groups(model_of({full_of_one, window_of_three}, 32, 32), store_of_others);
+    const auto keys = prompt_of(1, 10);
+    put(0, keys, 0, 10);
+    put(1, keys, 0, 10);
+    store_of_others.read_errors[key_of(group, keys, group == 0 ? 7 : 9)] = why;
+    const RequestStats found = serve(1, keys);
+    EXPECT_TRUE(found.looked);
+    EXPECT_EQ(found.found[Source::shared], 0U) << "no window before the missing block has been read";
+    EXPECT_EQ(totals().read_gone + totals().read_corrupt + totals().read_failed, 1U);
+    EXPECT_EQ(totals().look_ups, 1U) << "it does not ask again";
+    EXPECT_EQ(cache->manager().stats().replans, 1U);
+    cache->manager().check_invariants();
+  }
+};
+
+TEST(SharedGroupsFaults, cost_a_hit_and_no_request) {
+  for (const std::size_t group : {0U, 1U}) {
+    for (const Errc why : {Errc::not_found, Errc::corrupt, Errc::io_failed}) {
+      SCOPED_TRACE("group " + std::to_string(group) + ": " + make_error_code(why).message());
+      OneCase{}.lose_a_block(group, why);
+    }
+  }
+}
+
+TEST_F(SharedGroups, are_planned_without_an_answer_that_is_late) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  put_all(keys);
+  store_of_others.answers = false;
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  poll();
+  EXPECT_FALSE(ready(1));
+  clock.advance(20ms);
+  poll();
+  ASSERT_TRUE(ready(1));
+  EXPECT_EQ(stats(1).miss, 10U);
+  EXPECT_EQ(totals().look_ups_late, 1U);
+  EXPECT_EQ(store_of_others.cancelled.size(), 1U);
+  store_of_others.answers = true;
+  use(1, keys);
+}
+
+TEST_F(SharedGroups, do_not_ask_for_a_second_after_a_block_of_full_attention_was_missing) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  put(1, keys, 0, 10);
+  EXPECT_EQ(serve(1, keys).miss, 10U);
+  ASSERT_TRUE(cache->drop(keys).has_value());
+  auto other = keys;
+  other.resize(4);
+  (void)serve(2, other);
+  EXPECT_EQ(totals().look_ups, 1U);
+  EXPECT_EQ(totals().look_ups_skipped, 1U);
+  clock.advance(1s);
+  ASSERT_TRUE(cache->drop(other).has_value());
+  (void)serve(3, other);
+  EXPECT_EQ(totals().look_ups, 2U);
+}
+
+TEST_F(SharedGroups, share_the_probe_of_another_request_for_the_same_blocks) {
+  make_model();
+  const auto keys = prompt_of(1, 10);
+  put_all(keys);
+  store_of_others.answers = false;
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  ASSERT_TRUE(acquire(2, keys).has_value());
+  ASSERT_TRUE(acquire(3, prompt_of(1, 8)).has_value());
+  poll();
+  EXPECT_EQ(store_of_others.probed, 2U) << "only the same question is the same";
+  EXPECT_EQ(totals().look_ups_joined, 1U);
+  store_of_others.answers = true;
+  settle();
+  for (const std::uint64_t id : {1U, 2U, 3U}) {
+    ASSERT_TRUE(ready(id));
+    EXPECT_EQ(stats(id).miss, 0U);
+  }
+  use(1, keys);
+  use(2, keys);
+  use(3, prompt_of(1, 8));
+}
+
+TEST_F(SharedGroups, use_an_optional_group_if_the_store_has_its_blocks_and_do_without_if_not) {
+  GroupConfig draft = full_of_one;
+  draft.optional = true;
+  make_groups(model_of({full_of_one, draft}, 32, 32), store_of_others);
+  const auto keys = prompt_of(1, 6);
+  put(0, keys, 0, 6);
+  put(1, keys, 0, 4);
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  settle();
+  ASSERT_TRUE(ready(1));
+  EXPECT_EQ(stats(1).found[Source::shared], 6U) << "it has no veto";
+  EXPECT_EQ(cache->group_state(leases.at(1), second_group), GroupState::does_not_serve);
+  release(1);
+  settle();
+  const auto others = prompt_of(50, 6);
+  put(0, others, 0, 6);
+  put(1, others, 0, 6);
+  ASSERT_TRUE(acquire(2, others).has_value());
+  settle();
+  ASSERT_TRUE(ready(2));
+  EXPECT_EQ(cache->group_state(leases.at(2), second_group), GroupState::serves);
+  use(2, others);
+}
+
+TEST(SharedGroupsConfig, says_which_combinations_it_refuses) {
+  const auto refused = [](const ManagerConfig& config) {
+    try {
+      validate(config);
+    } catch (const std::invalid_argument& error) {
+      return std::string{error.what()};
+    }
+    return std::string{};
+  };
+  ManagerConfig config = with_shared(model_of({full_of_one, window_of_three}, 32, 32));
+  EXPECT_EQ(refused(config), "");
+  config.pools[1].staging_blocks = 1;
+  EXPECT_NE(refused(config).find("pool 1: a shared store needs at least 2 staging blocks"), std::string::npos) << refused(config);
+  config.pools[1].staging_blocks = 2;
+  for (PoolSizes& pool : config.pools) {
+    pool.engine_blocks = pool.device_blocks;
+    pool.device_blocks = 0;
+    pool.null_block = false;
+  }
+  EXPECT_NE(refused(config).find("offload cache needs one pool"), std::string::npos) << refused(config);
+}
+
+}  // namespace
+}  // namespace terrace::test
