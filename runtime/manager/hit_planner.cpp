@@ -202,31 +202,33 @@ std::uint32_t HitPlanner::near_units() const {
 }
 
 void HitPlanner::pin_hits(std::span<const BlockKey> keys, TenantId tenant) {
-  if (groups_.single() && hits_.front().end > hits_.front().found.prefix.length) {
+  if (groups_.single()) {
     GroupHit& hit = hits_.front();
+    TieredPool& pool = groups_.pool_of(0);
     const std::uint32_t local = hit.found.prefix.length;
-    hit.found.prefix = groups_.pool_of(0).extend_pinned(hit.found.prefix, keys.first(hit.end).subspan(local), tenant, GroupId{});
+    if (hit.end == local) return pool.pin(hit.found.prefix);
+    hit.found.prefix = pool.extend_pinned(hit.found.prefix, keys.first(hit.end).subspan(local), tenant, GroupId{});
     return;
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
+    const GroupId id = ModelGroups::id_of(g);
     GroupHit& hit = hits_[g];
-    const bool chained = groups_.rules()[g].chained();
-    const std::uint32_t local = hit.found.prefix.length;
-    if (chained && hit.serves && hit.end > local) {
-      const std::span<const BlockKey> more = groups_.keys_in(g, keys, local).first(hit.end - local);
-      hit.found.prefix = pool.extend_pinned(hit.found.prefix, more, tenant, ModelGroups::id_of(g));
-    } else if (chained) {
-      pool.pin(hit.found.prefix);
+    Prefix& prefix = hit.found.prefix;
+    if (groups_.rules()[g].chained() && hit.serves && hit.end > prefix.length) {
+      const std::span<const BlockKey> more = groups_.keys_in(g, keys, prefix.length).first(hit.end - prefix.length);
+      prefix = pool.extend_pinned(prefix, more, tenant, id);
+    } else if (groups_.rules()[g].chained()) {
+      pool.pin(prefix);
     }
     for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
       Prefix& block = hit.unchained[i].prefix;
       if (block.length > 0) {
         pool.pin(block);
-      } else {
-        const BlockKey key = groups_.key_in(g, keys, hit.first + i);
-        block = pool.extend_pinned({}, {&key, 1}, tenant, ModelGroups::id_of(g));
+        continue;
       }
+      const BlockKey key = groups_.key_in(g, keys, hit.first + i);
+      block = pool.extend_pinned({}, {&key, 1}, tenant, id);
     }
   }
 }

@@ -59,11 +59,11 @@ class HitPlanner {
   [[nodiscard]] bool shared_would_pay(std::uint32_t all, std::uint32_t hits) const;
   [[nodiscard]] bool shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) const;
 
-  /// A question for the shared store: which blocks it has of those without which no group can serve more than it can now.
+  /// A question for the shared store: which of these blocks it has. Without some of them, no hit can be longer than it is now.
   struct Question {
     std::span<const BlockKey> keys;
     std::span<const GroupId> groups;  ///< by key
-    /// Of each group with full attention: its first block that no tier has. Without one of these, nothing else is of use.
+    /// The first block that no tier has, of each group with full attention. Without one of these, nothing else is of use.
     std::span<const BlockKey> first_missing;
   };
   /// For a model with several groups, whose tiers can serve `found` units of `keys`. `answer` gets the places of the blocks. The
@@ -119,7 +119,7 @@ class HitPlanner {
   [[nodiscard]] bool could_ever_fit(const RequestSize& size) const;
 
  private:
-  /// What the shared store has, in a model with several groups. Null: it was not asked.
+  /// The blocks that the shared store has, in a model with several groups. Null: it was not asked.
   struct Elsewhere {
     const SharedAnswer* answer = nullptr;
     bool everything = false;  ///< as if it had all blocks

@@ -46,7 +46,7 @@ class SharedLookUps {
     Asker asker;
     /// The blocks before this place in the asker's prefix, from the place where it began to ask, are there. 0: none is.
     std::uint32_t end = 0;
-    /// Of look_each(): one byte for each key, not 0 if it is there; empty if none is known to be.
+    /// One byte for each key of look_each(), not 0 if it is there; empty if none is known to be.
     std::vector<std::uint8_t> there{};
     bool complete = false;  ///< of look_each(): a key whose byte is 0 is not there
   };

@@ -24,7 +24,7 @@ struct SharedMeaning {
   std::string_view weights_revision{};
   Bytes block_bytes{};
   std::uint32_t ranks = 1;  ///< whose payloads a block has side by side
-  /// Of a model with several KV cache groups: what tells them apart (shared_groups()). Empty otherwise.
+  /// The differences between the KV cache groups of a model with several (shared_groups()). Empty for any other model.
   std::string_view groups{};
 };
 

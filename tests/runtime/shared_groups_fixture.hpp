@@ -46,8 +46,8 @@ inline constexpr GroupConfig state_of_two{.kind = GroupKind::recurrent, .block_t
 /// token.
 class SharedGroupsFixture : public CacheFixture {
  protected:
-  void make_groups(ManagerConfig config, SharedStore& store, WritePolicy writes = WritePolicy::none) {
-    shared = &store;
+  void make_groups(ManagerConfig config, SharedStore& others, WritePolicy writes = WritePolicy::none) {
+    shared = &others;
     model = config.groups;
     config.loads = LoadPolicy::always;
     for (const GroupConfig& group : model) rules.emplace_back(group, hash_unit(model));

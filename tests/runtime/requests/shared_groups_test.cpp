@@ -17,15 +17,16 @@ constexpr GroupId second_group{1};
 struct Model {
   const char* name;
   std::vector<GroupConfig> groups;
-  std::uint64_t blocks;  ///< that a hit of ten units has, in all groups
+  std::uint64_t blocks;      ///< that a hit of ten units has, in all groups
+  std::uint32_t units = 10;  ///< of this hit, that some group needs; the others count under the device
 };
 
 std::vector<Model> models() {
   return {{"full and window", {full_of_two, window_of_three}, 5 + 2},
           {"full and state", {full_of_one, state_of_two}, 10 + 1},
-          {"full and chunk", {full_of_two, chunk_of_four}, 5 + 1},
-          {"window alone", {window_of_three}, 2},
-          {"state and window", {state_of_two, window_of_three}, 1 + 2},
+          {"full and chunk", {full_of_one, chunk_of_four}, 10 + 1},
+          {"window alone", {window_of_three}, 2, 2},
+          {"state and window", {state_of_two, window_of_three}, 1 + 2, 2},
           {"full twice, window and state", {full_of_one, full_of_two, window_of_three, state_of_two}, 10 + 5 + 2 + 1}};
 }
 
@@ -40,7 +41,8 @@ TEST(SharedGroupsInstances, serve_every_block_that_another_wrote) {
       for (std::uint32_t first = 100; first < 1000; first += 100) EXPECT_EQ(writer.serve(++id, prompt_of(first, 10)).miss, 10U);
       for (std::uint32_t first = 100; first < 1000; first += 100) {
         const RequestStats found = reader.serve(++id, prompt_of(first, 10));
-        EXPECT_EQ(found.found[Source::shared], 10U);
+        EXPECT_EQ(found.found[Source::shared], model.units);
+        EXPECT_EQ(found.miss, 0U);
         EXPECT_TRUE(found.looked);
       }
       EXPECT_EQ(reader.mismatches, 0U);
