@@ -43,10 +43,12 @@ class RedisClientTest : public testing::Test {
   void keep(const StoredBlock& block) { server().values.insert_or_assign(name(block), std::string(3, 'x')); }
   [[nodiscard]] TimePoint in(Duration time) { return engine_->clock().now() + time; }
 
-  std::uint64_t probe(const std::vector<StoredBlock>& blocks, TimePoint deadline = never) {
+  /// `there`: a byte for each block, if each is asked for by itself (SharedProbe::there).
+  std::uint64_t probe(const std::vector<StoredBlock>& blocks, TimePoint deadline = never, std::span<std::uint8_t> there = {}) {
     std::vector<BlockKey> keys;
     for (const StoredBlock& block : blocks) keys.push_back(block.key);
-    client().begin(std::make_shared<RedisProbeOperation>(client(), ++token_, keys, GroupId{}, deadline, meaning_));
+    const KeptProbe wanted{{.keys = keys, .there = there}};
+    client().begin(std::make_shared<RedisProbeOperation>(client(), ++token_, wanted, deadline, meaning_));
     engine_->run();
     return token_;
   }

@@ -67,6 +67,17 @@ TEST_F(RedisClientTest, asks_for_all_keys_at_once) {
   EXPECT_EQ(client().stat().keys_there, 61U);
 }
 
+TEST_F(RedisClientTest, says_of_each_key_whether_it_is_there) {
+  start();
+  const auto prefix = prefix_of(1, 5);
+  keep(prefix[1]);
+  keep(prefix[4]);
+  std::vector<std::uint8_t> there(5, 0);
+  EXPECT_EQ(event(probe(prefix, never, there)).leading, 2U) << "all that are there";
+  EXPECT_EQ(there, (std::vector<std::uint8_t>{0, 1, 0, 0, 1}));
+  EXPECT_EQ(server().commands.size(), 5U);
+}
+
 TEST_F(RedisClientTest, greets_with_user_database_and_a_question) {
   begin("redis://user:word@host:1/3");
   std::vector<Words> greeting;
