@@ -55,19 +55,21 @@ void PolicySelector::add(std::uint32_t hit_by, std::uint64_t stamp) {
     request_.stamp = stamp;
   }
   ++request_.uses;
-  for (std::size_t rule = 0; rule < rule_count; ++rule) request_.hits[rule] += hit_by >> rule & 1U;
   constexpr std::uint32_t all = (1U << rule_count) - 1;
-  if (hit_by != all) ++request_.missed;
-  if (hit_by != 0 && hit_by != all) ++request_.disputed;
+  if (hit_by == all) return;
+  ++request_.missed;
+  if (hit_by == 0) return;
+  ++request_.disputed;
+  for (std::size_t rule = 0; rule < rule_count; ++rule) request_.disputed_hits[rule] += hit_by >> rule & 1U;
 }
 
 void PolicySelector::close_request() {
-  const double lru_hits = request_.hits[lru];
   for (Window* const window : {&long_, &short_}) {
     window->uses += request_.uses;
+    if (request_.disputed == 0) continue;  // no rule has a lead
     window->disputed += request_.disputed;
     for (std::size_t rule = 0; rule < lru; ++rule) {
-      const double lead = request_.hits[rule] - lru_hits;
+      const double lead = static_cast<double>(request_.disputed_hits[rule]) - request_.disputed_hits[lru];
       window->leads[rule].hits += lead;
       window->leads[rule].squares += lead * lead;
     }

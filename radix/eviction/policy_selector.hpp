@@ -59,8 +59,8 @@ class PolicySelector {
     std::uint64_t stamp = 0;
     std::uint32_t uses = 0;
     std::uint32_t disputed = 0;
-    std::uint32_t missed = 0;  ///< uses that some rule missed
-    std::array<std::uint32_t, rule_count> hits{};
+    std::uint32_t missed = 0;                               ///< uses that some rule missed
+    std::array<std::uint32_t, rule_count> disputed_hits{};  ///< by rule: its hits among the disputed uses
   };
 
   void close_request();
