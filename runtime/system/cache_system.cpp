@@ -293,8 +293,8 @@ struct CacheSystem::Parts {
   void open_shared(const CacheSystemOptions& options) {
     if (!options.shared) return;
     shared = open_shared_store(*options.shared);
-    std::vector<Bytes> block_bytes;
-    for (const PoolOptions& pool : options.pools) block_bytes.push_back(pool.block_bytes);
+    std::vector<Bytes> block_bytes(options.pools.size());
+    std::ranges::transform(options.pools, block_bytes.begin(), &PoolOptions::block_bytes);
     groups_meaning = shared_groups(options.groups, block_bytes);
     meaning = {.fingerprint = options.fingerprint,
                .block_bytes = options.pools.front().block_bytes,
