@@ -121,7 +121,7 @@ def test_one_instance_reads_what_another_is_writing_while_both_live(port: int, t
     sizes += ["--shared", f"redis://127.0.0.1:{port}"]
     writer = [PROGRAM, "replay", "--requests", "1000000", "--config", str(config), *sizes]
     reader = [PROGRAM, "replay", "--requests", "400", "--shared-write-policy", "none", "--report", str(report), *sizes]
-    reader += ["--storage", f"file:{tmp_path}/disk", "--storage-capacity", "64MiB"]
+    reader += ["--storage", f"file:{tmp_path}/disk", "--storage-capacity", "64MiB", "--shared-probe-deadline", "10s"]
     with ended_at_exit(subprocess.Popen(writer, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)) as living:
         while int(ask(port, "DBSIZE").strip().lstrip(":")) < 3000:
             assert living.poll() is None
