@@ -36,7 +36,6 @@ class SharedAnswer {
   [[nodiscard]] std::uint32_t keys() const { return parts_.empty() ? 0 : parts_.back().begin + parts_.back().blocks; }
   /// Sets the answer: one byte for each key, not 0 if the block is there. Empty: there was none.
   void set(std::vector<std::uint8_t> there) { there_ = std::move(there); }
-  [[nodiscard]] bool answered() const { return !there_.empty(); }
 
   /// Whether the store has said that it has this block of the group.
   [[nodiscard]] bool has(std::size_t group, std::uint32_t block) const {
