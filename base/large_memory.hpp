@@ -2,6 +2,7 @@
 
 #include "terrace/host_memory.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
 
@@ -12,6 +13,9 @@ namespace terrace {
 /// itself.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
+/// A row of as many bytes that begins at a multiple of them costs one access to memory.
+inline constexpr std::size_t cache_line_bytes = 64;
+
 /// Maps zeroed memory from the kernel, aligned to a huge page. `bytes` is rounded up to whole huge pages. The kernel allocates a
 /// page when it is first accessed. The caller releases the memory by unmap_memory() with the same `bytes`. Threads: any. Errors:
 /// throws std::bad_alloc.
@@ -19,10 +23,11 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 void unmap_memory(void* memory, std::size_t bytes) noexcept;
 
 /// An allocator for vectors that are small in most caches and large in some. Vectors of one huge page or more are mapped with
-/// huge pages.
+/// huge pages. All begin at a cache line.
 template <class T>
 struct LargeAllocator {
   using value_type = T;
+  static constexpr std::align_val_t alignment{std::max(alignof(T), cache_line_bytes)};
 
   LargeAllocator() = default;
   template <class U>
@@ -30,11 +35,11 @@ struct LargeAllocator {
 
   [[nodiscard]] T* allocate(std::size_t n) {
     const std::size_t bytes = n * sizeof(T);
-    return static_cast<T*>(bytes < huge_page_bytes ? ::operator new(bytes) : map_memory(bytes, HugePages::yes));
+    return static_cast<T*>(bytes < huge_page_bytes ? ::operator new(bytes, alignment) : map_memory(bytes, HugePages::yes));
   }
   void deallocate(T* memory, std::size_t n) noexcept {
     const std::size_t bytes = n * sizeof(T);
-    bytes < huge_page_bytes ? ::operator delete(memory) : unmap_memory(memory, bytes);
+    bytes < huge_page_bytes ? ::operator delete(memory, alignment) : unmap_memory(memory, bytes);
   }
 
   friend bool operator==(const LargeAllocator&, const LargeAllocator&) { return true; }

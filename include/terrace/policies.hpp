@@ -186,6 +186,9 @@ class TERRACE_API EvictionPolicy {
   /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d
   /// may be less than the depth of the node's first block. The default allows one block at a time.
   [[nodiscard]] virtual std::uint32_t alike_from(NodeId, std::uint32_t depth) const { return depth; }
+  /// Does the work that the policy has put off. The cache calls it in each poll(), so that no request waits for this work. It
+  /// may change no decision: victim() and alike_from() answer as if nothing had been put off.
+  virtual void catch_up() {}
   /// Returns the number of nodes that have a candidate, pinned ones included if they are kept.
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.

@@ -83,8 +83,7 @@ void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
   const bool loaded = blocks.node.value() < depths_.size() && blocks.end() <= depths_[blocks.node.value()].used;
   if (loaded) {
     recall_loaded(blocks, first, last);
-    // They count one by one, so that the residence time is measured in equal steps, however long the run is.
-    for (std::size_t i = 0; i < blocks.keys.size(); ++i) count_inserted(1);
+    count_loaded(blocks.keys.size());
     return;
   }
   if (first < last) recall(blocks, first, last);
@@ -94,6 +93,18 @@ void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
 void AdaptivePolicy::count_inserted(std::size_t blocks) {
   inserted_since_ += blocks;
   if (inserted_since_ * measurements_per_residence_time >= capacity_) measure_residence_time();
+}
+
+/// Counts loaded blocks as if they came one by one, so that the residence time is measured in equal steps, however long the run
+/// is.
+void AdaptivePolicy::count_loaded(std::size_t blocks) {
+  // A measurement follows when this many have come.
+  const std::size_t step = (std::max<std::size_t>(capacity_, 1) - 1) / measurements_per_residence_time + 1;
+  while (blocks > 0) {
+    const std::size_t some = std::min(blocks, step - inserted_since_);
+    count_inserted(some);
+    blocks -= some;
+  }
 }
 
 /// Gives blocks that have come back the reuse classes that follow from the ghosts of their landmarks [first, last).
@@ -191,7 +202,7 @@ void AdaptivePolicy::measure_residence_time() {
 void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uint64_t stamp) {
   const auto look_at = [&](std::uint32_t depth, std::uint64_t below) {
     const BlockKey& key = blocks.keys[depth - blocks.begin];
-    if ((key.prefix64() >> 32U) < below) selector_.add(shadows_.use(key.prefix64(), stamp, residence_time_), stamp);
+    if ((key.prefix64() >> 32U) < below) put_off({key.prefix64(), stamp, residence_time_});
   };
   const std::uint32_t end = blocks.end();
   std::uint32_t depth = from;
@@ -203,6 +214,29 @@ void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uin
   for (; depth < end; depth += stride) look_at(depth, sample_below_ * stride);
 }
 
+void AdaptivePolicy::put_off(const SampledUse& use) {
+  if (put_off_.full()) learn_first();  // nobody calls catch_up(), or a step has very many uses
+  put_off_.push_back(use);
+}
+
+void AdaptivePolicy::learn_first() const {
+  const SampledUse use = put_off_.front();
+  put_off_.pop_front();
+  selector_.add(shadows_.use(use.name, use.stamp, use.residence_time), use.stamp);
+}
+
+void AdaptivePolicy::learn() const {
+  while (!put_off_.empty()) {
+    if (put_off_.size() > 1) shadows_.prefetch(put_off_[1].name);
+    learn_first();
+  }
+}
+
+std::size_t AdaptivePolicy::rule() const {
+  learn();
+  return selector_.rule();
+}
+
 // ---- leaves --------------------------------------------------------------------------------------------------------------
 
 void AdaptivePolicy::on_evictable(const Leaf& leaf) {
@@ -211,12 +245,13 @@ void AdaptivePolicy::on_evictable(const Leaf& leaf) {
 
 template <class OldestOf>
 std::optional<NodeId> AdaptivePolicy::first_to_go(OldestOf oldest_of) const {
+  const RecencyBoost& boost = boosts[rule()];
   std::optional<LeafAge> first;
   double first_age = 0;
   for (std::size_t reuse_class = 0; reuse_class < reuse_class_count; ++reuse_class) {
     const std::optional<LeafAge> leaf = oldest_of(reuse_class);
     if (!leaf) continue;
-    const double age = boosts[rule()].age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
+    const double age = boost.age(static_cast<ReuseClass>(reuse_class), leaf->last_use(), residence_time_);
     const bool goes_first =
         !first || leaf->priority() < first->priority() || (leaf->priority() == first->priority() && age < first_age);
     if (!goes_first) continue;
@@ -236,7 +271,8 @@ std::optional<NodeId> AdaptivePolicy::victim(TenantIndex tenant) const {
 }
 
 std::size_t AdaptivePolicy::bytes_held() const {
-  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held();
+  return shadows_.bytes_held() + ghosts_.bytes_held() + leaves_.bytes_held() + depths_.bytes_held() +
+         put_off_.capacity() * sizeof(SampledUse);
 }
 
 void AdaptivePolicy::check_invariants() const {

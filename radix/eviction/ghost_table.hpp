@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,8 +17,8 @@ namespace terrace {
 /// time in evictions. The table keeps 16 bits of it, in steps of 2^`grain_bits`.
 ///
 /// The table consists of sets of one cache line. Each set is a ring in which the newest record replaces the oldest, so that
-/// recording a block touches one line and needs no search. (In a table of less than a huge page, a set may lie in two lines.) A
-/// record names its block by its set and 16 bits of its key: about one lookup in four thousand finds the ghost of another block.
+/// recording a block touches one line and needs no search. A record names its block by its set and 16 bits of its key: about one
+/// lookup in four thousand finds the ghost of another block.
 ///
 /// Ownership: all memory is taken at construction. Threads: one. Every call costs O(1).
 class GhostTable {
@@ -38,12 +39,12 @@ class GhostTable {
   [[nodiscard]] std::optional<std::uint64_t> age(const BlockKey& key, std::uint64_t now) const {
     const Set& set = sets_[index_of(key)];
     const std::uint16_t tag = tag_of(key);
-    for (std::size_t i = 0, way = set.oldest; i < ways; ++i) {  // from the newest record to the oldest
-      way = way == 0 ? ways - 1 : way - 1;
-      if (set.tags[way] != tag) continue;
-      return std::uint64_t{static_cast<std::uint16_t>((now >> grain_bits_) - set.times[way])} << grain_bits_;
-    }
-    return std::nullopt;
+    const std::uint32_t found = set.with_tag(tag);
+    if (found == 0) return std::nullopt;
+    // The newest record is the last one before `oldest`, or else the last one of all.
+    const std::uint32_t before_oldest = found & ((1U << set.oldest) - 1U);
+    const auto way = static_cast<std::size_t>(std::bit_width(before_oldest != 0 ? before_oldest : found) - 1);
+    return std::uint64_t{static_cast<std::uint16_t>((now >> grain_bits_) - set.times[way])} << grain_bits_;
   }
 
   [[nodiscard]] std::size_t size() const { return size_; }
@@ -51,12 +52,27 @@ class GhostTable {
 
  private:
   static constexpr std::size_t ways = 15;
-  struct alignas(16) Set {
-    std::array<std::uint16_t, ways> tags{};  ///< 0: no record
+  struct alignas(cache_line_bytes) Set {
+    std::array<std::uint16_t, ways + 1> tags{};  ///< 0: no record, as in the last one, which makes two registers full
     std::array<std::uint16_t, ways> times{};
     std::uint16_t oldest = 0;
+
+    /// Returns one bit for each way with this tag. All ways are compared at once, because a search from way to way would end
+    /// anywhere, and each wrong guess of the processor costs more than the whole comparison.
+    [[nodiscard]] std::uint32_t with_tag(std::uint16_t tag) const {
+      using Words [[gnu::vector_size(16)]] = std::uint16_t;
+      const auto halves = std::bit_cast<std::array<Words, 2>>(tags);
+      constexpr Words low{1U << 0U, 1U << 1U, 1U << 2U, 1U << 3U, 1U << 4U, 1U << 5U, 1U << 6U, 1U << 7U};
+      constexpr Words high{1U << 8U, 1U << 9U, 1U << 10U, 1U << 11U, 1U << 12U, 1U << 13U, 1U << 14U, 1U << 15U};
+      const Words bits = ((halves[0] == tag) & low) | ((halves[1] == tag) & high);
+      const auto words = std::bit_cast<std::array<std::uint64_t, 2>>(bits);
+      std::uint64_t all = words[0] | words[1];
+      all |= all >> 32U;
+      all |= all >> 16U;
+      return all & 0xFFFFU;
+    }
   };
-  static_assert(sizeof(Set) == 64);
+  static_assert(sizeof(Set) == cache_line_bytes);
 
   [[nodiscard]] std::size_t index_of(const BlockKey& key) const {
     return static_cast<std::size_t>((key.prefix64() >> 32U) * sets_.size() >> 32U);

@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 
 #include <bit>
+#include <utility>
 
 namespace terrace {
 
@@ -14,8 +15,7 @@ ShadowCaches::ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, 
   const std::size_t most = (rule_count + ghosts_per_block) * capacity + rule_count;
   static_assert((rule_count + ghosts_per_block) * capacity_max + rule_count < none);
   records_.resize(most);
-  free_.reserve(most);
-  for (std::size_t index = most; index-- > 0;) free_.push_back(static_cast<Index>(index));
+  for (std::size_t index = most; index-- > 0;) records_[index].next = std::exchange(free_, static_cast<Index>(index));
   buckets_.assign(std::bit_ceil(most), none);
 }
 
@@ -71,9 +71,9 @@ ShadowCaches::Index ShadowCaches::find_or_add(std::uint64_t name) {
   for (Index index = first; index != none; index = records_[index].next) {
     if (records_[index].name == name) return index;
   }
-  TERRACE_CHECK(!free_.empty());
-  const Index index = free_.back();
-  free_.pop_back();
+  const Index index = free_;
+  TERRACE_CHECK(index != none);
+  free_ = records_[index].next;
   records_[index] = {};
   records_[index].name = name;
   records_[index].next = first;
@@ -86,8 +86,8 @@ void ShadowCaches::forget(Index index) {
   take_out(ghosts_, index, links_of_ghost());
   Index* at = &bucket_of(records_[index].name);
   while (*at != index) at = &records_[*at].next;
-  *at = records_[index].next;
-  free_.push_back(index);
+  *at = std::exchange(records_[index].next, free_);
+  free_ = index;
 }
 
 template <class LinksOf>
@@ -107,7 +107,7 @@ void ShadowCaches::take_out(Line& line, Index index, LinksOf links_of) {
 }
 
 std::size_t ShadowCaches::bytes_held() const {
-  return records_.capacity() * sizeof(Record) + (free_.capacity() + buckets_.capacity()) * sizeof(Index);
+  return records_.capacity() * sizeof(Record) + buckets_.capacity() * sizeof(Index);
 }
 
 void ShadowCaches::check_invariants() const {
@@ -139,7 +139,8 @@ void ShadowCaches::check_invariants() const {
       ++remembered;
     }
   }
-  TERRACE_CHECK(remembered + free_.size() == records_.size());
+  for (Index at = free_; at != none; at = records_[at].next) ++remembered;
+  TERRACE_CHECK(remembered == records_.size());
 }
 
 }  // namespace terrace

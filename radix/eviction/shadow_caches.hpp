@@ -29,6 +29,10 @@ class ShadowCaches {
   /// Reports that a block was used. Returns the set of the rules that had it: bit i for rule i. `name` identifies the block; two
   /// blocks with the same name are taken for one. `residence_time` is the present cache residence time, in stamps.
   std::uint32_t use(std::uint64_t name, std::uint64_t stamp, double residence_time);
+  /// Fetches what a use() of this block is likely to need first.
+  void prefetch(std::uint64_t name) const {
+    if (const Index index = buckets_[bucket(name)]; index != none) __builtin_prefetch(&records_[index], 1);
+  }
 
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
@@ -54,7 +58,7 @@ class ShadowCaches {
     std::array<std::uint32_t, rule_count> evictions{};  ///< Rule::evictions when the rule last evicted the block; 0: never
     std::array<Links, rule_count> links;                ///< by rule: its place in a line of the rule, if the rule holds the block
     Links ghost;                                        ///< its place in ghosts_, if no rule holds the block
-    Index next = none;                                  ///< the next record in the same hash bucket
+    Index next = none;                                  ///< the next record in the same hash bucket, or the next free one
     std::uint8_t holders = 0;                           ///< bit i: rule i holds the block
     std::array<ReuseClass, rule_count> reuse_classes{};
   };
@@ -66,7 +70,8 @@ class ShadowCaches {
     std::array<Line, reuse_class_count> lines{};  ///< the blocks that the rule holds, by reuse class
   };
 
-  [[nodiscard]] Index& bucket_of(std::uint64_t name) { return buckets_[name >> 32U & (buckets_.size() - 1)]; }
+  [[nodiscard]] std::size_t bucket(std::uint64_t name) const { return name >> 32U & (buckets_.size() - 1); }
+  [[nodiscard]] Index& bucket_of(std::uint64_t name) { return buckets_[bucket(name)]; }
   [[nodiscard]] Index find_or_add(std::uint64_t name);
   void forget(Index index);
   template <class LinksOf>
@@ -89,7 +94,7 @@ class ShadowCaches {
   std::array<Rule, rule_count> rules_;
   Line ghosts_;
   std::vector<Record> records_;
-  std::vector<Index> free_;
+  Index free_ = none;  ///< the first record that is not used
   std::vector<Index> buckets_;
 };
 

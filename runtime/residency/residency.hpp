@@ -79,6 +79,11 @@ class Residency {
   /// Evicts by these policies from now on. Looks at the whole tree. If there are quotas or retentions, they must rank().
   void set_policies(Policies policies);
   [[nodiscard]] bool ranks() const { return !tree_.flat() && policies_.rank(); }
+  /// Lets both policies do what they have put off.
+  void catch_up() {
+    policies_.device->catch_up();
+    policies_.host->catch_up();
+  }
 
   // ---- prefixes
 

@@ -242,8 +242,12 @@ class TieredPool {
   /// Gives what has become free to those who wait. Returns true if anything changed. It stops, and returns true, when it
   /// has left events: take them and call it again, so that these requests go on before work that no request waits for.
   bool pump();
-  /// Evicts in the background what the watermarks ask for (WatermarkReclaimer::pump). Call it when pump() has nothing left to do.
-  bool reclaim() { return reclaimer_.pump(); }
+  /// Does what no request waits for: the policies learn, and what the watermarks ask for is evicted (WatermarkReclaimer::pump).
+  /// Call it when pump() has nothing left to do. Returns true if anything was evicted.
+  bool reclaim() {
+    residency_.catch_up();
+    return reclaimer_.pump();
+  }
   [[nodiscard]] bool wants_reclaim() const { return reclaimer_.is_due(); }
   /// Returns true if take_served() or take_load_events() has something to take.
   [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }

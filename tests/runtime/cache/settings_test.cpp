@@ -168,17 +168,23 @@ TEST_F(SettingsTest, a_limit_of_a_lane_holds_its_transfers_back_until_it_is_lift
 /// Evicts the most recently used block first, and knows no tenants.
 class MruPolicy final : public EvictionPolicy {
  public:
+  explicit MruPolicy(int* caught_up = nullptr) : caught_up_{caught_up} {}
+
   void on_evictable(const Leaf& leaf) override { last_uses_[leaf.block.node] = leaf.last_use; }
   void on_unevictable(NodeId node) override { last_uses_.erase(node); }
   [[nodiscard]] std::optional<NodeId> victim() const override {
     const auto latest = std::ranges::max_element(last_uses_, {}, &std::pair<const NodeId, std::uint64_t>::second);
     return latest == last_uses_.end() ? std::nullopt : std::optional{latest->first};
   }
+  void catch_up() override {
+    if (caught_up_ != nullptr) ++*caught_up_;
+  }
   [[nodiscard]] std::size_t candidates() const override { return last_uses_.size(); }
   [[nodiscard]] std::size_t bytes_held() const override { return 0; }
   void check_invariants() const override {}
 
  private:
+  int* caught_up_;
   std::map<NodeId, std::uint64_t> last_uses_;
 };
 
@@ -218,6 +224,20 @@ TEST_F(PolicySettingTest, a_new_eviction_policy_chooses_from_the_change_on) {
   cache->clear({});
   EXPECT_EQ(evicted(EvictionPolicyName::own), 1U);
   EXPECT_EQ(planned_for, (std::vector<std::uint32_t>{3, 3}));
+}
+
+TEST_F(PolicySettingTest, policies_catch_up_in_poll_and_not_while_a_request_waits) {
+  ManagerConfig config = sizes(3, 3);
+  int caught_up = 0;
+  config.policy = [&caught_up](std::uint32_t) { return std::make_unique<MruPolicy>(&caught_up); };
+  make(config);
+  caught_up = 0;
+  ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
+  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+  release(1);
+  EXPECT_EQ(caught_up, 0);
+  (void)cache->poll();
+  EXPECT_EQ(caught_up, 2);  // one policy for each tier
 }
 
 TEST_F(PolicySettingTest, a_policy_is_planned_for_the_size_that_the_tier_has_now) {
