@@ -178,9 +178,9 @@ void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbo
   counts_[static_cast<std::size_t>(state)] += out.size() - before;
 }
 
-/// Changes the state of slots that are all in state `from`, and that nothing reads or evicts. Returns false, and does nothing, if
-/// some are not, or if slots retire or are closed: then each has to be looked at.
-bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to) {
+/// Changes the state and the note of slots that are all in state `from`, and that nothing reads or evicts. Returns false, and
+/// does nothing, if some are not, or if slots retire or are closed: then each has to be looked at.
+bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note) {
   if (capacity_ != slots_.size() || closed_total_ > 0) return false;
   SlotUse plain;
   plain.set_state(from);
@@ -188,6 +188,7 @@ bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, Sl
   for (const SlotId slot : slots) others |= slots_[slot.value()].word() ^ plain.word();
   if (others != 0) return false;
   plain.set_state(to);
+  plain.note = note & Slot::note_max;
   for (const SlotId slot : slots) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
   counts_[static_cast<std::size_t>(from)] -= slots.size();
   counts_[static_cast<std::size_t>(to)] += slots.size();
@@ -235,9 +236,10 @@ void SlotAllocator::change_all(std::span<const SlotId> slots, SlotState from, Sl
 
 void SlotAllocator::begin_load(std::span<const SlotId> slots, std::uint32_t load, Source source) {
   TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);
+  const std::uint32_t note = (load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source);
+  if (move_alike(slots, SlotState::held, SlotState::filling, note)) return;
   change_all(slots, SlotState::held, SlotState::filling);
-  const std::uint32_t note = ((load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source)) & Slot::note_max;
-  for (const SlotId slot : slots) slots_[slot.value()].note = note;
+  for (const SlotId slot : slots) slots_[slot.value()].note = note & Slot::note_max;
 }
 
 void SlotAllocator::raise_fences(std::span<const SlotId> slots, Fence fence) {

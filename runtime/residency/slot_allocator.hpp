@@ -178,7 +178,7 @@ class SlotAllocator {
 
   void occupy(SlotId slot, SlotState state);
   void move(SlotId slot, SlotState to);
-  [[nodiscard]] bool move_alike(std::span<const SlotId> slots, SlotState from, SlotState to);
+  [[nodiscard]] bool move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note = 0);
 
   FreeSlots free_;
   std::uint32_t capacity_;

@@ -131,10 +131,11 @@ class Loads {
     BlockRef block;
     SlotId device_slot;
     StoredReads::Landing landing;
-    StoredReads::ReadId read = 0;  ///< in state reading
     Source source = Source::host;
     State state = State::landed;
+    StoredReads::ReadId read = 0;  ///< in state reading
   };
+  static_assert(sizeof(Part) <= 32);  // a load of a long prompt writes and reads thousands of them
   /// The parts of a load that belong to one prefix.
   struct PinnedPrefix {
     Prefix pin;

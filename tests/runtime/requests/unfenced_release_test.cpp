@@ -178,10 +178,10 @@ TEST_F(UnfencedRelease, a_known_last_use_covers_the_shared_slots_of_duplicates_t
   ASSERT_TRUE(acquire(1, keys_of({1})).has_value());
   ASSERT_TRUE(acquire(2, keys_of({1})).has_value());
   ASSERT_TRUE(commit(1, keys_of({1})).has_value());
-  const SlotId shared = commit(2, keys_of({1}))->front().shared;
+  const SlotId slot = commit(2, keys_of({1}))->front().shared;
   const Fence done = device->launch([](BlockAccess&) {});
   cache->release(std::move(leases.at(2)), done);
-  EXPECT_EQ(cache->manager().residency().pool(Tier::device).fence(shared), done);
+  EXPECT_EQ(cache->manager().residency().pool(Tier::device).fence(slot), done);
 }
 
 // ---- threads, and the loop
