@@ -99,8 +99,7 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
     r.announce = false;
     return Acquired::ready;
   }
-  r.kept_keys.assign(keys.begin(), keys.end());
-  r.keys = r.kept_keys;
+  keep_keys(r);
   return Acquired::pending;
 }
 

@@ -150,7 +150,9 @@ class Requests {
     State state = State::unused;
     std::uint32_t pools_waited_for = 0;  ///< pools that still have to give it slots
     std::uint32_t hits = 0;              ///< blocks that come from the cache
-    std::span<const BlockKey> keys;      ///< for planning again: the caller's keys during acquire(), then kept_keys
+    /// For planning again: the caller's keys during acquire(), then kept_keys, or none (keep_keys).
+    std::span<const BlockKey> keys;
+    bool keys_are_hits = false;  ///< they are those of the hit, and no more (recall_keys)
     std::uint32_t hit_units_max = 0;
     std::uint32_t new_units_max = 0;
     std::uint32_t external_units = 0;
@@ -198,6 +200,8 @@ class Requests {
   [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
 
   [[nodiscard]] Result<Acquired> accept(const AcquireRequest& wanted);
+  void keep_keys(Request& request);
+  void recall_keys(Request& request);
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
   [[nodiscard]] bool wants_to_look(Request& request, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits,
                                    std::uint32_t turned_down);

@@ -22,7 +22,9 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
     return shared_end > local ? add_shared(r, usable.first(units), farthest) : local;
   };
   const std::uint32_t found = look_up(usable.size());
-  std::uint32_t hits = r.drop_last_hit && found > 0 ? look_up(found - 1) : found;
+  // The hit that was dropped when the request was planned first is not among the keys any more.
+  const bool was_dropped = r.keys_are_hits && found == usable.size();
+  std::uint32_t hits = r.drop_last_hit && found > 0 && !was_dropped ? look_up(found - 1) : found;
   std::uint32_t turned_down = hits;
   if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits) hits = look_up(worth);
   turned_down -= hits;
@@ -238,6 +240,7 @@ void Requests::start_loads(Index index) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (collect_loads(index, g)) continue;
     ++state_.stats.load_failures;
+    recall_keys(r);
     undo(index);
     to_replan_.push_back(index);
     return;
@@ -425,6 +428,7 @@ void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
     if (r.layers > 0) {
       release_hits(index);
     } else {
+      recall_keys(r);
       undo(index);
     }
     to_replan_.push_back(index);
@@ -438,6 +442,35 @@ void Requests::on_load_ended(Index index, LoadRef load) {
   if (std::erase(r.loads, load) == 0 || r.state != State::loading) return;
   if (r.loads.empty()) become_ready(index);
   else report_layers(index);
+}
+
+/// The request is pending, and the caller's keys are valid no longer. While it waits for slots or loads it pins its hits, and the
+/// tree has their keys: copying the keys of a long prompt would take as long as planning its loads.
+void Requests::keep_keys(Request& r) {
+  if (groups_.single() && r.state != State::looking) {
+    r.keys = {};
+    return;
+  }
+  r.kept_keys.assign(r.keys.begin(), r.keys.end());
+  r.keys = r.kept_keys;
+}
+
+/// The request will give up its hits and be planned again: takes their keys from the tree, unless it has kept keys. So it does
+/// not find blocks behind its hits that have come since.
+void Requests::recall_keys(Request& r) {
+  if (!r.keys.empty()) return;
+  const Prefix prefix = r.parts.front().prefix;
+  const PrefixTree& tree = groups_.pool_of(0).residency().tree();
+  r.kept_keys.clear();
+  while (r.kept_keys.size() < prefix.length) {
+    const auto depth = static_cast<std::uint32_t>(r.kept_keys.size());
+    Run run = tree.blocks_in(tree.at(prefix, depth).node).value();
+    run.end = std::min(run.end, prefix.length);
+    const std::span<const BlockKey> keys = tree.keys(run);
+    r.kept_keys.insert(r.kept_keys.end(), keys.begin(), keys.end());
+  }
+  r.keys = r.kept_keys;
+  r.keys_are_hits = true;
 }
 
 void Requests::replan_failed() {

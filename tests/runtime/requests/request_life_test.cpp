@@ -246,6 +246,28 @@ TEST_F(RequestLife, drops_the_last_hit_once_for_speculative_decoding) {
   EXPECT_EQ(stats(3).miss, 1U);
 }
 
+TEST_F(RequestLife, finds_its_hits_again_after_a_failed_load_without_the_keys_of_its_caller) {
+  make(sizes(8, 16));
+  run(1, keys_of({1, 2, 3, 4}));
+  run(2, keys_of({1, 2, 7}));  // the first two blocks have a node of their own now
+  run(3, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3, 4})).found[Source::host], 4U);
+  for (const bool drop_last_hit : {false, true}) {
+    std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5});
+    AcquireRequest wanted = request(4, keys);
+    wanted.drop_last_hit = drop_last_hit;
+    device->fail_next(Direction::swap_in);
+    leases[4] = std::move(cache->acquire(wanted).value());
+    std::ranges::fill(keys, BlockKey{});
+    settle();
+    ASSERT_TRUE(ready(4));
+    EXPECT_EQ(cache->manager().stats().replans, drop_last_hit ? 2U : 1U);
+    EXPECT_EQ(stats(4).found[Source::host], drop_last_hit ? 3U : 4U);
+    release(4);
+    run(5, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  }
+}
+
 TEST_F(RequestLife, with_caching_off_nothing_is_matched_or_kept) {
   ManagerConfig config = sizes(4);
   config.caching = false;
