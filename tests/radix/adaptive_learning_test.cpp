@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -19,7 +20,7 @@ namespace {
 /// would.
 class PromptTier {
  public:
-  enum class Learns : std::uint8_t { when_a_rule_is_needed, after_each_request };
+  enum class Learns : std::uint8_t { when_a_rule_is_needed, at_once };
   enum class Loads : std::uint8_t { at_once, block_by_block };
 
   PromptTier(std::uint32_t prompt_blocks, Learns learns, Loads loads)
@@ -31,10 +32,10 @@ class PromptTier {
     const bool is_here = here_.contains(prompt);
     if (!is_here) make_room();
     policy_.on_used(all, stamp_, 0);
+    if (learns_ == Learns::at_once) policy_.catch_up();
     if (!is_here) come(all);
     here_.insert(prompt);
     policy_.on_evictable({.block = {all.node, all.end() - 1}, .key = all.keys.back(), .last_use = stamp_});
-    if (learns_ == Learns::after_each_request) policy_.catch_up();
   }
 
   [[nodiscard]] const std::vector<NodeId>& victims() const { return victims_; }
@@ -80,38 +81,55 @@ class PromptTier {
   std::set<std::size_t> rules_;
 };
 
-/// Shared prompts beside such as come once, then only prompts that come again and again, and so on: different rules are best.
-void serve_phases(PromptTier& tier, std::uint32_t prompts_that_fit) {
-  Random random{11};
+/// Prompts that come again, sooner or later, beside bursts of others that come once. So the residence time changes all the time,
+/// and with it the rule that is best.
+void serve_in_bursts(PromptTier& tier, std::uint64_t seed) {
+  Random random{seed};
   std::uint32_t once = 100'000;
-  for (std::uint32_t i = 0; i < 6000; ++i) {
-    const bool mixed = i / 1500 % 2 == 0;
-    const auto shared = static_cast<std::uint32_t>(random.below(mixed ? prompts_that_fit : prompts_that_fit * 2));
-    tier.serve(mixed && random.chance(0.6) ? once++ : shared);
+  std::vector<std::uint32_t> shared;
+  for (std::uint32_t i = 0; i < 2000; ++i) {
+    const std::uint64_t burst = random.below(12) == 0 ? random.between(5, 30) : random.below(3);
+    for (std::uint64_t n = 0; n < burst; ++n) tier.serve(once++);
+    if (shared.empty() || random.chance(0.3)) shared.push_back(i);
+    const std::uint64_t back = random.below(random.chance(0.5) ? 6 : 40);
+    tier.serve(shared[shared.size() - 1 - std::min<std::uint64_t>(shared.size() - 1, back)]);
   }
 }
 
+constexpr std::uint64_t seeds = 8;
+constexpr std::uint32_t prompt_blocks = 40;
+
 TEST(AdaptiveLearning, decides_the_same_whether_it_learns_at_once_or_later) {
-  // Prompts of 400 blocks have more sampled uses than can be put off.
-  for (const std::uint32_t prompt_blocks : {20U, 400U}) {
+  std::set<std::size_t> rules;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     PromptTier later{prompt_blocks, PromptTier::Learns::when_a_rule_is_needed, PromptTier::Loads::at_once};
-    PromptTier at_once{prompt_blocks, PromptTier::Learns::after_each_request, PromptTier::Loads::at_once};
-    for (PromptTier* const tier : {&later, &at_once}) serve_phases(*tier, 1000 / prompt_blocks);
-    EXPECT_EQ(later.victims(), at_once.victims());
-    EXPECT_GT(later.victims().size(), 1000U);
-    EXPECT_EQ(later.rules(), at_once.rules());
-    if (prompt_blocks == 20) {
-      EXPECT_GT(later.rules().size(), 1U);
-    }
+    PromptTier at_once{prompt_blocks, PromptTier::Learns::at_once, PromptTier::Loads::at_once};
+    for (PromptTier* const tier : {&later, &at_once}) serve_in_bursts(*tier, seed);
+    EXPECT_EQ(later.victims(), at_once.victims()) << seed;
+    EXPECT_EQ(later.rules(), at_once.rules()) << seed;
+    rules.insert(later.rules().begin(), later.rules().end());
   }
+  EXPECT_TRUE(rules.contains(2)) << "the rule that depends on the residence time";
+}
+
+TEST(AdaptiveLearning, loses_no_use_though_one_prompt_has_more_than_can_be_put_off) {
+  PromptTier later{400, PromptTier::Learns::when_a_rule_is_needed, PromptTier::Loads::at_once};
+  PromptTier at_once{400, PromptTier::Learns::at_once, PromptTier::Loads::at_once};
+  for (PromptTier* const tier : {&later, &at_once}) {
+    // Two prompts fit. One comes every third time, the others once.
+    for (std::uint32_t i = 0; i < 900; ++i) tier->serve(i % 3 == 0 ? 0 : i);
+  }
+  EXPECT_EQ(later.victims(), at_once.victims());
+  EXPECT_GT(later.rules().size(), 1U);
 }
 
 TEST(AdaptiveLearning, counts_a_loaded_run_as_if_its_blocks_came_one_by_one) {
-  PromptTier in_runs{70, PromptTier::Learns::when_a_rule_is_needed, PromptTier::Loads::at_once};
-  PromptTier block_by_block{70, PromptTier::Learns::when_a_rule_is_needed, PromptTier::Loads::block_by_block};
-  for (PromptTier* const tier : {&in_runs, &block_by_block}) serve_phases(*tier, 14);
-  EXPECT_EQ(in_runs.victims(), block_by_block.victims());
-  EXPECT_GT(in_runs.rules().size(), 1U);
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    PromptTier in_runs{prompt_blocks, PromptTier::Learns::when_a_rule_is_needed, PromptTier::Loads::at_once};
+    PromptTier block_by_block{prompt_blocks, PromptTier::Learns::when_a_rule_is_needed, PromptTier::Loads::block_by_block};
+    for (PromptTier* const tier : {&in_runs, &block_by_block}) serve_in_bursts(*tier, seed);
+    EXPECT_EQ(in_runs.victims(), block_by_block.victims()) << seed;
+  }
 }
 
 }  // namespace
