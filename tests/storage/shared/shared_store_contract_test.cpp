@@ -130,6 +130,11 @@ TEST_P(SharedStoreContract, operations_keep_the_fingerprint_of_their_beginning) 
 
 TEST_P(SharedStoreContract, a_block_may_be_written_again_and_by_several_users_at_once) {
   const StoredBlock block = root_block(1);
+  for (const std::size_t user : {0U, 0U, 1U}) {
+    EXPECT_FALSE(write(block, large_block, user));
+    EXPECT_FALSE(read(block, large_block, 0));
+    EXPECT_FALSE(read(block, large_block, 1));
+  }
   for (int round = 0; round < 3; ++round) {
     std::vector<std::uint64_t> tokens;
     for (int i = 0; i < 3; ++i) {
@@ -138,8 +143,12 @@ TEST_P(SharedStoreContract, a_block_may_be_written_again_and_by_several_users_at
     drain(0);
     drain(1);
     for (const std::uint64_t token : tokens) EXPECT_FALSE(event(token).error);
-    EXPECT_FALSE(read(block, large_block, 0));
-    EXPECT_FALSE(read(block, large_block, 1));
+    // An engine may have kept the first part of one user and the second of the other. Then the first who reads it finds that
+    // out, and the block is removed: it is a miss, and never wrong, because read() compares it.
+    for (const std::size_t user : {0U, 1U}) {
+      const ErrorCode error = read(block, large_block, user);
+      EXPECT_TRUE(!error || error == Errc::corrupt || error == Errc::not_found) << error.message();
+    }
   }
 }
 
