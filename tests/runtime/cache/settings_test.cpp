@@ -205,6 +205,8 @@ class PolicySettingTest : public SettingsTest {
     return 0;
   }
 
+  int caught_up_ = 0;  ///< calls of MruPolicy::catch_up
+
  private:
   std::uint64_t next_ = 1;
 };
@@ -228,16 +230,15 @@ TEST_F(PolicySettingTest, a_new_eviction_policy_chooses_from_the_change_on) {
 
 TEST_F(PolicySettingTest, policies_catch_up_in_poll_and_not_while_a_request_waits) {
   ManagerConfig config = sizes(3, 3);
-  int caught_up = 0;
-  config.policy = [&caught_up](std::uint32_t) { return std::make_unique<MruPolicy>(&caught_up); };
+  config.policy = [this](std::uint32_t) { return std::make_unique<MruPolicy>(&caught_up_); };
   make(config);
-  caught_up = 0;
+  caught_up_ = 0;
   ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
   ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
   release(1);
-  EXPECT_EQ(caught_up, 0);
+  EXPECT_EQ(caught_up_, 0);
   (void)cache->poll();
-  EXPECT_EQ(caught_up, 2);  // one policy for each tier
+  EXPECT_EQ(caught_up_, 2);  // one policy for each tier
 }
 
 TEST_F(PolicySettingTest, a_policy_is_planned_for_the_size_that_the_tier_has_now) {
