@@ -1,5 +1,7 @@
 #include "base/waker.hpp"
 
+#include "base/fork.hpp"
+
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,11 +12,14 @@
 
 namespace terrace {
 
-EventFdWaker::EventFdWaker() : fd_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+EventFdWaker::EventFdWaker() : fd_{close_in_children(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))} {
   if (fd_ < 0) throw std::system_error{errno, std::generic_category(), "eventfd"};
 }
 
-EventFdWaker::~EventFdWaker() { ::close(fd_); }
+EventFdWaker::~EventFdWaker() {
+  leave_to_children(fd_);
+  ::close(fd_);
+}
 
 void EventFdWaker::wake() noexcept {
   if (pending_.exchange(true, std::memory_order_acq_rel)) return;

@@ -151,7 +151,7 @@ terrace_status terrace_offload_open(const terrace_open_options* options, terrace
 }
 
 int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout) {
-  if (cache == nullptr) return 1;
+  if (cache == nullptr || !cache->home.is_here()) return 1;
   cache->offload.reset();
   const bool closed = cache->system.close(time_from_now(timeout)).closed;
   delete cache;
@@ -164,7 +164,7 @@ uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool
 
 terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                        uint8_t* states) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   if (count == 0) return TERRACE_OK;
   TERRACE_NEEDS(keys);
   TERRACE_NEEDS(states);
@@ -177,7 +177,7 @@ terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t po
 
 terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                        size_t* leading) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   TERRACE_NEEDS(leading);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
@@ -189,7 +189,7 @@ terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t po
 
 terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                         uint64_t* bitmap) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   if (count == 0) return TERRACE_OK;
   TERRACE_NEEDS(keys);
   TERRACE_NEEDS(bitmap);
@@ -200,7 +200,7 @@ terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t p
 
 terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count, size_t* leading,
                                     int32_t* looking) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   TERRACE_NEEDS(leading);
   TERRACE_NEEDS(looking);
   if (count > 0) TERRACE_NEEDS(keys);
@@ -214,7 +214,7 @@ terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const
 }
 
 terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
     if (const terrace_status wrong = read_order(function, *cache, order, Names::anything, given)) return wrong;
@@ -223,7 +223,7 @@ terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order*
 }
 
 terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
     if (const terrace_status wrong = read_order(function, *cache, order, Names::slots_or_memory, given)) return wrong;
@@ -232,14 +232,14 @@ terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order
 }
 
 terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__,
                  [&, function = __func__] { return finish(function, cache->offload->cancel(terrace::OffloadJobId{job})); });
 }
 
 terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
                                    uint32_t* pinned) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::Result<std::uint32_t> blocks =
@@ -251,7 +251,7 @@ terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_
 
 terrace_status terrace_offload_pin_slots(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
                                          size_t count, uint32_t* host_slots) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   if (count > 0) TERRACE_NEEDS(host_slots);
   return guarded(__func__, [&, function = __func__] {
@@ -261,13 +261,13 @@ terrace_status terrace_offload_pin_slots(terrace_offload* cache, uint64_t job, u
 }
 
 terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__,
                  [&, function = __func__] { return finish(function, cache->offload->unpin(terrace::OffloadJobId{job})); });
 }
 
 terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->offload->touch(keys_of(keys, count), terrace::PoolId{pool}));
@@ -276,7 +276,7 @@ terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, cons
 
 terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                        uint32_t* reserved) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   TERRACE_NEEDS(reserved);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     *reserved = 0;
@@ -291,14 +291,14 @@ terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_ord
 }
 
 terrace_status terrace_offload_publish(terrace_offload* cache, uint64_t job, int32_t filled) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->offload->publish(terrace::OffloadJobId{job}, filled != 0));
   });
 }
 
 terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   TERRACE_NEEDS(events);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&]() -> terrace_status {
@@ -313,26 +313,29 @@ terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offloa
   });
 }
 
-int terrace_offload_fd(const terrace_offload* cache) { return cache == nullptr ? -1 : cache->offload->wake_fd(); }
+int terrace_offload_fd(const terrace_offload* cache) {
+  return cache == nullptr || !cache->home.is_here() ? -1 : cache->offload->wake_fd();
+}
 
 int64_t terrace_offload_next_poll(const terrace_offload* cache) {
-  if (cache == nullptr) return TERRACE_NEVER;
+  if (cache == nullptr || !cache->home.is_here()) return TERRACE_NEVER;
   return cache->drained.empty() ? until(cache->offload->next_deadline()) : 0;
 }
 
 terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return wait_for(__func__, terrace_offload_fd(cache), terrace_offload_next_poll(cache), timeout);
 }
 
 void terrace_offload_stop(terrace_offload* cache) {
-  if (cache != nullptr) cache->offload->stop_accepting();
+  if (cache != nullptr && cache->home.is_here()) cache->offload->stop_accepting();
 }
 
 terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::TimePoint end = time_from_now(timeout);
+    cache->cache().resume_transfers();
     collect(*cache, cache->drained);
     while (cache->offload->blocks_in_flight() > 0) {
       const int64_t left = until(end);
@@ -340,13 +343,14 @@ terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {
       const int64_t next = until(cache->offload->next_deadline());
       if (const terrace_status failed = wait_for(function, cache->offload->wake_fd(), next, left)) return failed;
       collect(*cache, cache->drained);
+      cache->cache().resume_transfers();  // an operator may have paused them meanwhile
     }
     return TERRACE_OK;
   });
 }
 
 terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   TERRACE_NEEDS(point);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::Result<terrace::Fence> marked = cache->offload->signal(terrace::StreamRef{stream}, rank);
@@ -357,7 +361,7 @@ terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint
 }
 
 terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream, uint32_t rank) {
-  TERRACE_NEEDS(cache);
+  TERRACE_HANDLE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->offload->await(terrace::OffloadJobId{job}, layers, terrace::StreamRef{stream}, rank));
   });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fork.hpp"
 #include "capi/open.hpp"
 #include "terrace.h"
 #include "terrace/offload_cache.hpp"
@@ -23,6 +24,7 @@ struct terrace_offload {
 
   [[nodiscard]] terrace::Cache& cache() const { return offload->cache(); }
 
+  terrace::HomeProcess home;
   std::unique_ptr<terrace::capi::FunctionSink> sink;
   terrace::CacheSystem system;
   /// Const calls look up, which needs scratch memory. There is none only at the end.

@@ -110,6 +110,15 @@ int64_t until(TimePoint when) noexcept {
   return std::max<int64_t>(0, std::chrono::nanoseconds{when - std::chrono::steady_clock::now()}.count());
 }
 
+terrace_status handle_of_another_process(std::string_view function) noexcept {
+  try {
+    return fail(TERRACE_STOPPED, std::string{function} + ": the handle belongs to the parent of this process, which was forked;" +
+                                     " open one in this process");
+  } catch (...) {
+    return fail(function, Errc::stopped);
+  }
+}
+
 terrace_status wait_for(std::string_view function, int descriptor, int64_t next_poll, int64_t timeout) noexcept {
   const int64_t time = std::max<int64_t>(0, std::min(next_poll, timeout));
   constexpr int64_t second = 1'000'000'000;

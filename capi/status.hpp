@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fork.hpp"
 #include "terrace.h"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
@@ -45,6 +46,12 @@ inline terrace_status null_pointer(std::string_view function, std::string_view n
 }
 #define TERRACE_NEEDS(pointer) \
   if ((pointer) == nullptr) return terrace::capi::null_pointer(__func__, #pointer)
+
+/// Fails if a handle is null, or belongs to the process of which this one is a forked child.
+terrace_status handle_of_another_process(std::string_view function) noexcept;
+#define TERRACE_HANDLE(handle) \
+  TERRACE_NEEDS(handle);       \
+  if (!(handle)->home.is_here()) return terrace::capi::handle_of_another_process(__func__)
 
 /// Reads a structure of the caller, which may come from an earlier or a later header. The missing fields of a smaller one are 0.
 /// In a larger one, the fields that this library does not know must be 0. `first` is the size of the structure in version 0.1.

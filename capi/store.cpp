@@ -76,6 +76,7 @@ struct terrace_store {
           return options;
         }()} {}
 
+  terrace::HomeProcess home;
   std::unique_ptr<FunctionSink> sink;
   terrace::TierStore store;
   std::string io;
@@ -111,10 +112,12 @@ terrace_status terrace_store_open(const terrace_open_options* options, terrace_s
   });
 }
 
-void terrace_store_destroy(terrace_store* store) { delete store; }
+void terrace_store_destroy(terrace_store* store) {
+  if (store != nullptr && store->home.is_here()) delete store;
+}
 
 terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     if (report != nullptr && report->struct_size < sizeof *report) {
       terrace_close_report probe{};  // the check comes before anything is done
@@ -132,7 +135,7 @@ uint64_t terrace_store_block_bytes(const terrace_store* store) {
 }
 
 terrace_status terrace_store_register(terrace_store* store, void* address, uint32_t rows, uint64_t stride, uint32_t* region) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   TERRACE_NEEDS(region);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::HostRows memory{static_cast<std::byte*>(address), rows, store->store.block_bytes(), terrace::Bytes{stride}};
@@ -144,14 +147,14 @@ terrace_status terrace_store_register(terrace_store* store, void* address, uint3
 }
 
 terrace_status terrace_store_unregister(terrace_store* store, uint32_t region) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, store->store.unregister_region(terrace::HostRegionId{region}));
   });
 }
 
 terrace_status terrace_store_contains(const terrace_store* store, const terrace_key* keys, size_t count, uint64_t* bitmap) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   if (count == 0) return TERRACE_OK;
   TERRACE_NEEDS(keys);
   TERRACE_NEEDS(bitmap);
@@ -161,7 +164,7 @@ terrace_status terrace_store_contains(const terrace_store* store, const terrace_
 }
 
 terrace_status terrace_store_leading(const terrace_store* store, const terrace_key* keys, size_t count, size_t* leading) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   TERRACE_NEEDS(leading);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&]() -> terrace_status {
@@ -171,7 +174,7 @@ terrace_status terrace_store_leading(const terrace_store* store, const terrace_k
 }
 
 terrace_status terrace_store_touch(terrace_store* store, const terrace_key* keys, size_t count) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&]() -> terrace_status {
     store->store.touch(keys_of(keys, count));
@@ -191,7 +194,7 @@ terrace_status check_batch(std::string_view function, const terrace_batch* batch
 }  // namespace
 
 terrace_status terrace_store_put(terrace_store* store, const terrace_batch* batch) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace_batch given{};
     if (const terrace_status wrong = check_batch(function, batch, given)) return wrong;
@@ -207,7 +210,7 @@ terrace_status terrace_store_put(terrace_store* store, const terrace_batch* batc
 }
 
 terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batch) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace_batch given{};
     if (const terrace_status wrong = check_batch(function, batch, given)) return wrong;
@@ -225,7 +228,7 @@ terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batc
 }
 
 terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* probe) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace_probe given{};
     if (const terrace_status wrong = read_struct(function, "probe", probe, given, sizeof given)) return wrong;
@@ -236,18 +239,18 @@ terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* pr
 }
 
 terrace_status terrace_store_flush(terrace_store* store, uint64_t id) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__,
                  [&, function = __func__] { return finish(function, store->store.submit_flush(terrace::BatchId{id})); });
 }
 
 terrace_status terrace_store_cancel(terrace_store* store, uint64_t id) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__] { return finish(function, store->store.cancel(terrace::BatchId{id})); });
 }
 
 terrace_status terrace_store_poll(terrace_store* store, const terrace_batch_result** results, size_t* count) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   TERRACE_NEEDS(results);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&]() -> terrace_status {
@@ -282,7 +285,7 @@ terrace_status terrace_store_poll(terrace_store* store, const terrace_batch_resu
 }
 
 terrace_status terrace_store_events(terrace_store* store, const terrace_store_event** events, size_t* count) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   TERRACE_NEEDS(events);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&]() -> terrace_status {
@@ -302,34 +305,36 @@ terrace_status terrace_store_events(terrace_store* store, const terrace_store_ev
   });
 }
 
-int terrace_store_fd(const terrace_store* store) { return store == nullptr ? -1 : store->store.wake_fd(); }
+int terrace_store_fd(const terrace_store* store) {
+  return store == nullptr || !store->home.is_here() ? -1 : store->store.wake_fd();
+}
 
 int64_t terrace_store_next_poll(const terrace_store* store) {
-  return store == nullptr ? TERRACE_NEVER : until(store->store.next_deadline());
+  return store == nullptr || !store->home.is_here() ? TERRACE_NEVER : until(store->store.next_deadline());
 }
 
 terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return wait_for(__func__, terrace_store_fd(store), terrace_store_next_poll(store), timeout);
 }
 
 terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__] { return finish(function, store->store.remove(keys_of(keys, count))); });
 }
 
 terrace_status terrace_store_clear(terrace_store* store) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__] { return finish(function, store->store.clear()); });
 }
 
 void terrace_store_stop(terrace_store* store) {
-  if (store != nullptr) store->store.stop_accepting();
+  if (store != nullptr && store->home.is_here()) store->store.stop_accepting();
 }
 
 terrace_status terrace_store_drain(terrace_store* store, int64_t timeout) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__] {
     return store->store.drain(time_from_now(timeout)) ? terrace_status{TERRACE_OK}
                                                       : fail(function, terrace::Errc::deadline_exceeded);
@@ -337,7 +342,7 @@ terrace_status terrace_store_drain(terrace_store* store, int64_t timeout) {
 }
 
 terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__] {
     const terrace::TierStatistics now = store->store.statistics();
     const terrace::StoreStat stat = store->store.stat();
@@ -379,7 +384,7 @@ terrace_status terrace_store_read_statistics(const terrace_store* store, terrace
 }
 
 terrace_status terrace_store_health(terrace_store* store, int32_t* health, const char** reason) {
-  TERRACE_NEEDS(store);
+  TERRACE_HANDLE(store);
   TERRACE_NEEDS(health);
   TERRACE_NEEDS(reason);
   return guarded(__func__, [&]() -> terrace_status {
@@ -392,7 +397,7 @@ terrace_status terrace_store_health(terrace_store* store, int32_t* health, const
 }
 
 const char* terrace_store_io(terrace_store* store) {
-  if (store == nullptr) return "";
+  if (store == nullptr || !store->home.is_here()) return "";
   const terrace_status made = guarded(__func__, [&]() -> terrace_status {
     store->io = store->store.io();
     return TERRACE_OK;

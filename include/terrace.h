@@ -18,7 +18,8 @@
 /// valid only during the call, except memory of blocks, which belongs to its job until the job's result has come.
 ///
 /// *Threads.* One thread at a time for each handle, which may be another from call to call. Functions without a handle: any.
-/// terrace_last_error() is of the calling thread. After fork() the child must not use a handle of its parent.
+/// terrace_last_error() is of the calling thread. In a child process made by fork(), every call with a handle of the parent fails
+/// with TERRACE_STOPPED, the destroy functions do nothing, and the files and the socket of the parent are closed.
 ///
 /// *Units.* Durations are in nanoseconds, sizes in bytes. A time-out or deadline counts from the call; TERRACE_NEVER is none.
 
@@ -183,7 +184,8 @@ typedef struct terrace_close_report {
   uint32_t reserved;
 } terrace_close_report;
 /// Ends all work, and makes everything durable, within the time. If a disk does not answer until then, a thread of its own goes
-/// on, and memory of registered regions must stay valid for the rest of the process. `report` may be null.
+/// on, and memory of registered regions must stay valid for the rest of the process. `report` may be null. A second call reports
+/// the same as the first.
 TERRACE_C_API terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report);
 
 TERRACE_C_API uint64_t terrace_store_block_bytes(const terrace_store* store);

@@ -194,8 +194,9 @@ struct TierCloseReport {
 /// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
 /// to result (see BatchResult::memory_in_use), nobody changes the rows of a put, and nobody uses the rows of a get; the store
 /// refuses what it can see of that. Threads: one calls all members. Wake-up: wake_fd() is readable when poll() has something;
-/// call poll() then, and at next_deadline(). After a fork() the child must not use the object. Only the admin endpoint has a
-/// thread of its own, which never touches the store: poll() publishes what it answers, and carries out its commands.
+/// call poll() then, and at next_deadline(). In a child process made by fork(), the store's files are closed, and the only call
+/// allowed is the destructor, which does nothing there. Only the admin endpoint has a thread of its own, which never touches the
+/// store: poll() publishes what it answers, and carries out its commands.
 ///
 /// Errors: the constructor throws. No other member throws, and no argument stops the process.
 ///
@@ -278,7 +279,8 @@ class TERRACE_API TierStore {
   /// Stops accepting, drains, and makes everything durable, and returns at `until` at the latest, even if a disk does not answer.
   /// poll() and poll_events() may be called afterwards for what has come. If the result is not `closed`, a thread of its own goes
   /// on with the work, holds the store, its lock and the owners of its regions until the disk answers, and then frees them.
-  /// Memory of a region without an owner must stay valid until then, so for the rest of the process. A second call does nothing.
+  /// Memory of a region without an owner must stay valid until then, so for the rest of the process. A second call
+  /// returns the report of the first.
   TierCloseReport close(TimePoint until);
 
   // ---- how it is

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import operator
 import os
+from array import array
+from collections.abc import Iterable
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,46 @@ def error_of(status: int, sentence: str) -> TerraceError:
     return kind(status, sentence)
 
 
+_LARGEST = {c_uint8: 0xFF, c_uint16: 0xFFFF, c_uint32: 0xFFFF_FFFF, c_uint64: 0xFFFF_FFFF_FFFF_FFFF}  # ctypes wraps around
+
+
+def in_range(name: str, value: int, kind: Any) -> int:
+    """Returns an integer that fits an unsigned type of C.
+
+    Raises:
+        ValueError: It does not.
+    """
+    number = operator.index(value)
+    if not 0 <= number <= _LARGEST[kind]:
+        raise ValueError(f"{name} is {number}, must be from 0 to {_LARGEST[kind]}")
+    return number
+
+
+def row_numbers(name: str, numbers: Iterable[int]) -> array[int]:
+    """Makes an array of uint32_t.
+
+    Raises:
+        ValueError: A number does not fit.
+    """
+    given = numbers if isinstance(numbers, (list, tuple, range)) else list(numbers)
+    try:
+        return array("I", given)
+    except OverflowError:
+        for i, number in enumerate(given):
+            in_range(f"{name}[{i}]", number, c_uint32)
+        raise
+
+
+class Checked(ctypes.Structure):
+    """A structure whose integers are checked: ctypes itself would let them wrap around."""
+
+    def __init__(self, **fields: Any) -> None:
+        for name, kind, *_ in self._fields_:
+            if kind in _LARGEST and name in fields:
+                fields[name] = in_range("job" if name == "id" else name, fields[name], kind)
+        super().__init__(**fields)
+
+
 class Key(ctypes.Structure):
     _fields_ = [("bytes", c_uint8 * 32)]
 
@@ -102,7 +145,7 @@ class Names(ctypes.Structure):
     _fields_ = [("bytes", c_char_p), ("lengths", c_void_p), ("length", c_uint32), ("count", c_uint32)]
 
 
-class DeviceRegion(ctypes.Structure):
+class DeviceRegion(Checked):
     _fields_ = [
         ("rank", c_uint32),
         ("group", c_uint32),
@@ -114,14 +157,14 @@ class DeviceRegion(ctypes.Structure):
     ]
 
 
-class HostRows(ctypes.Structure):
+class HostRows(Checked):
     _fields_ = [("address", c_void_p), ("stride", c_uint64), ("rows", c_uint32), ("pool", c_uint32)]
 
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
 
 
-class _Sized(ctypes.Structure):
+class _Sized(Checked):
     """A structure that says its size. All other fields are 0 at first."""
 
     def __init__(self, **fields: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import Any
 
 _PyBUF_RECORDS_RO = 0x0018 | 0x0004  # strides and format; read-only memory is allowed
@@ -60,6 +61,9 @@ class Rows:
             # ctypes says no strides for its arrays, although they are asked for: each dimension lies in one piece then.
             strides = tuple(buffer.strides[: buffer.ndim]) if buffer.strides else _strides_in_one_piece(shape, item)
             self.address = int(buffer.buf or 0)
+            if _has_pointers(buffer.format or b""):
+                self.release()
+                raise ValueError(f"the buffer holds references of Python or C (format {buffer.format!r}); it must hold plain bytes")
             self.readonly = bool(buffer.readonly)
         try:
             self.count, self.stride = _rows_of(shape, strides, item, block_bytes)
@@ -73,6 +77,16 @@ class Rows:
             _Release(ctypes.byref(self._buffer))
             self._buffer = None
         self._owner = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_buffer", None) is not None:
+            self.release()
+
+
+def _has_pointers(item_format: bytes) -> bool:
+    """True if items are objects or pointers: their bytes mean nothing to another process, and bytes that are read make no object.
+    Names of fields stand between colons; Z stands for a complex number before f, d and g, and for a pointer otherwise."""
+    return re.search(rb"[OPXz&]|Z(?![fdg])", re.sub(rb":[^:]*:", b"", item_format)) is not None
 
 
 def _strides_in_one_piece(shape: tuple[int, ...], item: int) -> tuple[int, ...]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import os
 import struct
-import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _library
 from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens
-from ._library import NEVER, TerraceError, check, error_of, lib
+from ._library import TerraceError, check, error_of, in_range, lib, row_numbers
 from ._memory import Rows
 from ._offload_types import (
     Change,
@@ -33,8 +32,9 @@ from ._offload_types import (
     WriteBackProgress,
     WriteBackState,
 )
+from ._polling import Polled, Returned, Waiter, end_of, nanoseconds
 from ._toml import document
-from .store import Names, _log_function, _nanoseconds, wait_until_readable
+from .store import Names, _log_function
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,7 +43,7 @@ _CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, ten
 _NO_KEY = bytes(32)
 
 
-class OffloadCache:
+class OffloadCache(Polled):
     """Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself.
 
     The engine asks what is there (look_up, leading), and orders jobs: store the blocks in these slots, load these blocks into
@@ -65,8 +65,11 @@ class OffloadCache:
         InvalidArgument: An option is wrong; the sentence says which, and what would be right.
         TerraceError: A part cannot be made, for example because there is no GPU.
 
-    A cache may be used by several threads; its calls take turns. After os.fork() the child must not use it.
+    Threads: any. In a child process made by os.fork() the cache is closed, and raises Stopped; the parent's goes on.
     """
+
+    _what = "cache"
+    _prefix = "terrace_offload"
 
     def __init__(
         self,
@@ -77,22 +80,24 @@ class OffloadCache:
         namespace: bytes = b"",
         log: Callable[[int, str], None] | None = None,
     ) -> None:
-        self._handle: c_void_p | None = None
+        super().__init__()
         self.namespace = bytes(namespace)
-        self._lock = threading.RLock()
         self._log = _log_function(log)
-        self._owners: dict[int, list[Rows]] = {}
-        self._jobs: set[int] = set()  # live ones
-        self._events: list[JobEvent] = []
-        self._waiters: dict[int, tuple[asyncio.Future[list[JobEvent]], list[JobEvent]]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._jobs: dict[int, list[Rows]] = {}  # live ones, and the buffers that they use
+        self._events: dict[int, list[JobEvent]] = {}  # for poll(), by the call that returned them
+        self._returned = Returned(lib.terrace_offload_poll, _library.OffloadEvent)
+        self._waiters: dict[int, _End] = {}
         text = config if isinstance(config, str) else document(config)
         given = _library.OpenOptions(config=text.encode(), config_name=b"config")
         if self._log is not None:
             given.log = self._log
         made = (_library.DeviceRegion * len(regions))(
-            *(_library.DeviceRegion(r.rank, r.group, r.base, r.stride, r.bytes, r.layer, 0) for r in regions)
+            *(
+                _library.DeviceRegion(
+                    rank=r.rank, group=r.group, base=r.base, stride=r.stride, bytes=r.bytes, layer=r.layer
+                )
+                for r in regions
+            )
         )
         if regions:
             given.regions = made
@@ -102,7 +107,10 @@ class OffloadCache:
         try:
             self._host_rows += (Rows(each.buffer, each.block_bytes) for each in host_memory)
             rows = (_library.HostRows * len(host_memory))(
-                *(_library.HostRows(r.address, r.stride, r.count, m.pool) for r, m in zip(self._host_rows, host_memory))
+                *(
+                    _library.HostRows(address=r.address, stride=r.stride, rows=r.count, pool=m.pool)
+                    for r, m in zip(self._host_rows, host_memory)
+                )
             )
             if host_memory:
                 given.host_rows = rows
@@ -112,6 +120,8 @@ class OffloadCache:
             _release_all(self._host_rows)
             raise
         self._handle = handle
+        # Memory that a device or disk may still use outlives this object, whatever becomes of it.
+        _kept[handle.value] = (self._jobs, self._host_rows, self._log)
 
     # ---- keys
 
@@ -135,7 +145,7 @@ class OffloadCache:
     def block_bytes(self, pool: int = 0) -> int:
         """The size of a block of the pool."""
         with self._lock:
-            return int(lib.terrace_offload_block_bytes(self._open(), pool))
+            return int(lib.terrace_offload_block_bytes(self._open(), _pool(pool)))
 
     # ---- what is there
 
@@ -144,7 +154,7 @@ class OffloadCache:
         made = self._keys(keys)
         states = (ctypes.c_uint8 * (made.count or 1))()
         with self._lock:
-            check(lib.terrace_offload_look_up(self._open(), pool, made._array, made.count, states))
+            check(lib.terrace_offload_look_up(self._open(), _pool(pool), made._array, made.count, states))
         return [State(state) for state in states[: made.count]]
 
     def leading(self, keys: Names, pool: int = 0) -> int:
@@ -152,7 +162,7 @@ class OffloadCache:
         made = self._keys(keys)
         leading = c_size_t()
         with self._lock:
-            check(lib.terrace_offload_leading(self._open(), pool, made._array, made.count, byref(leading)))
+            check(lib.terrace_offload_leading(self._open(), _pool(pool), made._array, made.count, byref(leading)))
         return leading.value
 
     def find(self, keys: Names, pool: int = 0) -> tuple[int, bool]:
@@ -163,7 +173,7 @@ class OffloadCache:
         leading = c_size_t()
         looking = c_int32()
         with self._lock:
-            check(lib.terrace_offload_find(self._open(), pool, made._array, made.count, byref(leading), byref(looking)))
+            check(lib.terrace_offload_find(self._open(), _pool(pool), made._array, made.count, byref(leading), byref(looking)))
         return leading.value, bool(looking.value)
 
     # ---- jobs
@@ -199,7 +209,7 @@ class OffloadCache:
     def cancel(self, job: int) -> None:
         """Ends the blocks of the job that have not begun to cross the link."""
         with self._lock:
-            check(lib.terrace_offload_cancel(self._open(), job))
+            check(lib.terrace_offload_cancel(self._open(), _job(job)))
 
     def fetch(
         self, job: int, keys: Names, *, pool: int = 0, tenant: int = 0, timeout: float | None = None, shared: bool = False
@@ -222,7 +232,7 @@ class OffloadCache:
         made = self._keys(keys)
         pinned = c_uint32()
         with self._lock:
-            check(lib.terrace_offload_pin(self._open(), job, pool, made._array, made.count, byref(pinned)))
+            check(lib.terrace_offload_pin(self._open(), _job(job), _pool(pool), made._array, made.count, byref(pinned)))
         return pinned.value
 
     def touch(self, keys: Names, pool: int = 0) -> None:
@@ -230,7 +240,7 @@ class OffloadCache:
         ignored."""
         made = self._keys(keys)
         with self._lock:
-            check(lib.terrace_offload_touch(self._open(), pool, made._array, made.count))
+            check(lib.terrace_offload_touch(self._open(), _pool(pool), made._array, made.count))
 
     # ---- blocks that the engine moves itself
 
@@ -240,7 +250,7 @@ class OffloadCache:
         made = self._keys(keys)
         slots = (c_uint32 * made.count)()
         with self._lock:
-            check(lib.terrace_offload_pin_slots(self._open(), job, pool, made._array, made.count, slots))
+            check(lib.terrace_offload_pin_slots(self._open(), _job(job), _pool(pool), made._array, made.count, slots))
         return slots[:]
 
     def reserve(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0) -> list[int]:
@@ -252,6 +262,8 @@ class OffloadCache:
             Busy: Too much is reserved.
         """
         made = self._keys(keys)
+        if not 0 <= first <= made.count:
+            raise ValueError(f"first is {first}, must be from 0 to the number of keys, {made.count}")
         slots = (c_uint32 * (made.count - first))()
         order = _library.Order(
             id=job, keys=ctypes.addressof(made._array), count=made.count, first=first, pool=pool, tenant=tenant
@@ -268,20 +280,20 @@ class OffloadCache:
             NotFound: There is no such reservation.
         """
         with self._lock:
-            check(lib.terrace_offload_publish(self._open(), job, int(filled)))
+            check(lib.terrace_offload_publish(self._open(), _job(job), int(filled)))
 
     def unpin(self, job: int) -> None:
         """Ends a pin."""
         with self._lock:
-            check(lib.terrace_offload_unpin(self._open(), job))
+            check(lib.terrace_offload_unpin(self._open(), _job(job)))
 
     def poll(self) -> list[JobEvent]:
         """Collects ended work, starts new work, and returns the events since the last call, but those of jobs for which ended()
         waits."""
         with self._lock:
-            self._collect()
-            events, self._events = self._events, []
-        return events
+            self._poll()
+            events, self._events = self._events, {}
+        return [event for number in sorted(events) for event in events[number]]
 
     async def ended(self, job: int) -> list[JobEvent]:
         """Waits on the running event loop for the end of a job under way, and returns its events since the last poll(). The last
@@ -290,45 +302,55 @@ class OffloadCache:
 
         Raises:
             NotFound: There is no such job, or poll() has returned its end.
+            Stopped: The cache was closed before.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[JobEvent]] = loop.create_future()
+        end = _End(loop)
         with self._lock:
-            descriptor = self.fileno()
-            if job not in self._jobs and all(event.job != job for event in self._events):
-                raise error_of(_library.NOT_FOUND, f"ended: there is no job {job}")
-            if self._loop is not loop:
-                loop.add_reader(descriptor, self._serve)
-                self._loop = loop
-            seen = [event for event in self._events if event.job == job]
-            self._events = [event for event in self._events if event.job != job]
-            self._waiters[job] = (future, seen)
-            if seen and seen[-1].kind is JobEventKind.ENDED:
-                self._end_wait(job)
-            self._serve()
+            self._open()
+            told = any(event.job == job for each in self._events.values() for event in each)
+            if (job not in self._jobs and not told) or job in self._waiters:
+                why = "somebody waits for it" if job in self._waiters else f"there is no job {job}"
+                raise error_of(_library.NOT_FOUND, f"ended: {why}")
         try:
-            return await future
+            with self._lock:
+                self._waiters[job] = end
+                self._serve_on(loop)
+                for number, events in sorted(self._events.items()):
+                    end.take(number, [event for event in events if event.job == job])
+                    self._put_back(number, [event for event in events if event.job != job])
+            self._serve()
+            await end.until(lambda: end.ended or self.closed)
+            if not end.ended:
+                self._open()
+            return end.all()
+        except BaseException:
+            with self._lock:  # its events are for poll()
+                for number, events in end.events.items():
+                    self._put_back(number, self._events.get(number, []) + events)
+            raise
         finally:
             with self._lock:
-                _future, left = self._waiters.pop(job, (future, []))
-                self._events += left
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when poll() has something."""
-        with self._lock:
-            return int(lib.terrace_offload_fd(self._open()))
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits until poll() has something to do, or until the time is over. `timeout` is in seconds."""
-        with self._lock:
-            descriptor = os.dup(lib.terrace_offload_fd(self._open()))
-            next_poll = lib.terrace_offload_next_poll(self._open())
-        wait_until_readable(descriptor, min(next_poll, _nanoseconds(timeout)))
+                self._waiters.pop(job, None)
 
     def drain(self, timeout: float | None = None) -> None:
-        """Waits until no job is under way. The events come with the next poll()."""
-        with self._lock:
-            check(lib.terrace_offload_drain(self._open(), _nanoseconds(timeout)))
+        """Waits until no job is under way. If transfers are paused, they go on. The events come with the next poll().
+
+        Raises:
+            DeadlineExceeded: The time is over, in seconds.
+        """
+        end = end_of(timeout)
+        while True:
+            with self._lock:
+                # Short pieces: another thread, or an exception such as KeyboardInterrupt, has its turn in between.
+                left = 0.05 if end is None else min(0.05, max(0.0, end - time.monotonic()))
+                status = lib.terrace_offload_drain(self._open(), nanoseconds(left))
+                sentence = _library.last_error()
+                self._poll()
+            if status == _library.OK:
+                return
+            if status != _library.DEADLINE_EXCEEDED or (end is not None and time.monotonic() >= end):
+                raise error_of(status, sentence)
 
     # ---- streams of the engine
 
@@ -336,7 +358,7 @@ class OffloadCache:
         """Marks all work that is on the stream (an address, as torch's stream.cuda_stream) now, for `after`."""
         point = c_uint64()
         with self._lock:
-            check(lib.terrace_offload_signal(self._open(), stream or None, rank, byref(point)))
+            check(lib.terrace_offload_signal(self._open(), _stream(stream), _rank(rank), byref(point)))
         return point.value
 
     def await_stream(self, job: int, stream: int = 0, layers: int = 0xFFFF_FFFF, rank: int = 0) -> None:
@@ -346,7 +368,8 @@ class OffloadCache:
             Busy: Some of the copies are not on the device yet. Try again after the next poll().
         """
         with self._lock:
-            check(lib.terrace_offload_await(self._open(), job, layers, stream or None, rank))
+            leading = in_range("layers", layers, c_uint32)
+            check(lib.terrace_offload_await(self._open(), _job(job), leading, _stream(stream), _rank(rank)))
 
     # ---- the cache as a whole
 
@@ -369,12 +392,12 @@ class OffloadCache:
     def resize_host(self, blocks: int, pool: int = 0) -> None:
         """Makes the host tier larger or smaller. Does not wait."""
         with self._lock:
-            check(lib.terrace_offload_resize(self._open(), 1, blocks, pool))
+            check(lib.terrace_offload_resize(self._open(), 1, in_range("blocks", blocks, c_uint32), _pool(pool)))
 
     def resize_storage(self, blocks: int, pool: int = 0) -> None:
         """Makes storage larger or smaller. Does not wait."""
         with self._lock:
-            check(lib.terrace_offload_resize(self._open(), 2, blocks, pool))
+            check(lib.terrace_offload_resize(self._open(), 2, in_range("blocks", blocks, c_uint32), _pool(pool)))
 
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_offload_statistics in terrace.h. Sizes are in bytes."""
@@ -434,8 +457,8 @@ class OffloadCache:
             target=int(target),
             not_durable=int(not durable),
             tenant=tenant,
-            unused_for=_nanoseconds(unused_for),
-            deadline=0 if timeout is None else max(1, _nanoseconds(timeout)),
+            unused_for=nanoseconds(unused_for),
+            deadline=0 if timeout is None else max(1, nanoseconds(timeout)),
             budget=budget,
         )
         if made is not None:
@@ -449,17 +472,17 @@ class OffloadCache:
     def pause_write_back(self, job: int) -> None:
         """The job starts no more writes until it is resumed."""
         with self._lock:
-            check(lib.terrace_write_back_pause(self._open(), job))
+            check(lib.terrace_write_back_pause(self._open(), _job(job)))
 
     def resume_write_back(self, job: int) -> None:
         """The job goes on."""
         with self._lock:
-            check(lib.terrace_write_back_resume(self._open(), job))
+            check(lib.terrace_write_back_resume(self._open(), _job(job)))
 
     def cancel_write_back(self, job: int) -> None:
         """Ends the job at once."""
         with self._lock:
-            check(lib.terrace_write_back_cancel(self._open(), job))
+            check(lib.terrace_write_back_cancel(self._open(), _job(job)))
 
     def write_back(self, job: int) -> WriteBackProgress:
         """The progress of a job.
@@ -469,16 +492,11 @@ class OffloadCache:
         """
         value = _library.WriteBackProgress()
         with self._lock:
-            check(lib.terrace_write_back_read(self._open(), job, byref(value)))
+            check(lib.terrace_write_back_read(self._open(), _job(job), byref(value)))
         counts = {field: getattr(value, field) for field, *_ in value._fields_ if field not in ("struct_size", "state")}
         return WriteBackProgress(state=WriteBackState(value.state), **counts)
 
     # ---- the end
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._handle is None
 
     def close(self, timeout: float | None = None) -> None:
         """Ends all work, and lets go of all buffers. A second call does nothing.
@@ -490,19 +508,19 @@ class OffloadCache:
         with self._lock:
             if self._handle is None:
                 return
+            self._stop_serving()
             handle, self._handle = self._handle, None
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(lib.terrace_offload_fd(handle))
-                for future, _events in self._waiters.values():
-                    self._loop.call_soon_threadsafe(future.cancel)
-            if lib.terrace_offload_destroy(handle, _nanoseconds(timeout)) == 1:
-                for owners in self._owners.values():
-                    _release_all(owners)
-                _release_all(self._host_rows)
-                self._owners = {}
-                return
-            _kept_for_ever.append((self._owners, self._host_rows, self._log))
-        raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
+            try:
+                ended = lib.terrace_offload_destroy(handle, nanoseconds(timeout)) == 1
+            finally:
+                for end in self._waiters.values():
+                    end.wake()
+                self._wake_all()
+            if ended:
+                self._let_go()
+                del _kept[handle.value]
+        if not ended:
+            raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
 
     def __enter__(self) -> OffloadCache:
         return self
@@ -521,50 +539,50 @@ class OffloadCache:
 
     # ---- inside
 
-    def _open(self) -> c_void_p:
-        if self._handle is None:
-            raise error_of(_library.STOPPED, "the cache is closed")
-        return self._handle
-
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
-    def _collect(self) -> None:
-        raw = POINTER(_library.OffloadEvent)()
-        count = c_size_t()
-        check(lib.terrace_offload_poll(self._open(), byref(raw), byref(count)))
-        for e in raw[: count.value]:
-            event = JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, _source(e.source), e.layers, e.moved, e.failed)
-            ended = event.kind is JobEventKind.ENDED
-            if ended:
-                self._jobs.discard(event.job)
-                _release_all(self._owners.pop(event.job, ()))
-            if event.job not in self._waiters:
-                self._events.append(event)
-                continue
-            self._waiters[event.job][1].append(event)
-            if ended:
-                self._end_wait(event.job)
-
-    def _end_wait(self, job: int) -> None:
-        future, events = self._waiters.pop(job)
-        if future.done():
-            self._events += events  # its caller was cancelled
+    def _put_back(self, number: int, events: list[JobEvent]) -> None:
+        if events:
+            self._events[number] = events
         else:
-            future.set_result(events)
+            self._events.pop(number, None)
 
-    def _serve(self) -> None:
-        """Polls for the event loop, and again when a deadline has come."""
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if self._handle is None or self._loop is None:
-                return
-            self._collect()
-            wait = lib.terrace_offload_next_poll(self._handle)
-            if self._waiters and wait != NEVER:
-                self._timer = self._loop.call_later(wait / 1e9, self._serve)
+    def _has_news(self) -> bool:
+        return bool(self._events)
+
+    def _has_work(self) -> bool:
+        return bool(self._waiters)
+
+    def _let_go(self) -> None:
+        for owners in self._jobs.values():
+            _release_all(owners)
+        _release_all(self._host_rows)
+
+    def _collect(self) -> None:
+        self._returned.collect(self._open(), self._take)
+        self._attempts.settle()
+
+    def _take(self, number: int, events: Any, count: int) -> None:
+        told: dict[int, list[JobEvent]] = {}
+        for e in events[:count]:
+            event = JobEvent(JobEventKind(e.kind), e.job, e.block, e.status, _source(e.source), e.layers, e.moved, e.failed)
+            told.setdefault(event.job if event.job in self._waiters else -1, []).append(event)
+            if event.kind is JobEventKind.ENDED:
+                _release_all(self._jobs.get(event.job, ()))
+                self._jobs.pop(event.job, None)
+        for job, its in told.items():
+            if job < 0:
+                self._events[number] = its
+            else:
+                self._waiters[job].take(number, its)
+        self._turn.notify_all()
+
+    def _drop(self, job: int) -> None:
+        """Forgets a job that the library does not have, and cancels one that it has: its events come as usual."""
+        if job in self._jobs and lib.terrace_offload_cancel(self._open(), job) == _library.NOT_FOUND:
+            _release_all(self._jobs[job])
+            self._jobs.pop(job, None)
 
     def _raw_changes(self, fields: struct.Struct) -> Iterator[tuple[Any, ...]]:
         """The changes since the last call, unpacked."""
@@ -594,6 +612,8 @@ class OffloadCache:
         shared: bool = False,
     ) -> None:
         made = self._keys(keys)
+        if not 0 <= first <= made.count:
+            raise ValueError(f"first is {first}, must be from 0 to the number of keys, {made.count}")
         if (slots is None) == (memory is None) and not anywhere:
             raise ValueError("exactly one of slots and memory must be given")
         moved = made.count - first
@@ -608,7 +628,7 @@ class OffloadCache:
             pool=pool,
             tenant=tenant,
             after=after,
-            deadline=0 if timeout is None else max(1, _nanoseconds(timeout)),
+            deadline=0 if timeout is None else max(1, nanoseconds(timeout)),
             urgency=int(urgency),
             by_layer=int(by_layer),
             shared=int(shared),
@@ -616,20 +636,63 @@ class OffloadCache:
         owners: list[Rows] = []
         try:
             if slots is not None:
-                numbers = (c_uint32 * moved)(*slots)
-                order.slots = ctypes.addressof(numbers)
+                numbers = row_numbers("slots", slots)
+                order.slots = numbers.buffer_info()[0]
             elif memory is not None:
                 owners = _buffers(memory, self.block_bytes(pool), writes)
                 addresses = (c_void_p * moved)(*(owner.address for owner in owners))
                 order.memory = ctypes.addressof(addresses)
             with self._lock:
-                check(call(self._open(), byref(order)))
-                self._jobs.add(job)
-                if owners:
-                    self._owners[job] = owners
+                handle = self._open()
+                if job in self._jobs:
+                    raise error_of(_library.DUPLICATE_REQUEST, f"job {job} is under way; choose another number")
+
+                def enter() -> int:
+                    self._jobs[job] = owners  # kept from before the call on
+                    return int(call(handle, byref(order)))
+
+                self._attempts.make(enter, lambda: self._drop(job))
         except BaseException:
-            _release_all(owners)
+            if self._jobs.get(job) is not owners:
+                _release_all(owners)
             raise
+
+
+class _End(Waiter):
+    """Somebody who waits for the end of a job: its events, by the call that returned them."""
+
+    __slots__ = ("ended", "events")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.events: dict[int, list[JobEvent]] = {}
+        self.ended = False
+
+    def take(self, number: int, events: list[JobEvent]) -> None:
+        if events:
+            self.events[number] = events
+        if any(event.kind is JobEventKind.ENDED for event in events):
+            self.ended = True
+            self.wake()
+
+    def all(self) -> list[JobEvent]:
+        return [event for each in self.events.values() for event in each]
+
+
+def _job(job: int) -> int:
+    return in_range("job", job, c_uint64)
+
+
+def _pool(pool: int) -> int:
+    return in_range("pool", pool, c_uint16)
+
+
+def _rank(rank: int) -> int:
+    return in_range("rank", rank, c_uint32)
+
+
+def _stream(stream: int) -> int | None:
+    return in_range("stream", stream, c_uint64) or None
 
 
 def _release_all(owners: Iterable[Rows]) -> None:
@@ -658,5 +721,5 @@ def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows
     return owners
 
 
-# Buffers that a device or disk which does not answer may still use.
-_kept_for_ever: list[Any] = []
+_kept: dict[int | None, Any] = {}
+"""What the caches of this process use, by their handles. A cache whose device or disk does not answer at the end stays here."""

@@ -4,92 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import mmap
 import os
-import select
-import threading
-from collections import deque
+import struct
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
-from enum import IntEnum
+from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 from types import TracebackType
 from typing import Any, Union
 
 from . import _library
 from ._keys import Keys, keys_of_names
-from ._library import NEVER, OK, TerraceError, check, error_of, lib
+from ._library import OK, TerraceError, check, error_of, lib, row_numbers
 from ._memory import Rows
+from ._polling import Polled, Returned, end_of, nanoseconds
+from ._staging import Call, Row, Staging
+from ._store_types import BatchKind, Event, EventKind, Health, Result
 from ._toml import Value, table
+
+__all__ = ["BatchKind", "Event", "EventKind", "Health", "Names", "Region", "Result", "Store"]
 
 Names = Union[Sequence[bytes], Keys]
 
-
-class BatchKind(IntEnum):
-    """What a batch has done."""
-
-    PUT = 0
-    GET = 1
-    FLUSH = 2
-    PROBE = 3
-
-
-class EventKind(IntEnum):
-    """What has become of a block."""
-
-    STORED = 0
-    EVICTED = 1
-    REMOVED = 2
-
-
-class Health(IntEnum):
-    """How well the disk works."""
-
-    WELL = 0
-    DEGRADED = 1
-    DOWN = 2
-
-
-@dataclass(frozen=True)
-class Result:
-    """How a job has ended."""
-
-    job: int
-    kind: BatchKind
-    statuses: tuple[int, ...]
-    """By key: 0 if the block is stored, or if its row has its bytes; otherwise why not. After an error of a get the content of
-    the row means nothing."""
-    succeeded: int
-    """Number of blocks without an error. For a probe: how many of the first keys are there without a gap."""
-    bytes: int
-    """Bytes of the blocks that succeeded."""
-    seconds: float
-    """Time since the job was submitted."""
-
-    @property
-    def ok(self) -> bool:
-        """True if no block has failed."""
-        return self.succeeded == len(self.statuses)
-
-
-@dataclass(frozen=True)
-class Event:
-    """A block that has become readable, or was given up. `key` has the 32 bytes of Store.keys()."""
-
-    kind: EventKind
-    key: bytes
+_EVENT = struct.Struct("<32sQII")  # terrace_store_event: key, batch, kind, reserved
+_OWN_JOBS = 1 << 63  # numbers from here on belong to calls of put() and get()
+_NO_REGION = 0xFFFF_FFFF
 
 
 class Region:
     """Registered memory in rows of one block each. It keeps its buffer until close()."""
 
-    def __init__(self, store: Store, rows: Rows, number: int) -> None:
+    def __init__(self, store: Store, rows: Rows) -> None:
         self._store = store
         self._rows: Rows | None = rows
-        self.number = number
-        """The number of the region in the library."""
+        self._number = c_uint32(_NO_REGION)
         self.count = rows.count
         """Number of rows."""
+
+    @property
+    def number(self) -> int:
+        """The number of the region in the library."""
+        return self._number.value
 
     def close(self) -> None:
         """Ends the registration, and lets go of the buffer. Raises Busy while a job uses it. A second call does nothing."""
@@ -103,19 +57,19 @@ class Region:
 
 
 class _Job:
-    """A job under way: its temporary region, and whoever waits for it."""
+    """A job that the library may have: what it holds, and the call that waits for it (None: its result is for poll())."""
 
-    __slots__ = ("region", "waiter")
+    __slots__ = ("call", "region", "row")
 
-    def __init__(self, region: Region | None, waiter: Callable[[Result], None] | None) -> None:
+    def __init__(self, region: Region | None = None, row: Row | None = None, call: Call | None = None) -> None:
         self.region = region
-        self.waiter = waiter
+        """A region for this job alone, which ends when its memory is free."""
+        self.row = row
+        """The row of the store that goes back when its memory is free."""
+        self.call = call
 
 
-_OWN_JOBS = 1 << 63  # numbers from here on belong to put() and get()
-
-
-class Store:
+class Store(Polled):
     """A flat store of blocks of one size on disk, by keys of any bytes.
 
     `put` and `get` move one block and wait. `submit_put` and `submit_get` name a batch of blocks and rows of a buffer, and do not
@@ -142,9 +96,18 @@ class Store:
         Busy: Another process has the store.
         StorageError: The directory cannot be used.
 
-    A store may be used by several threads; its calls take turns. After os.fork() the child must not use it. Close it, or use it
-    as a context manager: then everything that was stored survives a power failure.
+    `put`, `get`, `put_async` and `get_async` copy the block through memory of the store: at most 16 MiB, or 8 blocks if these are
+    larger. Whatever ends such a call (Ctrl-C, a time-out, a cancelled task), the caller's memory is not used after it. The
+    `submit_` calls copy nothing: the disk uses the buffer itself until the result, or (Result.memory_in_use) the event
+    MEMORY_FREE, and the store keeps the buffer until then.
+
+    Threads: any. No thread waits for another one's disk. In a child process made by os.fork() the store is closed, and raises
+    Stopped; the parent's goes on. Close it, or use it as a context manager: then everything that was stored survives a power
+    failure.
     """
+
+    _what = "store"
+    _prefix = "terrace_store"
 
     def __init__(
         self,
@@ -160,7 +123,7 @@ class Store:
         shared: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
-        self._handle: c_void_p | None = None
+        super().__init__()
         paths = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(each) for each in path]
         if not paths:
             raise ValueError("path: at least one directory is needed")
@@ -180,15 +143,15 @@ class Store:
         self.shares = shared is not None
         """True if there is a shared store behind this one."""
         self.namespace = bytes(namespace)
-        self._lock = threading.RLock()
         self._jobs: dict[int, _Job] = {}
-        self._results: deque[Result] = deque()
-        self._events: deque[Event] = deque()
+        self._late: dict[int, _Job] = {}  # jobs that have ended, and whose memory is in use
+        self._results: dict[int, list[Result]] = {}  # for poll(), by the call that returned them
+        self._events: dict[int, list[Event]] = {}
+        self._returned_results = Returned(lib.terrace_store_poll, _library.BatchResult)
+        self._returned_events = Returned(lib.terrace_store_events, _library.StoreEvent)
         self._own_jobs = _OWN_JOBS
-        self._regions: dict[int, Region] = {}
-        self._late: dict[int, Region] = {}
-        self._staging: tuple[mmap.mmap, Region] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._regions: set[Region] = set()
+        self._buffers: set[Rows] = set()  # of the regions
         self._log = _log_function(log)
         given = _library.OpenOptions(config=text.encode(), config_name=b"Store")
         if self._log is not None:
@@ -198,54 +161,38 @@ class Store:
         self._handle = handle
         self.block_bytes: int = lib.terrace_store_block_bytes(handle)
         """The size of a block."""
+        self._staging = Staging(self.block_bytes, self.register)
+        # Memory that the disk may still use outlives this object, whatever becomes of it.
+        _kept[handle.value] = (self._buffers, self._log)
 
     # ---- one block
 
     def put(self, key: bytes, buffer: Any) -> None:
-        """Stores a block, and waits until it can be read. `buffer` has exactly one block.
+        """Stores a block, and waits until it can be read. `buffer` has exactly one block. If an exception ends the call, the block
+        may be stored or not; it is never stored with other bytes.
 
         Raises:
             StorageError: The disk is full or fails.
         """
-        rows = Rows(buffer, self.block_bytes)
-        try:
-            if rows.count != 1:
-                raise ValueError(f"the buffer has {rows.count} blocks; put() stores one")
-            with self._lock:
-                memory, region = self._own_row()
-                memory[:] = ctypes.string_at(rows.address, self.block_bytes)
-                result = self._run(self._submit(True, self._own_job(), [key], region, [0], None, None))
-        finally:
-            rows.release()
-        if not result.ok:
-            status = result.statuses[0]
-            raise error_of(status, f"put: {_library.status_text(status)}")
+        _check_put(self._move(True, key, buffer))
 
     def get(self, key: bytes, into: Any) -> bool:
-        """Reads a block into a buffer of exactly one block. Returns False if it is not there, or if it was damaged.
+        """Reads a block into a buffer of exactly one block. Returns False if it is not there, or if it was damaged. `into` is
+        changed only if the result is True.
 
         Raises:
             StorageError: The disk fails.
         """
-        rows = Rows(into, self.block_bytes)
-        try:
-            if rows.count != 1:
-                raise ValueError(f"the buffer has {rows.count} blocks; get() reads one")
-            if rows.readonly:
-                raise ValueError("the buffer is read-only")
-            with self._lock:
-                memory, region = self._own_row()
-                result = self._run(self._submit(False, self._own_job(), [key], region, [0], None, None))
-                if result.ok:
-                    ctypes.memmove(rows.address, memory[:], self.block_bytes)
-        finally:
-            rows.release()
-        status = result.statuses[0]
-        if status in (_library.NOT_FOUND, _library.CORRUPT):
-            return False
-        if status != OK:
-            raise error_of(status, f"get: {_library.status_text(status)}")
-        return True
+        return _is_hit(self._move(False, key, into))
+
+    async def put_async(self, key: bytes, buffer: Any) -> None:
+        """As put(), on the running event loop. One loop at a time serves a store. Do not change `buffer` before the coroutine ends;
+        a cancelled one has ended."""
+        _check_put(await self._move_async(True, key, buffer))
+
+    async def get_async(self, key: bytes, into: Any) -> bool:
+        """As get(), on the running event loop."""
+        return _is_hit(await self._move_async(False, key, into))
 
     # ---- what is there
 
@@ -283,10 +230,14 @@ class Store:
         here = self.leading(made)
         if not self.shares or here == made.count:
             return here
-        with self._lock:
-            job = self._own_job()
-            self._probe(job, made, timeout)
-            return self._run(job).succeeded
+        call = Call()
+        try:
+            with self._lock:
+                self._probe(self._own_job(call), made, timeout, call)
+            self._until(lambda: call.result is not None or call.closed)
+        finally:
+            self._end_call(call)
+        return self._result_of(call).succeeded
 
     def touch(self, keys: Names) -> None:
         """The blocks were used elsewhere, so they are evicted later. Keys that are not there are ignored."""
@@ -311,15 +262,8 @@ class Store:
         """Registers memory whose rows jobs will name: a buffer of several blocks, or of several dimensions of which the first counts
         rows. Jobs over registered memory begin faster. Rows at multiples of 4096 bytes are read and written without a copy.
         """
-        rows = Rows(buffer, self.block_bytes)
-        number = c_uint32()
-        with self._lock:
-            try:
-                check(lib.terrace_store_register(self._open(), rows.address, rows.count, rows.stride, byref(number)))
-            except BaseException:
-                rows.release()
-                raise
-            region = self._regions[number.value] = Region(self, rows, number.value)
+        region = Region(self, Rows(buffer, self.block_bytes))
+        self._register(region)
         return region
 
     def submit_put(
@@ -337,7 +281,8 @@ class Store:
         Args:
             job: A number of the caller's below 2**63, that no other job under way has.
             parents: By key, the block that comes before it. A block is evicted before its parent.
-            timeout: In seconds; blocks that are not stored by then fail with DEADLINE_EXCEEDED.
+            timeout: In seconds; blocks that are not stored by then fail with DEADLINE_EXCEEDED. The disk may still use their rows:
+                see Result.memory_in_use.
 
         Raises:
             Busy: Too much is under way, or another job uses a row. Try again when jobs have ended.
@@ -347,8 +292,8 @@ class Store:
     def submit_get(
         self, job: int, keys: Names, buffer: Any, rows: Sequence[int], *, timeout: float | None = None
     ) -> None:
-        """Reads blocks into these rows of the buffer. Does not wait; otherwise as submit_put(). Until its result, nobody else uses
-        the rows.
+        """Reads blocks into these rows of the buffer. Does not wait; otherwise as submit_put(). Nobody else uses the rows until the
+        result, or the event MEMORY_FREE if Result.memory_in_use says so.
         """
         self._submit_user(False, job, keys, buffer, rows, None, timeout)
 
@@ -359,15 +304,14 @@ class Store:
         Raises:
             InvalidArgument: There is no shared store; leading() answers at once then.
         """
-        self._check_job(job)
         with self._lock:
-            self._probe(job, self._keys(keys), timeout)
+            self._probe(self._user_job(job), self._keys(keys), timeout, None)
 
     def submit_flush(self, job: int) -> None:
         """Makes everything durable of which the results have been polled. The job ends in one result."""
         with self._lock:
-            check(lib.terrace_store_flush(self._open(), job))
-            self._jobs[job] = _Job(None, None)
+            handle = self._open()
+            self._begin(self._user_job(job), _Job(), lambda: lib.terrace_store_flush(handle, job))
 
     def cancel(self, job: int) -> None:
         """Ends the blocks of the job that the disk has not begun, with CANCELLED.
@@ -376,37 +320,21 @@ class Store:
             NotFound: There is no such job.
         """
         with self._lock:
-            check(lib.terrace_store_cancel(self._open(), job))
+            check(lib.terrace_store_cancel(self._open(), self._checked_job(job)))
 
     def poll(self) -> list[Result]:
         """Returns the results of jobs that have ended."""
         with self._lock:
-            self._collect()
-            results = list(self._results)
-            self._results.clear()
-        return results
+            self._poll()
+            results, self._results = self._results, {}
+        return [result for each in results.values() for result in each]
 
     def events(self) -> list[Event]:
-        """Returns what has become readable or was given up since the last call. poll() is what collects it."""
+        """Returns what has become readable or was given up since the last call, and jobs whose memory has become free. poll() is
+        what collects it."""
         with self._lock:
-            events = list(self._events)
-            self._events.clear()
-        return events
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when poll() has something."""
-        with self._lock:
-            return int(lib.terrace_store_fd(self._open()))
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits until poll() has something to do, or until the time is over. `timeout` is in seconds."""
-        with self._lock:
-            handle = self._open()
-            if self._results:
-                return
-            descriptor = os.dup(lib.terrace_store_fd(handle))
-            next_poll = lib.terrace_store_next_poll(handle)
-        wait_until_readable(descriptor, min(next_poll, _nanoseconds(timeout)))
+            events, self._events = self._events, {}
+        return [event for each in events.values() for event in each]
 
     def drain(self, timeout: float | None = None) -> None:
         """Waits until no job is under way. The results come with the next poll().
@@ -415,25 +343,10 @@ class Store:
             DeadlineExceeded: The time is over, in seconds.
         """
         with self._lock:
-            check(lib.terrace_store_drain(self._open(), _nanoseconds(timeout)))
-
-    # ---- asyncio
-
-    async def put_async(self, key: bytes, buffer: Any) -> None:
-        """As put(), on the running event loop. One loop at a time serves a store; there, do not call poll()."""
-        result = await self._on_loop(True, key, buffer)
-        if not result.ok:
-            raise error_of(result.statuses[0], f"put: {_library.status_text(result.statuses[0])}")
-
-    async def get_async(self, key: bytes, into: Any) -> bool:
-        """As get(), on the running event loop."""
-        result = await self._on_loop(False, key, into)
-        status = result.statuses[0]
-        if status in (_library.NOT_FOUND, _library.CORRUPT):
-            return False
-        if status != OK:
-            raise error_of(status, f"get: {_library.status_text(status)}")
-        return True
+            self._open()
+        if not self._until(self._is_idle, end_of(timeout)):
+            self._open()
+            raise error_of(_library.DEADLINE_EXCEEDED, "drain: jobs are still under way")
 
     # ---- how it is
 
@@ -459,38 +372,43 @@ class Store:
 
     # ---- the end
 
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._handle is None
-
     def close(self, timeout: float | None = None) -> None:
-        """Ends all jobs, makes everything durable, and lets go of all buffers. A second call does nothing.
+        """Ends all jobs, makes everything durable, and lets go of all buffers. Calls and coroutines that wait for a block get their
+        results. A second call does nothing. If an exception interrupts it, the store takes no more jobs; call it again.
 
         Raises:
             DeadlineExceeded: A disk has not answered within `timeout` seconds. The store is closed all the same, and the buffers
                 of its jobs are kept for the rest of the process, because the disk may still use them.
             StorageError: The last flush has failed, so that a power failure may cost blocks that were stored.
         """
+        end = end_of(timeout)
         with self._lock:
             if self._handle is None:
                 return
-            handle, self._handle = self._handle, None
-            if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(lib.terrace_store_fd(handle))
+            lib.terrace_store_stop(self._handle)
+        self._until(self._is_idle, end)
+        with self._lock:
+            handle = self._handle
+            if handle is None:
+                return
+            self._stop_serving()
             report = _library.CloseReport()
-            status = lib.terrace_store_close(handle, _nanoseconds(timeout), byref(report))
+            left = None if end is None else end - time.monotonic()
+            status = lib.terrace_store_close(handle, nanoseconds(left), byref(report))
             sentence = _library.last_error()
+            self._handle = None
+            for job in self._jobs.values():
+                if job.call is not None:
+                    job.call.closed = True
+                    job.call.wake()
+            self._staging.wake_all()
+            self._wake_all()
             if report.closed:
                 lib.terrace_store_destroy(handle)
-                for region in self._regions.values():
-                    _release(region)
-                if self._staging is not None:
-                    self._staging[0].close()
-            else:
-                _kept_for_ever.append((self._regions, self._staging, self._log))
-            self._jobs, self._regions, self._late, self._staging = {}, {}, {}, None
-        check_text(status, sentence)
+                self._let_go()
+                del _kept[handle.value]
+        if status != OK:
+            raise error_of(status, sentence)
         if not report.closed:
             raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk has not answered in time")
         if report.error != OK:
@@ -513,50 +431,67 @@ class Store:
 
     # ---- inside
 
-    def _open(self) -> c_void_p:
-        if self._handle is None:
-            raise error_of(_library.STOPPED, "the store is closed")
-        return self._handle
-
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
-    def _own_job(self) -> int:
+    def _let_go(self) -> None:
+        for region in list(self._regions):
+            self._release(region)
+
+    def _has_news(self) -> bool:
+        return bool(self._results)
+
+    def _has_work(self) -> bool:
+        return bool(self._jobs)
+
+    def _is_idle(self) -> bool:
+        return not self._jobs and not self._late
+
+    # -- jobs
+
+    def _own_job(self, call: Call) -> int:
         self._own_jobs += 1
+        call.job = self._own_jobs
         return self._own_jobs
 
-    def _own_row(self) -> tuple[mmap.mmap, Region]:
-        """Memory of one block, at a multiple of 4096, for put() and get()."""
-        if self._staging is None:
-            memory = mmap.mmap(-1, self.block_bytes)
-            self._staging = (memory, self.register(memory))
-        return self._staging
-
-    def _submit_user(
-        self,
-        is_put: bool,
-        job: int,
-        keys: Names,
-        buffer: Any,
-        rows: Sequence[int],
-        parents: Names | None,
-        timeout: float | None,
-    ) -> None:
-        self._check_job(job)
-        with self._lock:
-            self._submit(is_put, job, keys, buffer, rows, parents, timeout)
-
     @staticmethod
-    def _check_job(job: int) -> None:
+    def _checked_job(job: int) -> int:
         if not 0 <= job < _OWN_JOBS:
             raise ValueError(f"job is {job}, must be from 0 to 2**63 - 1")
+        return job
 
-    def _probe(self, job: int, made: Keys, timeout: float) -> None:
-        asked = _library.Probe(id=job, keys=ctypes.addressof(made._array), count=made.count, deadline=_nanoseconds(timeout) or 1)
-        check(lib.terrace_store_probe(self._open(), byref(asked)))
-        self._jobs[job] = _Job(None, None)
+    def _user_job(self, job: int) -> int:
+        """Checks the number of a new job."""
+        if self._checked_job(job) in self._jobs or job in self._late:
+            raise error_of(_library.DUPLICATE_REQUEST, f"job {job} is under way, or its memory is in use; choose another number")
+        return job
 
-    def _submit(
+    def _begin(self, number: int, job: _Job, submit: Callable[[], int]) -> None:
+        """Submits a job to the library. What the job holds is kept from before the call on."""
+
+        def enter() -> int:
+            self._jobs[number] = job
+            if job.row is not None:
+                job.row.job = number
+            return submit()
+
+        self._attempts.make(enter, lambda: self._drop(number))
+
+    def _drop(self, number: int) -> None:
+        """Forgets a job that the library does not have, and cancels one that it has: its result comes as usual."""
+        job = self._jobs.get(number)
+        if job is not None and lib.terrace_store_cancel(self._open(), number) == _library.NOT_FOUND:
+            self._free_memory(number, job)
+            self._jobs.pop(number, None)
+
+    def _free_memory(self, number: int, job: _Job) -> None:
+        """The library is through with the memory of a job."""
+        if job.region is not None:
+            job.region.close()
+        if job.row is not None:
+            self._staging.memory_is_free(job.row, number)
+
+    def _submit_user(
         self,
         is_put: bool,
         job: int,
@@ -565,55 +500,150 @@ class Store:
         rows: Iterable[int],
         parents: Names | None,
         timeout: float | None,
-        waiter: Callable[[Result], None] | None = None,
-    ) -> int:
+    ) -> None:
         made = self._keys(keys)
-        chosen = rows if isinstance(rows, (list, tuple)) else list(rows)
-        if len(chosen) != made.count:
-            raise ValueError(f"there are {made.count} keys and {len(chosen)} rows")
         before = None if parents is None else self._keys(parents)
         if before is not None and before.count != made.count:
             raise ValueError(f"there are {made.count} keys and {before.count} parents")
-        temporary = None if isinstance(buffer, Region) else self.register(buffer)
-        region = buffer if temporary is None else temporary
-        try:
-            if not is_put and region._rows is not None and region._rows.readonly:
-                raise ValueError("the buffer is read-only")
-            numbers = (c_uint32 * made.count)(*chosen)
-            batch = _library.Batch(
-                id=job,
-                keys=ctypes.addressof(made._array),
-                rows=ctypes.addressof(numbers),
-                count=made.count,
-                region=region.number,
-                deadline=0 if timeout is None else max(1, _nanoseconds(timeout)),
-            )
-            if before is not None:
-                batch.parents = ctypes.addressof(before._array)
-            check((lib.terrace_store_put if is_put else lib.terrace_store_get)(self._open(), byref(batch)))
-        except BaseException:
-            if temporary is not None:
-                temporary.close()
-            raise
-        self._jobs[job] = _Job(temporary, waiter)
-        return job
+        numbers = row_numbers("rows", rows)
+        if len(numbers) != made.count:
+            raise ValueError(f"there are {made.count} keys and {len(numbers)} rows")
+        deadline = 0 if timeout is None else max(1, nanoseconds(timeout))
+        with self._lock:
+            self._user_job(job)
+            temporary = None if isinstance(buffer, Region) else Region(self, Rows(buffer, self.block_bytes))
+            try:
+                if temporary is not None:
+                    self._register(temporary)
+                region = buffer if temporary is None else temporary
+                if not is_put and region._rows is not None and region._rows.readonly:
+                    raise ValueError("the buffer is read-only")
+                self._submit(is_put, job, _Job(temporary), made, region, numbers, before, deadline)
+            except BaseException:
+                if temporary is not None and job not in self._jobs:
+                    temporary.close()
+                raise
 
-    def _run(self, job: int) -> Result:
-        """Waits for the result of one job. Results of others wait for poll()."""
-        found: list[Result] = []
-        self._jobs[job].waiter = found.append
-        while not found:
-            check(lib.terrace_store_wait(self._open(), NEVER))
-            self._collect()
-        return found[0]
+    def _submit(
+        self,
+        is_put: bool,
+        number: int,
+        job: _Job,
+        keys: Keys,
+        region: Region,
+        rows: Any,
+        parents: Keys | None = None,
+        deadline: int = 0,
+    ) -> None:
+        handle = self._open()
+        batch = _library.Batch(
+            id=number,
+            keys=ctypes.addressof(keys._array),
+            rows=rows.buffer_info()[0],
+            count=keys.count,
+            region=region.number,
+            deadline=deadline,
+        )
+        if parents is not None:
+            batch.parents = ctypes.addressof(parents._array)
+        submit = lib.terrace_store_put if is_put else lib.terrace_store_get
+        self._begin(number, job, lambda: submit(handle, byref(batch)))
+
+    def _probe(self, number: int, made: Keys, timeout: float, call: Call | None) -> None:
+        handle = self._open()
+        asked = _library.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
+        self._begin(number, _Job(call=call), lambda: lib.terrace_store_probe(handle, byref(asked)))
+
+    # -- one block through a row of the store
+
+    def _move(self, is_put: bool, key: bytes, buffer: Any) -> int:
+        """Puts or gets one block, and waits. Returns its status."""
+        made = self._keys([key])
+        rows = self._one_row(is_put, buffer)
+        call = Call()
+        try:
+            with self._lock:
+                self._open()
+                self._staging.ask(call)
+            self._until(lambda: call.row is not None)
+            self._submit_row(is_put, call, made, rows)
+            self._until(lambda: call.result is not None or call.closed)
+            return self._finish_row(is_put, call, rows)
+        finally:
+            self._end_call(call)
+            rows.release()
+
+    async def _move_async(self, is_put: bool, key: bytes, buffer: Any) -> int:
+        """The same on the running event loop."""
+        made = self._keys([key])
+        rows = self._one_row(is_put, buffer)
+        call = Call(asyncio.get_running_loop())
+        try:
+            with self._lock:
+                self._open()
+                self._serve_on(asyncio.get_running_loop())
+                self._staging.ask(call)
+            await call.until(lambda: call.row is not None or self.closed)
+            self._submit_row(is_put, call, made, rows)
+            self._serve()
+            await call.until(lambda: call.result is not None or call.closed)
+            return self._finish_row(is_put, call, rows)
+        finally:
+            self._end_call(call)
+            rows.release()
+
+    def _one_row(self, is_put: bool, buffer: Any) -> Rows:
+        rows = Rows(buffer, self.block_bytes)
+        wrong = (
+            f"the buffer has {rows.count} blocks; {'put() stores' if is_put else 'get() reads'} one" if rows.count != 1
+            else "the buffer is read-only" if rows.readonly and not is_put
+            else None
+        )  # fmt: skip
+        if wrong is not None:
+            rows.release()
+            raise ValueError(wrong)
+        return rows
+
+    def _submit_row(self, is_put: bool, call: Call, keys: Keys, rows: Rows) -> None:
+        row = call.row
+        if row is not None and is_put:
+            ctypes.memmove(row.address, rows.address, self.block_bytes)
+        with self._lock:
+            self._open()
+            assert row is not None
+            self._submit(is_put, self._own_job(call), _Job(None, row, call), keys, row.region, row_numbers("rows", [row.index]))
+
+    def _finish_row(self, is_put: bool, call: Call, rows: Rows) -> int:
+        """Copies a block that was read to the caller, and returns its status."""
+        status = self._result_of(call).statuses[0]
+        if not is_put and status == OK:
+            assert call.row is not None
+            ctypes.memmove(rows.address, call.row.address, self.block_bytes)
+        return status
+
+    def _result_of(self, call: Call) -> Result:
+        if call.result is None:
+            raise error_of(_library.STOPPED, self._end)
+        return call.result
+
+    def _end_call(self, call: Call) -> None:
+        """The caller is through. If an exception has ended its call, the library goes on with the row for as long as it must."""
+        with self._lock:
+            if call.result is None and call.job in self._jobs and self._handle is not None:
+                lib.terrace_store_cancel(self._handle, call.job)
+            self._staging.end(call)
+
+    # -- what the library returns
 
     def _collect(self) -> None:
         handle = self._open()
-        results = POINTER(_library.BatchResult)()
-        events = POINTER(_library.StoreEvent)()
-        count = c_size_t()
-        check(lib.terrace_store_poll(handle, byref(results), byref(count)))
-        for i in range(count.value):
+        self._returned_results.collect(handle, self._take_results)
+        self._returned_events.collect(handle, self._take_events)
+        self._attempts.settle()
+
+    def _take_results(self, number: int, results: Any, count: int) -> None:
+        for_poll: list[Result] = []
+        for i in range(count):
             raw = results[i]
             result = Result(
                 job=raw.id,
@@ -622,96 +652,89 @@ class Store:
                 succeeded=raw.succeeded,
                 bytes=raw.bytes,
                 seconds=raw.duration / 1e9,
+                memory_in_use=bool(raw.memory_in_use),
             )
-            job = self._jobs.pop(result.job, None)
-            if job is not None and job.region is not None:
-                if raw.memory_in_use:
-                    self._late[result.job] = job.region
-                else:
-                    job.region.close()
-            if job is not None and job.waiter is not None:
-                job.waiter(result)
+            if result.job < _OWN_JOBS:
+                for_poll.append(result)
+            job = self._jobs.get(result.job)
+            if job is None:
+                continue
+            if result.memory_in_use:
+                self._late[result.job] = job
             else:
-                self._results.append(result)
-        check(lib.terrace_store_events(handle, byref(events), byref(count)))
-        for i in range(count.value):
-            event = events[i]
-            if event.kind == 3:  # TERRACE_STORE_MEMORY_FREE
-                region = self._late.pop(event.batch, None)
-                if region is not None:
-                    region.close()
-            else:
-                self._events.append(Event(EventKind(event.kind), bytes(event.key.bytes)))
+                self._free_memory(result.job, job)
+            if job.call is not None:
+                job.call.result = result
+                job.call.wake()
+            del self._jobs[result.job]
+        if for_poll:
+            self._results[number] = for_poll
+        self._turn.notify_all()
+
+    def _take_events(self, number: int, events: Any, count: int) -> None:
+        told: list[Event] = []
+        for key, batch, kind, _reserved in _EVENT.iter_unpack(ctypes.string_at(events, count * _EVENT.size)):
+            if kind != EventKind.MEMORY_FREE:
+                told.append(Event(EventKind(kind), key))
+                continue
+            if batch < _OWN_JOBS:
+                told.append(Event(EventKind.MEMORY_FREE, key, batch))
+            job = self._late.get(batch)
+            if job is not None:
+                self._free_memory(batch, job)
+                del self._late[batch]
+        if told:
+            self._events[number] = told
+
+    def _register(self, region: Region) -> None:
+        with self._lock:
+            handle, rows = self._open(), region._rows
+            assert rows is not None
+
+            def enter() -> int:
+                self._regions.add(region)
+                self._buffers.add(rows)
+                return int(lib.terrace_store_register(handle, rows.address, rows.count, rows.stride, byref(region._number)))
+
+            self._attempts.make(enter, region.close)
 
     def _unregister(self, region: Region) -> None:
         with self._lock:
-            if region._rows is None:
-                return
-            if self._handle is not None:
-                check(lib.terrace_store_unregister(self._handle, region.number))
-                del self._regions[region.number]
-                _release(region)
+            if region._rows is None or (self._handle is None and region in self._regions):
+                return  # a disk that has not answered may use it
+            if self._handle is not None and region.number != _NO_REGION:
+                status = lib.terrace_store_unregister(self._handle, region.number)
+                if status != _library.NOT_FOUND:
+                    check(status)
+            self._release(region)
 
-    async def _on_loop(self, is_put: bool, key: bytes, buffer: Any) -> Result:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
-
-        def done(result: Result) -> None:
-            if not future.done():
-                future.set_result(result)
-
-        with self._lock:
-            if self._loop is not loop:
-                loop.add_reader(self.fileno(), self._serve)
-                self._loop = loop
-            job = self._submit(is_put, self._own_job(), [key], buffer, [0], None, None, done)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            with self._lock:
-                if self._handle is not None and job in self._jobs:
-                    lib.terrace_store_cancel(self._handle, job)
-            raise
-
-    def _serve(self) -> None:
-        with self._lock:
-            if self._handle is not None:
-                self._collect()
+    def _release(self, region: Region) -> None:
+        if region._rows is not None:
+            region._rows.release()
+            self._buffers.discard(region._rows)
+            region._rows = None
+        self._regions.discard(region)
 
 
-# Buffers that a disk which does not answer may still use.
-_kept_for_ever: list[Any] = []
+_kept: dict[int | None, Any] = {}
+"""What the stores of this process use, by their handles. A store whose disk does not answer at the end stays here."""
 
 
-def _release(region: Region | None) -> None:
-    if region is not None and region._rows is not None:
-        region._rows.release()
-        region._rows = None
-
-
-def check_text(status: int, sentence: str) -> None:
-    """As check(), with the sentence that was read right after the call."""
+def _check_put(status: int) -> None:
     if status != OK:
-        raise error_of(status, sentence)
+        raise error_of(status, f"put: {_library.status_text(status)}")
 
 
-def wait_until_readable(descriptor: int, nanoseconds: int) -> None:
-    """Waits without the lock of the store or cache, and closes the descriptor, which is a copy: another thread may close the store
-    or cache meanwhile."""
-    try:
-        readable = select.poll()
-        readable.register(descriptor, select.POLLIN)
-        readable.poll(None if nanoseconds == NEVER else min(-(-nanoseconds // 1_000_000), 2**31 - 1))
-    finally:
-        os.close(descriptor)
+def _is_hit(status: int) -> bool:
+    if status in (_library.NOT_FOUND, _library.CORRUPT):
+        return False
+    if status != OK:
+        raise error_of(status, f"get: {_library.status_text(status)}")
+    return True
 
 
 def _size(size: int | str) -> str:
     return f"{size}B" if isinstance(size, int) else size
-
-
-def _nanoseconds(seconds: float | None) -> int:
-    return NEVER if seconds is None else max(0, min(int(seconds * 1e9), NEVER - 1))
 
 
 def _log_function(log: Callable[[int, str], None] | None) -> Any:

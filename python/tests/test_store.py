@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -340,12 +341,20 @@ def test_threads_take_turns(store: Store) -> None:
 
 
 def test_a_store_may_be_closed_while_a_thread_waits(tmp_path: Path) -> None:
-    from threading import Thread
+    from threading import Semaphore, Thread
 
     store = Store(tmp_path, capacity="1MiB", block_bytes=BLOCK)
-    waiting = [Thread(target=store.wait, args=(0.2,)) for _ in range(4)]
+    started = Semaphore(0)
+
+    def wait() -> None:
+        started.release()
+        with suppress(Stopped):
+            store.wait()
+
+    waiting = [Thread(target=wait) for _ in range(4)]
     for thread in waiting:
         thread.start()
+        started.acquire()
     store.close()
     for thread in waiting:
         thread.join()

@@ -1,6 +1,7 @@
 #include "runtime/admin/listener.hpp"
 
 #include "base/descriptor.hpp"
+#include "base/fork.hpp"
 #include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
 
@@ -230,15 +231,20 @@ struct Listener::State {
     } else {
       listen_on_tcp();
     }
+    listening = close_in_children(unix_acceptor ? unix_acceptor->native_handle() : tcp_acceptor->native_handle());
     try {
       accept();
       observe();
       thread = start_thread("terrace-admin", [this] { io.run(); });
     } catch (...) {
       stop();
+      leave_to_children(listening);
       throw;
     }
   }
+  ~State() { leave_to_children(listening); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   static std::string token_of(const AdminOptions& options, const Address& address) {
     if (!options.token_file.empty()) return read_token(options.token_file);
@@ -300,6 +306,7 @@ struct Listener::State {
   asio::io_context io{1};  ///< owns the connections, which use the members above
   std::optional<asio::local::stream_protocol::acceptor> unix_acceptor;
   std::optional<asio::ip::tcp::acceptor> tcp_acceptor;
+  int listening = -1;  ///< the descriptor of the acceptor
   asio::steady_timer retry{io};
   asio::steady_timer look{io};
   ino_t inode = 0;

@@ -1,5 +1,6 @@
 #include "terrace/system.hpp"
 
+#include "base/fork.hpp"
 #include "runtime/admin/cache_admin.hpp"
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
@@ -149,6 +150,8 @@ Bytes storage_capacity(const StorageOptions& storage) {
 
 /// Members are constructed in this order and destroyed in reverse.
 struct CacheSystem::Parts {
+  HomeProcess home;
+
   explicit Parts(const CacheSystemOptions& options)
       : config{manager_config(options)}, engine_memory{options}, log{options.log, clock} {
     check_devices(options);
@@ -342,7 +345,9 @@ struct CacheSystem::Parts {
 
 CacheSystem::CacheSystem(const CacheSystemOptions& options) { parts_ = std::make_unique<Parts>(options); }
 
-CacheSystem::~CacheSystem() = default;
+CacheSystem::~CacheSystem() {
+  if (parts_ && !parts_->home.is_here()) static_cast<void>(parts_.release());  // its threads are in the parent
+}
 
 std::optional<std::string> cuda_unavailable(int ordinal) { return CudaDevice::unavailable(ordinal); }
 

@@ -1,5 +1,6 @@
 #include "terrace/tier_store.hpp"
 
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/waker.hpp"
 #include "runtime/admin/listener.hpp"
@@ -225,6 +226,8 @@ struct TierStore::State {
   std::vector<BatchResult> results;  ///< wait for poll()
   std::vector<TierEvent> events;     ///< the same, of a closed store
   TierStatistics last;               ///< when it was closed
+  TierCloseReport close_report;      ///< the same
+  HomeProcess home;
   StoreStat last_stat;
 };
 
@@ -232,6 +235,10 @@ TierStore::TierStore(const TierStoreOptions& options) : state_{std::make_unique<
 
 TierStore::~TierStore() {
   if (state_->parts == nullptr) return;
+  if (!state_->home.is_here()) {
+    static_cast<void>(state_->parts.release());  // its threads are in the parent
+    return;
+  }
   state_->parts->batches->stop_accepting();
   static_cast<void>(drain(never));
   state_->parts->end_admin();
@@ -344,9 +351,8 @@ bool TierStore::drain(TimePoint until) {
 }
 
 TierCloseReport TierStore::close(TimePoint until) {
-  TierCloseReport report;
-  report.closed = true;
-  if (!state_->parts) return report;
+  if (!state_->parts) return state_->close_report;
+  TierCloseReport& report = state_->close_report;
   stop_accepting();
   static_cast<void>(drain(until));
   state_->last = statistics();

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -109,6 +110,28 @@ std::string describe(const std::optional<StoreOwner>& owner) {
 
 namespace {
 
+/// Returns a process that has the file open with a lock, other than this one. A child process can keep the lock of a parent that
+/// has ended: one that was made by a system call, so that it has not closed the parent's files.
+std::optional<std::uint64_t> holder_of(const std::filesystem::path& file) {
+  struct stat wanted {};
+  if (::stat(file.c_str(), &wanted) != 0) return std::nullopt;
+  std::error_code error;
+  for (const auto& process : std::filesystem::directory_iterator{"/proc", error}) {
+    const std::string name = process.path().filename().string();
+    std::uint64_t pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec != std::errc{} || pid == this_process().pid) continue;
+    for (auto opened = std::filesystem::directory_iterator{process.path() / "fd", error};
+         opened != std::filesystem::directory_iterator{}; opened.increment(error)) {
+      struct stat found {};
+      if (::stat(opened->path().c_str(), &found) != 0 || found.st_ino != wanted.st_ino || found.st_dev != wanted.st_dev) continue;
+      std::ifstream info{process.path() / "fdinfo" / opened->path().filename()};
+      const std::string text{std::istreambuf_iterator<char>{info}, {}};
+      if (text.find("lock:") != std::string::npos) return pid;
+    }
+  }
+  return std::nullopt;
+}
+
 /// Whether the owner has probably been killed a moment ago. The kernel takes its io_uring down later, and until the last
 /// operation has ended the lock file may stay open and locked.
 bool has_ended(const std::optional<StoreOwner>& owner) {
@@ -137,8 +160,14 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
       std::this_thread::sleep_for(pause);
       continue;
     }
-    fail(Errc::in_use, fmt::format("the file store in {} is in use by {}: stop it, or give another directory", directory.string(),
-                                   describe(owner)));
+    std::string who = describe(owner);
+    if (has_ended(owner)) {
+      if (const std::optional<std::uint64_t> holder = holder_of(directory / "lock")) {
+        who = fmt::format("process {}, a child of {}, which has ended", *holder, who);
+      }
+    }
+    fail(Errc::in_use,
+         fmt::format("the file store in {} is in use by {}: stop it, or give another directory", directory.string(), who));
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});

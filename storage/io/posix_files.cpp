@@ -1,6 +1,7 @@
 #include "storage/io/posix_files.hpp"
 
 #include "base/check.hpp"
+#include "base/fork.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -109,7 +110,7 @@ int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
     return fd;
   }
   const int error = check_private_file(fd);
-  if (error == 0) return fd;
+  if (error == 0) return close_in_children(fd);
   if (made == Made::created) ::unlink(file.path.c_str());
   ::close(fd);
   errno = error;
@@ -136,7 +137,10 @@ FileId PosixFiles::prepare(const std::filesystem::path& path, Direct direct) {
 }
 
 void PosixFiles::close(FileId id) {
-  if (file(id).fd >= 0) ::close(file(id).fd);
+  if (const int fd = file(id).fd; fd >= 0) {
+    leave_to_children(fd);
+    ::close(fd);
+  }
   files_[id.value()].reset();
 }
 

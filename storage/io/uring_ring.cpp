@@ -1,6 +1,7 @@
 #include "storage/io/uring_ring.hpp"
 
 #include "base/check.hpp"
+#include "base/fork.hpp"
 #include "base/signals_blocked.hpp"
 
 #include <pthread.h>
@@ -83,12 +84,13 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
   }
   starts_disabled_ = (params.flags & IORING_SETUP_R_DISABLED) != 0;
   // The descriptor must be blocking. io_uring would complete a read of a non-blocking one at once, with nothing to read.
-  bell_ = ::eventfd(0, EFD_CLOEXEC);
+  bell_ = close_in_children(::eventfd(0, EFD_CLOEXEC));
   if (bell_ < 0) {
     const int error = errno;
     ::io_uring_queue_exit(&ring_);
     throw std::system_error{error, std::generic_category(), "eventfd"};
   }
+  close_in_children(ring_.ring_fd);
   memory_error_ = -::io_uring_register_buffers_sparse(&ring_, config.memory_places);
   if (::io_uring_register_files_sparse(&ring_, config.file_places) == 0) {
     for (unsigned place = config.file_places; place > 0; --place) free_file_places_.push_back(static_cast<int>(place - 1));
@@ -100,6 +102,8 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
 UringRing::~UringRing() {
   (void)carry_out({Order::Kind::end, {}, {}});
   thread_.join();
+  leave_to_children(ring_.ring_fd);
+  leave_to_children(bell_);
   ::io_uring_queue_exit(&ring_);
   ::close(bell_);
 }

@@ -8,6 +8,9 @@
 #include <boost/json.hpp>
 #include <boost/system/system_error.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -246,6 +249,41 @@ TEST_F(StoreFixture, a_stopped_store_says_so) {
   EXPECT_EQ(terrace_store_drain(store(), 0), TERRACE_OK);
 }
 
+TEST_F(StoreFixture, of_a_parent_is_stopped_in_a_child_and_goes_on_in_the_parent) {
+  const terrace_batch batch = batch_of({0, 1});
+  ASSERT_EQ(terrace_store_put(store(), &batch), TERRACE_OK);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const terrace_batch another = batch_of({2});
+    bool right = terrace_store_put(store(), &another) == TERRACE_STOPPED;
+    right = right && std::string{terrace_last_error()}.find("terrace_store_put: the handle belongs to the parent") == 0;
+    right = right && terrace_store_clear(store()) == TERRACE_STOPPED && terrace_store_fd(store()) == -1;
+    right = right && terrace_store_next_poll(store()) == TERRACE_NEVER && std::string{terrace_store_io(store())}.empty();
+    right = right && terrace_store_drain(store(), TERRACE_NEVER) == TERRACE_STOPPED;
+    terrace_store_stop(store());
+    terrace_store_destroy(store());
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  ASSERT_EQ(terrace_store_drain(store(), TERRACE_NEVER), TERRACE_OK);
+  const terrace_batch_result* results = nullptr;
+  std::size_t count = 0;
+  ASSERT_EQ(terrace_store_poll(store(), &results, &count), TERRACE_OK);
+  ASSERT_EQ(count, 1U);
+  EXPECT_EQ(results[0].succeeded, 2U);
+}
+
+TEST_F(StoreFixture, that_is_closed_twice_reports_the_same) {
+  terrace_close_report report = made<terrace_close_report>();
+  ASSERT_EQ(terrace_store_close(store(), TERRACE_NEVER, &report), TERRACE_OK);
+  EXPECT_EQ(report.closed, 1);
+  report.closed = 0;
+  ASSERT_EQ(terrace_store_close(store(), 0, &report), TERRACE_OK);
+  EXPECT_EQ(report.closed, 1);
+}
+
 TEST_F(StoreFixture, health_and_io_are_sentences) {
   std::int32_t health = -1;
   const char* reason = nullptr;
@@ -307,6 +345,22 @@ class HostRowsFixture : public ::testing::Test {
   terrace_offload* cache_ = nullptr;
   std::array<terrace_key, 6> keys_{};
 };
+
+TEST_F(HostRowsFixture, of_a_parent_is_stopped_in_a_child) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const terrace_offload_event* events = nullptr;
+    std::size_t count = 0;
+    bool right = terrace_offload_poll(cache_, &events, &count) == TERRACE_STOPPED;
+    right = right && terrace_offload_drain(cache_, TERRACE_NEVER) == TERRACE_STOPPED;
+    right = right && terrace_offload_fd(cache_) == -1 && terrace_offload_next_poll(cache_) == TERRACE_NEVER;
+    right = right && terrace_offload_destroy(cache_, TERRACE_NEVER) == 1;
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
 
 TEST_F(HostRowsFixture, the_caller_fills_and_reads_rows_of_its_own_memory) {
   const terrace_order put = order(1, 0, 2);

@@ -108,6 +108,57 @@ class OwnedStore : public testing::Test {
   FaultyCalls calls_;
 };
 
+TEST_F(OwnedStore, names_the_child_that_keeps_the_lock_of_an_owner_that_has_ended) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    ThreadsHarness harness{config_, calls_, 1};
+    const pid_t child = ::_Fork();  // calls no handlers, so that the child keeps the descriptors
+    if (child == 0) {
+      for (;;) ::pause();
+    }
+    (void)!::write(ends[1], &child, sizeof child);
+    for (;;) ::pause();
+  }
+  pid_t child = 0;
+  ::close(ends[1]);
+  ASSERT_EQ(::read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ::close(ends[0]);
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  const std::string why = refusal();
+  EXPECT_NE(why.find("in use by process " + std::to_string(child) + ", a child of process " + std::to_string(owner)),
+            std::string::npos)
+      << why;
+  ::kill(child, SIGKILL);
+  // The child belongs to another process now, and its descriptors may be closed a moment later; the start waits for that.
+  ThreadsHarness next{config_, calls_};
+}
+
+TEST_F(OwnedStore, of_an_owner_that_forked_is_free_when_the_owner_ends) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t owner = ::fork();
+  if (owner == 0) {
+    ThreadsHarness harness{config_, calls_, 1};
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (;;) ::pause();
+    }
+    (void)!::write(ends[1], &child, sizeof child);
+    for (;;) ::pause();
+  }
+  pid_t child = 0;
+  ::close(ends[1]);
+  ASSERT_EQ(::read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
+  ::close(ends[0]);
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+  { ThreadsHarness next{config_, calls_}; }  // although the child lives
+  EXPECT_EQ(::kill(child, SIGKILL), 0);
+}
+
 TEST_F(OwnedStore, is_refused_and_its_owner_named_until_that_is_killed) {
   OwningProcess owner{config_};
   const std::string why = refusal();

@@ -1,0 +1,329 @@
+"""What Store and OffloadCache share: a handle of the library, and threads and event loops that wait for its one descriptor.
+
+An exception may interrupt any line here, because Python raises KeyboardInterrupt and the time-outs of signal handlers wherever
+it likes. So each step leaves a state from which the next call goes on: what the library has returned is taken again from its
+beginning (Returned), and a call that may or may not have reached the library is looked into later (Attempts).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import select
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_size_t, c_void_p
+from typing import Any, ClassVar
+
+from . import _library
+from ._library import NEVER, check, error_of, lib
+
+
+class Returned:
+    """An array that a function of the library returns, and that stays valid until the next call of this function."""
+
+    __slots__ = ("_array", "_call", "_count", "_function")
+
+    def __init__(self, function: Any, item: type[ctypes.Structure]) -> None:
+        self._function = function
+        self._array = POINTER(item)()
+        self._count = c_size_t()
+        self._call = 0
+
+    def collect(self, handle: c_void_p, take: Callable[[int, Any, int], None]) -> None:
+        """Calls the function, and take(number of this call, array, count) if the array is not empty. If an exception interrupts
+        `take`, the next collect() calls it again with the same arguments first."""
+        self._take(take)
+        self._call += 1
+        check(self._function(handle, byref(self._array), byref(self._count)))
+        self._take(take)
+
+    def _take(self, take: Callable[[int, Any, int], None]) -> None:
+        if self._count.value:
+            take(self._call, self._array, self._count.value)
+            self._count.value = 0
+
+
+class Attempt:
+    """A call of the library that makes something. `undo` is called if it is not known to have succeeded."""
+
+    __slots__ = ("ended", "undo")
+
+    def __init__(self, undo: Callable[[], None]) -> None:
+        self.undo = undo
+        self.ended = False
+
+
+class Attempts:
+    """Calls of the library that are not known to have succeeded. Threads: the lock of the store or cache is held."""
+
+    __slots__ = ("_unsure",)
+
+    def __init__(self) -> None:
+        self._unsure: list[Attempt] = []
+
+    def make(self, call: Callable[[], int], undo: Callable[[], None]) -> None:
+        """Calls `call`, which returns a status. If it fails, calls `undo` and raises the error. If an exception interrupts it,
+        `undo` is called by the next settle(); it finds out what the library has."""
+        attempt = Attempt(undo)
+        self._unsure.append(attempt)
+        try:
+            status = call()
+            sentence = _library.last_error() if status != _library.OK else ""
+            if status != _library.OK:
+                undo()
+            self._unsure.remove(attempt)
+        finally:
+            attempt.ended = True
+        if status != _library.OK:
+            raise error_of(status, sentence)
+
+    def settle(self) -> None:
+        """Undoes what an exception has interrupted."""
+        for attempt in [each for each in self._unsure if each.ended]:
+            attempt.undo()
+            self._unsure.remove(attempt)
+
+
+class Waiter:
+    """Somebody who waits, on an event loop or (without one) on a thread, until somebody else calls wake()."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Ends a wait on the event loop, from any thread. A loop that is closed has nobody who waits."""
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:
+                pass
+
+    def _wake(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Waits on the event loop until `done`."""
+        assert self._loop is not None
+        while True:
+            self._future = self._loop.create_future()  # before the question: a wake() after it ends the wait
+            if done():
+                return
+            await self._future
+
+
+class Polled:
+    """A handle of the library that threads and event loops poll.
+
+    Threads: `_lock` guards everything, and is not held while somebody waits. One of the threads that wait polls for all of them;
+    an event loop polls when the descriptor is readable, or a deadline has come.
+    """
+
+    _what: ClassVar[str]  # "store" or "cache", in errors
+    _prefix: ClassVar[str]  # of the library's functions
+
+    def __init__(self) -> None:
+        self._handle: c_void_p | None = None
+        self._lock = threading.RLock()
+        self._turn = threading.Condition(self._lock)
+        self._poller: object | None = None  # who waits for the descriptor
+        self._bell = _Bell()  # wakes it
+        self._wakes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._attempts = Attempts()
+        self._end = f"the {self._what} is closed"
+        self._process = os.getpid()
+        self._fd = getattr(lib, self._prefix + "_fd")
+        self._next_poll = getattr(lib, self._prefix + "_next_poll")
+        _living.add(self)
+
+    def _collect(self) -> None:
+        """Takes what the library has returned. The lock is held, and the handle is open."""
+        raise NotImplementedError
+
+    def _has_news(self) -> bool:
+        """True if poll() would return something although the library has nothing new. The lock is held."""
+        raise NotImplementedError
+
+    def _has_work(self) -> bool:
+        """True if somebody waits for a job on an event loop. The lock is held."""
+        raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """Lets go of all memory, which the library does not use in this process."""
+        raise NotImplementedError
+
+    def _open(self) -> c_void_p:
+        if self._handle is None:
+            raise error_of(_library.STOPPED, self._end)
+        return self._handle
+
+    # ---- threads
+
+    def _poll(self) -> None:
+        """Collects for everybody, and wakes the thread that waits for the descriptor. The lock is held."""
+        self._open()
+        self._collect()
+        self._wakes += 1
+        if self._poller is not None:
+            self._bell.ring()
+
+    def _until(self, done: Callable[[], bool], end: float | None = None, *, collect: bool = True) -> bool:
+        """Polls until `done`, or until the time `end` (of time.monotonic()), or the end of the handle. Returns done(). `collect`:
+        before the first wait, too."""
+        me = object()
+        try:
+            while True:
+                with self._turn:
+                    self._leave_turn(me)
+                    if self._handle is not None and collect:
+                        self._collect()
+                    collect = True
+                    left = None if end is None else end - time.monotonic()
+                    if done():
+                        return True
+                    if self._handle is None or (left is not None and left <= 0):
+                        return False
+                    if self._poller is not None:
+                        self._turn.wait(left)
+                        continue
+                    self._poller = me
+                    time_left = min(self._next_poll(self._handle), nanoseconds(left))
+                    descriptor = os.dup(self._fd(self._handle))  # another thread may close the handle meanwhile
+                _wait_until_readable(descriptor, self._bell, time_left)
+        finally:
+            with self._turn:
+                self._leave_turn(me)
+
+    def _leave_turn(self, me: object) -> None:
+        if self._poller is me:
+            self._bell.stop()
+            self._wakes += 1
+            self._poller = None
+            self._turn.notify_all()
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when poll() has something."""
+        with self._lock:
+            return int(self._fd(self._open()))
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until poll() has something to do, or until the time is over. `timeout` is in seconds."""
+        with self._lock:
+            self._open()
+            before = self._wakes
+        self._until(lambda: self._has_news() or self._wakes != before, end_of(timeout), collect=False)
+
+    # ---- event loops
+
+    def _serve_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Polls on this loop from now on. The lock is held."""
+        if self._loop is not loop:
+            self._stop_serving()
+            loop.add_reader(self._fd(self._open()), self._serve)
+            self._loop = loop
+
+    def _serve(self) -> None:
+        """Polls for the event loop, and again when a deadline has come."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._handle is None or self._loop is None:
+                return
+            self._poll()
+            wait = self._next_poll(self._handle)
+            if wait != NEVER and self._has_work():
+                self._timer = self._loop.call_later(wait / 1e9, self._serve)
+
+    def _stop_serving(self) -> None:
+        """Takes the descriptor off its event loop. The lock is held, and the handle is open."""
+        loop, self._loop = self._loop, None
+        if loop is None or loop.is_closed():
+            return
+        descriptor = self._fd(self._handle)
+        if loop.is_running() and loop is not asyncio._get_running_loop():
+            loop.call_soon_threadsafe(loop.remove_reader, descriptor)  # the loop of another thread
+        else:
+            loop.remove_reader(descriptor)
+
+    # ---- the end
+
+    @property
+    def closed(self) -> bool:
+        """True after close(), and in a child process that a fork has made."""
+        return self._handle is None
+
+    def _wake_all(self) -> None:
+        """Wakes the threads that wait. The lock is held."""
+        self._bell.ring()
+        self._turn.notify_all()
+
+    def _forked(self) -> None:
+        """In a child process: the store or cache goes on in the parent alone. The library has closed its descriptors here."""
+        self._lock = threading.RLock()
+        self._turn = threading.Condition(self._lock)
+        self._handle = None
+        self._end = f"the {self._what} belongs to process {self._process}, which was forked; this process must open one of its own"
+        self._let_go()
+
+
+_living: weakref.WeakSet[Polled] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for each in list(_living):
+        each._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Bell:
+    """Wakes one thread that waits for a descriptor."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def ring(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def stop(self) -> None:
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def _wait_until_readable(descriptor: int, bell: _Bell, time_left: int) -> None:
+    """Waits for the descriptor or the bell, and closes the descriptor. `time_left` is in nanoseconds."""
+    try:
+        readable = select.poll()
+        readable.register(descriptor, select.POLLIN)
+        readable.register(bell.fd, select.POLLIN)
+        readable.poll(None if time_left == NEVER else min(-(-time_left // 1_000_000), 2**31 - 1))
+    finally:
+        os.close(descriptor)
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """A time-out of Python as one of the library."""
+    return NEVER if seconds is None else max(0, min(int(seconds * 1e9), NEVER - 1))
+
+
+def end_of(timeout: float | None) -> float | None:
+    """The time of time.monotonic() at which a time-out in seconds is over."""
+    return None if timeout is None else time.monotonic() + timeout
