@@ -5,7 +5,7 @@
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/publisher.hpp"
-#include "runtime/shared/open_shared_store.hpp"
+#include "runtime/shared/block_layout.hpp"
 #include "runtime/tier_store/admin_subject.hpp"
 #include "runtime/tier_store/layered_store.hpp"
 #include "runtime/tier_store/tier_batches.hpp"
@@ -116,7 +116,7 @@ struct TierStore::Parts {
                                .write = positive(options.shared_write_max, "shared_write_max"),
                                .writes = options.shared_writes};
     shared = options.shared;
-    shared->use(shared_fingerprint({options.fingerprint, options.shared_weights_revision, options.block_bytes}));
+    shared->use(shared_fingerprint({options.fingerprint, options.shared_weights_revision, options.block_bytes, {}}));
     shared->set_waker(&waker);
     layered.emplace(local, *shared, clock, limits);
   }
