@@ -318,15 +318,31 @@ terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout) {
   return wait_for(__func__, terrace_store_fd(store), terrace_store_next_poll(store), timeout);
 }
 
+namespace {
+
+terrace_status finish_erasure(const char* function, const terrace::Result<void>& erased) {
+  if (erased || erased.error() == terrace::Errc::no_room || erased.error() == terrace::Errc::stopped) {
+    return finish(function, erased);
+  }
+  const bool is_late = erased.error() == terrace::Errc::deadline_exceeded;
+  const std::string why = is_late ? "the disk has not confirmed it in time" : "the flush has failed: " + erased.error().message();
+  return fail(status_of(erased.error()), std::string{function} +
+                                             ": the blocks are not served any more, but after a crash they may be there again (" +
+                                             why + "); call it once more to make sure");
+}
+
+}  // namespace
+
 terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count) {
   TERRACE_HANDLE(store);
   if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&, function = __func__] { return finish(function, store->store.remove(keys_of(keys, count))); });
+  return guarded(__func__,
+                 [&, function = __func__] { return finish_erasure(function, store->store.remove(keys_of(keys, count))); });
 }
 
 terrace_status terrace_store_clear(terrace_store* store) {
   TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] { return finish(function, store->store.clear()); });
+  return guarded(__func__, [&, function = __func__] { return finish_erasure(function, store->store.clear()); });
 }
 
 void terrace_store_stop(terrace_store* store) {

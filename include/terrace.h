@@ -271,8 +271,13 @@ TERRACE_C_API int64_t terrace_store_next_poll(const terrace_store* store);
 /// Waits until the descriptor is readable, or terrace_store_next_poll() or the time-out has come.
 TERRACE_C_API terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout);
 
-/// Gives up blocks, and those below them.
+/// Gives up blocks, and those below them, and waits until that is durable: after TERRACE_OK the blocks are not there after a kill
+/// or a power failure either. Puts of these keys that have not ended end with TERRACE_CANCELLED, and nothing of them is stored;
+/// gets end with TERRACE_NOT_FOUND. Waits for the disk for 30 seconds at most. TERRACE_NO_ROOM, TERRACE_STOPPED: nothing has
+/// changed. Any other failure, TERRACE_DEADLINE_EXCEEDED too: the blocks are given up and not served any more, but after a crash
+/// they may be there again; a second call tries again.
 TERRACE_C_API terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count);
+/// The same for all blocks.
 TERRACE_C_API terrace_status terrace_store_clear(terrace_store* store);
 /// Refuses all later batches.
 TERRACE_C_API void terrace_store_stop(terrace_store* store);

@@ -51,6 +51,7 @@ struct TierStoreOptions {
   std::optional<ResilienceOptions> resilience = ResilienceOptions{};
   /// The longest time that a stored block waits until it survives a power failure. 0: only submit_flush() and the end flush.
   Duration flush_interval = std::chrono::seconds{5};
+  Duration erase_max = std::chrono::seconds{30};  ///< how long remove() and clear() wait for the disk at most
 
   Blocks blocks_max = 65536;         ///< blocks of batches that have not ended; more are refused
   Blocks gets_under_way_max = 256;   ///< blocks that the disk reads at a time; others wait, and can be cancelled
@@ -109,9 +110,10 @@ struct BatchResult {
   BatchId id{};
   BatchKind kind = BatchKind::put;
   /// By key; one entry for a flush or a probe. No error: the block is stored and readable, or its row has its bytes. Get:
-  /// not_found (a miss, or the disk is not used after failures), corrupt (damaged: a miss, and the block is given up), io_failed.
-  /// Put: full, io_failed, refused (the disk is not used after failures). Both: cancelled, deadline_exceeded. After an error of a
-  /// get the content of the row means nothing.
+  /// not_found (a miss, the block was removed meanwhile, or the disk is not used after failures), corrupt (damaged: a miss, and
+  /// the block is given up), io_failed. Put: full, io_failed, refused (the disk is not used after failures), cancelled (also if
+  /// it was overtaken by remove() or clear(): then the block is not stored). Both: cancelled, deadline_exceeded. After an error
+  /// of a get the content of the row means nothing.
   std::vector<ErrorCode> errors{};
   std::uint32_t succeeded = 0;  ///< blocks without an error; for a probe, leading keys that are there
   Bytes bytes{};                ///< of the blocks that succeeded
@@ -182,6 +184,7 @@ struct TierCloseReport {
 /// - contains(), leading() and look_up() answer at once, from memory, and count as no use. submit_put() and submit_get() name a
 ///   batch of blocks, and rows of a region that was registered. They do not wait. poll() returns one result for each batch, with
 ///   an error code for each of its blocks.
+/// - remove() and clear() wait for the disk, for a bounded time: when they return, nothing comes back after a crash.
 /// - A full store evicts the block that was used least recently; a put, a get and touch() are uses.
 /// - Each get verifies a checksum over bytes and key.
 /// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
@@ -264,10 +267,16 @@ class TERRACE_API TierStore {
   [[nodiscard]] int wake_fd() const;
   [[nodiscard]] TimePoint next_deadline() const;
 
-  /// Gives up blocks, and those below them (TierPut::parents). Puts of these keys that the disk has not begun end with
-  /// `cancelled`; of others the block goes when it is stored. Fails: no_room, stopped.
+  /// Gives up blocks, and those below them (TierPut::parents), and waits until that is durable: when it returns without an error,
+  /// the blocks are not there after a kill or a power failure either. Puts and gets of these keys that have not ended are
+  /// overtaken: puts end with `cancelled`, also those that the disk has begun, and of gets no bytes of before come. The call
+  /// waits for the disk, for TierStoreOptions::erase_max at most; meanwhile it does what poll() does, and results wait for the
+  /// next poll(). Fails, and nothing has changed: no_room, stopped. Any other error says that the blocks are given up, and
+  /// nothing of them is served by this object any more, but the disk has not confirmed it: after a crash they may be there again.
+  /// deadline_exceeded: the disk did not answer in time; the next flush that succeeds makes it durable. Otherwise the flush has
+  /// failed. A second call tries again.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
-  /// Gives up all blocks. Takes a fraction of a microsecond for each.
+  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them.
   [[nodiscard]] Result<void> clear();
 
   // ---- the end

@@ -246,13 +246,20 @@ class Store(Polled):
             check(lib.terrace_store_touch(self._open(), made._array, made.count))
 
     def remove(self, keys: Names) -> None:
-        """Gives up blocks, and those below them (`parents` of submit_put)."""
+        """Gives up blocks, and those below them (`parents` of submit_put), and waits until that is durable: they are not there after
+        a kill or a power failure either. Puts of these keys that have not ended end with CANCELLED and store nothing; gets are
+        misses.
+
+        Raises:
+            TerraceError: The disk did not confirm it within 30 seconds, or the flush has failed. The blocks are not served any more,
+                but may be there again after a crash. Another call tries again.
+        """
         made = self._keys(keys)
         with self._lock:
             check(lib.terrace_store_remove(self._open(), made._array, made.count))
 
     def clear(self) -> None:
-        """Gives up all blocks."""
+        """Gives up all blocks, and waits until that is durable, as remove() does."""
         with self._lock:
             check(lib.terrace_store_clear(self._open()))
 

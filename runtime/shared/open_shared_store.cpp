@@ -1,13 +1,11 @@
 #include "runtime/shared/open_shared_store.hpp"
 
-#include "base/check.hpp"
 #include "storage/redis/redis_shared_store.hpp"
 #include "storage/shared/memory_shared_store.hpp"
 #include "storage/shared/sealing.hpp"
 #include "terrace/clock.hpp"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -101,35 +99,6 @@ std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options) {
   if (options.store) return options.store;
   if (options.url.starts_with(in_memory)) return OwnMemory::open(options);
   return open_redis_store(redis_options(options), nullptr, secret_of(options));
-}
-
-std::string shared_groups(std::span<const GroupConfig> groups, std::span<const Bytes> block_bytes) {
-  std::string text;
-  if (groups.size() <= 1 && (groups.empty() || groups.front().kind == GroupKind::full)) return text;
-  for (const GroupConfig& group : groups) {
-    text += fmt::format("{} {} {} {};", to_string(group.kind), group.block_tokens, group.span_tokens,
-                        count(block_bytes[group.pool.value()]));
-  }
-  return text;
-}
-
-SharedStore::Fingerprint shared_fingerprint(const SharedMeaning& meaning) {
-  std::string message = "terrace shared store 1";
-  const auto add = [&message](std::string_view field) {
-    for (unsigned shift = 0; shift < 64; shift += 8) message += static_cast<char>(std::uint64_t{field.size()} >> shift & 0xFFU);
-    message += field;
-  };
-  add({reinterpret_cast<const char*>(meaning.fingerprint.data()), meaning.fingerprint.size()});
-  add(meaning.weights_revision);
-  add(std::to_string(count(meaning.block_bytes)));
-  add(std::to_string(meaning.ranks));
-  if (!meaning.groups.empty()) add(meaning.groups);
-  SharedStore::Fingerprint digest{};
-  unsigned size = 0;
-  const int made =
-      EVP_Digest(message.data(), message.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, EVP_sha256(), nullptr);
-  TERRACE_CHECK(made == 1 && size == digest.size());
-  return digest;
 }
 
 }  // namespace terrace

@@ -5,7 +5,7 @@
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/cache/cache_parts.hpp"
-#include "runtime/shared/open_shared_store.hpp"
+#include "runtime/shared/block_layout.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/engine_memory.hpp"
 #include "runtime/system/pool_storage.hpp"
@@ -288,6 +288,9 @@ struct CacheSystem::Parts {
       throw;
     }
     made.keep();
+    for (const auto& pool : storage) {
+      if (!pool->left().empty()) log.write(LogLevel::warning, "storage", [&] { return pool->left(); });
+    }
     if (const std::string io = storage.front()->io(); !io.empty()) {
       log.write(LogLevel::info, "I/O", [&] { return "storage is read and written by " + io; });
     }
@@ -296,13 +299,8 @@ struct CacheSystem::Parts {
   void open_shared(const CacheSystemOptions& options) {
     if (!options.shared) return;
     shared = open_shared_store(*options.shared);
-    std::vector<Bytes> block_bytes(options.pools.size());
-    std::ranges::transform(options.pools, block_bytes.begin(), &PoolOptions::block_bytes);
-    groups_meaning = shared_groups(options.groups, block_bytes);
-    meaning = {.fingerprint = options.fingerprint,
-               .block_bytes = options.pools.front().block_bytes,
-               .ranks = static_cast<std::uint32_t>(options.ranks.size()),
-               .groups = groups_meaning};
+    meaning = {
+        .fingerprint = options.fingerprint, .block_bytes = options.pools.front().block_bytes, .layout = layout_of(options)};
     use_weights(options.shared->weights_revision);
     shared->set_waker(&waker);
   }
@@ -334,8 +332,7 @@ struct CacheSystem::Parts {
   std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::vector<std::unique_ptr<PoolStorage>> storage;   ///< by PoolId; empty: there is none
   std::shared_ptr<SharedStore> shared;                 ///< null: there is none
-  std::string groups_meaning;                          ///< of `meaning`
-  SharedMeaning meaning;                               ///< of the blocks in `shared`; its revision is valid in use_weights() only
+  SharedMeaning meaning;                               ///< of the blocks in `shared`
   std::unique_ptr<Cache> cache;
   // The endpoint of operators; none if nobody asked for it.
   std::optional<admin::Mailbox> mailbox;

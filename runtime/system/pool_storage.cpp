@@ -1,7 +1,9 @@
 #include "runtime/system/pool_storage.hpp"
 
 #include "base/check.hpp"
+#include "runtime/shared/block_layout.hpp"
 #include "runtime/system/system_config.hpp"
+#include "storage/file/superblock_io.hpp"
 #include "storage/io/make_io_engine.hpp"
 #include "storage/memory/memory_store.hpp"
 
@@ -23,17 +25,46 @@ IoOptions io_options(const FileStorage& file, std::size_t pools) {
   return options;
 }
 
+bool is_missing(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+}
+
+/// Earlier versions bound only the fingerprint of the options to a store, and not how the bytes of a block are laid out. What
+/// such a store has is served to nobody, and left as it is: the new store has a name of its own, and keeps it.
+std::string own_name(const FileStorage& file, std::size_t pool, const CacheSystemOptions& options) {
+  const std::string name = store_name(file.name, pool);
+  const std::string newer = name.empty() ? "layout" : name + "-layout";
+  const std::filesystem::path& directory = file.directories.front();
+  if (!is_missing(directory / newer / "catalog")) return newer;
+  const std::optional<Superblock> found = look_at_superblock(directory / name);
+  return found && found->fingerprint == options.fingerprint ? newer : name;
+}
+
+/// PoolStorage::left().
+std::string left_store(const FileStorage& file, std::size_t pool, const std::string& own) {
+  const std::string name = store_name(file.name, pool);
+  const std::filesystem::path& directory = file.directories.front();
+  if (own == name || is_missing(directory / name / "catalog")) return {};
+  return fmt::format(
+      "the store in {} was made by an earlier version, which did not note how blocks are laid out: none of its blocks "
+      "is used, it is left as it is, and {} is used instead; remove the former to free its space",
+      (directory / name).string(), (directory / own).string());
+}
+
 FileStoreConfig store_config(const FileStorage& file, std::size_t pool, const CacheSystemOptions& options, Bytes capacity) {
+  const BlockLayout layout = layout_of(options);
   FileStoreConfig config;
   config.directory = file.directories.front();
   config.more_directories.assign(file.directories.begin() + 1, file.directories.end());
   config.stripe_bytes = file.stripe_bytes;
-  config.name = store_name(file.name, pool);
+  config.name = own_name(file, pool, options);
   config.accept_lost_directories = file.accept_lost_directories;
   config.capacity = capacity;
   config.floor = file.floor;
   config.block_bytes = options.pools[pool].block_bytes;
-  config.fingerprint = options.fingerprint;
+  config.fingerprint = file_fingerprint(options.fingerprint, layout);
+  config.meaning = describe(options.fingerprint, layout);
   return config;
 }
 
@@ -45,11 +76,6 @@ std::unique_ptr<BlockStore> memory_store(Bytes capacity, Bytes block_bytes, Wake
                     to_string(capacity), blocks, to_string(block_bytes))};
   }
   return std::make_unique<MemoryStore>(static_cast<std::uint32_t>(blocks), block_bytes, &waker);
-}
-
-bool is_missing(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
 }  // namespace
@@ -82,7 +108,18 @@ PoolStorage::PoolStorage(std::size_t pool, const CacheSystemOptions& options, By
   } else if (const auto* file = std::get_if<FileStorage>(&options.storage)) {
     io_ = make_io_engine(io_options(*file, options.pools.size()), waker);
     io_memory_ = std::make_unique<IoMemory>(arena, *io_);
-    const auto files = std::make_shared<FileStore>(store_config(*file, pool, options, capacity), *io_);
+    const FileStoreConfig config = store_config(*file, pool, options, capacity);
+    left_ = left_store(*file, pool, config.name);
+    std::shared_ptr<FileStore> files;
+    try {
+      files = std::make_shared<FileStore>(config, *io_);
+    } catch (const std::system_error& error) {
+      if (left_.empty() || error.code() != std::errc::no_space_on_device) throw;
+      std::string sentence = error.what();
+      if (const std::string code = ": " + error.code().message(); sentence.ends_with(code))
+        sentence.erase(sentence.size() - code.size());
+      throw std::system_error{error.code(), fmt::format("{} ({})", sentence, left_)};
+    }
     file_store_ = files.get();
     directories_ = file->directories;
     floor_ = file->floor;
@@ -102,6 +139,7 @@ std::optional<StoreHealth> PoolStorage::health() const {
   if (!guard_) return std::nullopt;
   StoreHealth health = guard_->health();
   add_health_of(*file_store_, health);
+  if (health.state == StoreState::well && !left_.empty()) health.reason = left_;
   return health;
 }
 
@@ -124,7 +162,7 @@ NewStoreDirectories::NewStoreDirectories(const CacheSystemOptions& options) {
   for (const std::filesystem::path& directory : file->directories) {
     if (is_missing(directory)) parents_.push_back(directory);
     for (std::size_t pool = 0; pool < options.pools.size(); ++pool) {
-      const std::filesystem::path store = directory / store_name(file->name, pool);
+      const std::filesystem::path store = directory / own_name(*file, pool, options);
       if (is_missing(store)) stores_.push_back(store);
     }
   }

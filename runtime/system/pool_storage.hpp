@@ -37,6 +37,9 @@ class PoolStorage {
   /// Null: there is none.
   [[nodiscard]] const ResilientStore* guard() const { return guard_ ? &*guard_ : nullptr; }
   [[nodiscard]] const FileStore* files() const { return file_store_; }
+  /// If there is a store of an earlier version in the place of this one, which is left as it is: the sentence for people. Else
+  /// empty.
+  [[nodiscard]] const std::string& left() const { return left_; }
   /// The same as CacheSystem::storage_health().
   [[nodiscard]] std::optional<StoreHealth> health() const;
   /// The counts of the store, without `orphans`. Only if there is a store.
@@ -55,6 +58,7 @@ class PoolStorage {
   std::shared_ptr<BlockStore> store_;
   std::vector<std::filesystem::path> directories_;  ///< of the files; does not change
   Bytes floor_{};
+  std::string left_;
   const FileStore* file_store_ = nullptr;  ///< the same object as store_, if that is a FileStore
   std::optional<ResilientStore> guard_;    ///< in front of store_
 };

@@ -224,9 +224,7 @@ void TierBatches::begin_puts() {
     block.state = State::under_way;
     ++batch.under_way;
     ++puts_under_way_;
-    Storing& storing = storing_[block.key];
-    ++storing.puts;
-    storing.removed = false;
+    ++storing_[block.key].puts;
     writes_.push_back(write_of(number, at));
   }
   if (!writes_.empty()) store_.write(writes_);
@@ -261,6 +259,8 @@ std::size_t TierBatches::poll(std::vector<BatchResult>& out) {
   store_events_.clear();
   store_.poll(store_events_);
   for (const StoreEvent& event : store_events_) handle(event, now);
+  // The store has told by now what was removed, so this flush makes it durable.
+  if (std::exchange(erasure_due_, false)) store_.flush(erasure_token | ++erasures_);
   end_probes();
   if (now >= first_deadline_) end_late(now);
   flush_if_due(now);
@@ -305,8 +305,7 @@ void TierBatches::on_written(const StoreEvent& event, TimePoint now) {
   Block& block = batch.blocks[static_cast<std::uint32_t>(event.token)];
   const auto storing = storing_.find(block.key);
   TERRACE_CHECK(storing != storing_.end());
-  const bool goes_on = block.state == State::under_way && !storing->second.removed;
-  if (event.error == Errc::parent_missing && !is_none(block.parent) && goes_on) {
+  if (event.error == Errc::parent_missing && !is_none(block.parent) && block.state == State::under_way) {
     block.parent = {};
     ++counted_.without_parent;
     storing->second.depth = 0;
@@ -333,7 +332,14 @@ void TierBatches::end_under_way(std::uint32_t number, Block& block, ErrorCode er
   regions_.release(batch.region, block.row, use_of(batch));
   --blocks_;
   --batch.under_way;
-  if (block.state == State::under_way) note(batch, block, error);
+  if (block.state == State::overtaken) {
+    // The block has gone while the store moved it. Its bytes are of before, so a get is a miss.
+    const bool is_put = batch.kind == BatchKind::put;
+    if (is_put) --overtaken_puts_;
+    note(batch, block, is_put ? Errc::cancelled : Errc::not_found);
+  } else if (block.state == State::under_way) {
+    note(batch, block, error);
+  }
   block.state = State::ended;
   finish_if_ended(number);
 }
@@ -432,7 +438,8 @@ void TierBatches::end_late(TimePoint now) {
     for (Block& block : batch.blocks) {
       if (block.state == State::waiting) {
         end_waiting(batch, block, Errc::deadline_exceeded);
-      } else if (block.state == State::under_way) {
+      } else if (block.state == State::under_way || block.state == State::overtaken) {
+        if (block.state == State::overtaken && batch.kind == BatchKind::put) --overtaken_puts_;
         note(batch, block, Errc::deadline_exceeded);
         block.state = State::abandoned;
       }
@@ -442,45 +449,56 @@ void TierBatches::end_late(TimePoint now) {
 }
 
 Result<void> TierBatches::remove(std::span<const BlockKey> keys) {
+  if (keys.empty()) return {};
   try {
-    std::vector<BlockKey> sorted{keys.begin(), keys.end()};
-    std::ranges::sort(sorted);
-    cancel_puts_of(sorted);
+    return erase({keys.begin(), keys.end()});
   } catch (const std::bad_alloc&) {
     return Errc::no_room;
   }
-  for (const BlockKey& key : keys) {
-    if (const auto storing = storing_.find(key); storing != storing_.end()) storing->second.removed = true;
-  }
-  store_.remove(keys, 0);
-  return {};
 }
 
 Result<void> TierBatches::clear() {
   try {
     std::vector<BlockKey> all;
     store_.for_each([&all](const StoredBlock& block) { all.push_back(block.key); });
-    for (const auto& [key, storing] : storing_) all.push_back(key);
-    for (const std::uint32_t number : puts_) {
+    for (const auto& [id, number] : ids_) {
+      if (batches_[number].kind != BatchKind::put) continue;
       for (const Block& block : batches_[number].blocks) {
-        if (block.state == State::waiting) all.push_back(block.key);
+        if (block.state != State::ended) all.push_back(block.key);
       }
     }
-    return remove(all);
+    return erase(std::move(all));
   } catch (const std::bad_alloc&) {
     return Errc::no_room;
   }
 }
 
-void TierBatches::cancel_puts_of(std::span<const BlockKey> keys) {
-  numbers_.assign(puts_.begin(), puts_.end());
+Result<void> TierBatches::erase(std::vector<BlockKey> keys) {
+  std::ranges::sort(keys);
+  numbers_.clear();
+  for (const auto& [id, number] : ids_) numbers_.push_back(number);
+  overtake(keys);
+  store_.remove(keys, 0);
+  erasure_due_ = true;
+  waker_.wake();
+  return {};
+}
+
+void TierBatches::overtake(std::span<const BlockKey> keys) {
   for (const std::uint32_t number : numbers_) {
     Batch& batch = batches_[number];
+    const bool is_put = batch.kind == BatchKind::put;
     bool any = false;
     for (Block& block : batch.blocks) {
-      if (block.state != State::waiting || !std::ranges::binary_search(keys, block.key)) continue;
-      end_waiting(batch, block, Errc::cancelled);
-      any = true;
+      const bool waits = is_put && block.state == State::waiting;
+      if ((!waits && block.state != State::under_way) || !std::ranges::binary_search(keys, block.key)) continue;
+      if (waits) {
+        end_waiting(batch, block, Errc::cancelled);
+        any = true;
+      } else {
+        block.state = State::overtaken;
+        if (is_put) ++overtaken_puts_;
+      }
     }
     if (any) finish_if_ended(number);
   }
@@ -506,7 +524,12 @@ void TierBatches::on_flushed(const StoreEvent& event, TimePoint now) {
   const bool is_own = event.token == own_flush_token;
   const auto number = static_cast<std::uint32_t>(event.token);
   if (event.error) ++counted_.flush_failures;
-  else covered_ = std::max(covered_, is_own ? stored_at_flush_ : batches_[number].stored);
+  if (!is_own && (event.token & erasure_token) != 0) {
+    erased_ = event.token & ~erasure_token;
+    erase_error_ = event.error;
+    return;
+  }
+  if (!event.error) covered_ = std::max(covered_, is_own ? stored_at_flush_ : batches_[number].stored);
   if (is_own) {
     flushing_ = false;
     if (event.error) on_change(now);

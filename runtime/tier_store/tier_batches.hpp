@@ -38,7 +38,13 @@ struct TierLimits {
 ///
 ///     waiting --given to the store--> under way --its event--> ended
 ///        |                                |
-///        +--cancelled, late---> ended     +--the batch ended at its deadline--> abandoned --its event--> ended
+///        +--cancelled, late---> ended     +--removed, cleared--> overtaken --its event--> ended, a put as cancelled
+///                                         |                          |
+///                                         +--------------------------+--the batch ended at its deadline--> abandoned
+///                                                                                      --its event--> ended
+///
+/// An *erasure* makes durable what remove() and clear() have given up: a flush that begins with the next poll(). Several calls
+/// before it share it.
 ///
 /// Ownership: all arguments outlive it. Nobody else may call the operations of `store`. Threads: one.
 class TierBatches {
@@ -58,8 +64,13 @@ class TierBatches {
   [[nodiscard]] Result<void> submit_probe(const TierProbe& probe);
   [[nodiscard]] Result<void> submit_flush(BatchId id);
   [[nodiscard]] Result<void> cancel(BatchId id);
+  /// These two begin an erasure, and do not wait for it.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
   [[nodiscard]] Result<void> clear();
+  /// The last erasure has not ended, or the store still has puts that it has overtaken.
+  [[nodiscard]] bool is_erasing() const { return erasure_due_ || erased_ != erasures_ || overtaken_puts_ > 0; }
+  /// The result of the last erasure that has ended.
+  [[nodiscard]] ErrorCode erase_error() const { return erase_error_; }
   std::size_t poll(std::vector<BatchResult>& out);
   std::size_t poll_events(std::vector<TierEvent>& out);
   [[nodiscard]] TimePoint next_deadline() const;
@@ -73,7 +84,7 @@ class TierBatches {
   void check_invariants() const;
 
  private:
-  enum class State : unsigned char { waiting, under_way, abandoned, ended };
+  enum class State : unsigned char { waiting, under_way, overtaken, abandoned, ended };
   struct Block {
     BlockKey key;
     BlockKey parent;  ///< all zero: none
@@ -100,13 +111,13 @@ class TierBatches {
     std::uint32_t depth = 0;
     std::uint32_t puts = 0;
     bool was_stored = false;
-    bool removed = false;  ///< remove() has named it since the last put began
   };
   template <class Value>
   using KeyMap = boost::unordered_flat_map<BlockKey, Value, std::hash<BlockKey>>;
 
   static constexpr std::uint64_t probe_token = ~std::uint64_t{0};
   static constexpr std::uint64_t own_flush_token = ~std::uint64_t{0};
+  static constexpr std::uint64_t erasure_token = std::uint64_t{1} << 63;  ///< | number of the erasure
   [[nodiscard]] static constexpr std::uint64_t token_of(std::uint32_t batch, std::size_t block) {
     return std::uint64_t{batch} << 32 | block;
   }
@@ -141,8 +152,9 @@ class TierBatches {
   void finish(std::uint32_t number);
   void free_batch(std::uint32_t number);
   void end_late(TimePoint now);
-  /// Ends the waiting puts of these keys, which are sorted.
-  void cancel_puts_of(std::span<const BlockKey> keys);
+  [[nodiscard]] Result<void> erase(std::vector<BlockKey> keys);
+  /// Ends the waiting puts of these keys, which are sorted, and marks what the store has of them as overtaken.
+  void overtake(std::span<const BlockKey> keys);
   [[nodiscard]] static bool is_none(const BlockKey& key) { return key == BlockKey{}; }
   [[nodiscard]] bool reads_declined() const;
   void flush_if_due(TimePoint now);
@@ -176,6 +188,11 @@ class TierBatches {
 
   TimePoint flush_due_ = never;
   bool flushing_ = false;  ///< by the interval
+  bool erasure_due_ = false;
+  std::uint64_t erasures_ = 0;        ///< that have begun
+  std::uint64_t erased_ = 0;          ///< the last one that has ended
+  std::uint32_t overtaken_puts_ = 0;  ///< blocks
+  ErrorCode erase_error_;
   std::uint64_t stored_ = 0;
   std::uint64_t stored_at_flush_ = 0;
   std::uint64_t covered_ = 0;

@@ -41,6 +41,7 @@ TierStatistics TierBatches::statistics() const {
 void TierBatches::check_invariants() const {
   std::uint32_t blocks = 0;
   std::uint32_t under_way = 0;
+  std::uint32_t overtaken_puts = 0;
   for (const auto& [id, number] : ids_) {
     const Batch& batch = batches_[number];
     TERRACE_CHECK(batch.id.value() == id);
@@ -50,8 +51,9 @@ void TierBatches::check_invariants() const {
     for (std::size_t i = 0; i < batch.blocks.size(); ++i) {
       const State state = batch.blocks[i].state;
       if (state != State::ended) ++blocks;
-      if (state == State::waiting || state == State::under_way) ++unended;
-      if (state == State::under_way || state == State::abandoned) ++of_batch;
+      if (state == State::waiting || state == State::under_way || state == State::overtaken) ++unended;
+      if (state == State::under_way || state == State::overtaken || state == State::abandoned) ++of_batch;
+      if (state == State::overtaken && batch.kind == BatchKind::put) ++overtaken_puts;
       if (state == State::waiting) TERRACE_CHECK(batch.queued && i >= batch.next);
     }
     TERRACE_CHECK(batch.has_ended || unended == batch.unended);
@@ -59,6 +61,7 @@ void TierBatches::check_invariants() const {
     under_way += of_batch;
   }
   TERRACE_CHECK(blocks == blocks_);
+  TERRACE_CHECK(overtaken_puts == overtaken_puts_);
   TERRACE_CHECK(under_way == gets_under_way_ + puts_under_way_);
   TERRACE_CHECK(free_batches_.size() + ids_.size() == batches_.size());
   std::uint32_t puts = 0;

@@ -6,7 +6,7 @@
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/publisher.hpp"
-#include "runtime/shared/open_shared_store.hpp"
+#include "runtime/shared/block_layout.hpp"
 #include "runtime/tier_store/admin_subject.hpp"
 #include "runtime/tier_store/layered_store.hpp"
 #include "runtime/tier_store/tier_batches.hpp"
@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -41,6 +42,11 @@ TierLimits limits_of(const TierStoreOptions& options) {
           .puts_under_way_max = positive(options.puts_under_way_max.value(), "puts_under_way_max"),
           .events_max = positive(options.events_max, "events_max"),
           .flush_interval = options.flush_interval};
+}
+
+Duration erase_max_of(const TierStoreOptions& options) {
+  if (options.erase_max <= Duration::zero()) throw std::invalid_argument{"tier store: erase_max must be positive"};
+  return options.erase_max;
 }
 
 FileStoreConfig store_config(const TierStoreOptions& options) {
@@ -111,7 +117,7 @@ struct TierStore::Parts {
                                .write = positive(options.shared_write_max, "shared_write_max"),
                                .writes = options.shared_writes};
     shared = options.shared;
-    shared->use(shared_fingerprint({options.fingerprint, options.shared_weights_revision, options.block_bytes}));
+    shared->use(shared_fingerprint({options.fingerprint, options.shared_weights_revision, options.block_bytes, {}}));
     shared->set_waker(&waker);
     layered.emplace(local, *shared, clock, limits);
   }
@@ -218,10 +224,37 @@ struct TierStore::Parts {
 
 struct TierStore::State {
   explicit State(const TierStoreOptions& options)
-      : keys{bytes_of(options.key_namespace)}, block_bytes{options.block_bytes}, parts{std::make_unique<Parts>(options)} {}
+      : keys{bytes_of(options.key_namespace)},
+        block_bytes{options.block_bytes},
+        erase_max{erase_max_of(options)},
+        parts{std::make_unique<Parts>(options)} {}
+
+  /// Polls until `done` or the time; returns whether it is done. Not after close().
+  bool poll_until(const std::function<bool()>& done, TimePoint until) {
+    while (true) {
+      parts->poll(results);
+      if (done()) break;
+      const TimePoint now = parts->clock.now();
+      if (now >= until) break;
+      const Duration wait = std::min(until, parts->next_deadline()) - now;
+      constexpr std::chrono::milliseconds longest{std::chrono::minutes{1}};
+      parts->waker.wait(static_cast<int>(
+          std::clamp(std::chrono::ceil<std::chrono::milliseconds>(wait), std::chrono::milliseconds{0}, longest).count()));
+    }
+    if (!results.empty()) parts->waker.wake();
+    return done();
+  }
+
+  /// Waits for the erasure that has begun.
+  Result<void> end_erasure() {
+    const TierBatches& batches = *parts->batches;
+    if (!poll_until([&batches] { return !batches.is_erasing(); }, parts->clock.now() + erase_max)) return Errc::deadline_exceeded;
+    return batches.erase_error() ? Result<void>{batches.erase_error()} : Result<void>{};
+  }
 
   OpaqueKeys keys;
   Bytes block_bytes;
+  Duration erase_max;
   std::unique_ptr<Parts> parts;      ///< null after close()
   std::vector<BatchResult> results;  ///< wait for poll()
   std::vector<TierEvent> events;     ///< the same, of a closed store
@@ -324,10 +357,17 @@ int TierStore::wake_fd() const { return state_->parts ? state_->parts->waker.fd(
 TimePoint TierStore::next_deadline() const { return state_->parts ? state_->parts->next_deadline() : never; }
 
 Result<void> TierStore::remove(std::span<const BlockKey> keys) {
-  return state_->parts ? state_->parts->batches->remove(keys) : Result<void>{Errc::stopped};
+  if (!state_->parts) return Errc::stopped;
+  if (keys.empty()) return {};
+  const Result<void> begun = state_->parts->batches->remove(keys);
+  return begun ? state_->end_erasure() : begun;
 }
 
-Result<void> TierStore::clear() { return state_->parts ? state_->parts->batches->clear() : Result<void>{Errc::stopped}; }
+Result<void> TierStore::clear() {
+  if (!state_->parts) return Errc::stopped;
+  const Result<void> begun = state_->parts->batches->clear();
+  return begun ? state_->end_erasure() : begun;
+}
 
 void TierStore::stop_accepting() {
   if (state_->parts) state_->parts->batches->stop_accepting();
@@ -335,19 +375,8 @@ void TierStore::stop_accepting() {
 
 bool TierStore::drain(TimePoint until) {
   if (!state_->parts) return true;
-  Parts& parts = *state_->parts;
-  while (true) {
-    parts.poll(state_->results);
-    if (parts.batches->is_idle()) break;
-    const TimePoint now = parts.clock.now();
-    if (now >= until) break;
-    const Duration wait = std::min(until, parts.next_deadline()) - now;
-    constexpr std::chrono::milliseconds longest{std::chrono::minutes{1}};
-    parts.waker.wait(static_cast<int>(
-        std::clamp(std::chrono::ceil<std::chrono::milliseconds>(wait), std::chrono::milliseconds{0}, longest).count()));
-  }
-  if (!state_->results.empty()) parts.waker.wake();
-  return parts.batches->is_idle();
+  const TierBatches& batches = *state_->parts->batches;
+  return state_->poll_until([&batches] { return batches.is_idle(); }, until);
 }
 
 TierCloseReport TierStore::close(TimePoint until) {

@@ -46,6 +46,8 @@ struct FileStoreConfig {
   Bytes block_bytes{};
   /// The fingerprint of the model and geometry. A store with another fingerprint is refused.
   Fingerprint fingerprint{};
+  /// Says in words what the fingerprint was made of (Superblock::meaning), for the message that refuses another one.
+  std::string meaning{};
   /// The maximum size of a data file. It applies to a new store only; an existing store keeps its value.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
   /// How much of each file system must stay free. The store allocates nothing that would leave less. Other programs may still use

@@ -240,7 +240,9 @@ void FileSet::read_superblock(const FileStoreConfig& config) {
                  config.fingerprint,
                  0,
                  layout_.directories,
-                 layout_.stripe_slots};  // only a striped store has an id, which begin_parts() gives it
+                 layout_.stripe_slots,
+                 0,  // only a striped store has an id, which begin_parts() gives it
+                 config.meaning.substr(0, meaning_bytes_max)};
   const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, superblock_copy());
   if (found.error) fail(found.error, fmt::format("cannot read the superblock of {}", name));
   if (!found.superblock) {
@@ -294,9 +296,14 @@ void FileSet::check_compatible(const FileStoreConfig& config) const {
                                          where, to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
   }
   if (superblock_.fingerprint != config.fingerprint) {
-    fail(Errc::incompatible, fmt::format("the file store in {} was made for the model and geometry {}..., and this "
-                                         "configuration has {}...: give another directory, or remove it to start empty",
-                                         where, short_hex(superblock_.fingerprint), short_hex(config.fingerprint)));
+    const auto words = [](const std::string& meaning, const Fingerprint& fingerprint) {
+      return meaning.empty() ? fmt::format("the model and geometry {}...", short_hex(fingerprint)) : '"' + meaning + '"';
+    };
+    fail(Errc::incompatible,
+         fmt::format(
+             "the file store in {} was made for {}, and this configuration has {}: give another directory, or remove it to "
+             "start empty",
+             where, words(superblock_.meaning, superblock_.fingerprint), words(config.meaning, config.fingerprint)));
   }
   if (superblock_.directories != layout_.directories) {
     fail(Errc::incompatible, fmt::format("the file store in {} is striped over {} directories, this one included, and this "

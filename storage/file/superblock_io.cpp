@@ -3,7 +3,11 @@
 #include "base/check.hpp"
 #include "storage/file/file_set.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <span>
 
 namespace terrace {
@@ -24,6 +28,21 @@ FoundSuperblock read_superblock(IoEngine& engine, FileId catalog, FileId lock) {
   look(lock, superblock_copy_at, sector_bytes);
   found.from_copy = found.superblock.has_value();
   return found;
+}
+
+std::optional<Superblock> look_at_superblock(const std::filesystem::path& own_directory) {
+  const auto look = [&own_directory](const char* name, std::uint64_t offset) -> std::optional<Superblock> {
+    // O_NONBLOCK: opening must not hang if the path is a pipe.
+    const int file = ::open((own_directory / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0) return std::nullopt;
+    std::array<std::byte, sector_bytes> sector{};
+    const ssize_t got = ::pread(file, sector.data(), sector.size(), static_cast<off_t>(offset));
+    ::close(file);
+    const Result<Superblock> found = decode_superblock(std::span{sector}.first(got > 0 ? static_cast<std::size_t>(got) : 0));
+    return found ? std::optional{*found} : std::nullopt;
+  };
+  if (const std::optional<Superblock> found = look("catalog", 0)) return found;
+  return look("lock", superblock_copy_at);
 }
 
 void SuperblockWrite::begin(const Superblock& superblock, FileId catalog, FileId lock) {

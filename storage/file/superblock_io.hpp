@@ -5,6 +5,7 @@
 #include "storage/io/io_engine.hpp"
 #include "terrace/result.hpp"
 
+#include <filesystem>
 #include <optional>
 
 namespace terrace {
@@ -22,6 +23,10 @@ struct FoundSuperblock {
 
 /// Reads the superblock, or its copy. Blocks. The engine must have nothing else under way.
 [[nodiscard]] FoundSuperblock read_superblock(IoEngine& engine, FileId catalog, FileId lock);
+
+/// Reads the superblock of a store, or its copy, without its lock and without an engine. Nothing: there is no store in this
+/// directory, or none that can be read. Blocks.
+[[nodiscard]] std::optional<Superblock> look_at_superblock(const std::filesystem::path& own_directory);
 
 /// Writes a superblock to both places, one after the other. The first is durable before the second is written. So a power failure
 /// can damage only one of them, and the other one holds the old or the new superblock.

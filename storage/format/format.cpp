@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
 namespace terrace {
 namespace {
@@ -48,6 +49,8 @@ void encode(const Superblock& superblock, std::span<std::byte> page) {
     store_le32(at + 92, superblock.stripe_slots);
     store_le64(at + 96, superblock.id);
   }
+  const std::string_view meaning = std::string_view{superblock.meaning}.substr(0, meaning_bytes_max);
+  std::memcpy(at + 104, meaning.data(), meaning.size());
   store_le64(at + superblock_sum_at, plain_checksum(page.first(superblock_sum_at)));
 }
 
@@ -69,6 +72,11 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
     superblock.directories = load_le32(at + 88);
     superblock.stripe_slots = load_le32(at + 92);
     superblock.id = load_le64(at + 96);
+  }
+  for (const std::byte byte : page.subspan(104, meaning_bytes_max)) {
+    const char letter = static_cast<char>(byte);
+    if (letter < ' ' || letter > '~') break;
+    superblock.meaning += letter;
   }
   return superblock;
 }

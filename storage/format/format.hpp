@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 /// The format of the file store on disk. Version 1 uses one directory. Version 2 is the same format striped over several
 /// directories. All numbers are little-endian.
@@ -46,6 +47,7 @@
 ///         88      4  number of directories (version 2 only)
 ///         92      4  stripe_slots (version 2 only)
 ///         96      8  id of the store, the same in all its directories (version 2 only)
+///        104    128  for people: what the fingerprint was made of, as text with zeros behind it. May be empty
 ///        504      8  XXH3-64 of the 504 bytes before
 ///
 /// The superblock exists twice. It is written to the first page of the catalog, and when that is durable, to the copy in the lock
@@ -89,6 +91,7 @@ inline constexpr std::size_t sector_bytes = 512;
 inline constexpr std::uint64_t superblock_copy_at = sector_bytes;  ///< in the lock file
 inline constexpr std::size_t lock_file_bytes = 2 * sector_bytes;
 inline constexpr std::size_t record_bytes = 128;
+inline constexpr std::size_t meaning_bytes_max = 128;
 inline constexpr std::uint32_t records_per_page = catalog_page_bytes / record_bytes;
 
 struct Superblock {
@@ -102,6 +105,7 @@ struct Superblock {
   std::uint32_t directories = 1;
   std::uint32_t stripe_slots = 0;  ///< meaningful only if directories > 1
   std::uint64_t id = 0;            ///< meaningful only if directories > 1
+  std::string meaning{};           ///< what the fingerprint was made of; printable ASCII, meaning_bytes_max at most
 
   friend bool operator==(const Superblock&, const Superblock&) = default;
 };

@@ -196,7 +196,6 @@ TEST(ReliabilityPage, has_every_fault_once_and_names_tests_that_exist) {
     const std::string id = (n < 10 ? "F0" : "F") + std::to_string(n);
     EXPECT_TRUE(found.contains(id)) << id << " is missing";
   }
-  EXPECT_EQ(rows, 82U);
 }
 
 TEST(BlockKeysPage, has_the_golden_vectors_of_the_test) {

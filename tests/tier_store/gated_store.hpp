@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace::test {
@@ -43,7 +44,12 @@ class GatedStore final : public BlockStore {
     return reads_.size() + writes_.size() + failed_.size() + store_.in_flight();
   }
 
-  void remove(std::span<const BlockKey> keys, std::uint64_t token) override { store_.remove(keys, token); }
+  void remove(std::span<const BlockKey> keys, std::uint64_t token) override {
+    store_.remove(keys, token);
+    for (const StoreWrite& write : writes_) {
+      if (std::ranges::find(keys, write.block.key) != keys.end()) removed_.push_back(write.block.key);
+    }
+  }
   [[nodiscard]] bool contains(const BlockKey& key) const override { return store_.contains(key); }
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
   void flush(std::uint64_t token) override { store_.flush(token); }
@@ -68,11 +74,13 @@ class GatedStore final : public BlockStore {
     }
     reads_.clear();
     writes_.clear();
+    store_.remove(std::exchange(removed_, {}), 0);
   }
 
   MemoryStore store_;
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
+  std::vector<BlockKey> removed_;  ///< while their writes were held
   std::vector<StoreEvent> failed_;
 };
 

@@ -401,7 +401,8 @@ TEST_F(TierBatchesTest, are_removed_whether_stored_under_way_or_waiting) {
   for (int i = 0; i < 3; ++i) poll();
   for (const std::uint64_t n : {0, 1, 10, 11, 12}) EXPECT_FALSE(batches->contains(key_of(n))) << n;
   ASSERT_EQ(results.size(), 1U);
-  EXPECT_EQ(results[0].errors[2], Errc::cancelled);
+  for (const ErrorCode& error : results[0].errors) EXPECT_EQ(error, Errc::cancelled);
+  EXPECT_EQ(batches->statistics().puts_cancelled, 3U);
   std::size_t removed = 0;
   std::size_t stored = 0;
   for (const TierEvent& event : events()) {
@@ -410,6 +411,49 @@ TEST_F(TierBatchesTest, are_removed_whether_stored_under_way_or_waiting) {
   }
   EXPECT_EQ(removed, stored + 2) << "each block that was told to be stored is told to be gone";
   EXPECT_EQ(store->stat().blocks, 0U);
+}
+
+TEST_F(TierBatchesTest, of_a_get_that_a_clear_overtakes_bring_nothing_of_before) {
+  open();
+  store_blocks(0, 2);
+  store->held = true;
+  ASSERT_TRUE(get(1, keys(0, 2), rows(0, 2)));
+  ASSERT_TRUE(batches->remove(keys(0, 1)));
+  store->held = false;
+  const auto results = poll_until_idle();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].errors[0], Errc::not_found);
+  EXPECT_EQ(results[0].succeeded, 1U) << "the other block is as it was";
+}
+
+TEST_F(TierBatchesTest, erase_until_a_flush_has_ended_and_what_was_overtaken_too) {
+  open();
+  store_blocks(0, 2);
+  EXPECT_FALSE(batches->is_erasing());
+  store->held = true;
+  store->memory().hold_flushes(true);
+  ASSERT_TRUE(put(1, keys(10, 1), rows(0, 1)));
+  waker.woken = 0;
+  ASSERT_TRUE(batches->clear());
+  EXPECT_GT(waker.woken, 0) << "the next poll begins the flush";
+  poll();
+  store->memory().hold_flushes(false);
+  poll();
+  EXPECT_TRUE(batches->is_erasing()) << "a put that was overtaken is under way";
+  store->held = false;
+  store->memory().hold_flushes(true);
+  const auto results = poll_until_idle();
+  EXPECT_EQ(results.at(0).errors.at(0), Errc::cancelled);
+  EXPECT_FALSE(batches->is_erasing());
+
+  store->memory().fail_flushes(Errc::io_failed);
+  ASSERT_TRUE(batches->clear()) << "though there is nothing left, it asks the disk again";
+  poll();
+  EXPECT_TRUE(batches->is_erasing());
+  store->memory().hold_flushes(false);
+  poll();
+  EXPECT_FALSE(batches->is_erasing());
+  EXPECT_EQ(batches->erase_error(), Errc::io_failed);
 }
 
 TEST_F(TierBatchesTest, do_not_come_back_if_they_are_removed_with_their_parent) {

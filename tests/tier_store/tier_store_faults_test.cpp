@@ -77,6 +77,7 @@ struct Seen {
   std::uint64_t kills = 0;
   std::uint64_t durable = 0;  ///< blocks that had to survive an end, and did
   std::uint64_t away = 0;     ///< blocks that had to stay away after an end, and did
+  std::uint64_t erased = 0;   ///< keys of which an erasure has ended
   std::uint64_t flush_failures = 0;
   std::uint64_t starts_refused = 0;
   std::uint64_t declined = 0;  ///< steps in which a breaker was open
@@ -247,10 +248,16 @@ class World {
         if (!expected_.empty()) static_cast<void>(batches_->cancel(BatchId{expected_.rbegin()->first}));
         return;
       case 2:
-      case 3: EXPECT_TRUE(batches_->remove(random_keys())); return;
+      case 3: {
+        const std::vector<BlockKey> keys = random_keys();
+        EXPECT_TRUE(batches_->remove(keys));
+        erasing_.insert(keys.begin(), keys.end());
+        return;
+      }
       case 4:
         if (!random_.chance(0.2)) return;
         EXPECT_TRUE(batches_->clear());
+        for (std::uint64_t n = 0; n < keys_max; ++n) erasing_.insert(key_of(n));
         return;
       default: batches_->touch(random_keys());
     }
@@ -277,6 +284,11 @@ class World {
       }
     }
     for (const BatchResult& result : results) check(result);
+    if (!erasing_.empty() && !batches_->is_erasing()) {
+      seen_.erased += erasing_.size();
+      if (!batches_->erase_error()) away_.merge(erasing_);
+      erasing_.clear();
+    }
     store_->for_each([this](const StoredBlock& block) { seen_.below += block.depth > 0; });
   }
 
@@ -289,6 +301,7 @@ class World {
 
   void comes_back(const BlockKey& key) {
     away_.erase(key);
+    erasing_.erase(key);
     for (auto& [id, batch] : expected_) batch.away.erase(key);
   }
 
@@ -479,6 +492,7 @@ class World {
     // A block that a start has found need not be durable by itself; the next flush covers it.
     durable_.clear();
     away_.clear();
+    erasing_.clear();
     rotten_.clear();
     lost_directory_ = false;
   }
@@ -516,6 +530,7 @@ class World {
   std::set<BlockKey> there_;    ///< by the events
   std::set<BlockKey> durable_;  ///< covered by a flush, and not gone since
   std::set<BlockKey> away_;     ///< gone before a flush, and not put since
+  std::set<BlockKey> erasing_;  ///< removed, and not put since; away when the erasure has ended
   std::set<BlockKey> rotten_;
   std::set<BlockKey> read_;  ///< by gets, with the right bytes, since read_all() began
   bool may_have_old_records_ = false;
@@ -546,6 +561,7 @@ TEST(TierStoreFaults, never_give_wrong_bytes_nor_lose_what_is_durable_and_events
                                                  {"kills", seen.kills},
                                                  {"durable", seen.durable},
                                                  {"away", seen.away},
+                                                 {"erased", seen.erased},
                                                  {"flush_failures", seen.flush_failures},
                                                  {"refused", seen.starts_refused},
                                                  {"declined", seen.declined}};
