@@ -271,7 +271,12 @@ TERRACE_C_API terrace_status terrace_store_wait(const terrace_store* store, int6
 
 /// Gives up blocks, and those below them.
 TERRACE_C_API terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count);
+/// Gives up all blocks. A shared store is not used after that, until terrace_store_resume_shared(): nobody knows for which
+/// weights its blocks are.
 TERRACE_C_API terrace_status terrace_store_clear(terrace_store* store);
+/// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
+/// the same.
+TERRACE_C_API terrace_status terrace_store_resume_shared(terrace_store* store, const char* weights_revision);
 /// Refuses all later batches.
 TERRACE_C_API void terrace_store_stop(terrace_store* store);
 /// Waits until no batch is under way. Fails with TERRACE_DEADLINE_EXCEEDED.

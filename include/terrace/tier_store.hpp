@@ -187,8 +187,9 @@ struct TierCloseReport {
 /// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
 /// - With a shared store (TierStoreOptions::shared), a get also brings blocks that only the shared store has, and a put writes to
 ///   both. What goes wrong there is a miss, or a block that is not stored there. Questions that answer at once are about the
-///   local store; submit_probe() asks both. remove() and clear() leave the shared store as it is, because others use it: blocks
-///   whose meaning has changed need keys of another namespace.
+///   local store; submit_probe() asks both. remove() and clear() leave what the shared store has, because others use it. After
+///   clear() nothing is found there or written to it until resume_shared() names the weights. After remove() its block is found:
+///   blocks whose meaning has changed need keys of another namespace.
 ///
 /// Ownership: memory of a region stays valid until unregister_region() has succeeded, or close() has returned `closed`. If an
 /// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
@@ -266,8 +267,14 @@ class TERRACE_API TierStore {
   /// Gives up blocks, and those below them (TierPut::parents). Puts of these keys that the disk has not begun end with
   /// `cancelled`; of others the block goes when it is stored. Fails: no_room, stopped.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
-  /// Gives up all blocks. Takes a fraction of a microsecond for each.
+  /// Gives up all blocks. Takes a fraction of a microsecond for each. A shared store is not used after that, because nobody knows
+  /// for which weights its blocks are.
   [[nodiscard]] Result<void> clear();
+  /// Uses the shared store again. `weights_revision`: of the weights of now on (TierStoreOptions::shared_weights_revision); none:
+  /// the keys that blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), stopped.
+  [[nodiscard]] Result<void> resume_shared(const std::optional<std::string>& weights_revision = std::nullopt);
+  /// There is a shared store, and it is not used since a clear().
+  [[nodiscard]] bool shared_is_off() const;
 
   // ---- the end
 

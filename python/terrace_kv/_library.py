@@ -324,6 +324,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_store_wait": (_STATUS, [_H, c_int64]),
     "terrace_store_remove": (_STATUS, [_H, c_void_p, c_size_t]),
     "terrace_store_clear": (_STATUS, [_H]),
+    "terrace_store_resume_shared": (_STATUS, [_H, c_char_p]),
     "terrace_store_stop": (None, [_H]),
     "terrace_store_drain": (_STATUS, [_H, c_int64]),
     "terrace_store_read_statistics": (_STATUS, [_H, POINTER(StoreStatistics)]),

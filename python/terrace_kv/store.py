@@ -301,9 +301,17 @@ class Store:
             check(lib.terrace_store_remove(self._open(), made._array, made.count))
 
     def clear(self) -> None:
-        """Gives up all blocks."""
+        """Gives up all blocks. A shared store is not used after that, until resume_shared(): nobody knows for which weights its
+        blocks are."""
         with self._lock:
             check(lib.terrace_store_clear(self._open()))
+
+    def resume_shared(self, weights_revision: str | None = None) -> None:
+        """Uses the shared store again, for weights of this revision from now on. None: names that blocks had before the clear
+        still mean the same."""
+        with self._lock:
+            revision = None if weights_revision is None else weights_revision.encode()
+            check(lib.terrace_store_resume_shared(self._open(), revision))
 
     # ---- jobs
 

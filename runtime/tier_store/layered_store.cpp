@@ -26,7 +26,7 @@ std::uint64_t LayeredStore::new_token(Shared::Kind kind, std::uint64_t of) {
 void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline) {
   const auto gap = std::ranges::find_if_not(keys, [this](const BlockKey& key) { return contains(key); });
   const auto local = static_cast<std::uint32_t>(gap - keys.begin());
-  if (local == keys.size() || !shared_.usable()) {
+  if (local == keys.size() || !shared_usable()) {
     end_probe(token, keys, local);
     return;
   }
@@ -36,7 +36,7 @@ void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, Ti
 }
 
 void LayeredStore::read(std::span<const StoreRead> batch) {
-  if (!shared_.usable()) return local_.read(batch);
+  if (!shared_usable()) return local_.read(batch);
   local_reads_.clear();
   shared_reads_.clear();
   for (const StoreRead& wanted : batch) {
@@ -59,7 +59,7 @@ void LayeredStore::read_shared(std::uint64_t token) {
 }
 
 void LayeredStore::write(std::span<const StoreWrite> batch) {
-  if (limits_.writes && !batch.empty() && shared_.usable()) {
+  if (limits_.writes && !batch.empty() && shared_usable()) {
     const TimePoint deadline = clock_.now() + limits_.write;
     const std::uint64_t number = new_token(Shared::Kind::writes, last_token_ + 1);
     Writes& call = calls_[number];
@@ -83,7 +83,16 @@ void LayeredStore::touch(std::span<const BlockKey> keys) {
   renew(keys);
 }
 
+void LayeredStore::leave_shared() {
+  left_ = true;
+  renewed_.clear();
+  for (auto& [token, read] : reads_) read.is_overtaken = true;
+  for (auto& [number, call] : calls_) call.is_overtaken = true;
+  for (auto& [number, asked] : asked_) asked.is_overtaken = true;
+}
+
 void LayeredStore::renew(std::span<const BlockKey> keys) {
+  if (left_) return;
   const TimePoint now = clock_.now();
   blocks_.clear();
   for (const BlockKey& key : keys) {
@@ -115,7 +124,7 @@ void LayeredStore::on_local(StoreEvent& event, std::vector<StoreEvent>& out) {
   if (event.kind == StoreEvent::Kind::read) {
     const auto read = reads_.find(event.token);
     if (read != reads_.end()) {
-      if (event.error && shared_.usable()) {
+      if (event.error && !read->second.is_overtaken && shared_usable()) {
         read->second.local = event.error;
         return read_shared(event.token);
       }
@@ -154,7 +163,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   StoreEvent told;
   told.token = token;
   told.key = ended.wanted.key;
-  if (event.error) {
+  if (event.error || ended.is_overtaken) {
     ++layered_.misses;
     // Trouble at the shared store is a miss, because the block can be computed.
     told.error = ended.local ? ended.local : make_error_code(event.error == Errc::corrupt ? Errc::corrupt : Errc::not_found);
@@ -176,7 +185,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
     const std::uint64_t token = writes.tokens[i];
     const StoreWrite& wanted = writes_.at(token).wanted;
-    if (event.error) {
+    if (event.error || writes.is_overtaken) {
       ++layered_.unwritten;
     } else if (i < event.leading) {
       ++layered_.present;
@@ -225,7 +234,7 @@ void LayeredStore::on_probed(const SharedEvent& event, std::uint64_t number) {
   TERRACE_CHECK(at != asked_.end());
   const Asked asked = std::move(at->second);
   asked_.erase(at);
-  end_probe(asked.token, asked.keys, asked.local + event.leading);
+  end_probe(asked.token, asked.keys, asked.is_overtaken ? 0 : asked.local + event.leading);
 }
 
 /// The local store may have the blocks that follow those of the shared store.

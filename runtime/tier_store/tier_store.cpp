@@ -110,7 +110,8 @@ struct TierStore::Parts {
                                .write = positive(options.shared_write_max, "shared_write_max"),
                                .writes = options.shared_writes};
     shared = options.shared;
-    shared->use(shared_fingerprint({options.fingerprint, options.shared_weights_revision, options.block_bytes}));
+    fingerprint = options.fingerprint;
+    shared->use(shared_fingerprint({fingerprint, options.shared_weights_revision, options.block_bytes}));
     shared->set_waker(&waker);
     layered.emplace(local, *shared, clock, limits);
   }
@@ -204,7 +205,8 @@ struct TierStore::Parts {
   FileStore* files = nullptr;           ///< the same object as `store`, if that is a FileStore
   std::optional<ResilientStore> guard;  ///< in front of `store`
   std::shared_ptr<SharedStore> shared;
-  std::optional<LayeredStore> layered;  ///< `guard` or `store`, in front of `shared`
+  std::array<std::byte, 32> fingerprint{};  ///< of TierStoreOptions; only with `shared`
+  std::optional<LayeredStore> layered;      ///< `guard` or `store`, in front of `shared`
   /// Owns the regions, which the engine must forget before it ends, and which the store uses until it is closed.
   std::optional<TierBatches> batches;
   bool was_well = true;
@@ -321,6 +323,21 @@ Result<void> TierStore::remove(std::span<const BlockKey> keys) {
 }
 
 Result<void> TierStore::clear() { return state_->parts ? state_->parts->batches->clear() : Result<void>{Errc::stopped}; }
+
+Result<void> TierStore::resume_shared(const std::optional<std::string>& weights_revision) {
+  if (!state_->parts) return Errc::stopped;
+  Parts& parts = *state_->parts;
+  if (!parts.layered) return Errc::invalid_argument;
+  if (weights_revision) {
+    parts.shared->use(shared_fingerprint({parts.fingerprint, *weights_revision, state_->block_bytes}));
+  }
+  parts.layered->resume_shared();
+  return {};
+}
+
+bool TierStore::shared_is_off() const {
+  return state_->parts && state_->parts->layered && state_->parts->layered->shared_is_left();
+}
 
 void TierStore::stop_accepting() {
   if (state_->parts) state_->parts->batches->stop_accepting();

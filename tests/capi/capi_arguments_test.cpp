@@ -113,6 +113,7 @@ void store_calls(std::uint64_t seed, const std::string& directory) {
         if (status == TERRACE_OK && elsewhere) {  // a wrong row that exists: the bytes are not those of the key any more
           ASSERT_EQ(terrace_store_drain(store, TERRACE_NEVER), TERRACE_OK);
           Arguments::judge(terrace_store_clear(store));
+          Arguments::judge(terrace_store_resume_shared(store, any.one_in(2) ? nullptr : "b"));
           batch.keys.clear();
         }
         break;
