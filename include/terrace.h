@@ -269,7 +269,7 @@ TERRACE_C_API int64_t terrace_store_next_poll(const terrace_store* store);
 /// Waits until the descriptor is readable, or terrace_store_next_poll() or the time-out has come.
 TERRACE_C_API terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout);
 
-/// Gives up blocks, and those below them.
+/// Gives up blocks, and those below them. A shared store is asked to remove those that are named, too.
 TERRACE_C_API terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count);
 /// Gives up all blocks. A shared store is not used after that, until terrace_store_resume_shared(): nobody knows for which
 /// weights its blocks are.

@@ -187,9 +187,9 @@ struct TierCloseReport {
 /// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
 /// - With a shared store (TierStoreOptions::shared), a get also brings blocks that only the shared store has, and a put writes to
 ///   both. What goes wrong there is a miss, or a block that is not stored there. Questions that answer at once are about the
-///   local store; submit_probe() asks both. remove() and clear() leave what the shared store has, because others use it. After
-///   clear() nothing is found there or written to it until resume_shared() names the weights. After remove() its block is found:
-///   blocks whose meaning has changed need keys of another namespace.
+///   local store; submit_probe() asks both. clear() leaves what the shared store has, because others use it: nothing is found
+///   there or written to it after that, until resume_shared() names the weights. remove() asks it to remove the blocks (unless
+///   `shared_writes` is false), and cannot tell whether it has: blocks whose meaning has changed need keys of another namespace.
 ///
 /// Ownership: memory of a region stays valid until unregister_region() has succeeded, or close() has returned `closed`. If an
 /// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit

@@ -295,7 +295,8 @@ class Store:
             check(lib.terrace_store_touch(self._open(), made._array, made.count))
 
     def remove(self, keys: Names) -> None:
-        """Gives up blocks, and those below them (`parents` of submit_put)."""
+        """Gives up blocks, and those below them (`parents` of submit_put). A shared store is asked to remove those that are named,
+        too."""
         made = self._keys(keys)
         with self._lock:
             check(lib.terrace_store_remove(self._open(), made._array, made.count))

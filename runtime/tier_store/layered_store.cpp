@@ -75,8 +75,19 @@ void LayeredStore::write(std::span<const StoreWrite> batch) {
   local_.write(batch);
 }
 
-/// The shared store keeps its blocks, because others use them.
-void LayeredStore::remove(std::span<const BlockKey> keys, std::uint64_t token) { local_.remove(keys, token); }
+void LayeredStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
+  if (limits_.writes && !left_) {
+    shared_.remove(keys, {});
+    KeyTable<bool> removed;
+    if (!writes_.empty()) {
+      for (const BlockKey& key : keys) removed.emplace(key, true);
+    }
+    for (auto& [number, write] : writes_) {
+      if (removed.contains(write.wanted.block.key)) write.is_removed = true;
+    }
+  }
+  local_.remove(keys, token);
+}
 
 void LayeredStore::touch(std::span<const BlockKey> keys) {
   local_.touch(keys);
@@ -151,7 +162,7 @@ void LayeredStore::on_shared(const SharedEvent& event, std::vector<StoreEvent>& 
     case Shared::Kind::read: return on_read(event, ended.of, out);
     case Shared::Kind::probe: return on_probed(event, ended.of);
     case Shared::Kind::writes: return on_present(event, ended.of, out);
-    case Shared::Kind::write: ++(event.error ? layered_.unwritten : layered_.writes); return end_shared_write(ended.of, out);
+    case Shared::Kind::write: ++(event.error ? layered_.unwritten : layered_.writes); return on_written(ended.of, out);
   }
 }
 
@@ -185,7 +196,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
     const std::uint64_t token = writes.tokens[i];
     const StoreWrite& wanted = writes_.at(token).wanted;
-    if (event.error || writes.is_overtaken) {
+    if (event.error || writes.is_overtaken || writes_.at(token).is_removed) {
       ++layered_.unwritten;
     } else if (i < event.leading) {
       ++layered_.present;
@@ -202,6 +213,13 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
   }
   renew(keys_);
   if (!shared_writes_.empty()) shared_.write(shared_writes_);
+}
+
+void LayeredStore::on_written(std::uint64_t token, std::vector<StoreEvent>& out) {
+  const Write& write = writes_.at(token);
+  if (write.is_removed && !left_)
+    shared_.remove({&write.wanted.block.key, 1}, {});  // once more: it may have come after the first
+  end_shared_write(token, out);
 }
 
 void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out) {

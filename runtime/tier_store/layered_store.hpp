@@ -39,6 +39,7 @@ struct LayeredStat {
 /// - A read fails as in the local store if the shared one does not bring the block either.
 /// - A write ends as in the local store, after the shared store has ended with it, too: until then the memory is in use. Blocks
 ///   that the shared store has already are not sent again.
+/// - remove() asks the shared store to remove the blocks, too; nothing tells whether it has.
 /// - All else is done by the local store alone: parents, capacity, events, flushes.
 /// - After leave_shared() the local store is alone until resume_shared().
 ///
@@ -99,7 +100,8 @@ class LayeredStore final : public BlockStore {
   /// A write whose end was not told yet.
   struct Write {
     StoreWrite wanted;
-    bool in_shared = true;  ///< the shared store, or a probe before it, has not ended
+    bool in_shared = true;    ///< the shared store, or a probe before it, has not ended
+    bool is_removed = false;  ///< remove() has named its block meanwhile
   };
   /// The writes of one call. The shared store is asked first which of the leading ones it has.
   struct Writes {
@@ -129,6 +131,7 @@ class LayeredStore final : public BlockStore {
   void on_read(const SharedEvent& event, std::uint64_t token, std::vector<StoreEvent>& out);
   void on_present(const SharedEvent& event, std::uint64_t number, std::vector<StoreEvent>& out);
   void on_probed(const SharedEvent& event, std::uint64_t number);
+  void on_written(std::uint64_t token, std::vector<StoreEvent>& out);
   void end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out);
   void release_held(const BlockKey& key, std::vector<StoreEvent>& out);
   void end_probe(std::uint64_t token, std::span<const BlockKey> keys, std::uint32_t leading);

@@ -200,12 +200,38 @@ TEST_F(LayeredStoreTest, renews_a_block_that_is_used_at_most_once_a_minute) {
   EXPECT_EQ(shared.renewed, 2U);
 }
 
-TEST_F(LayeredStoreTest, what_is_removed_here_stays_with_the_others) {
-  ASSERT_EQ(put(keys(0, 1)).succeeded, 1U);
+TEST_F(LayeredStoreTest, removes_a_block_from_both) {
+  ASSERT_EQ(put(keys(0, 2)).succeeded, 2U);
   ASSERT_TRUE(batches.remove(keys(0, 1)));
   poll();
   EXPECT_FALSE(layered.contains(key_of(0)));
-  EXPECT_EQ(get(keys(0, 1)).succeeded, 1U);
+  EXPECT_EQ(get(keys(0, 2)).succeeded, 1U);
+}
+
+TEST_F(LayeredStoreTest, a_block_that_is_removed_while_it_is_written_is_in_neither) {
+  shared.held = true;
+  submit_put(1, keys(0, 1));  // the shared store is asked whether it has the block
+  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  shared.held = false;
+  poll();
+  EXPECT_EQ(shared.writes, 0U);
+  submit_put(2, keys(1, 1));
+  poll(1);
+  EXPECT_EQ(shared.writes, 1U) << "it ends in the next poll";
+  ASSERT_TRUE(batches.remove(keys(1, 1)));
+  poll();
+  EXPECT_TRUE(shared.blocks.empty());
+  EXPECT_EQ(get(keys(0, 2)).succeeded, 0U);
+}
+
+TEST_F(LayeredStoreTest, removes_nothing_from_a_shared_store_that_is_only_read_or_left) {
+  put_elsewhere(0, 1);
+  LayeredStore reader{local, shared, clock, {.writes = false}};
+  reader.remove(keys(0, 1), 0);
+  EXPECT_EQ(shared.blocks.size(), 1U);
+  ASSERT_TRUE(batches.clear());
+  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  EXPECT_EQ(shared.blocks.size(), 1U);
 }
 
 TEST_F(LayeredStoreTest, is_alone_after_a_clear_until_the_weights_are_named) {
