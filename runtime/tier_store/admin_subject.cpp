@@ -9,11 +9,12 @@ namespace {
 admin::Reply carry_out(TierBatches& batches, const admin::Command& command) {
   const auto* const clear = std::get_if<admin::Clear>(&command);
   if (clear == nullptr) return {404, admin::error_body(admin::store_only)};
-  if (!clear->options.storage || clear->options.wait) {
-    return {400, admin::error_body("a store has nothing but storage, and never waits: {\"storage\": true} clears it")};
+  const ClearOptions& options = clear->options;
+  if (options.keep_storage || options.keep_shared || options.wait) {
+    return {400, admin::error_body("a store clears its storage, and nothing else: give no fields")};
   }
   if (const Result<void> cleared = batches.clear(); !cleared) return {409, admin::error_body(cleared.error().message())};
-  return {200, "{\"cleared\":true,\"storage\":true}\n"};
+  return {200, "{\"cleared\":true}\n"};
 }
 
 }  // namespace
