@@ -430,9 +430,17 @@ TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint6
 
 // ---- the cache as a whole
 
-/// Forgets everything that is cached; with `storage` 1 also what is stored.
-/// A shared store is not used after that, until terrace_offload_resume_shared().
-TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage);
+/// With 0, nothing from before a clear is ever a hit again, as it must be when the weights have changed. Each flag keeps something
+/// whose blocks still mean what their names say. (1 has no effect: earlier headers asked with it for what 0 does now.)
+enum {
+  TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< what is stored stays, and is a hit
+  TERRACE_CLEAR_KEEP_SHARED = 0x200    ///< the shared store is used further on, without terrace_offload_resume_shared()
+};
+/// Forgets everything that is cached, removes what is stored, and ends the use of a shared store until
+/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, a kill may bring
+/// removed blocks back.
+/// Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
+TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
 /// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
 /// the same.
 TERRACE_C_API terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision);
@@ -469,6 +477,8 @@ typedef struct terrace_offload_statistics {
   uint64_t shared_there;    ///< of these
   uint64_t shared_written;  ///< blocks
   uint64_t shared_present;  ///< blocks that need not be written, because they were there
+  uint64_t erasing;         ///< 1: a kill may bring back what terrace_offload_clear() has removed from storage; 0: it cannot
+  uint64_t shared_off;      ///< 1: since a clear, the shared store is not used
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 

@@ -284,8 +284,9 @@ def test_rows_in_use_stay_out_of_use_after_a_reset(weights_fixed: bool) -> None:
     engine.close()
 
 
-def test_a_reset_leaves_storage_to_the_next_start(tmp_path: Path) -> None:
-    first = Engine(tmp_path)
+@pytest.mark.parametrize("keep_storage", [False, True])
+def test_a_reset_leaves_storage_to_the_next_start_only_if_told(tmp_path: Path, keep_storage: bool) -> None:
+    first = Engine(tmp_path, keep_storage=keep_storage)
     first.store(keys(2))
     first.settle()
     first.manager.reset_cache()
@@ -294,9 +295,10 @@ def test_a_reset_leaves_storage_to_the_next_start(tmp_path: Path) -> None:
     assert first.look_up(keys(2)) == [HIT, HIT]
     first.close()
     second = Engine(tmp_path)
-    assert second.look_up(keys(2)) == [PENDING, PENDING]
-    second.wait()
-    second.load(keys(2))
+    assert second.look_up(keys(2)) == [PENDING if keep_storage else MISS] * 2
+    if keep_storage:
+        second.wait()
+        second.load(keys(2))
     second.close()
 
 

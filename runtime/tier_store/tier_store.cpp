@@ -132,9 +132,20 @@ struct TierStore::Parts {
       pool.store = store->quick_stat();
       pool.health = health();
       snapshot.io = io;
-      if (shared) snapshot.shared = {.health = shared->health(), .stat = shared->stat()};
+      if (shared) snapshot.shared = {.health = shared->health(), .stat = shared->stat(), .off = layered->shared_is_left()};
     };
-    publisher->begin(admin_subject(*batches, complete), clock.now());
+    AdminShared of_shared;
+    if (shared) {
+      of_shared.resume = [this, block_bytes](const std::string& revision) { resume_shared(revision, block_bytes); };
+      of_shared.is_off = [this] { return layered->shared_is_left(); };
+    }
+    publisher->begin(admin_subject(*batches, complete, std::move(of_shared)), clock.now());
+  }
+
+  /// Only with a shared store.
+  void resume_shared(const std::optional<std::string>& weights_revision, Bytes block_bytes) {
+    if (weights_revision) shared->use(shared_fingerprint({fingerprint, *weights_revision, block_bytes}));
+    layered->resume_shared();
   }
 
   void end_admin() {
@@ -328,10 +339,7 @@ Result<void> TierStore::resume_shared(const std::optional<std::string>& weights_
   if (!state_->parts) return Errc::stopped;
   Parts& parts = *state_->parts;
   if (!parts.layered) return Errc::invalid_argument;
-  if (weights_revision) {
-    parts.shared->use(shared_fingerprint({parts.fingerprint, *weights_revision, state_->block_bytes}));
-  }
-  parts.layered->resume_shared();
+  parts.resume_shared(weights_revision, state_->block_bytes);
   return {};
 }
 

@@ -309,7 +309,7 @@ void offload_calls(std::uint64_t seed) {
         const std::uint32_t size = any.one_in(4) ? any.number<std::uint32_t>(10) : 8;
         if (size <= 1000)
           Arguments::judge(terrace_offload_resize(cache, any.number<std::uint32_t>(4), size, any.number<std::uint16_t>(2)));
-        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_offload_clear(cache, any.number<std::int32_t>(2)));
+        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_offload_clear(cache, any.number<std::uint32_t>(0x400)));
         break;
       }
     }
