@@ -34,10 +34,16 @@ terrace_cache_event to_c(const KvEvent& event) {
 }  // namespace
 }  // namespace terrace::capi
 
-terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage) {
+terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags) {
   TERRACE_HANDLE(cache);
-  return guarded(__func__, [&]() -> terrace_status {
-    cache->cache().clear({.wait = false, .storage = storage != 0});
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    constexpr uint32_t known = TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | 1U;
+    if ((flags & ~known) != 0) {
+      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": flags is " + std::to_string(flags) +
+                                                ", must be a sum of TERRACE_CLEAR_KEEP_STORAGE and TERRACE_CLEAR_KEEP_SHARED");
+    }
+    cache->cache().clear(
+        {.keep_storage = (flags & TERRACE_CLEAR_KEEP_STORAGE) != 0, .keep_shared = (flags & TERRACE_CLEAR_KEEP_SHARED) != 0});
     return TERRACE_OK;
   });
 }
@@ -99,6 +105,8 @@ terrace_status terrace_offload_read_statistics(const terrace_offload* cache, ter
     value.shared_there = shared.there;
     value.shared_written = shared.written;
     value.shared_present = shared.present;
+    value.erasing = cache->cache().erasing() ? 1 : 0;
+    value.shared_off = cache->cache().shared_is_off() ? 1 : 0;
     return write_struct(function, "out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
   });
 }

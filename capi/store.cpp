@@ -345,6 +345,14 @@ terrace_status terrace_store_clear(terrace_store* store) {
   return guarded(__func__, [&, function = __func__] { return finish_erasure(function, store->store.clear()); });
 }
 
+terrace_status terrace_store_resume_shared(terrace_store* store, const char* weights_revision) {
+  TERRACE_HANDLE(store);
+  return guarded(__func__, [&, function = __func__] {
+    return finish(function, weights_revision == nullptr ? store->store.resume_shared()
+                                                        : store->store.resume_shared(std::string{weights_revision}));
+  });
+}
+
 void terrace_store_stop(terrace_store* store) {
   if (store != nullptr && store->home.is_here()) store->store.stop_accepting();
 }

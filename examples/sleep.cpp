@@ -62,8 +62,8 @@ void sleep_and_wake(CacheSystem& system, Memory& kv) {
   Cache& cache = system.cache();
   // All requests have been released. The blocks on device and host go to storage, so that they are not lost.
   (void)cache.checkpoint(std::chrono::seconds{30}).value();
-  // The cache forgets the blocks on the device and the host, and serves nothing until resume().
-  cache.reset({.wait = true}).value();
+  // The cache forgets the blocks on the device and the host, and serves nothing until resume(). The weights will be the same.
+  cache.reset({.wait = true, .keep_storage = true, .keep_shared = true}).value();
   while (cache.status() != CacheStatus::cleared) {
     (void)cache.poll();
     std::this_thread::sleep_for(std::chrono::milliseconds{1});

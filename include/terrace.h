@@ -275,10 +275,14 @@ TERRACE_C_API terrace_status terrace_store_wait(const terrace_store* store, int6
 /// or a power failure either. Puts of these keys that have not ended end with TERRACE_CANCELLED, and nothing of them is stored;
 /// gets end with TERRACE_NOT_FOUND. Waits for the disk for 30 seconds at most. TERRACE_NO_ROOM, TERRACE_STOPPED: nothing has
 /// changed. Any other failure, TERRACE_DEADLINE_EXCEEDED too: the blocks are given up and not served any more, but after a crash
-/// they may be there again; a second call tries again.
+/// they may be there again; a second call tries again. A shared store is asked to remove those that are named, too.
 TERRACE_C_API terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count);
-/// The same for all blocks.
+/// The same for all blocks. A shared store is not used after that, until terrace_store_resume_shared(): nobody knows for which
+/// weights its blocks are.
 TERRACE_C_API terrace_status terrace_store_clear(terrace_store* store);
+/// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
+/// the same.
+TERRACE_C_API terrace_status terrace_store_resume_shared(terrace_store* store, const char* weights_revision);
 /// Refuses all later batches.
 TERRACE_C_API void terrace_store_stop(terrace_store* store);
 /// Waits until no batch is under way. Fails with TERRACE_DEADLINE_EXCEEDED.
@@ -432,9 +436,17 @@ TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint6
 
 // ---- the cache as a whole
 
-/// Forgets everything that is cached; with `storage` 1 also what is stored.
-/// A shared store is not used after that, until terrace_offload_resume_shared().
-TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, int32_t storage);
+/// With 0, nothing from before a clear is ever a hit again, as it must be when the weights have changed. Each flag keeps something
+/// whose blocks still mean what their names say. (1 has no effect: earlier headers asked with it for what 0 does now.)
+enum {
+  TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< what is stored stays, and is a hit
+  TERRACE_CLEAR_KEEP_SHARED = 0x200    ///< the shared store is used further on, without terrace_offload_resume_shared()
+};
+/// Forgets everything that is cached, removes what is stored, and ends the use of a shared store until
+/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, a kill may bring
+/// removed blocks back.
+/// Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
+TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
 /// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
 /// the same.
 TERRACE_C_API terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision);
@@ -471,6 +483,8 @@ typedef struct terrace_offload_statistics {
   uint64_t shared_there;    ///< of these
   uint64_t shared_written;  ///< blocks
   uint64_t shared_present;  ///< blocks that need not be written, because they were there
+  uint64_t erasing;         ///< 1: a kill may bring back what terrace_offload_clear() has removed from storage; 0: it cannot
+  uint64_t shared_off;      ///< 1: since a clear, the shared store is not used
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 

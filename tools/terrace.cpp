@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <optional>
 #include <span>
@@ -88,6 +89,18 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::SetArguments set_arguments;
   terrace::tools::add_set_options(*set, set_arguments);
 
+  terrace::tools::ServiceArguments service_arguments;
+  using Service = terrace::tools::ServiceArguments::Part;
+  const auto add_service = [&](const char* name, const char* what, Service part) {
+    CLI::App* const command = app.add_subcommand(name, what);
+    terrace::tools::add_service_options(*command, service_arguments, part);
+    return command;
+  };
+  const std::array services{add_service("clear", "Makes a process that serves forget everything that is cached", Service::clear),
+                            add_service("update", "Tells a process that serves that its weights are others now", Service::update),
+                            add_service("pause", "Pauses the transfers of a process that serves", Service::pause),
+                            add_service("resume", "Ends a pause, or a clear after which nothing is served", Service::resume)};
+
   CLI::App* const job = app.add_subcommand("job", "Starts, watches and ends write-back jobs of a process that serves");
   terrace::tools::JobArguments job_arguments;
   terrace::tools::add_job_options(*job, job_arguments);
@@ -130,6 +143,7 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     if (top->parsed()) return terrace::tools::run_top(top_arguments);
     if (set->parsed()) return terrace::tools::run_set(set_arguments);
     if (trace->parsed() || record->parsed()) return terrace::tools::run_capture(capture_arguments);
+    if (std::ranges::any_of(services, &CLI::App::parsed)) return terrace::tools::run_service(service_arguments);
     if (job->parsed()) return terrace::tools::run_job(job_arguments);
     if (config->parsed()) {
       terrace::tools::run_config(config_arguments);

@@ -191,17 +191,25 @@ class TERRACE_API Cache {
 
   // ---- the cache as a whole
 
-  /// Forgets everything that is cached. Pending requests fail with `cleared`. Ready requests keep their slots until they are
-  /// released, but the blocks that they commit are not shared any more. Pins and retentions end.
+  /// Forgets everything that is cached, removes what is stored, and ends the use of the shared store (ClearOptions). Pending
+  /// requests fail with `cleared`. Ready requests keep their slots until they are released, but the blocks that they commit are
+  /// not shared any more. Pins and retentions end. It does not wait for the disk: see erasing().
   void clear(const ClearOptions& options);
   /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
+  /// True while storage still may have blocks that a clear() has removed: after a kill or a power failure they could be there
+  /// again. A write that was under way is waited for, then storage is flushed. A flush that fails is tried again each second, and
+  /// while transfers are paused nothing is removed.
+  [[nodiscard]] bool erasing() const;
   /// After a clear() the shared store is not used (ClearOptions::keep_shared), because nobody knows for which weights its blocks
   /// are. This call begins to use it again. `fingerprint`: of model, geometry and the weights of now on; none: the keys that
   /// blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), paused (transfers are
   /// paused).
   [[nodiscard]] Result<void> resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint = std::nullopt);
-  /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still there).
+  /// There is a shared store, and it is not used since a clear().
+  [[nodiscard]] bool shared_is_off() const;
+  /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still on the device or
+  /// the host). It need not wait for erasing().
   [[nodiscard]] Result<void> resume();
   /// The state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept;

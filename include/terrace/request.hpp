@@ -208,20 +208,21 @@ struct RequestEvent {
 /// State of the whole cache.
 enum class CacheStatus : std::uint8_t {
   normal,
-  clearing,  ///< serves nothing until everything that was cached has been dropped
-  cleared,   ///< everything has been dropped; resume() returns to normal
+  clearing,  ///< serves nothing until everything that was cached has been dropped, and does not come back (Cache::erasing)
+  cleared,   ///< that is done; resume() returns to normal
 };
 
-/// How to clear a cache.
+/// How to clear a cache. By default nothing from before is ever a hit again: that is right after any change of the weights.
+/// Keep the blocks of storage or of the shared store only if they still mean what their keys say: the weights are the same, or
+/// new weights have new keys (RootFields::weight_epoch), so that nobody asks for the old keys again.
 struct ClearOptions {
   /// If true, nothing is served until transfers under way have ended, live requests have been released, and resume() is called.
   /// If false, new requests are served at once, in the slots that are free.
   bool wait = false;
-  /// If true, stored blocks are removed too. If false, they are hits again under their keys. For a weight update, give new
-  /// weights new keys (RootFields::weight_epoch), so that nobody asks for the old keys again.
-  bool storage = false;
-  /// If true, the blocks of a shared store still mean what their keys say, and it is used further on. If false, it is not used
-  /// before Cache::resume_shared(): for a weight update that does not change the keys.
+  /// If true, stored blocks stay, and are hits again under their keys. If false, they are removed; Cache::erasing() says when a
+  /// kill or a power failure cannot bring them back.
+  bool keep_storage = false;
+  /// If true, the shared store is used further on. If false, it is not used before Cache::resume_shared().
   bool keep_shared = false;
 };
 

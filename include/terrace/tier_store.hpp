@@ -190,8 +190,9 @@ struct TierCloseReport {
 /// - While the disk keeps failing, nothing is found, puts are refused, and the store probes the disk.
 /// - With a shared store (TierStoreOptions::shared), a get also brings blocks that only the shared store has, and a put writes to
 ///   both. What goes wrong there is a miss, or a block that is not stored there. Questions that answer at once are about the
-///   local store; submit_probe() asks both. remove() and clear() leave the shared store as it is, because others use it: blocks
-///   whose meaning has changed need keys of another namespace.
+///   local store; submit_probe() asks both. clear() leaves what the shared store has, because others use it: nothing is found
+///   there or written to it after that, until resume_shared() names the weights. remove() asks it to remove the blocks (unless
+///   `shared_writes` is false), and cannot tell whether it has: blocks whose meaning has changed need keys of another namespace.
 ///
 /// Ownership: memory of a region stays valid until unregister_region() has succeeded, or close() has returned `closed`. If an
 /// owner was given with it, the store keeps the owner for as long as the disk may use the memory, whatever happens. From submit
@@ -276,8 +277,14 @@ class TERRACE_API TierStore {
   /// deadline_exceeded: the disk did not answer in time; the next flush that succeeds makes it durable. Otherwise the flush has
   /// failed. A second call tries again.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
-  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them.
+  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them. A shared store is
+  /// not used after that, because nobody knows for which weights its blocks are.
   [[nodiscard]] Result<void> clear();
+  /// Uses the shared store again. `weights_revision`: of the weights of now on (TierStoreOptions::shared_weights_revision); none:
+  /// the keys that blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), stopped.
+  [[nodiscard]] Result<void> resume_shared(const std::optional<std::string>& weights_revision = std::nullopt);
+  /// There is a shared store, and it is not used since a clear().
+  [[nodiscard]] bool shared_is_off() const;
 
   // ---- the end
 

@@ -22,6 +22,7 @@ WRITTEN = Path(__file__).with_name("signatures-vllm.txt")
 VLLM: dict[str, tuple[str, ...]] = {
     "vllm.logger": ("init_logger",),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics": ("OffloadingConnectorStats",),
+    "vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler": ("OffloadingConnectorScheduler",),
     "vllm.distributed.parallel_state": ("get_world_group", "in_the_same_node_as"),
     "vllm.v1.kv_offload.base": (
         "CanonicalKVCaches", "GPULoadStoreSpec", "LoadStoreSpec", "Locality", "LookupResult", "Medium",

@@ -288,7 +288,7 @@ class OffloadStatistics(_Sized):
         "store_full", "store_failures", "joined", "late", "unconfirmed", "blocks_in_flight", "host_blocks", "host_free",
         "evicted_host", "dropped_lost", "swapped_out_bytes", "swapped_in_bytes", "storage_read_bytes",
         "storage_written_bytes", "durable_blocks", "loaded_shared", "shared_asked", "shared_there", "shared_written",
-        "shared_present",
+        "shared_present", "erasing", "shared_off",
     )  # fmt: skip
 
 
@@ -367,6 +367,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_store_wait": (_STATUS, [_H, c_int64]),
     "terrace_store_remove": (_STATUS, [_H, c_void_p, c_size_t]),
     "terrace_store_clear": (_STATUS, [_H]),
+    "terrace_store_resume_shared": (_STATUS, [_H, c_char_p]),
     "terrace_store_stop": (None, [_H]),
     "terrace_store_drain": (_STATUS, [_H, c_int64]),
     "terrace_store_read_statistics": (_STATUS, [_H, POINTER(StoreStatistics)]),
@@ -396,7 +397,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_drain": (_STATUS, [_H, c_int64]),
     "terrace_offload_signal": (_STATUS, [_H, c_void_p, c_uint32, POINTER(c_uint64)]),
     "terrace_offload_await": (_STATUS, [_H, c_uint64, c_uint32, c_void_p, c_uint32]),
-    "terrace_offload_clear": (_STATUS, [_H, c_int32]),
+    "terrace_offload_clear": (_STATUS, [_H, c_uint32]),
     "terrace_offload_resume_shared": (_STATUS, [_H, c_char_p]),
     "terrace_offload_resize": (_STATUS, [_H, c_uint32, c_uint32, c_uint16]),
     "terrace_offload_read_statistics": (_STATUS, [_H, POINTER(OffloadStatistics)]),

@@ -15,6 +15,16 @@ from pathlib import Path
 from typing import Any
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
+# Files beside the weights that decide which tokens there are, and nothing about the bytes of a block of given tokens.
+_OF_TEXT = (
+    "added_tokens.json",
+    "chat_template.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+)
 _READ_BYTES = 4 << 20
 
 
@@ -29,7 +39,7 @@ def weights_revision(model: str, stated: str | None = None) -> str:
 
     Args:
         model: A directory with weight files, one weight file, or the name of a model in the local cache of the hub.
-        stated: The name that the operator gives to the weights. Then nothing is read.
+        stated: The name that the operator gives to the weights, and to all else that the engine loads. Then nothing is read.
 
     Returns:
         The stated name; for files, a digest of their contents; for a model of the hub, its commit.
@@ -53,9 +63,27 @@ def weights_revision(model: str, stated: str | None = None) -> str:
 
 
 def config_digest(model: str) -> str | None:
-    """A digest of the model's config.json, which says how the weights are used (RoPE, windows). None if there is none."""
-    file = Path(model) / "config.json"
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+    """A digest of the files beside the weights that say how they are used: RoPE and windows, quantisation, how media become
+    input, the scale of an adapter, code. None if there are none, as for a model of the hub, whose commit covers them."""
+    found = [*Path(model).glob("*.json"), *Path(model).glob("*.py")] if Path(model).is_dir() else []
+    files = sorted(each for each in found if each.name not in _OF_TEXT and not each.name.endswith(".index.json"))
+    return _digest(files, Path(model)) if files else None
+
+
+def contents(what: str, path: str) -> dict[str, str | None]:
+    """Names what a path has: an adapter, a draft model, a file of scales. Two paths with equal contents have equal names.
+
+    Args:
+        what: What it is for the engine; it begins the sentence of an error.
+        path: As `model` of weights_revision().
+
+    Raises:
+        ValueError: It cannot be named; the sentence says why.
+    """
+    try:
+        return {"weights": weights_revision(path), "config": config_digest(path)}
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
 def _digest(files: list[Path], root: Path) -> str:

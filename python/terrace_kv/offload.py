@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
+_KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # of terrace_offload_clear
 
 
 class OffloadCache(Polled):
@@ -373,11 +374,18 @@ class OffloadCache(Polled):
 
     # ---- the cache as a whole
 
-    def clear(self, *, storage: bool = False) -> None:
-        """Forgets everything that is cached; with `storage` also what is stored. A shared store is not used after that, until
-        resume_shared()."""
+    def clear(self, *, keep_storage: bool = False, keep_shared: bool = False) -> None:
+        """Forgets everything that is cached, removes what is stored, and ends the use of a shared store until resume_shared().
+
+        It does not wait for the disk: while statistics()["erasing"] is 1, a kill may bring removed blocks back.
+
+        Args:
+            keep_storage: What is stored still means what its names say: it stays, and is a hit.
+            keep_shared: The same of the shared store, which is used further on.
+        """
+        flags = (_KEEP_STORAGE if keep_storage else 0) | (_KEEP_SHARED if keep_shared else 0)
         with self._lock:
-            check(lib.terrace_offload_clear(self._open(), int(storage)))
+            check(lib.terrace_offload_clear(self._open(), flags))
 
     def resume_shared(self, weights_revision: str | None = None) -> None:
         """Uses the shared store again, for weights of this revision from now on. None: names that blocks had before the clear

@@ -248,7 +248,7 @@ class Store(Polled):
     def remove(self, keys: Names) -> None:
         """Gives up blocks, and those below them (`parents` of submit_put), and waits until that is durable: they are not there after
         a kill or a power failure either. Puts of these keys that have not ended end with CANCELLED and store nothing; gets are
-        misses.
+        misses. A shared store is asked to remove those that are named, too.
 
         Raises:
             TerraceError: The disk did not confirm it within 30 seconds, or the flush has failed. The blocks are not served any more,
@@ -259,9 +259,17 @@ class Store(Polled):
             check(lib.terrace_store_remove(self._open(), made._array, made.count))
 
     def clear(self) -> None:
-        """Gives up all blocks, and waits until that is durable, as remove() does."""
+        """Gives up all blocks, and waits until that is durable, as remove() does. A shared store is not used after that, until
+        resume_shared(): nobody knows for which weights its blocks are."""
         with self._lock:
             check(lib.terrace_store_clear(self._open()))
+
+    def resume_shared(self, weights_revision: str | None = None) -> None:
+        """Uses the shared store again, for weights of this revision from now on. None: names that blocks had before the clear
+        still mean the same."""
+        with self._lock:
+            revision = None if weights_revision is None else weights_revision.encode()
+            check(lib.terrace_store_resume_shared(self._open(), revision))
 
     # ---- jobs
 

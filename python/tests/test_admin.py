@@ -68,12 +68,12 @@ def test_operators_reach_a_store_of_python(tmp_path: Path) -> None:
     with Store(tmp_path / "store", capacity="1MiB", block_bytes=BLOCK, admin=admin) as store:
         store.put(b"one", bytes(BLOCK))
         results: list[tuple[int, dict[str, Any]]] = []
-        command = threading.Thread(target=lambda: results.append(ask(path, "POST", "/v1/clear", {"storage": True})))
+        command = threading.Thread(target=lambda: results.append(ask(path, "POST", "/v1/clear")))
         command.start()
         while command.is_alive():
             store.poll()
             store.wait(0.001)
-        assert results == [(200, {"cleared": True, "storage": True})]
+        assert results == [(200, {"cleared": True, "shared_off": False})]
         assert not store.contains(b"one")
         state = ask(path, "GET", "/v1/status")[1]
         assert (state["store"]["stored"], state["pools"][0]["storage"]["blocks"]) == (1, 0)
@@ -82,3 +82,29 @@ def test_operators_reach_a_store_of_python(tmp_path: Path) -> None:
     assert not path.exists()
     with pytest.raises(InvalidArgument, match="listn.*listen"):
         Store(tmp_path / "another", capacity="1MiB", block_bytes=BLOCK, admin={"listn": "unix:"})
+
+
+def test_operators_name_the_weights_of_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    admin = {"listen": f"unix:{path}", "interval": "10ms"}
+    with Store(tmp_path / "store", capacity="1MiB", block_bytes=BLOCK, admin=admin, shared={"url": "memory:"}) as store:
+
+        def order(target: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+            results: list[tuple[int, dict[str, Any]]] = []
+            command = threading.Thread(target=lambda: results.append(ask(path, "POST", target, body)))
+            command.start()
+            while command.is_alive():
+                store.poll()
+                store.wait(0.001)
+            return results[0]
+
+        store.put(b"one", bytes(BLOCK))
+        assert order("/v1/clear") == (200, {"cleared": True, "shared_off": True})
+        assert not store.get(b"one", bytearray(BLOCK))
+        health = ask(path, "GET", "/healthz")[1]
+        assert health["status"] == "degraded" and "terrace update" in health["reasons"][0]
+        assert order("/v1/update", {"weights-revision": "2"}) == (200, {"cleared": True, "shared_off": False})
+        assert not store.get(b"one", bytearray(BLOCK))
+        assert order("/v1/update", {"weights-revision": ""})[0] == 400
+        store.resume_shared("")
+        assert store.get(b"one", bytearray(BLOCK))

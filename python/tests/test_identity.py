@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from terrace_kv.identity import namespace, weights_revision
+from terrace_kv.identity import config_digest, contents, namespace, weights_revision
 
 
 def model(directory: Path, content: bytes = b"weights") -> Path:
@@ -72,3 +72,23 @@ def test_each_field_makes_another_namespace() -> None:
     assert namespace("another", fields) != first
     assert namespace("an engine", {**fields, "dtype": "float16"}) != first
     assert namespace("an engine", {**fields, "parallel": {"tp_size": 4}}) != first
+
+
+def test_all_that_says_how_the_weights_are_used_counts(tmp_path: Path) -> None:
+    path = model(tmp_path)
+    found = {config_digest(str(path))}
+    for name in ("config.json", "preprocessor_config.json", "hf_quant_config.json", "adapter_config.json", "modeling_of_it.py"):
+        (path / name).write_text("other")
+        found.add(config_digest(str(path)))
+    assert len(found) == 6
+    for name in ("tokenizer.json", "chat_template.json", "generation_config.json", "model.safetensors.index.json", "README.md"):
+        (path / name).write_text("other")
+        assert config_digest(str(path)) in found, f"{name} changes no block of given tokens"
+    assert config_digest("maker/model") is None
+
+
+def test_contents_say_what_cannot_be_named(tmp_path: Path) -> None:
+    assert contents("the draft model", str(model(tmp_path / "a"))) == contents("an adapter", str(model(tmp_path / "b")))
+    with pytest.raises(ValueError, match="^the draft model: .* has no weight files .*; state weights_revision$"):
+        (tmp_path / "empty").mkdir()
+        contents("the draft model", str(tmp_path / "empty"))

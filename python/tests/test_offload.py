@@ -461,11 +461,39 @@ def test_blocks_of_another_cache_come_through_a_shared_store(engine: Engine, ord
         assert engine.has(4, 1) and engine.has(5, 2)
         assert second.statistics()["loaded_shared"] == 2
         assert second.leading(keys) == 2
+        second.clear(keep_shared=True)
+        second.poll()
+        assert find(second, keys) == 2
         second.clear()
         assert find(second, keys) == 0, "it is not known for which weights the blocks are"
+        assert second.statistics()["shared_off"] == 1
         second.resume_shared()
         second.poll()
         assert find(second, keys) == 2
+
+
+def test_a_clear_without_words_clears_storage_too(engine: Engine, tmp_path: Path) -> None:
+    config = {
+        "key-order": "flat",
+        "storage": {"where": f"file:{tmp_path}", "capacity": "1MiB"},
+        "pool": [{"block-bytes": "4KiB", "device-blocks": SLOTS, "host-blocks": 8, "staging-blocks": 4}],
+    }
+    for keep_storage, left in ((True, State.STORAGE), (False, State.MISS)):
+        with OffloadCache(config, regions=[engine.region]) as cache:
+            engine.fill(0, 7)
+            cache.store(1, [b"a"], slots=[0])
+            assert end_of(cache, 1).failed == 0
+            job = cache.start_write_back()
+            while cache.write_back(job).state is WriteBackState.RUNNING:
+                cache.wait(1)
+                cache.poll()
+            cache.clear(keep_storage=keep_storage)
+            assert cache.look_up([b"a"]) == [left]
+            while cache.statistics()["erasing"]:
+                cache.wait(0.01)
+                cache.poll()
+        with OffloadCache(config, regions=[engine.region]) as again:
+            assert again.look_up([b"a"]) == [left]
 
 
 def test_a_write_back_job_brings_blocks_to_the_shared_store(engine: Engine) -> None:

@@ -227,10 +227,68 @@ def test_a_store_that_has_too_much_to_do_is_waited_for(
     storage.close()
 
 
-def test_clear_gives_up_all_pages(tmp_path: Path) -> None:
-    storage, _, _ = stored(tmp_path)
+@pytest.mark.parametrize("extra", [{}, {"shared": {"url": "memory:", "write-policy": "write-through"}}])
+def test_clear_gives_up_all_pages(tmp_path: Path, extra: dict[str, Any]) -> None:
+    storage, pool, _ = stored(tmp_path, extra=extra)
     assert storage.clear() is True
     assert storage.batch_exists(keys(4)) == 0
+    assert storage.batch_get_v1(keys(4), indices(pool, [4, 5, 6, 7])) == [False] * 4
+    storage.close()
+
+
+def test_pages_stored_after_a_clear_are_found_until_the_next_attach(tmp_path: Path) -> None:
+    # Nothing tells whether the weights are still those that pages are named by.
+    storage, pool, _ = stored(tmp_path)
+    assert storage.clear()
+    want = flat(pool, 8)
+    assert storage.batch_set_v1(keys(2), indices(pool, [8, 9])) == [True, True]
+    assert storage.batch_exists(keys(4)) == 2
+    assert storage.batch_get_v1(keys(2), indices(pool, [4, 5])) == [True, True]
+    assert flat(pool, 4) == want
+    storage.close()
+    storage = attach(config(tmp_path), pool)
+    assert storage.batch_exists(keys(4)) == 0
+    assert storage.batch_set_v1(keys(1), indices(pool, [0])) == [True]
+    storage.close()
+    storage = attach(config(tmp_path), pool)
+    assert storage.batch_exists(keys(4)) == 1
+    storage.close()
+
+
+def test_a_shared_store_is_used_again_after_the_next_attach(tmp_path: Path) -> None:
+    shared = {"extra": {"shared": {"url": "memory:"}}}
+    storage, pool, _ = stored(tmp_path / "a", 3, **shared)
+    other = attach(config(tmp_path / "b", **shared), pool)
+    assert storage.clear()
+    assert storage.batch_set_v1(keys(1, 9), indices(pool, [0])) == [True]
+    assert other.batch_exists(keys(4)) == 3, "others have not cleared"
+    assert other.batch_exists(keys(1, 9)) == 0
+    storage.close()
+    storage = attach(config(tmp_path / "a", **shared), pool)
+    assert storage.batch_exists(keys(4)) == 3
+    storage.close()
+    other.close()
+
+
+def test_a_read_that_a_clear_overtakes_has_no_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, pool, _ = stored(tmp_path)
+    read = storage._pools["kv"].read
+
+    def overtaken(*arguments: Any) -> Any:
+        found = read(*arguments)
+        assert storage.clear()
+        return found
+
+    monkeypatch.setattr(storage._pools["kv"], "read", overtaken)
+    assert storage.batch_get_v1(keys(4), indices(pool, [4, 5, 6, 7])) == [False] * 4
+    storage.close()
+
+
+def test_a_clear_is_carried_out_after_an_update_of_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, _, _ = stored(tmp_path)
+    monkeypatch.setattr(terrace_kv.sglang.storage.identity, "weight_version", lambda: "2")
+    assert storage.clear() is True
+    assert storage.statistics()["blocks"] == 0
     storage.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,52 @@ def test_other_weights_at_the_same_path_are_misses(tmp_path: Path) -> None:
     assert hits(tmp_path, **of_files) == 0
     (model / "model.safetensors").write_bytes(b"weights")
     assert hits(tmp_path, **of_files) == 4
+
+
+def model(path: Path) -> Path:
+    path.mkdir()
+    (path / "model.safetensors").write_bytes(b"weights")
+    return path
+
+
+@pytest.mark.parametrize(
+    "leaf", ["speculative_draft_model_path", "lora_paths", "uno_lora_path", "quantization_param_path", "kt_weight_path"]
+)
+def test_what_is_loaded_by_name_counts_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaf: str) -> None:
+    of_files = {"model_name": str(model(tmp_path / "model")), "extra": {"weights_revision": None}}
+    file = model(tmp_path / "other") / "model.safetensors"
+    path = str(file if leaf == "quantization_param_path" else file.parent)
+    adapter = SimpleNamespace(lora_name="a", lora_path=path, lora_id="of name and path")
+    leaves = {leaf: [adapter] if leaf == "lora_paths" else path}
+    monkeypatch.setattr(identity, "_leaf", leaves.get)
+    monkeypatch.setattr(identity, "_adapters_name_pages", lambda: True)
+    stored(tmp_path, **of_files)[0].close()
+    assert hits(tmp_path, **of_files) == 4
+    file.write_bytes(b"WEIGHTS")
+    assert hits(tmp_path, **of_files) == 0
+    file.unlink()
+    with pytest.raises(ValueError, match=f"(the adapter .*|{leaf}): .*; state weights_revision"):
+        hits(tmp_path, **of_files)
+    assert hits(tmp_path, model_name=str(tmp_path / "model")) == 0, "with a stated name nothing is read"
+
+
+@pytest.mark.parametrize("given", [["a=/p"], ["/p"], [{"lora_name": "a", "lora_path": "/p"}], {"a": "/p"}])
+def test_adapters_in_each_form(monkeypatch: pytest.MonkeyPatch, given: Any) -> None:
+    monkeypatch.setattr(identity, "_leaf", {"lora_paths": given}.get)
+    assert identity._adapters() == ["/p"]
+
+
+def test_adapters_are_refused_where_pages_have_no_names_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_leaf", {"enable_lora": True}.get)
+    monkeypatch.setattr(identity, "_adapters_name_pages", lambda: False)
+    with pytest.raises(ValueError, match="names pages by tokens alone"):
+        hits(tmp_path)
+
+
+def test_weights_from_elsewhere_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_leaf", {"load_format": "remote_instance"}.get)
+    with pytest.raises(ValueError, match="load_format is remote_instance.*state weights_revision"):
+        hits(tmp_path, model_name=str(model(tmp_path / "model")), extra={"weights_revision": None})
 
 
 def test_weights_without_a_name_are_refused(tmp_path: Path) -> None:

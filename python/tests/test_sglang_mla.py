@@ -309,3 +309,22 @@ def test_ranks_are_processes_and_the_writer_may_die(tmp_path: Path) -> None:
     process.communicate()
     assert process.returncode == 0
     reader.close()
+
+
+@pytest.mark.parametrize("clears", [0, 1])
+def test_a_clear_on_one_rank_reaches_all(tmp_path: Path, clears: int) -> None:
+    ours, theirs = pools()
+    shared = {"shared": {"url": "memory:"}}
+    writer, reader = attach(of_rank(tmp_path, 0, **shared), ours), attach(of_rank(tmp_path, 1, **shared), theirs)
+    assert all(writer.batch_set_v1(keys(3), indices(ours, [0, 1, 2])))
+    assert reader.batch_exists(keys(3)) == 3
+    assert (writer, reader)[clears].clear() is True
+    for storage, pool in ((writer, ours), (reader, theirs)):
+        assert storage.batch_exists(keys(3)) == 0
+        assert storage.batch_get_v1(keys(3), indices(pool, [5, 6, 7])) == [False] * 3
+    assert all(writer.batch_set_v1(keys(2), indices(ours, [8, 9])))
+    assert reader.batch_get_v1(keys(2), indices(theirs, [5, 6])) == [True, True]
+    assert flat(theirs, 5) == flat(ours, 8)
+    writer.close()
+    assert reader.clear() is False
+    reader.close()

@@ -428,3 +428,27 @@ def test_a_probe_needs_a_shared_store(store: Store) -> None:
 def test_a_wrong_url_of_a_shared_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="redis"):
         Store(tmp_path, capacity="1MiB", block_bytes=BLOCK, shared={"url": "http://cache"})
+
+
+def test_a_shared_store_is_not_used_after_a_clear_until_the_weights_are_named(tmp_path: Path) -> None:
+    with Store(tmp_path, capacity="1MiB", block_bytes=BLOCK, shared={"url": "memory:"}) as store:
+        store.put(b"one", b"1" * BLOCK)
+        store.clear()
+        buffer = bytearray(BLOCK)
+        assert not store.get(b"one", buffer)
+        assert store.leading_shared([b"one"], timeout=10) == 0
+        store.put(b"two", b"2" * BLOCK)
+        assert store.statistics()["shared_stored"] == 1
+        store.resume_shared("other weights")
+        assert not store.get(b"one", buffer)
+        store.clear()
+        store.resume_shared("")
+        assert store.get(b"one", buffer) and buffer == b"1" * BLOCK
+        store.clear()
+        store.resume_shared()
+        assert store.get(b"one", buffer), "the names mean what they meant"
+
+
+def test_without_a_shared_store_there_is_none_to_resume(store: Store) -> None:
+    with pytest.raises(InvalidArgument):
+        store.resume_shared()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import vllm_modules  # noqa: F401  (before vLLM)
-from vllm_modules import ROW, config, damage, keys
+from vllm_modules import ROW, config, damage, keys, model, vllm_config
 
 from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext, ScheduleEndContext  # isort: skip
+from vllm.v1.kv_offload.config import OffloadingModelConfig
 
 from terrace_kv import InvalidArgument
 from terrace_kv.vllm import TerraceOffloadingSpec
@@ -28,13 +30,23 @@ def content(key: bytes) -> bytes:
 class Engine:
     """vLLM's scheduler and a worker, which fills and reads rows of the shared region."""
 
-    def __init__(self, path: Path | None = None, *, chunks: int = 8, engine_id: str = "engine", **options: Any) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        chunks: int = 8,
+        engine_id: str = "engine",
+        vllm_config: Any = None,
+        of_model: str = "a model",
+        **options: Any,
+    ) -> None:
         terrace: dict[str, Any] = {"weights_revision": "1", **options}
         if path is not None:
             terrace = {"path": str(path), "capacity": "4MiB", **terrace}
         rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
-        self.spec = TerraceOffloadingSpec(config(extra_config=extra, engine_id=engine_id))
+        named = OffloadingModelConfig(name=of_model, dtype="bfloat16")
+        self.spec = TerraceOffloadingSpec(config(extra_config=extra, engine_id=engine_id, model=named))
         self.manager: Any = self.spec.get_manager()
         self.rows = np.frombuffer(self.manager._view, dtype=np.int8).reshape(rows, ROW)
         self.request = ReqContext(req_id="a request")
@@ -188,6 +200,24 @@ def test_other_weights_miss(tmp_path: Path) -> None:
     second.close()
 
 
+def test_an_adapter_that_is_replaced_is_a_miss(tmp_path: Path) -> None:
+    adapter = model(tmp_path / "a", b"version 1", "adapter_model.safetensors")
+    whole = vllm_config(lora_config=SimpleNamespace(default_mm_loras=None))
+    started = {"of_model": str(model(tmp_path / "model")), "vllm_config": whole, "weights_revision": None}
+    with pytest.raises(ValueError, match="LoRA is on"):
+        Engine(tmp_path, **started)
+    found = []
+    for version in (b"version 1", b"version 1", b"version 2"):
+        (adapter / "adapter_model.safetensors").write_bytes(version)
+        engine = Engine(tmp_path, adapters=[str(adapter)], **started)
+        found += engine.look_up(keys(1))
+        engine.wait()
+        engine.store(keys(1))
+        engine.settle()
+        engine.close()
+    assert found == [MISS, PENDING, MISS]
+
+
 def test_a_damaged_chunk_is_a_miss(tmp_path: Path) -> None:
     first = Engine(tmp_path)
     first.store(keys(3))
@@ -254,8 +284,9 @@ def test_rows_in_use_stay_out_of_use_after_a_reset(weights_fixed: bool) -> None:
     engine.close()
 
 
-def test_a_reset_leaves_storage_to_the_next_start(tmp_path: Path) -> None:
-    first = Engine(tmp_path)
+@pytest.mark.parametrize("keep_storage", [False, True])
+def test_a_reset_leaves_storage_to_the_next_start_only_if_told(tmp_path: Path, keep_storage: bool) -> None:
+    first = Engine(tmp_path, keep_storage=keep_storage)
     first.store(keys(2))
     first.settle()
     first.manager.reset_cache()
@@ -264,9 +295,10 @@ def test_a_reset_leaves_storage_to_the_next_start(tmp_path: Path) -> None:
     assert first.look_up(keys(2)) == [HIT, HIT]
     first.close()
     second = Engine(tmp_path)
-    assert second.look_up(keys(2)) == [PENDING, PENDING]
-    second.wait()
-    second.load(keys(2))
+    assert second.look_up(keys(2)) == [PENDING if keep_storage else MISS] * 2
+    if keep_storage:
+        second.wait()
+        second.load(keys(2))
     second.close()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import vllm_modules
 from admin_endpoint import ask
-from vllm_modules import ROW, ROWS, config, damage, keys
+from vllm_modules import ROW, ROWS, config, damage, keys, model, vllm_config
 
 from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: skip
 from vllm.v1.kv_offload.config import OffloadingCacheConfig, OffloadingConfig, OffloadingGroupConfig, OffloadingModelConfig
@@ -32,7 +32,9 @@ def spec(given: OffloadingConfig) -> Any:
 class Engine:
     """The side of vLLM: memory in rows, a tier, and job numbers."""
 
-    def __init__(self, path: Path, given: OffloadingConfig | None = None, **options: Any) -> None:
+    def __init__(
+        self, path: Path, given: OffloadingConfig | None = None, *, vllm_config: Any = None, **options: Any
+    ) -> None:
         self.memory = mmap.mmap(-1, ROW * ROWS)
         self.rows = np.frombuffer(self.memory, dtype=np.int8).reshape(ROWS, ROW)
         self.view = memoryview(self.rows)
@@ -137,21 +139,96 @@ def test_chunks_of_another_engine_are_misses(tmp_path: Path, change: dict[str, A
     second.close()
 
 
+def started(tmp_path: Path, whole: Any = None, **options: Any) -> Engine:
+    """An engine of a model whose weights have no stated name."""
+    given = config(model=OffloadingModelConfig(name=str(tmp_path / "model"), dtype="bfloat16"))
+    return Engine(tmp_path, given, vllm_config=whole or vllm_config(), weights_revision=None, **options)
+
+
+def finds(tmp_path: Path, whole: Any = None, **options: Any) -> bool:
+    """Whether an engine finds the chunk that the first engine of a test has stored; the first stores it."""
+    engine = started(tmp_path, whole, **options)
+    (found,) = engine.look_up(keys(1))
+    engine.finish(keys(1), [0], load=False)
+    engine.close()
+    return found
+
+
 def test_chunks_of_other_weights_are_misses(tmp_path: Path) -> None:
-    weights = tmp_path / "model"
-    weights.mkdir()
-    (weights / "model.safetensors").write_bytes(b"some weights")
-    given = config(model=OffloadingModelConfig(name=str(weights), dtype="bfloat16"))
-    first = Engine(tmp_path, given, weights_revision=None)
-    first.finish(keys(1), [0], load=False)
-    first.close()
-    again = Engine(tmp_path, given, weights_revision=None)
-    assert again.look_up(keys(1)) == [True]
-    again.close()
-    (weights / "model.safetensors").write_bytes(b"other weight")
-    second = Engine(tmp_path, given, weights_revision=None)
-    assert second.look_up(keys(1)) == [False]
-    second.close()
+    model(tmp_path / "model")
+    assert not finds(tmp_path)
+    assert finds(tmp_path)
+    model(tmp_path / "model", b"other weight")
+    assert not finds(tmp_path)
+
+
+ADAPTERS = SimpleNamespace(default_mm_loras=None)
+
+
+def test_an_adapter_that_is_replaced_is_a_miss(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    adapter = model(tmp_path / "a", b"version 1", "adapter_model.safetensors")
+    engine = {"whole": vllm_config(lora_config=ADAPTERS), "adapters": [str(adapter)]}
+    assert not finds(tmp_path, **engine)
+    assert finds(tmp_path, **engine)
+    (adapter / "adapter_model.safetensors").write_bytes(b"version 2")
+    assert not finds(tmp_path, **engine)
+    (adapter / "adapter_config.json").write_text('{"lora_alpha": 32}')
+    assert not finds(tmp_path, **engine)
+
+
+def test_adapters_that_nobody_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model(tmp_path / "model")
+    whole = vllm_config(lora_config=ADAPTERS)
+    with pytest.raises(ValueError, match="LoRA is on, .* paths of all adapters as the list adapters, or state weights_revision"):
+        started(tmp_path, whole)
+    with pytest.raises(ValueError, match="the adapter .*/a has no weight files|the adapter .*/a: .* is neither a directory"):
+        started(tmp_path, whole, adapters=[str(tmp_path / "a")])
+    with pytest.raises(ValueError, match="adapters is a text; give a list"):
+        started(tmp_path, whole, adapters=str(tmp_path / "a"))
+    monkeypatch.setenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True")
+    with pytest.raises(ValueError, match="adapters may come while the engine runs .*; state weights_revision"):
+        started(tmp_path, whole, adapters=[])
+    Engine(tmp_path, vllm_config=whole, weights_revision="of all that is loaded").close()
+
+
+def test_what_vllm_does_not_show_is_refused(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    given = config(model=OffloadingModelConfig(name=str(tmp_path / "model"), dtype="bfloat16"))
+    with pytest.raises(ValueError, match="vLLM's configuration is not to be seen here.*; state weights_revision"):
+        Engine(tmp_path, given, weights_revision=None)
+    for model_config, load_format in ((SimpleNamespace(hf_overrides=repr), "auto"), (None, "tensorizer")):
+        whole = vllm_config(model_config=model_config, load_config=SimpleNamespace(load_format=load_format))
+        with pytest.raises(ValueError, match="state weights_revision"):
+            started(tmp_path, whole)
+
+
+def test_each_file_that_vllm_loads_by_name_counts_by_its_content(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    draft, media = model(tmp_path / "draft"), model(tmp_path / "media")
+    scales = tmp_path / "scales.json"
+    scales.write_text("1")
+    whole = vllm_config(
+        speculative_config=SimpleNamespace(draft_model_config=SimpleNamespace(model=str(draft))),
+        lora_config=SimpleNamespace(default_mm_loras={"audio": str(media)}),
+        model_config=SimpleNamespace(multimodal_config=SimpleNamespace(mm_encoder_fp8_scale_path=str(scales))),
+    )
+    assert not finds(tmp_path, whole, adapters=[])
+    of_media = tmp_path / "model" / "preprocessor_config.json"
+    for file in (draft / "model.safetensors", media / "model.safetensors", scales, of_media):
+        assert finds(tmp_path, whole, adapters=[])
+        file.write_bytes(b"replaced")
+        assert not finds(tmp_path, whole, adapters=[]), file
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    assert finds(tmp_path, whole, adapters=[]), "other texts of the same tokens"
+
+
+def test_overrides_of_the_configuration_count(tmp_path: Path) -> None:
+    model(tmp_path / "model")
+    assert not finds(tmp_path)
+    for changes in ({"hf_overrides": {"rope_theta": 1e6}}, {"quantization": "fp8"}, {"max_model_len": 4096}):
+        assert not finds(tmp_path, vllm_config(model_config=SimpleNamespace(**changes)))
+        assert finds(tmp_path, vllm_config(model_config=SimpleNamespace(**changes)))
 
 
 def test_another_use_of_the_weights_is_another_namespace(tmp_path: Path) -> None:
@@ -394,7 +471,7 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def test_weights_that_cannot_be_named_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="state weights_revision"):
-        Engine(tmp_path, weights_revision=None)
+        Engine(tmp_path, vllm_config=vllm_config(), weights_revision=None)
 
 
 def test_a_second_engine_is_refused(engine: Engine, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from stand_ins import vllm_stand_in
@@ -41,6 +42,18 @@ def config(**changes: Any) -> OffloadingConfig:
         kv_cache_layout="NHD",
     )  # fmt: skip
     return dataclasses.replace(whole, **changes)
+
+
+def vllm_config(**changes: Any) -> Any:
+    """The parts of vLLM's own configuration that tests need. Who makes a tier or a spec has it as `vllm_config`, as vLLM has."""
+    return SimpleNamespace(**{"lora_config": None, "speculative_config": None, **changes})
+
+
+def model(path: Path, content: bytes = b"some weights", name: str = "model.safetensors") -> Path:
+    """A directory with weights."""
+    path.mkdir(exist_ok=True)
+    (path / name).write_bytes(content)
+    return path
 
 
 def keys(count: int, first: int = 0) -> list[bytes]:

@@ -30,8 +30,9 @@ bool is_offload(const ManagerConfig& config) { return config.pools.front().devic
 /// Carries out commands. Each call makes one reply.
 class Runner {
  public:
-  Runner(Cache& cache, Observer& observer, const Clock& clock, const std::vector<Bytes>& block_bytes)
-      : cache_{cache}, observer_{observer}, clock_{clock}, block_bytes_{block_bytes} {}
+  Runner(Cache& cache, Observer& observer, const Clock& clock, const std::vector<Bytes>& block_bytes,
+         const CacheAdmin::ResumeShared& resume_shared)
+      : cache_{cache}, observer_{observer}, clock_{clock}, block_bytes_{block_bytes}, resume_shared_{resume_shared} {}
 
   Reply operator()(const Resize& wanted) {
     if (wanted.pool.value() >= block_bytes_.size()) {
@@ -60,7 +61,16 @@ class Runner {
   }
   Reply operator()(const Clear& wanted) {
     cache_.clear(wanted.options);
-    return answer(json::object{{"cleared", true}, {"storage", wanted.options.storage}});
+    return cleared();
+  }
+  Reply operator()(const Update& wanted) {
+    // Checked first, so that a refusal changes nothing.
+    if (!resume_shared_ || !cache_.manager().config().shared.on)
+      return {400, error_body("this cache has no shared store, so it does not need the name of its weights: clear it")};
+    if (cache_.transfers_paused()) return {409, error_body("transfers are paused: resume them first")};
+    cache_.clear({.wait = wanted.wait});
+    const Result<void> resumed = resume_shared_(wanted.weights_revision);
+    return resumed ? cleared() : refusal(resumed.error(), resumed.error().message());
   }
   Reply operator()(Resume) {
     const Result<void> resumed = cache_.resume();
@@ -110,6 +120,11 @@ class Runner {
   }
 
  private:
+  Reply cleared() const {
+    const bool erasing = cache_.erasing();
+    return answer(json::object{{"cleared", true}, {"erasing", erasing}, {"shared_off", cache_.shared_is_off()}},
+                  erasing ? 202 : 200);
+  }
   static Reply no_job(WriteBackId id) {
     return {404, error_body(fmt::format("there is no job {}, or it was forgotten", id.value()))};
   }
@@ -140,13 +155,15 @@ class Runner {
   Observer& observer_;
   const Clock& clock_;
   const std::vector<Bytes>& block_bytes_;
+  const CacheAdmin::ResumeShared& resume_shared_;
 };
 
 }  // namespace
 
-void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete) {
+void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete, ResumeShared resume_shared) {
   block_bytes_ = std::move(block_bytes);
   complete_ = std::move(complete);
+  resume_shared_ = std::move(resume_shared);
   // An engine that owns the device slots names the blocks of each pool; others name hash units.
   const ManagerConfig& config = cache.manager().config();
   measured_ = is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups);
@@ -154,7 +171,7 @@ void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete co
   publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
                     .carry_out =
                         [this, &cache](const Command& command) {
-                          return std::visit(Runner{cache, observer_, clock_, block_bytes_}, command);
+                          return std::visit(Runner{cache, observer_, clock_, block_bytes_, resume_shared_}, command);
                         }},
                    clock_.now());
 }
@@ -162,6 +179,7 @@ void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete co
 void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.status = cache.status();
   snapshot.transfers_paused = cache.transfers_paused();
+  snapshot.erasing = cache.erasing();
   snapshot.work = cache.work_left();
   snapshot.settings = cache.settings();
   for (std::size_t number = 0; number < block_bytes_.size(); ++number) {
@@ -191,6 +209,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.prefetches = cache.prefetch_totals();
   if (manager.config().shared.on) {
     SharedStoreSnapshot& shared = snapshot.shared.emplace();
+    shared.off = cache.shared_is_off();
     shared.totals = cache.shared_totals();
     shared.round_trip_seconds = manager.shared_round_trip_seconds();
   }

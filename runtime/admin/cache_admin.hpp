@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace terrace::admin {
@@ -23,13 +24,15 @@ class CacheAdmin final : public CacheWatch {
  public:
   /// Adds to a snapshot what the cache itself does not know.
   using Complete = std::function<void(AdminSnapshot&)>;
+  /// CacheSystem::resume_shared.
+  using ResumeShared = std::function<Result<void>(std::string_view weights_revision)>;
 
   /// Publishes a snapshot every `interval`, and after each command.
   CacheAdmin(Mailbox& mailbox, const Clock& clock, Duration interval)
       : clock_{clock}, publisher_{mailbox, interval}, observer_{mailbox, clock} {}
 
-  /// Call it before the first poll. `block_bytes` is by PoolId.
-  void begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete = {});
+  /// Call it before the first poll. `block_bytes` is by PoolId. Without `resume_shared`, an Update is refused.
+  void begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete = {}, ResumeShared resume_shared = {});
   /// The cache ends: the last commands are refused. Nothing happens afterwards.
   void end() { publisher_.end(); }
 
@@ -57,6 +60,7 @@ class CacheAdmin final : public CacheWatch {
   std::vector<Bytes> block_bytes_;  ///< by PoolId
   AdminSnapshot::Measured measured_;
   Complete complete_;
+  ResumeShared resume_shared_;
 };
 
 }  // namespace terrace::admin

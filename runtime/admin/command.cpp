@@ -173,8 +173,19 @@ Resize read_resize(std::string_view body) {
 }
 
 Clear read_clear(std::string_view body) {
-  const Fields fields{body, {"storage", "wait"}};
-  return {{.wait = fields.flag("wait", false), .storage = fields.flag("storage", false)}};
+  const Fields fields{body, {"wait", "keep-storage", "keep-shared"}};
+  return {{.wait = fields.flag("wait", false),
+           .keep_storage = fields.flag("keep-storage", false),
+           .keep_shared = fields.flag("keep-shared", false)}};
+}
+
+Update read_update(std::string_view body) {
+  const Fields fields{body, {"weights-revision", "wait"}};
+  Update update{.wait = fields.flag("wait", false), .weights_revision = fields.text("weights-revision").value_or("")};
+  if (update.weights_revision.empty()) {
+    throw BadBody{"\"weights-revision\" is missing: the name of the new weights, as in the option shared.weights-revision"};
+  }
+  return update;
 }
 
 Change read_change(std::string_view body) {

@@ -36,6 +36,11 @@ struct Resize {
 struct Clear {
   ClearOptions options{};
 };
+/// The weights are others from now on: clears, and uses the shared store again under the revision of the new ones.
+struct Update {
+  bool wait = false;  ///< as ClearOptions::wait
+  std::string weights_revision{};
+};
 /// Ends a clear that waits.
 struct Resume {};
 /// Pauses transfers, or resumes them.
@@ -61,14 +66,16 @@ struct StartCapture {
   CaptureKind kind = CaptureKind::trace;
   Duration length{};
 };
-using Command = std::variant<Resize, Clear, Resume, Pause, Change, StartJob, ChangeJob, StartCapture>;
+using Command = std::variant<Resize, Clear, Update, Resume, Pause, Change, StartJob, ChangeJob, StartCapture>;
 
 // Each reads the body of one command; an empty body is an empty object. Throws BadBody.
 
 /// {"tier": "host", "pool": 0, "blocks": 1000}, or "bytes": "8GiB" in place of "blocks".
 [[nodiscard]] Resize read_resize(std::string_view body);
-/// {"storage": true, "wait": false}
+/// {"wait": false, "keep-storage": false, "keep-shared": false}
 [[nodiscard]] Clear read_clear(std::string_view body);
+/// {"weights-revision": "2026-11-01", "wait": false}
+[[nodiscard]] Update read_update(std::string_view body);
 /// {"write-policy": "write-back", "host.low-watermark": 0.1}
 [[nodiscard]] Change read_change(std::string_view body);
 /// {"scope": "all" | "request" | "prefix" | "tenant" | "idle", "request": 7, "keys": ["64 hexadecimal digits"], "tenant": 7,
@@ -87,8 +94,8 @@ void read_nothing(std::string_view body);
 
 /// The answer of a process with a TierStore to what is for a cache.
 inline constexpr std::string_view store_only =
-    "this process has a store only, and no cache: questions are /healthz, /metrics, /v1/status, /v1/config; the command is POST "
-    "to /v1/clear";
+    "this process has a store only, and no cache: questions are /healthz, /metrics, /v1/status, /v1/config; commands are POST to "
+    "/v1/clear and /v1/update";
 
 /// {"error": "SENTENCE"}
 [[nodiscard]] std::string error_body(std::string_view sentence);

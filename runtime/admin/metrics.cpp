@@ -229,6 +229,12 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
   all.gauge(name, help, snapshot.work.reads, label("kind", "read"));
   all.gauge(name, help, snapshot.work.writes, label("kind", "write"));
   all.gauge("terrace_transfers_paused", "1 if transfers are paused", snapshot.transfers_paused ? 1 : 0);
+  for (const CacheStatus state : {CacheStatus::normal, CacheStatus::clearing, CacheStatus::cleared}) {
+    all.gauge("terrace_cache_state", "1 for the state of the cache, 0 for the others; it serves requests only if it is normal",
+              snapshot.status == state ? 1 : 0, label("state", to_string(state)));
+  }
+  all.gauge("terrace_erasing", "1 while a kill may bring back blocks that a clear has removed from storage",
+            snapshot.erasing ? 1 : 0);
   for (const RankHealth& rank : snapshot.ranks) {
     all.gauge("terrace_rank_up", "1 if the rank keeps up", rank.state == RankHealth::State::well ? 1 : 0,
               label("rank", rank.name));
@@ -498,6 +504,7 @@ void add_shared_cache(Families& all, const SharedStoreSnapshot& shared) {
                 {"full", totals.drop_full},
                 {"over_budget", totals.drop_budget},
                 {"off", totals.drop_off}});
+  all.gauge("terrace_shared_off", "1 if the shared store is not used since the cache was cleared", shared.off ? 1 : 0);
   all.gauge("terrace_shared_round_trip_seconds", "Recent time of a probe of the shared store; 0: none was measured yet",
             shared.round_trip_seconds);
 }

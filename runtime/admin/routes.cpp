@@ -28,7 +28,7 @@ Reply no_snapshot() { return failure(503, "nothing was published yet: the cache 
 
 constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/jobs, /v1/trace, /v1/record";
 constexpr std::string_view orders =
-    "/v1/jobs, /v1/settings, /v1/resize, /v1/clear, /v1/resume, /v1/pause, /v1/unpause, /v1/trace, /v1/record";
+    "/v1/jobs, /v1/settings, /v1/resize, /v1/clear, /v1/update, /v1/resume, /v1/pause, /v1/unpause, /v1/trace, /v1/record";
 
 bool is_question(std::string_view path) {
   return path == "/healthz" || path == "/metrics" || path == trace_path || path == record_path || path == "/v1/status" ||
@@ -37,7 +37,7 @@ bool is_question(std::string_view path) {
 
 /// True for what a process with a store only answers or does.
 bool is_for_a_store(std::string_view method, std::string_view path) {
-  if (method == "POST") return path == "/v1/clear";
+  if (method == "POST") return path == "/v1/clear" || path == "/v1/update";
   return path == "/healthz" || path == "/metrics" || path == "/v1/status" || path == "/v1/config";
 }
 
@@ -178,6 +178,7 @@ std::variant<Reply, Command> Routes::order(std::string_view path, std::string_vi
   }
   if (path == "/v1/settings") return read_change(body);
   if (path == "/v1/clear") return read_clear(body);
+  if (path == "/v1/update") return read_update(body);
   if (path == trace_path) return read_capture(CaptureKind::trace, body);
   if (path == record_path) return read_capture(CaptureKind::record, body);
   if (path == jobs_path) return read_start_job(body);

@@ -26,6 +26,7 @@ namespace terrace {
 struct SharedStoreSnapshot {
   SharedHealth health{};
   SharedStoreStat stat{};
+  bool off = false;  ///< Cache::shared_is_off()
   // Only of a cache:
   SharedTotals totals{};
   double round_trip_seconds = 0;  ///< of a probe, measured recently; 0: none was measured yet
@@ -61,6 +62,7 @@ struct AdminSnapshot {
   std::uint64_t number = 0;  ///< 1 for the first snapshot
   CacheStatus status = CacheStatus::normal;
   bool transfers_paused = false;
+  bool erasing = false;  ///< Cache::erasing()
   WorkLeft work{};
   CacheSettings settings{};
   std::vector<Pool> pools{};

@@ -15,15 +15,6 @@ std::string of_pool(const AdminSnapshot& snapshot, std::size_t pool, std::string
   return snapshot.pools.size() == 1 ? std::string{sentence} : fmt::format("pool {}: {}", pool, sentence);
 }
 
-std::string_view to_string(CacheStatus status) {
-  switch (status) {
-    case CacheStatus::normal: return "normal";
-    case CacheStatus::clearing: return "clearing";
-    case CacheStatus::cleared: return "cleared";
-  }
-  return "unknown";
-}
-
 std::string_view to_string(RankHealth::State state) {
   switch (state) {
     case RankHealth::State::well: return "well";
@@ -34,8 +25,10 @@ std::string_view to_string(RankHealth::State state) {
 }
 
 void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reasons) {
-  if (snapshot.status != CacheStatus::normal)
-    reasons.emplace_back("the cache is being cleared, and serves nothing until it is resumed");
+  if (snapshot.status != CacheStatus::normal) {
+    reasons.push_back(fmt::format("the cache is {}cleared, and serves nothing until it is resumed",
+                                  snapshot.status == CacheStatus::clearing ? "being " : ""));
+  }
   if (snapshot.transfers_paused) reasons.emplace_back("transfers are paused");
   for (std::size_t number = 0; number < snapshot.pools.size(); ++number) {
     const AdminSnapshot::Pool& pool = snapshot.pools[number];
@@ -52,6 +45,9 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
       reasons.push_back(
           of_pool(snapshot, number, fmt::format("storage stopped growing: {}", pool.store->growth_error.message())));
     }
+  }
+  if (snapshot.shared && snapshot.shared->off) {
+    reasons.emplace_back("the shared store is not used since the cache was cleared: name the weights (terrace update)");
   }
   if (snapshot.shared && snapshot.shared->health.state != StoreState::well) {
     const SharedHealth& health = snapshot.shared->health;
@@ -197,6 +193,7 @@ json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
   for (const SharedNode& node : shared.health.nodes) nodes.push_back(to_json(node));
   json::object object{{"state", terrace::to_string(shared.health.state)},
                       {"reason", shared.health.reason},
+                      {"off", shared.off},
                       {"nodes", std::move(nodes)},
                       {"store", to_json(shared.stat)}};
   if (!of_cache) return object;
@@ -304,6 +301,15 @@ std::string_view to_string(Urgency urgency) {
   return "unknown";
 }
 
+std::string_view to_string(CacheStatus status) {
+  switch (status) {
+    case CacheStatus::normal: return "normal";
+    case CacheStatus::clearing: return "clearing";
+    case CacheStatus::cleared: return "cleared";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(HealthState state) {
   switch (state) {
     case HealthState::ok: return "ok";
@@ -365,6 +371,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
   json::object all{
       {"cache", to_string(snapshot.status)},
       {"transfers_paused", snapshot.transfers_paused},
+      {"erasing", snapshot.erasing},
       {"snapshot", snapshot.number},
       {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
       {"requests", std::move(requests)},

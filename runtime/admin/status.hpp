@@ -22,6 +22,7 @@ enum class HealthState : unsigned char {
 };
 [[nodiscard]] std::string_view to_string(HealthState state);
 /// The names in replies and metrics.
+[[nodiscard]] std::string_view to_string(CacheStatus status);
 [[nodiscard]] std::string_view to_string(Direction direction);
 [[nodiscard]] std::string_view to_string(Urgency urgency);
 /// A text for people as such a name: "dropped: full" becomes "dropped_full".

@@ -246,18 +246,22 @@ Cache::Visit::~Visit() { cache_.state_->visited = false; }
 
 void Cache::clear(const ClearOptions& options) {
   state_->note_time();
-  state_->manager.administration().clear(options);
-  state_->end_clear(options);
+  state_->clear(options);
 }
 
 Result<void> Cache::reset(const ClearOptions& options) {
   state_->note_time();
   state_->end_quarantines();
-  const Result<void> done = state_->manager.administration().reset(options);
-  if (done) state_->end_clear(options);
-  else state_->end_call();
-  return done;
+  const Requests& requests = state_->manager.requests();
+  const bool in_use = requests.live_requests() > 0 || requests.quarantined_requests() > 0;
+  if (in_use) state_->end_call();
+  else state_->clear(options);
+  return in_use ? Result<void>{Errc::in_use} : Result<void>{};
 }
+
+bool Cache::erasing() const { return state_->manager.administration().erasing(); }
+
+bool Cache::shared_is_off() const { return state_->manager.shared_is_off(); }
 
 Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint) {
   State& s = *state_;

@@ -241,9 +241,21 @@ void Cache::State::on_shared(const SharedExecutor::Ended& ended) {
   }
 }
 
-void Cache::State::end_clear(const ClearOptions& options) {
+void Cache::State::clear(const ClearOptions& options) {
+  const bool storage = manager.config().storage;
+  std::vector<std::vector<BlockKey>> stored;  // by PoolId
+  if (storage && !options.keep_storage) {
+    // All that the store has: after a clear that kept storage, it may have blocks that the tree does not know.
+    for (const PoolParts& pool : executor.pools()) {
+      std::vector<BlockKey>& first = stored.emplace_back();
+      pool.store->for_each([&](const StoredBlock& block) {
+        if (block.depth == 0) first.push_back(block.key);
+      });
+    }
+  }
+  manager.administration().clear(options, stored);
   end_call();
-  if (manager.config().storage && !options.storage) restore_stored();
+  if (storage && options.keep_storage) restore_stored();
 }
 
 TimePoint Cache::State::next_deadline() const {

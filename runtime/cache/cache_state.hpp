@@ -58,8 +58,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_job_spans(std::span<const OffloadEvent> events);
   /// Tells all who want spans.
   void on_span(const TraceSpan& span) override;
-  /// Ends a call that has cleared the cache. Blocks in storage become hits again, unless they were cleared, too.
-  void end_clear(const ClearOptions& options);
+  void clear(const ClearOptions& options);
   /// Ends each call that may have left work or events, except poll(), which takes the events. The transfers start at once.
   void end_call();
   /// The same for calls of a step: the transfers start at the end of the step.

@@ -23,18 +23,29 @@ Administration::Administration(ManagerState& state, HitPlanner& planner, Request
 
 CacheStatus Administration::status() const {
   if (state_.status != CacheStatus::clearing) return state_.status;
-  const bool all_gone = std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
-  return all_gone ? CacheStatus::cleared : CacheStatus::clearing;
+  return all_gone() && !erasing() ? CacheStatus::cleared : CacheStatus::clearing;
 }
 
-void Administration::clear(const ClearOptions& options) {
+/// Nothing of before a clear is left on the device and the host.
+bool Administration::all_gone() const {
+  return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
+}
+
+bool Administration::erasing() const {
+  return std::ranges::any_of(groups_.pools(), [](const auto& pool) { return pool->erasing(); });
+}
+
+void Administration::clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored) {
   state_.epoch = Epoch{state_.epoch.value() + 1};
   requests_.fail_pending(Errc::cleared);
   prefetches_.cancel_all();
   while (!pins_.empty()) end_pin(pins_.begin());
   retentions_.clear();  // the tree ends them with their blocks
   retained_blocks_ = 0;
-  for (const auto& pool : groups_.pools()) pool->clear(options.storage);
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    groups_.pools()[pool]->clear(options.keep_storage,
+                                 pool < stored.size() ? std::span{stored[pool]} : std::span<const BlockKey>{});
+  }
   if (state_.config.shared.on && !options.keep_shared) turn_shared_off();
   if (state_.kv_events.on()) {
     KvEvent event;
@@ -52,14 +63,8 @@ void Administration::turn_shared_off() {
   for (const auto& pool : groups_.pools()) pool->set_shared_usable(false);
 }
 
-Result<void> Administration::reset(const ClearOptions& options) {
-  if (requests_.live_requests() > 0 || requests_.quarantined_requests() > 0) return Errc::in_use;
-  clear(options);
-  return {};
-}
-
 Result<void> Administration::resume() {
-  if (status() == CacheStatus::clearing) return Errc::paused;
+  if (state_.status == CacheStatus::clearing && !all_gone()) return Errc::paused;
   state_.status = CacheStatus::normal;
   return {};
 }

@@ -28,8 +28,8 @@ class Administration {
   Administration(const Administration&) = delete;
   Administration& operator=(const Administration&) = delete;
 
-  /// After a clear() that waits, the status is `clearing` until everything that was cached then is gone, and after that `cleared`
-  /// until resume().
+  /// After a clear() that waits, the status is `clearing` until everything that was cached then is gone for good, and after that
+  /// `cleared` until resume().
   [[nodiscard]] CacheStatus status() const;
   /// Every clear() begins a new epoch. Work that began in an older epoch makes no block a hit any more.
   [[nodiscard]] Epoch epoch() const { return state_.epoch; }
@@ -37,8 +37,9 @@ class Administration {
   [[nodiscard]] Result<void> change(const CacheSettings& settings);
   // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
 
-  void clear(const ClearOptions& options);
-  [[nodiscard]] Result<void> reset(const ClearOptions& options);
+  /// `stored`, by PoolId: the keys of the first blocks of all prefixes in storage, unless it is kept.
+  void clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored = {});
+  [[nodiscard]] bool erasing() const;
   [[nodiscard]] Result<void> resume();
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
@@ -113,6 +114,7 @@ class Administration {
   /// Throws std::invalid_argument if this cache cannot have it.
   [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
   void turn_shared_off();
+  [[nodiscard]] bool all_gone() const;
   void end_pin(std::map<PinId, Pin>::iterator pin);
   void end_retention(std::map<RetentionId, Retention>::iterator retention);
   [[nodiscard]] Result<WriteBackId> write_back_prefix(const WriteBackOrder& order);

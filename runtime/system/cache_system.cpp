@@ -211,26 +211,34 @@ struct CacheSystem::Parts {
     for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
     const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
     const std::uint32_t key_tokens = options.groups.empty() ? options.admin.block_tokens : hash_unit(options.groups);
-    admin->begin(*cache, std::move(block_bytes),
-                 [this, tokens, key_tokens, device_max = std::move(device_max),
-                  io = storage.empty() ? std::string{} : storage.front()->io()](AdminSnapshot& snapshot) {
-                   snapshot.unit_tokens = tokens;
-                   snapshot.key_tokens = key_tokens;
-                   snapshot.io = io;
-                   if (snapshot.shared) {
-                     snapshot.shared->health = shared->health();
-                     snapshot.shared->stat = shared->stat();
-                   }
-                   for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-                     snapshot.pools[pool].device_blocks_max = device_max[pool];
-                     if (storage.empty()) continue;
-                     snapshot.pools[pool].store = storage[pool]->quick_stat();
-                     snapshot.pools[pool].health = storage[pool]->health();
-                   }
-                   for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) {
-                     snapshot.ranks.push_back(ranked->health(rank));
-                   }
-                 });
+    admin->begin(
+        *cache, std::move(block_bytes),
+        [this, tokens, key_tokens, device_max = std::move(device_max),
+         io = storage.empty() ? std::string{} : storage.front()->io()](AdminSnapshot& snapshot) {
+          snapshot.unit_tokens = tokens;
+          snapshot.key_tokens = key_tokens;
+          snapshot.io = io;
+          if (snapshot.shared) {
+            snapshot.shared->health = shared->health();
+            snapshot.shared->stat = shared->stat();
+          }
+          for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+            snapshot.pools[pool].device_blocks_max = device_max[pool];
+            if (storage.empty()) continue;
+            snapshot.pools[pool].store = storage[pool]->quick_stat();
+            snapshot.pools[pool].health = storage[pool]->health();
+          }
+          for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) {
+            snapshot.ranks.push_back(ranked->health(rank));
+          }
+        },
+        [this](std::string_view weights_revision) { return resume_shared(weights_revision); });
+  }
+
+  Result<void> resume_shared(std::string_view weights_revision) {
+    if (!shared) return Errc::invalid_argument;
+    meaning.weights_revision = weights_revision;
+    return cache->resume_shared(shared_fingerprint(meaning));
   }
 
   void end_admin() {
@@ -332,7 +340,7 @@ struct CacheSystem::Parts {
   std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::vector<std::unique_ptr<PoolStorage>> storage;   ///< by PoolId; empty: there is none
   std::shared_ptr<SharedStore> shared;                 ///< null: there is none
-  SharedMeaning meaning;                               ///< of the blocks in `shared`
+  SharedMeaning meaning;  ///< of the blocks in `shared`; its revision is valid in the calls that set it only
   std::unique_ptr<Cache> cache;
   // The endpoint of operators; none if nobody asked for it.
   std::optional<admin::Mailbox> mailbox;
@@ -401,11 +409,7 @@ std::optional<SharedHealth> CacheSystem::shared_health() const {
   return parts_->shared ? std::optional{parts_->shared->health()} : std::nullopt;
 }
 
-Result<void> CacheSystem::resume_shared(std::string_view weights_revision) {
-  if (!parts_->shared) return Errc::invalid_argument;
-  parts_->meaning.weights_revision = weights_revision;
-  return parts_->cache->resume_shared(shared_fingerprint(parts_->meaning));
-}
+Result<void> CacheSystem::resume_shared(std::string_view weights_revision) { return parts_->resume_shared(weights_revision); }
 
 std::string CacheSystem::admin_address() const { return parts_->listener ? parts_->listener->address() : std::string{}; }
 

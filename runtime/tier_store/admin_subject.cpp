@@ -1,31 +1,62 @@
 #include "runtime/tier_store/admin_subject.hpp"
 
+#include <string>
 #include <utility>
 #include <variant>
 
 namespace terrace {
 namespace {
 
-admin::Reply carry_out(TierBatches& batches, const admin::Command& command) {
-  const auto* const clear = std::get_if<admin::Clear>(&command);
-  if (clear == nullptr) return {404, admin::error_body(admin::store_only)};
-  if (!clear->options.storage || clear->options.wait) {
-    return {400, admin::error_body("a store has nothing but storage, and never waits: {\"storage\": true} clears it")};
+/// Carries out commands. Each call makes one reply.
+class Runner {
+ public:
+  Runner(TierBatches& batches, const AdminShared& shared) : batches_{batches}, shared_{shared} {}
+
+  admin::Reply operator()(const admin::Clear& wanted) {
+    const ClearOptions& options = wanted.options;
+    if (options.keep_storage || options.keep_shared || options.wait) {
+      return {400, admin::error_body("a store clears its storage, and nothing else: give no fields")};
+    }
+    if (const Result<void> cleared = batches_.clear(); !cleared) return {409, admin::error_body(cleared.error().message())};
+    return done();
   }
-  if (const Result<void> cleared = batches.clear(); !cleared) return {409, admin::error_body(cleared.error().message())};
-  return {200, "{\"cleared\":true,\"storage\":true}\n"};
-}
+  admin::Reply operator()(const admin::Update& wanted) {
+    if (!shared_.resume) {
+      return {400, admin::error_body("this store has no shared store, so it does not need the name of its weights: clear it")};
+    }
+    admin::Reply reply = (*this)(admin::Clear{{.wait = wanted.wait}});
+    if (reply.status != 200) return reply;
+    shared_.resume(wanted.weights_revision);
+    return done();
+  }
+  template <class Other>
+  admin::Reply operator()(const Other& /*of_a_cache*/) {
+    return {404, admin::error_body(admin::store_only)};
+  }
+
+ private:
+  [[nodiscard]] admin::Reply done() const {
+    const bool off = shared_.is_off && shared_.is_off();
+    return {200, std::string{"{\"cleared\":true,\"shared_off\":"} + (off ? "true" : "false") + "}\n"};
+  }
+
+  TierBatches& batches_;
+  const AdminShared& shared_;
+};
 
 }  // namespace
 
-admin::Publisher::Subject admin_subject(TierBatches& batches, std::function<void(AdminSnapshot&)> complete) {
+admin::Publisher::Subject admin_subject(TierBatches& batches, std::function<void(AdminSnapshot&)> complete, AdminShared shared) {
   return {.describe =
               [&batches, complete = std::move(complete)](AdminSnapshot& snapshot) {
                 snapshot.tier_store = batches.statistics();
                 snapshot.work.under_way = !batches.is_idle();
                 complete(snapshot);
               },
-          .carry_out = [&batches](const admin::Command& command) { return carry_out(batches, command); }};
+          .carry_out =
+              [&batches, shared = std::move(shared)](const admin::Command& command) {
+                return std::visit(Runner{batches, shared}, command);
+              }};
 }
 
 }  // namespace terrace

@@ -26,7 +26,7 @@ std::uint64_t LayeredStore::new_token(Shared::Kind kind, std::uint64_t of) {
 void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline) {
   const auto gap = std::ranges::find_if_not(keys, [this](const BlockKey& key) { return contains(key); });
   const auto local = static_cast<std::uint32_t>(gap - keys.begin());
-  if (local == keys.size() || !shared_.usable()) {
+  if (local == keys.size() || !shared_usable()) {
     end_probe(token, keys, local);
     return;
   }
@@ -36,7 +36,7 @@ void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, Ti
 }
 
 void LayeredStore::read(std::span<const StoreRead> batch) {
-  if (!shared_.usable()) return local_.read(batch);
+  if (!shared_usable()) return local_.read(batch);
   local_reads_.clear();
   shared_reads_.clear();
   for (const StoreRead& wanted : batch) {
@@ -59,7 +59,7 @@ void LayeredStore::read_shared(std::uint64_t token) {
 }
 
 void LayeredStore::write(std::span<const StoreWrite> batch) {
-  if (limits_.writes && !batch.empty() && shared_.usable()) {
+  if (limits_.writes && !batch.empty() && shared_usable()) {
     const TimePoint deadline = clock_.now() + limits_.write;
     const std::uint64_t number = new_token(Shared::Kind::writes, last_token_ + 1);
     Writes& call = calls_[number];
@@ -75,15 +75,35 @@ void LayeredStore::write(std::span<const StoreWrite> batch) {
   local_.write(batch);
 }
 
-/// The shared store keeps its blocks, because others use them.
-void LayeredStore::remove(std::span<const BlockKey> keys, std::uint64_t token) { local_.remove(keys, token); }
+void LayeredStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
+  if (limits_.writes && !left_) {
+    shared_.remove(keys, {});
+    KeyTable<bool> removed;
+    if (!writes_.empty()) {
+      for (const BlockKey& key : keys) removed.emplace(key, true);
+    }
+    for (auto& [number, write] : writes_) {
+      if (removed.contains(write.wanted.block.key)) write.is_removed = true;
+    }
+  }
+  local_.remove(keys, token);
+}
 
 void LayeredStore::touch(std::span<const BlockKey> keys) {
   local_.touch(keys);
   renew(keys);
 }
 
+void LayeredStore::leave_shared() {
+  left_ = true;
+  renewed_.clear();
+  for (auto& [token, read] : reads_) read.is_overtaken = true;
+  for (auto& [number, call] : calls_) call.is_overtaken = true;
+  for (auto& [number, asked] : asked_) asked.is_overtaken = true;
+}
+
 void LayeredStore::renew(std::span<const BlockKey> keys) {
+  if (left_) return;
   const TimePoint now = clock_.now();
   blocks_.clear();
   for (const BlockKey& key : keys) {
@@ -115,7 +135,7 @@ void LayeredStore::on_local(StoreEvent& event, std::vector<StoreEvent>& out) {
   if (event.kind == StoreEvent::Kind::read) {
     const auto read = reads_.find(event.token);
     if (read != reads_.end()) {
-      if (event.error && shared_.usable()) {
+      if (event.error && !read->second.is_overtaken && shared_usable()) {
         read->second.local = event.error;
         return read_shared(event.token);
       }
@@ -142,7 +162,7 @@ void LayeredStore::on_shared(const SharedEvent& event, std::vector<StoreEvent>& 
     case Shared::Kind::read: return on_read(event, ended.of, out);
     case Shared::Kind::probe: return on_probed(event, ended.of);
     case Shared::Kind::writes: return on_present(event, ended.of, out);
-    case Shared::Kind::write: ++(event.error ? layered_.unwritten : layered_.writes); return end_shared_write(ended.of, out);
+    case Shared::Kind::write: ++(event.error ? layered_.unwritten : layered_.writes); return on_written(ended.of, out);
   }
 }
 
@@ -154,7 +174,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   StoreEvent told;
   told.token = token;
   told.key = ended.wanted.key;
-  if (event.error) {
+  if (event.error || ended.is_overtaken) {
     ++layered_.misses;
     // Trouble at the shared store is a miss, because the block can be computed.
     told.error = ended.local ? ended.local : make_error_code(event.error == Errc::corrupt ? Errc::corrupt : Errc::not_found);
@@ -176,7 +196,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
     const std::uint64_t token = writes.tokens[i];
     const StoreWrite& wanted = writes_.at(token).wanted;
-    if (event.error) {
+    if (event.error || writes.is_overtaken || writes_.at(token).is_removed) {
       ++layered_.unwritten;
     } else if (i < event.leading) {
       ++layered_.present;
@@ -193,6 +213,13 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
   }
   renew(keys_);
   if (!shared_writes_.empty()) shared_.write(shared_writes_);
+}
+
+void LayeredStore::on_written(std::uint64_t token, std::vector<StoreEvent>& out) {
+  const Write& write = writes_.at(token);
+  if (write.is_removed && !left_)
+    shared_.remove({&write.wanted.block.key, 1}, {});  // once more: it may have come after the first
+  end_shared_write(token, out);
 }
 
 void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out) {
@@ -225,7 +252,7 @@ void LayeredStore::on_probed(const SharedEvent& event, std::uint64_t number) {
   TERRACE_CHECK(at != asked_.end());
   const Asked asked = std::move(at->second);
   asked_.erase(at);
-  end_probe(asked.token, asked.keys, asked.local + event.leading);
+  end_probe(asked.token, asked.keys, asked.is_overtaken ? 0 : asked.local + event.leading);
 }
 
 /// The local store may have the blocks that follow those of the shared store.

@@ -39,7 +39,9 @@ struct LayeredStat {
 /// - A read fails as in the local store if the shared one does not bring the block either.
 /// - A write ends as in the local store, after the shared store has ended with it, too: until then the memory is in use. Blocks
 ///   that the shared store has already are not sent again.
+/// - remove() asks the shared store to remove the blocks, too; nothing tells whether it has.
 /// - All else is done by the local store alone: parents, capacity, events, flushes.
+/// - After leave_shared() the local store is alone until resume_shared().
 ///
 /// Ownership: the stores and the clock outlive it. Nobody else calls the operations of these stores. Threads: as BlockStore.
 class LayeredStore final : public BlockStore {
@@ -58,6 +60,13 @@ class LayeredStore final : public BlockStore {
     probed.swap(probed_);
   }
   [[nodiscard]] bool has_probed() const { return !probed_.empty(); }
+  /// All blocks are being cleared, so nobody knows any more what those of the shared store are for. It is left alone from now on,
+  /// and what is under way there brings and finds nothing. (A write that it has begun may still end well, under the fingerprint
+  /// of before.)
+  void leave_shared();
+  /// The shared store is used again.
+  void resume_shared() { left_ = false; }
+  [[nodiscard]] bool shared_is_left() const { return left_; }
   [[nodiscard]] const LayeredStat& layered_stat() const { return layered_; }
 
   void read(std::span<const StoreRead> batch) override;
@@ -85,23 +94,27 @@ class LayeredStore final : public BlockStore {
   /// A read that has not ended.
   struct Read {
     StoreRead wanted;
-    ErrorCode local;  ///< why the local store did not bring the block
+    ErrorCode local;            ///< why the local store did not bring the block
+    bool is_overtaken = false;  ///< the shared store was left meanwhile; so in the next ones
   };
   /// A write whose end was not told yet.
   struct Write {
     StoreWrite wanted;
-    bool in_shared = true;  ///< the shared store, or a probe before it, has not ended
+    bool in_shared = true;    ///< the shared store, or a probe before it, has not ended
+    bool is_removed = false;  ///< remove() has named its block meanwhile
   };
   /// The writes of one call. The shared store is asked first which of the leading ones it has.
   struct Writes {
     std::vector<std::uint64_t> tokens;
     TimePoint deadline = never;
+    bool is_overtaken = false;
   };
   /// A probe of a caller.
   struct Asked {
     std::uint64_t token = 0;
     std::vector<BlockKey> keys;
     std::uint32_t local = 0;  ///< the leading keys that the local store had
+    bool is_overtaken = false;
   };
   /// An operation of the shared store. Its token there is that of the entry; `of` names the entry in one of the tables.
   struct Shared {
@@ -110,6 +123,7 @@ class LayeredStore final : public BlockStore {
     std::uint64_t of = 0;
   };
 
+  [[nodiscard]] bool shared_usable() const { return !left_ && shared_.usable(); }
   [[nodiscard]] std::uint64_t new_token(Shared::Kind kind, std::uint64_t of);
   void read_shared(std::uint64_t token);
   void on_local(StoreEvent& event, std::vector<StoreEvent>& out);
@@ -117,6 +131,7 @@ class LayeredStore final : public BlockStore {
   void on_read(const SharedEvent& event, std::uint64_t token, std::vector<StoreEvent>& out);
   void on_present(const SharedEvent& event, std::uint64_t number, std::vector<StoreEvent>& out);
   void on_probed(const SharedEvent& event, std::uint64_t number);
+  void on_written(std::uint64_t token, std::vector<StoreEvent>& out);
   void end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out);
   void release_held(const BlockKey& key, std::vector<StoreEvent>& out);
   void end_probe(std::uint64_t token, std::span<const BlockKey> keys, std::uint32_t leading);
@@ -127,6 +142,7 @@ class LayeredStore final : public BlockStore {
   const Clock& clock_;
   LayeredLimits limits_;
   LayeredStat layered_;
+  bool left_ = false;
   std::uint64_t last_token_ = 0;
   Table<Shared> shared_operations_;
   Table<Read> reads_;    ///< by the caller's token

@@ -458,6 +458,7 @@ Result<void> TierBatches::remove(std::span<const BlockKey> keys) {
 }
 
 Result<void> TierBatches::clear() {
+  if (layered_ != nullptr) layered_->leave_shared();
   try {
     std::vector<BlockKey> all;
     store_.for_each([&all](const StoredBlock& block) { all.push_back(block.key); });

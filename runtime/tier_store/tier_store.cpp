@@ -117,7 +117,8 @@ struct TierStore::Parts {
                                .write = positive(options.shared_write_max, "shared_write_max"),
                                .writes = options.shared_writes};
     shared = options.shared;
-    shared->use(shared_fingerprint({options.fingerprint, options.shared_weights_revision, options.block_bytes, {}}));
+    fingerprint = options.fingerprint;
+    shared->use(shared_fingerprint({fingerprint, options.shared_weights_revision, options.block_bytes, {}}));
     shared->set_waker(&waker);
     layered.emplace(local, *shared, clock, limits);
   }
@@ -138,9 +139,20 @@ struct TierStore::Parts {
       pool.store = store->quick_stat();
       pool.health = health();
       snapshot.io = io;
-      if (shared) snapshot.shared = {.health = shared->health(), .stat = shared->stat()};
+      if (shared) snapshot.shared = {.health = shared->health(), .stat = shared->stat(), .off = layered->shared_is_left()};
     };
-    publisher->begin(admin_subject(*batches, complete), clock.now());
+    AdminShared of_shared;
+    if (shared) {
+      of_shared.resume = [this, block_bytes](const std::string& revision) { resume_shared(revision, block_bytes); };
+      of_shared.is_off = [this] { return layered->shared_is_left(); };
+    }
+    publisher->begin(admin_subject(*batches, complete, std::move(of_shared)), clock.now());
+  }
+
+  /// Only with a shared store.
+  void resume_shared(const std::optional<std::string>& weights_revision, Bytes block_bytes) {
+    if (weights_revision) shared->use(shared_fingerprint({fingerprint, *weights_revision, block_bytes, {}}));
+    layered->resume_shared();
   }
 
   void end_admin() {
@@ -211,7 +223,8 @@ struct TierStore::Parts {
   FileStore* files = nullptr;           ///< the same object as `store`, if that is a FileStore
   std::optional<ResilientStore> guard;  ///< in front of `store`
   std::shared_ptr<SharedStore> shared;
-  std::optional<LayeredStore> layered;  ///< `guard` or `store`, in front of `shared`
+  std::array<std::byte, 32> fingerprint{};  ///< of TierStoreOptions; only with `shared`
+  std::optional<LayeredStore> layered;      ///< `guard` or `store`, in front of `shared`
   /// Owns the regions, which the engine must forget before it ends, and which the store uses until it is closed.
   std::optional<TierBatches> batches;
   bool was_well = true;
@@ -367,6 +380,18 @@ Result<void> TierStore::clear() {
   if (!state_->parts) return Errc::stopped;
   const Result<void> begun = state_->parts->batches->clear();
   return begun ? state_->end_erasure() : begun;
+}
+
+Result<void> TierStore::resume_shared(const std::optional<std::string>& weights_revision) {
+  if (!state_->parts) return Errc::stopped;
+  Parts& parts = *state_->parts;
+  if (!parts.layered) return Errc::invalid_argument;
+  parts.resume_shared(weights_revision, state_->block_bytes);
+  return {};
+}
+
+bool TierStore::shared_is_off() const {
+  return state_->parts && state_->parts->layered && state_->parts->layered->shared_is_left();
 }
 
 void TierStore::stop_accepting() {

@@ -255,6 +255,7 @@ void TieredPool::change(const ManagerConfig& config) {
 }
 
 void TieredPool::on_time(TimePoint now) {
+  erasure_.on_polled(now, removals_carried_out());
   flushes_.on_time(now);
   if (shared_writer_) shared_writer_->on_time(now);
   stored_reads_.take_late(now, late_);
@@ -273,7 +274,8 @@ void TieredPool::hand_out_reads() {
 }
 
 TimePoint TieredPool::next_deadline() const {
-  const TimePoint next = std::min(flushes_.next_deadline(), stored_reads_.next_deadline());
+  if (erasure_.is_due() && removals_carried_out()) return TimePoint{};  // now
+  const TimePoint next = std::min({flushes_.next_deadline(), erasure_.next_deadline(), stored_reads_.next_deadline()});
   return shared_writer_ ? std::min(next, shared_writer_->next_deadline()) : next;
 }
 
@@ -304,7 +306,7 @@ void TieredPool::flush(std::uint64_t& last_transfer) {
 
 // ---- the pool as a whole -------------------------------------------------------------------------------------------------
 
-void TieredPool::clear(bool storage) {
+void TieredPool::clear(bool keep_storage, std::span<const BlockKey> stored) {
   storage_writer_.stop_all();
   if (shared_writer_) shared_writer_->stop_all();
   const PrefixTree& tree = residency_.tree();
@@ -315,10 +317,13 @@ void TieredPool::clear(bool storage) {
     if (residency_.copy(block, Tier::storage).present()) gone_.emplace_back(block, Tier::storage);
   });
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
-    // A block that is being written is removed, too: otherwise it would be found again by its key.
-    if (storage) actions_.removes.push_back(tree.key(at->first));
     if (residency_.stored(at->first)) residency_.forget_stored(at->first);
+    // A block that is being written is removed, too: otherwise it would be found again by its key.
+    else if (!keep_storage) actions_.removes.push_back(tree.key(at->first));
   }
+  if (keep_storage || !config_.storage) return;
+  actions_.removes.insert(actions_.removes.end(), stored.begin(), stored.end());
+  erasure_.begin();
 }
 
 /// Drops the copies of hidden blocks that are neither pinned nor read, and forgets stored ones. Copies that arrive later are
@@ -468,7 +473,7 @@ Usage TieredPool::usage(Tier tier) const {
 
 bool TieredPool::idle() const {
   return swap_outs_.idle() && storage_writer_.idle() && host_slots_.idle() && device_slots_.idle() && loads_.idle() &&
-         named_copies_.idle() && stored_reads_.size() == 0 && !flushes_.under_way() &&
+         named_copies_.idle() && stored_reads_.size() == 0 && !flushes_.under_way() && !erasure_.is_due() &&
          (!shared_writer_ || shared_writer_->idle());
 }
 

@@ -2,6 +2,7 @@
 
 #include "runtime/measure/load_costs.hpp"
 #include "runtime/orders/actions.hpp"
+#include "runtime/orders/erasure.hpp"
 #include "runtime/orders/flush_scheduler.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
@@ -260,9 +261,11 @@ class TieredPool {
 
   // ---- the pool as a whole
 
-  /// Forgets everything that is cached, and with `storage` everything that is stored, too. A copy that is held or read goes
-  /// when that ends.
-  void clear(bool storage);
+  /// Forgets everything that is cached. A copy that is held or read goes when that ends. Without `keep_storage`, also what is
+  /// being written to storage is removed, and `stored`: the keys of the first blocks there, with which all others go.
+  void clear(bool keep_storage, std::span<const BlockKey> stored);
+  /// The same as Cache::erasing.
+  [[nodiscard]] bool erasing() const { return erasure_.pending(); }
   [[nodiscard]] bool any_hidden() const { return residency_.tree().any_hidden(); }
   /// The same as Administration::evict and find_block.
   [[nodiscard]] EvictedBlocks evict(std::span<const SlotId> slots);
@@ -300,6 +303,8 @@ class TieredPool {
   void hand_out_reads();
   bool sweep_hidden();
   [[nodiscard]] bool in_use(BlockRef block) const;
+  /// The store has reported every removal that a clear has ordered, once it has been polled.
+  [[nodiscard]] bool removals_carried_out() const { return actions_.removes.empty() && !storage_writer_.writes_hidden(); }
 
   PoolId id_;
   ManagerConfig config_;  ///< its sizes are those at construction; change() changes its policies
@@ -309,6 +314,7 @@ class TieredPool {
   DeferredEviction deferred_eviction_;
   SwapOuts swap_outs_;
   FlushScheduler flushes_;
+  Erasure erasure_{flushes_};
   StorageWriter storage_writer_;
   HitCountWritePolicy hit_count_writes_;
   HostSlotAllocator host_slots_;

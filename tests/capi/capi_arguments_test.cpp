@@ -113,6 +113,7 @@ void store_calls(std::uint64_t seed, const std::string& directory) {
         if (status == TERRACE_OK && elsewhere) {  // a wrong row that exists: the bytes are not those of the key any more
           ASSERT_EQ(terrace_store_drain(store, TERRACE_NEVER), TERRACE_OK);
           Arguments::judge(terrace_store_clear(store));
+          Arguments::judge(terrace_store_resume_shared(store, any.one_in(2) ? nullptr : "b"));
           batch.keys.clear();
         }
         break;
@@ -308,7 +309,7 @@ void offload_calls(std::uint64_t seed) {
         const std::uint32_t size = any.one_in(4) ? any.number<std::uint32_t>(10) : 8;
         if (size <= 1000)
           Arguments::judge(terrace_offload_resize(cache, any.number<std::uint32_t>(4), size, any.number<std::uint16_t>(2)));
-        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_offload_clear(cache, any.number<std::int32_t>(2)));
+        if (any.one_in(10) && loading.empty()) Arguments::judge(terrace_offload_clear(cache, any.number<std::uint32_t>(0x400)));
         break;
       }
     }

@@ -9,6 +9,15 @@
 
 namespace terrace::house {
 
+void collect_python_tests(const SourceFile& file, std::set<std::string>& names) {
+  constexpr std::string_view definition = "\ndef test_";
+  const std::string module = std::filesystem::path{file.path}.stem().string();
+  for (std::size_t at = file.text.find(definition); at != std::string::npos; at = file.text.find(definition, at + 1)) {
+    const std::size_t begin = at + std::string_view{"\ndef "}.size();
+    names.insert(module + "." + file.text.substr(begin, file.text.find('(', begin) - begin));
+  }
+}
+
 void collect_tests(const SourceFile& file, std::set<std::string>& names) {
   for (const std::string_view macro : {"TEST(", "TEST_F(", "TEST_P(", "TYPED_TEST(", "TYPED_TEST_P("}) {
     const std::string at_line_start = "\n" + std::string{macro};

@@ -183,6 +183,7 @@ TEST(ReliabilityPage, has_every_fault_once_and_names_tests_that_exist) {
   for (const SourceFile& file : folders().at("tests")) {
     if (is_cpp(file)) collect_tests(file, tests);
   }
+  for (const SourceFile& file : read_folder(root, "python/tests")) collect_python_tests(file, tests);
   const SourceFile page = read_file(root, "docs/reliability.md");
   for (const std::string& what : fault_rows_name_tests(page, tests)) ADD_FAILURE() << what;
   std::set<std::string> found;
@@ -196,6 +197,7 @@ TEST(ReliabilityPage, has_every_fault_once_and_names_tests_that_exist) {
     const std::string id = (n < 10 ? "F0" : "F") + std::to_string(n);
     EXPECT_TRUE(found.contains(id)) << id << " is missing";
   }
+  EXPECT_GE(rows, 82U);
 }
 
 TEST(BlockKeysPage, has_the_golden_vectors_of_the_test) {

@@ -55,6 +55,8 @@ using Findings = std::vector<std::string>;
 
 /// Adds the tests that the file defines, as "Suite.name".
 void collect_tests(const SourceFile& file, std::set<std::string>& names);
+/// Adds the tests of a file of Python, as `file.test`.
+void collect_python_tests(const SourceFile& file, std::set<std::string>& names);
 
 struct ParityRow {
   std::string id;

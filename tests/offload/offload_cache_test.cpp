@@ -356,6 +356,27 @@ TEST_F(Offload, while_the_cache_is_being_cleared_it_takes_no_orders) {
   EXPECT_EQ(results(3).at(0), Errc::not_found);
 }
 
+TEST_F(Offload, a_clear_keeps_what_is_stored_only_if_told) {
+  for (const KeyOrder key_order : {KeyOrder::prefix, KeyOrder::flat}) {
+    make(sizes(8, key_order, true));
+    const auto keys = names({1, 2, 3});
+    put(1, keys, 0, 10);
+    (void)cache->start_write_back({}).value();
+    settle();
+    cache->clear({.keep_storage = true});
+    EXPECT_EQ(offload->look_up(keys[0]), OffloadHit::storage);
+    cache->clear({});
+    EXPECT_EQ(offload->look_up(keys[0]), OffloadHit::miss);
+    settle();
+    EXPECT_FALSE(cache->erasing());
+    EXPECT_EQ(store->stat().blocks, 0U);
+    put(2, keys, 0, 50);
+    ASSERT_TRUE(offload->load(order(3, keys, slots({4, 5, 6}))).has_value());
+    settle();
+    EXPECT_EQ(read(SlotId{4}), 50);
+  }
+}
+
 TEST_F(Offload, write_back_jobs_and_a_restart_work_as_in_a_cache) {
   for (const KeyOrder key_order : {KeyOrder::prefix, KeyOrder::flat}) {
     make(sizes(8, key_order, true));

@@ -461,9 +461,9 @@ void OffloadWorld::operate() {
     case 4: {
       if (!options_.operators || !random_.chance(0.1)) return;
       ClearOptions how;
-      how.storage = random_.chance(0.5);
+      how.keep_storage = random_.chance(0.5);
       // A clear that keeps storage is for new keys.
-      if (!how.storage) ++generation_;
+      if (how.keep_storage) ++generation_;
       cache_->clear(how);
       return;
     }

@@ -20,10 +20,10 @@ void World::operate() {
       // After the clear, live requests continue with the weights that they began with.
       ClearOptions how;
       how.wait = random_.chance(0.3);
-      how.storage = random_.chance(0.5);
+      how.keep_storage = random_.chance(0.5);
       ++weights_;
-      if (!how.storage) ++generation_;
-      how.keep_shared = !how.storage && random_.chance(0.5);
+      if (how.keep_storage) ++generation_;
+      how.keep_shared = how.keep_storage && random_.chance(0.5);
       cache_->clear(how);
       // Requests that waited have failed; the next poll reports it.
       for (const auto& client : clients_) {

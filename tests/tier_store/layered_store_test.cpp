@@ -200,12 +200,91 @@ TEST_F(LayeredStoreTest, renews_a_block_that_is_used_at_most_once_a_minute) {
   EXPECT_EQ(shared.renewed, 2U);
 }
 
-TEST_F(LayeredStoreTest, what_is_removed_here_stays_with_the_others) {
-  ASSERT_EQ(put(keys(0, 1)).succeeded, 1U);
+TEST_F(LayeredStoreTest, removes_a_block_from_both) {
+  ASSERT_EQ(put(keys(0, 2)).succeeded, 2U);
   ASSERT_TRUE(batches.remove(keys(0, 1)));
   poll();
   EXPECT_FALSE(layered.contains(key_of(0)));
+  EXPECT_EQ(get(keys(0, 2)).succeeded, 1U);
+}
+
+TEST_F(LayeredStoreTest, a_block_that_is_removed_while_it_is_written_is_in_neither) {
+  shared.held = true;
+  submit_put(1, keys(0, 1));  // the shared store is asked whether it has the block
+  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  shared.held = false;
+  poll();
+  EXPECT_EQ(shared.writes, 0U);
+  submit_put(2, keys(1, 1));
+  poll(1);
+  EXPECT_EQ(shared.writes, 1U) << "it ends in the next poll";
+  ASSERT_TRUE(batches.remove(keys(1, 1)));
+  poll();
+  EXPECT_TRUE(shared.blocks.empty());
+  EXPECT_EQ(get(keys(0, 2)).succeeded, 0U);
+}
+
+TEST_F(LayeredStoreTest, removes_nothing_from_a_shared_store_that_is_only_read_or_left) {
+  put_elsewhere(0, 1);
+  LayeredStore reader{local, shared, clock, {.writes = false}};
+  reader.remove(keys(0, 1), 0);
+  EXPECT_EQ(shared.blocks.size(), 1U);
+  ASSERT_TRUE(batches.clear());
+  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  EXPECT_EQ(shared.blocks.size(), 1U);
+}
+
+TEST_F(LayeredStoreTest, is_alone_after_a_clear_until_the_weights_are_named) {
+  ASSERT_EQ(put(keys(0, 2)).succeeded, 2U);
+  ASSERT_TRUE(batches.clear());
+  poll();
+  EXPECT_TRUE(layered.shared_is_left());
+  EXPECT_EQ(get(keys(0, 2)).succeeded, 0U);
+  EXPECT_EQ(probe(keys(0, 2)), 0U);
+  const std::uint64_t writes = shared.writes;
+  const std::uint64_t renewed = shared.renewed;
+  ASSERT_EQ(put(keys(4, 1)).succeeded, 1U);
+  layered.touch(keys(0, 4));
+  EXPECT_EQ(shared.writes, writes);
+  EXPECT_EQ(shared.renewed, renewed);
+  layered.resume_shared();
+  EXPECT_EQ(probe(keys(0, 2)), 2U);
+  EXPECT_EQ(get(keys(0, 2)).succeeded, 2U);
+  ASSERT_EQ(put(keys(5, 1)).succeeded, 1U);
+  EXPECT_EQ(shared.writes, writes + 1);
+}
+
+TEST_F(LayeredStoreTest, brings_finds_and_writes_nothing_that_a_clear_has_overtaken) {
+  put_elsewhere(0, 3);
+  const std::vector<std::uint32_t> row{8};
+  shared.held = true;
+  ASSERT_TRUE(batches.submit_get({BatchId{1}, keys(0, 1), region, row, never}));
+  ASSERT_TRUE(batches.submit_probe({BatchId{2}, keys(1, 2), never}));
+  submit_put(3, keys(6, 1));  // the shared store is asked whether it has the block
+  EXPECT_TRUE(poll().empty());
+  ASSERT_TRUE(batches.clear());
+  layered.resume_shared();  // for other weights
+  shared.held = false;
+  std::vector<BatchResult> results = poll();
+  ASSERT_EQ(results.size(), 3U);
+  std::ranges::sort(results, {}, [](const BatchResult& result) { return result.id.value(); });
+  EXPECT_EQ(results[0].errors[0], Errc::not_found);
+  EXPECT_EQ(results[1].succeeded, 0U);
+  EXPECT_EQ(shared.writes, 0U) << "a block of the weights of before, under the name of the new ones";
   EXPECT_EQ(get(keys(0, 1)).succeeded, 1U);
+}
+
+TEST_F(LayeredStoreTest, does_not_ask_elsewhere_for_a_read_that_a_clear_has_overtaken) {
+  ASSERT_EQ(put(keys(0, 1)).succeeded, 1U);
+  local.reads_fail = true;
+  local.held = true;
+  const std::vector<std::uint32_t> row{8};
+  ASSERT_TRUE(batches.submit_get({BatchId{1}, keys(0, 1), region, row, never}));
+  ASSERT_TRUE(batches.clear());
+  layered.resume_shared();
+  local.held = false;
+  EXPECT_EQ(poll().at(0).errors[0], Errc::io_failed);
+  EXPECT_EQ(shared.reads, 0U);
 }
 
 }  // namespace

@@ -104,6 +104,7 @@ class Model {
     shared_.is_usable = below(shared_.is_usable ? 50 : 5) == 0 ? !shared_.is_usable : shared_.is_usable;
     const bool fails = below(3) == 0;
     shared_.fails_with = fails ? make_error_code(Errc::deadline_exceeded) : ErrorCode{};
+    if (layered_.shared_is_left() && below(4) == 0) layered_.resume_shared();
     if (below(8) == 0) shared_.remove(std::vector{key_of(below(keys_max)), key_of(below(keys_max))}, {});
   }
 

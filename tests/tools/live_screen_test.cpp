@@ -97,6 +97,14 @@ TEST(LiveScreen, shows_rates_since_the_screen_before) {
   EXPECT_NE(screen.find("4MiB/s now"), std::string::npos) << screen;
 }
 
+TEST(LiveScreen, shows_that_the_shared_store_is_off) {
+  AdminSnapshot snapshot = sharing();
+  snapshot.shared->off = true;
+  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("SHARED   OFF since a clear, degraded"), std::string::npos) << screen;
+  EXPECT_LE(widest(screen), 80U);
+}
+
 TEST(LiveScreen, shows_the_shared_store_and_its_share_of_the_hits) {
   AdminSnapshot snapshot = sharing();
   std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);

@@ -46,6 +46,9 @@ class AdminClient {
   [[nodiscard]] boost::json::object get(const std::string& path) const;
   [[nodiscard]] boost::json::object post(const std::string& path, const boost::json::object& body = {}) const;
 
+  /// The same for an answer of ask().
+  [[nodiscard]] boost::json::object checked(const Answer& answer) const;
+
   /// The answer to "/v1/status" of a process with a cache. Throws UsageError if the process has a store only.
   [[nodiscard]] boost::json::object status_of_cache() const;
 
@@ -53,8 +56,6 @@ class AdminClient {
   [[nodiscard]] const std::string& name() const { return name_; }
 
  private:
-  [[nodiscard]] boost::json::object checked(const Answer& answer) const;
-
   std::string name_;
   std::string token_;
 };

@@ -51,6 +51,45 @@ Examples:
   terrace job start --scope prefix --key 09fd...  --key 77ab...
 )";
 
+constexpr const char* clear_help = R"(
+Makes a process that serves forget everything that is cached: device, host and
+storage. Its shared store is not used after that, until `terrace update` names
+the weights. Use --keep-... only for what still means the same. The command
+waits until not even a kill of the process brings the stored blocks back.
+
+Examples:
+  terrace clear
+  terrace clear --keep-storage --keep-shared
+      gives the memory of device and host free, and loses no block that is stored
+)";
+
+constexpr const char* update_help = R"(
+For a process whose weights change: clears everything as `terrace clear` does,
+and uses the shared store from then on under the revision of the new weights.
+Change shared.weights-revision of its configuration too, for the next start.
+
+Examples:
+  terrace update 2026-12-01
+  terrace update 2026-12-01 --until-resumed
+      serves nothing until the engine has the new weights and `terrace resume`
+)";
+
+constexpr const char* pause_help = R"(
+Starts no more transfers, reads and writes of a process that serves, until
+`terrace resume`. Requests that need one wait. If the engine drains the cache,
+that ends the pause.
+)";
+
+constexpr const char* resume_help = R"(
+Ends `terrace pause`, and serves again after a clear or update --until-resumed.
+The command waits until what was cleared is gone.
+)";
+
+constexpr const char* service_status = R"(
+Exit status: 0 done; 2 bad arguments, or no process found; 3 the process refused
+or did not answer; 130 interrupted.
+)";
+
 constexpr const char* top_help = R"(
 Shows what every tier of a process does: fill, hit rate, transfers, storage,
 write-back jobs, the slowest requests of the last minute. Ctrl-C ends it.
@@ -114,6 +153,30 @@ void add_set_options(CLI::App& set, SetArguments& arguments) {
   set.add_flag("--no-wait", arguments.no_wait, "Do not wait until sizes are reached");
   set.add_flag("--json", arguments.json, "One JSON object on standard output");
   set.footer(set_help + wrapped(fmt::format("Sizes and settings: {}.", fmt::join(names, ", ")), 0, 0) + '\n' + set_examples);
+}
+
+void add_service_options(CLI::App& command, ServiceArguments& arguments, ServiceArguments::Part part) {
+  using Part = ServiceArguments::Part;
+  const bool clears = part == Part::clear || part == Part::update;
+  add_target(command, arguments.target);
+  command.callback([&arguments, part] { arguments.part = part; });
+  if (part == Part::update) {
+    command.add_option("revision", arguments.weights_revision, "The name of the new weights, as shared.weights-revision")
+        ->type_name("REVISION")
+        ->required();
+  }
+  if (part == Part::clear) {
+    command.add_flag("--keep-storage", arguments.keep_storage, "What is stored stays, and is a hit");
+    command.add_flag("--keep-shared", arguments.keep_shared, "The shared store is used further on");
+  }
+  if (clears) command.add_flag("--until-resumed", arguments.until_resumed, "Serve nothing until `terrace resume`");
+  if (part != Part::pause) command.add_flag("--no-wait", arguments.no_wait, "Do not wait until it is done");
+  command.add_flag("--json", arguments.json, "The answer of the process as JSON on standard output");
+  const char* const help = part == Part::clear    ? clear_help
+                           : part == Part::update ? update_help
+                           : part == Part::pause  ? pause_help
+                                                  : resume_help;
+  command.footer(std::string{help} + service_status);
 }
 
 void add_job_options(CLI::App& job, JobArguments& arguments) {

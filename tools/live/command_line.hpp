@@ -44,6 +44,20 @@ struct JobArguments {
   bool json = false;
 };
 
+/// The command lines of `terrace clear`, `update`, `pause` and `resume`.
+struct ServiceArguments {
+  enum class Part : unsigned char { clear, update, pause, resume };
+
+  Target target;
+  Part part = Part::clear;
+  std::string weights_revision;  ///< of update
+  bool keep_storage = false;
+  bool keep_shared = false;
+  bool until_resumed = false;
+  bool no_wait = false;
+  bool json = false;
+};
+
 /// The command line of `terrace top`.
 struct TopArguments {
   Target target;
@@ -65,6 +79,7 @@ struct CaptureArguments {
 /// These commands work on a process that serves, over its admin endpoint. `arguments` must outlive the parsing.
 void add_set_options(CLI::App& set, SetArguments& arguments);
 void add_job_options(CLI::App& job, JobArguments& arguments);
+void add_service_options(CLI::App& command, ServiceArguments& arguments, ServiceArguments::Part part);
 void add_top_options(CLI::App& top, TopArguments& arguments);
 void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part);
 /// Adds --socket and --token-file.
@@ -78,6 +93,8 @@ void add_target(CLI::App& command, Target& target);
 
 /// Changes settings and sizes, and waits until sizes are reached.
 [[nodiscard]] ExitStatus run_set(const SetArguments& arguments);
+/// Clears a cache or store, names new weights, pauses or resumes; waits until it is done.
+[[nodiscard]] ExitStatus run_service(const ServiceArguments& arguments);
 /// check_failed: the watched job has ended, and has not stored all of its blocks.
 [[nodiscard]] ExitStatus run_job(const JobArguments& arguments);
 [[nodiscard]] ExitStatus run_top(const TopArguments& arguments);

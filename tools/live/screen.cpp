@@ -261,7 +261,8 @@ class Screen {
     line("");
     const std::string servers = fmt::format(": {:.0f} of {} nodes used, {:.0f} connections, {} in flight", used, nodes.size(),
                                             connections, size(in_flight));
-    line(fmt::format("SHARED   {}{}", text(all, "state"), nodes.empty() ? "" : servers));
+    const bool off = all.contains("off") && all.at("off").as_bool();  // an earlier version does not say so
+    line(fmt::format("SHARED   {}{}{}", off ? "OFF since a clear, " : "", text(all, "state"), nodes.empty() ? "" : servers));
     if (all.contains("cache")) asked_there(part(all, "cache"), number(all, "round_trip_seconds"));
     moved_there("read ", store, "reads", "read_bytes", fmt::format("{} missing", shortly(number(store, "reads_missing"))));
     moved_there("wrote", store, "writes", "written_bytes", not_written(all));

@@ -5,17 +5,19 @@ from __future__ import annotations
 import ctypes
 import itertools
 import mmap
+import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from .._keys import KEY_BYTES, Keys
+from .._keys import KEY_BYTES, Keys, keys_of_names
 from .._library import CORRUPT, NOT_FOUND, OK, REFUSED, Busy, error_of, status_text
 from .._memory import Rows
 from ..store import Region, Result, Store
 from .report import Report
 
+_NO_KEY = bytes(KEY_BYTES)
 STAGING_BYTES = 16 << 20
 """Size of a staging memory, or one page if that is larger."""
 _JOB_BLOCKS = 4096  # a Store has at most 65536 blocks under way, for all of its callers
@@ -99,6 +101,7 @@ class LocalBlocks:
         # A write does not wait for the memory that a read has.
         self._lent: dict[bool, _LocalLent | None] = {False: None, True: None}
         self._lent_locks = {False: threading.Lock(), True: threading.Lock()}
+        self._salt = b""  # of the keys, since a clear
         self._jobs = itertools.count(1)
         self._turn = threading.Condition()
         self._polling = False
@@ -108,6 +111,7 @@ class LocalBlocks:
     def contains(self, keys: Keys) -> list[bool]:
         """For each block, whether a read would find it. Behind the first one that is not here, the shared store is asked for those
         that follow without a gap."""
+        keys = self._named(keys)
         found = self.store.contains_many(keys)
         if self.store.shares and False in found:
             gap = found.index(False)
@@ -122,9 +126,23 @@ class LocalBlocks:
             self._waited_for.add(job)
         return self._finish(job).succeeded
 
+    def clear(self) -> None:
+        """Gives up all blocks. From now on keys name other blocks, which nobody finds but this object, and a shared store is not
+        used: the weights may be others than those that the keys are made for."""
+        with self._turn:
+            self._salt = secrets.token_bytes(16)
+            self.store.clear()
+
+    def _named(self, keys: Keys) -> Keys:
+        """The keys in the store. A key of zeros stays."""
+        if not self._salt:
+            return keys
+        salted = keys_of_names(self._salt, list(keys))
+        return joined([salted[i] if key != _NO_KEY else key for i, key in enumerate(keys)])
+
     def touch(self, keys: Keys) -> None:
         """The blocks are needed, so they are evicted later."""
-        self.store.touch(keys)
+        self.store.touch(self._named(keys))
 
     def read(self, keys: Keys, region: Region, rows: Sequence[int]) -> list[int]:
         return self._run(False, keys, region, rows, None)
@@ -198,10 +216,11 @@ class LocalBlocks:
         """Returns the job, or None if too much is under way."""
         part = joined([raw_keys(keys, first, last)])
         with self._turn:
+            part = self._named(part)
             job = next(self._jobs)
             try:
                 if is_put:
-                    before = None if parents is None else joined([raw_keys(parents, first, last)])
+                    before = None if parents is None else self._named(joined([raw_keys(parents, first, last)]))
                     self.store.submit_put(job, part, region, rows[first:last], parents=before)
                 else:
                     self.store.submit_get(job, part, region, rows[first:last])

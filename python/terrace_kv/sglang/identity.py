@@ -6,7 +6,7 @@ import importlib.metadata
 import sys
 from typing import Any
 
-from ..identity import config_digest, namespace, weights_revision
+from ..identity import config_digest, contents, namespace, weights_revision
 from .pages import PoolPages
 
 # Leaves of SGLang's configuration that decide the bytes, beside the weights. One that a version of SGLang does not have is None.
@@ -23,6 +23,7 @@ _LEAVES = (
     "load_format",
     "mamba_ssm_dtype",
     "model_impl",
+    "model_loader_extra_config",
     "prefill_attention_backend",
     "quantization",
     "quantization_param_path",
@@ -32,10 +33,22 @@ _LEAVES = (
     "speculative_draft_model_revision",
     "weight_version",
 )
+# Leaves that name files or models, whose contents decide the bytes, too.
+_PATHS = (
+    "decrypted_config_file",
+    "decrypted_draft_config_file",
+    "kt_weight_path",
+    "modelopt_checkpoint_restore_path",
+    "quantization_param_path",
+    "speculative_draft_model_path",
+    "uno_lora_path",
+)
+_NOT_OF_FILES = ("remote", "remote_instance")  # of load_format
 
 
 def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
-    """The fields that all pools share. Reads the weights of a local model, unless the operator has named them.
+    """The fields that all pools share. Reads the weights of a local model and all else that SGLang loads at its start, unless the
+    operator has named them.
 
     Args:
         config: SGLang's HiCacheStorageConfig.
@@ -47,17 +60,52 @@ def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
     model = str(_leaf("model_path") or config.model_name or "")
     if not model and revision is None:
         raise ValueError("SGLang names no model; state weights_revision in the extra config")
+    if (_leaf("enable_lora") or _adapters()) and not _adapters_name_pages():
+        raise ValueError("this version of SGLang names pages by tokens alone, also with LoRA adapters; use it without adapters")
     fields = {leaf: _text(_leaf(leaf)) for leaf in _LEAVES}
     return fields | {
         "sglang": _version(),
         "model": model,
         "model_config": config_digest(model) if model else None,
         "weights": weights_revision(model, revision),
+        "loaded": None if revision is not None else _loaded(model),
         "tp_size": config.tp_size,
         "pp": [config.pp_rank, config.pp_size],
         "attn_cp": [config.attn_cp_rank, config.attn_cp_size],
         "dcp": [config.dcp_rank, config.dcp_size, config.logical_page_size],
     }
+
+
+def _loaded(model: str) -> dict[str, Any]:
+    """What SGLang loads beside the weights of the model, by contents. Its own names say where that lies, and not what it is.
+
+    An adapter that is loaded later has a random id, which is in the names of its pages.
+    """
+    load_format = _text(_leaf("load_format"))
+    if load_format in _NOT_OF_FILES:
+        raise ValueError(f"load_format is {load_format}, so that the weights come from elsewhere; state weights_revision")
+    paths = {leaf: str(path) for leaf in _PATHS if (path := _leaf(leaf)) and str(path) != model}
+    for adapter in _adapters():
+        paths[f"the adapter {adapter}"] = adapter
+    return {what: contents(what, path) for what, path in sorted(paths.items())}
+
+
+def _adapters() -> list[str]:
+    """The paths of --lora-paths, in any of the forms that SGLang has for them."""
+    given = _leaf("lora_paths") or ()
+    paths = given.values() if isinstance(given, dict) else given
+    found: list[str] = []
+    for each in paths:
+        if isinstance(each, str):
+            found.append(each.split("=", 1)[-1])
+        else:
+            found.append(str(each["lora_path"] if isinstance(each, dict) else each.lora_path))
+    return found
+
+
+def _adapters_name_pages() -> bool:
+    """Whether SGLang's names of pages have the id of the adapter, as those of 0.5.23 have."""
+    return hasattr(sys.modules.get("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
 
 
 def weight_version() -> str | None:

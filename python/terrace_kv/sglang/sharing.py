@@ -3,6 +3,7 @@
 A store is open in one process at a time, and SGLang writes MLA pages on one rank alone, while all ranks read them. So the rank
 that writes listens on a Unix socket in its store's directory. A reader hands over shared memory once; then it sends keys, and
 blocks come into that memory. Messages are a header of a word and a count, then keys of 32 bytes; answers are a byte for each key.
+A reader that is to clear its pages has the other rank clear them; the answer is one byte.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from .blocks import STAGING_BYTES, LocalBlocks, address_of, joined, raw_keys
 from .report import Report
 
 _HELLO = struct.Struct("<8sQI")  # protocol, bytes of a block, rows of the reader's memory
-_PROTOCOL = b"terrace1"
+_PROTOCOL = b"terrace2"
 _REQUEST = struct.Struct("<II")  # what, number of keys
-_CONTAINS, _READ = 1, 2
+_CONTAINS, _READ, _CLEAR = 1, 2, 3
 _KEYS_MAX = 65536
 _ANSWER_SECONDS = 60.0
 _AGAIN_SECONDS = 1.0
@@ -151,8 +152,12 @@ class Server:
 
     def _answer(self, connection: socket.socket, region: Region) -> None:
         what, count = _REQUEST.unpack(_receive(connection, _REQUEST.size))
-        if count > _KEYS_MAX or what not in (_CONTAINS, _READ):
+        if count > _KEYS_MAX or what not in (_CONTAINS, _READ, _CLEAR):
             raise ValueError("no request")
+        if what == _CLEAR:
+            self._blocks.clear()
+            connection.sendall(_YES)
+            return
         keys = joined([_receive(connection, count * KEY_BYTES)])
         if what == _CONTAINS:
             connection.sendall(bytes(self._blocks.contains(keys)))
@@ -192,6 +197,11 @@ class _Link:
         count = len(keys) // KEY_BYTES
         self._socket.sendall(_REQUEST.pack(what, count) + keys)
         return _receive(self._socket, count)
+
+    def clear(self) -> None:
+        """Returns when all blocks are given up."""
+        self._socket.sendall(_REQUEST.pack(_CLEAR, 0))
+        _receive(self._socket, len(_YES))
 
     def close(self) -> None:
         self._socket.close()
@@ -242,6 +252,19 @@ class RemoteBlocks:
         with self._locks[_READ]:
             link = self._link(_READ, rows)
             yield None if link is None else _RemoteLent(self, link)
+
+    def clear(self) -> bool:
+        """Has the rank that writes give up all blocks. Returns whether it has."""
+        with self._locks[_CONTAINS]:
+            link = self._link(_CONTAINS, 0)
+            if link is None:
+                return False
+            try:
+                link.clear()
+            except OSError as error:
+                self._give_up(_CONTAINS, error)
+                return False
+            return True
 
     def close(self) -> None:
         """Ends the connections."""

@@ -62,6 +62,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         self._server: Server | None = None
         self._regions: dict[tuple[int, int], tuple[Region, Buffer]] = {}
         self._opened = self._closed = False
+        self._clears = 0
         self._measure_lock = threading.Lock()
         self._measured: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
 
@@ -305,12 +306,18 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     # ---- all pages
 
     def clear(self) -> bool:
-        """Gives up all pages that this rank has stored. Returns whether it could."""
+        """Gives up all pages, also those that another rank stores for this one. Returns whether it could.
+
+        Nothing tells whether the weights are still those that pages are named by. So until this back end is attached again, the
+        shared store is not used, and what is stored afterwards is found by this process alone.
+        """
 
         def work() -> bool:
             if self._local is not None:
-                self._local.store.clear()
-            return True
+                self._local.clear()
+            done = self._remote is None or self._remote.clear()
+            self._clears += 1
+            return done
 
         return self._attempt(_CLEAR, False, work)
 
@@ -375,19 +382,20 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         """Does what SGLang asks for. If it cannot be done, that is a miss: SGLang's threads must go on, whatever fails here."""
         if self._closed:
             return miss
-        if identity.weight_version() != self._identity["weight_version"]:
+        if what is not _CLEAR and identity.weight_version() != self._identity["weight_version"]:
             # What is stored is of the former weights, and SGLang may still have pages of them on their way to storage.
             self._reports[what].failed("the weights were updated at run time; detach this storage back end, and attach it again")
             return miss
         try:
             if not self._opened:
                 self._open()  # a version of SGLang that does not call on_host_pools_registered()
+            clears = self._clears
             result = work()
         except Exception as error:
             self._reports[what].failed(error)
             return miss
         self._reports[what].well()
-        return result
+        return result if what is _CLEAR or clears == self._clears else miss  # what a clear overtakes has no result
 
 
 # Stores whose disk has not answered, and the host pools that it may still use.

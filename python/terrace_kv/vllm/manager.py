@@ -53,6 +53,7 @@ class TerraceOffloadingManager(OffloadingManager):
         staging: How many of the rows are for chunks on their way to and from storage.
         namespace: Names model, weights and layout.
         weights_fixed: The weights never change while the engine runs; then a reset forgets nothing.
+        keep_storage: A reset leaves what is stored to the next start, instead of removing it.
         events: Report what was stored and removed to vLLM.
         steps_ahead: The most steps that vLLM plans before workers have carried out the first of them.
     """
@@ -65,6 +66,7 @@ class TerraceOffloadingManager(OffloadingManager):
         namespace: bytes,
         *,
         weights_fixed: bool = False,
+        keep_storage: bool = False,
         events: bool = False,
         steps_ahead: int = 8,
         tier: str = "terrace",
@@ -84,6 +86,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._looked = False  # for answers of the shared store, in this step
         self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
         self._weights_fixed = weights_fixed
+        self._keep_storage = keep_storage
         self._tier = tier
         self._rows = rows
         self._last_job = 0
@@ -252,7 +255,7 @@ class TerraceOffloadingManager(OffloadingManager):
             self._shared.forget()
         # Nothing that was computed with the weights of before has a name any more.
         self._cache.namespace = self._cache.namespace[:32] + secrets.token_bytes(16)
-        self._cache.clear()
+        self._cache.clear(keep_storage=self._keep_storage)
         self._follow()
         self._ready.clear()
         self._stored.clear()

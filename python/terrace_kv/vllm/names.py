@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from types import FrameType
 from typing import Any
 
 import vllm
@@ -10,24 +14,64 @@ import vllm
 from .. import identity
 
 _FORMAT = 1  # a row as vLLM lays it out, without a header
+_RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
+# Of vLLM's configuration: what decides the bytes of a chunk, beside the files that it names. One that this version lacks is None.
+_LEAVES = (
+    "attention_config.backend",
+    "cache_config.kv_cache_dtype_skip_layers",
+    "cache_config.mamba_cache_dtype",
+    "cache_config.mamba_ssm_cache_dtype",
+    "load_config.load_format",
+    "lora_config.enable_tower_connector_lora",
+    "lora_config.lora_dtype",
+    "lora_config.target_modules",
+    "model_config.code_revision",
+    "model_config.disable_sliding_window",
+    "model_config.dtype",
+    "model_config.hf_overrides",
+    "model_config.max_model_len",
+    "model_config.model_class_overrides",
+    "model_config.model_impl",
+    "model_config.quantization",
+    "model_config.quantization_config",
+    "model_config.revision",
+    "speculative_config.method",
+)
 
 
 def chunk_namespace(
-    config: Any, chunk_bytes: int, weights_revision: str | None, attention_backend: str | None
+    config: Any,
+    chunk_bytes: int,
+    weights_revision: str | None,
+    attention_backend: str | None,
+    adapters: Sequence[str] | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
     """The namespace of an engine's keys, and the fields that it was made of.
 
-    `config` is vLLM's OffloadingConfig. Raises ValueError if the weights cannot be named.
+    Args:
+        config: vLLM's OffloadingConfig.
+        weights_revision: The operator's name for the weights and all else that vLLM loads, or None: they are read.
+        adapters: The paths of all LoRA adapters, or None.
+
+    Raises:
+        ValueError: Something that decides the bytes cannot be named; the sentence says what.
     """
     parallel = asdict(config.parallel)
     for place in ("rank", "data_parallel_index", "data_parallel_size", "data_parallel_rank_local"):
         parallel.pop(place, None)  # replicas compute the same blocks
+    if isinstance(adapters, str):
+        raise ValueError("adapters is a text; give a list of the paths of all adapters")
+    whole = _engine_config()
+    model = config.model.name
     fields = {
         "format": _FORMAT,
         "vllm": vllm.__version__,
-        "model": config.model.name,
-        "model_config": identity.config_digest(config.model.name),
-        "weights": identity.weights_revision(config.model.name, weights_revision),
+        "model": model,
+        "model_config": identity.config_digest(model),
+        "weights": identity.weights_revision(_leaf(whole, "model_config.model_weights") or model, weights_revision),
+        "loaded": None if weights_revision is not None else _loaded(whole, model, adapters is not None),
+        "adapters": {path: identity.contents(f"the adapter {path}", path) for path in sorted(adapters or ())},
+        "leaves": {name: _text(_leaf(whole, name)) for name in _LEAVES},
         "dtype": config.model.dtype,
         "groups": [asdict(group) for group in config.groups],
         "cache": asdict(config.cache),
@@ -39,6 +83,60 @@ def chunk_namespace(
         "attention_backend": attention_backend,
     }
     return identity.namespace("vllm", fields), fields
+
+
+def _engine_config() -> Any:
+    """vLLM's own configuration, or None. vLLM's connector has it, but hands on a part that tells nothing of adapters and draft
+    models. It makes specs and tiers in its constructor, so its variable is on the stack."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        found = frame.f_locals.get("vllm_config")
+        if hasattr(found, "lora_config"):
+            return found
+        frame = frame.f_back
+    return None
+
+
+def _leaf(whole: Any, name: str) -> Any:
+    value = whole
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or callable(value) else str(value)
+
+
+def _loaded(whole: Any, model: str, adapters_named: bool) -> dict[str, Any]:
+    """What vLLM loads beside the weights of the model, by contents: vLLM's own names say where it lies, and not what it is."""
+    if whole is None:
+        raise ValueError("vLLM's configuration is not to be seen here, so nothing tells what it loads; state weights_revision")
+    if callable(_leaf(whole, "model_config.hf_overrides")):
+        raise ValueError("hf_overrides is a function, and nothing tells what it does; state weights_revision")
+    if _leaf(whole, "load_config.load_format") == "tensorizer":
+        raise ValueError("load_format is tensorizer, so that the weights come from elsewhere; state weights_revision")
+    if whole.lora_config is not None:
+        if os.environ.get(_RUNTIME_ADAPTERS, "0").strip().lower() in ("1", "true"):
+            raise ValueError(
+                f"LoRA adapters may come while the engine runs ({_RUNTIME_ADAPTERS}), and vLLM names chunks by name and path of "
+                "the adapter alone; state weights_revision, and change it whenever an adapter changes under its name"
+            )
+        if not adapters_named:
+            raise ValueError(
+                "LoRA is on, and vLLM names chunks by name and path of the adapter alone; give the paths of all adapters as the "
+                "list adapters, or state weights_revision and change it whenever an adapter changes"
+            )
+    paths = {f"the adapter for {kind}": path for kind, path in (_leaf(whole, "lora_config.default_mm_loras") or {}).items()}
+    draft = _leaf(whole, "speculative_config.draft_model_config.model")
+    if draft and draft != model:
+        paths["the draft model"] = draft
+    if scales := _leaf(whole, "model_config.multimodal_config.mm_encoder_fp8_scale_path"):
+        paths["mm_encoder_fp8_scale_path"] = scales
+    loaded: dict[str, Any] = {what: identity.contents(what, str(path)) for what, path in sorted(paths.items())}
+    if hf_config := _leaf(whole, "model_config.hf_config_path"):
+        loaded["hf_config_path"] = identity.config_digest(str(hf_config))
+    return loaded
 
 
 def store_name(config: Any, chunk_bytes: int) -> str:

@@ -15,7 +15,9 @@ from .names import chunk_namespace, store_name
 
 logger = init_logger("vllm." + __name__)
 
-_OPTIONS = ("path", "capacity", "shared", "weights_revision", "weights_fixed", "attention_backend", "config")
+_OPTIONS = (
+    "path", "capacity", "shared", "weights_revision", "weights_fixed", "keep_storage", "attention_backend", "adapters", "config"
+)  # fmt: skip
 
 
 class TerraceOffloadingSpec(TieringOffloadingSpec):
@@ -31,9 +33,10 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
         path, capacity: The directory of the store, or a list of directories, and their disk space. Without them there is no disk.
         shared: The table [shared] of docs/configuration.md as an object, {"url": "redis://kv@cache:6379"}: a store that several
             machines share, behind host memory and disk.
-        weights_revision, attention_backend: As in TerraceTier.
+        weights_revision, adapters, attention_backend: As in TerraceTier.
         weights_fixed: True if the weights never change while the engine runs; then a reset of the cache and sleep forget nothing.
-            Otherwise a reset also ends the use of the shared store until the next start.
+            Otherwise a reset removes what is stored, and ends the use of the shared store until the next start.
+        keep_storage: True if a reset leaves what is stored to the next start, which finds it if it has the weights of before.
         config: A mapping with more options of docs/configuration.md, such as {"policy": "lru", "storage": {"io": "threads"}}.
 
     All workers and the scheduler must be on one host, because they share memory.
@@ -71,7 +74,11 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
     def _make_manager(self) -> OffloadingManager:
         options = self._options
         namespace, fields = chunk_namespace(
-            self.config, self.kv_bytes_per_chunk, options.get("weights_revision"), options.get("attention_backend")
+            self.config,
+            self.kv_bytes_per_chunk,
+            options.get("weights_revision"),
+            options.get("attention_backend"),
+            options.get("adapters"),
         )
         below = "path" in options or "shared" in options
         staging = min(64, max(2, self.num_chunks // 16)) if below else 0
@@ -106,6 +113,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 staging,
                 namespace,
                 weights_fixed=bool(options.get("weights_fixed", False)),
+                keep_storage=bool(options.get("keep_storage", False)),
                 events=self.kv_events_config.enable_kv_cache_events,
                 steps_ahead=self.config.parallel.pp_size + 4,
             )

@@ -51,8 +51,9 @@ class TerraceTier(SecondaryTierManager):
     Options, beside "type" and "module_path" of the tier's configuration:
         path: The directory of the store, or a list of directories on a disk each.
         capacity: The disk space of all directories, such as "500GiB" or a number of bytes.
-        weights_revision: A name that changes whenever the weights do. Without it, local weight files are read once at the start,
-            and a model of the hub is named by its commit.
+        weights_revision: A name that changes whenever the weights do, or anything else that vLLM loads: an adapter, a draft model.
+            Without it, local files are read once at the start, and a model of the hub is named by its commit.
+        adapters: The paths of all LoRA adapters. Needed if LoRA is on and there is no weights_revision.
         attention_backend: The attention backend, if vLLM's choice of it can change between two starts.
         weights_fixed: True if the weights never change while the engine runs. Otherwise a reset of the cache and sleep, after
             which the weights may be others, leave what is stored to the next start.
@@ -80,6 +81,7 @@ class TerraceTier(SecondaryTierManager):
         capacity: int | str,
         weights_revision: str | None = None,
         attention_backend: str | None = None,
+        adapters: list[str] | None = None,
         weights_fixed: bool = False,
         enable_kv_events: bool = False,
         locality: str | None = None,
@@ -91,7 +93,7 @@ class TerraceTier(SecondaryTierManager):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality(locality) if locality is not None else None
         config = offloading_spec.config
-        namespace, fields = chunk_namespace(config, self.block_size_bytes, weights_revision, attention_backend)
+        namespace, fields = chunk_namespace(config, self.block_size_bytes, weights_revision, attention_backend, adapters)
         self._events: list[OffloadingEvent] | None = None
         if enable_kv_events:
             if offloading_spec.kv_events_config.enable_kv_cache_events:

@@ -167,6 +167,47 @@ TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what
   EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
 }
 
+TEST_F(AdminSystem, another_process_clears_everything_and_names_the_new_weights) {
+  CacheSystemOptions options = options_with(listen());
+  options.write_policy = WritePolicy::write_through;
+  options.shared =
+      SharedStorage{.url = "memory:", .prefix = directory.path().filename().string(), .write_policy = WritePolicy::write_through};
+  options.shared->weights_revision = "1";
+  CacheSystem system{options};
+  Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
+  const auto shared = [&](const char* count) {
+    return client.get("/v1/status").at("shared").at("cache").at(count).to_number<std::uint64_t>();
+  };
+  while (shared("written") == 0) engine.serve_more(1);
+  EXPECT_TRUE(client.post("/v1/clear").at("shared_off").as_bool());
+  const json::object off = client.get("/healthz");
+  EXPECT_EQ(off.at("status").as_string(), "degraded");
+  EXPECT_NE(json::serialize(off).find("the shared store is not used since the cache was cleared"), std::string::npos);
+  EXPECT_TRUE(client.get("/v1/status").at("shared").at("off").as_bool());
+  EXPECT_NE(client.ask("GET", "/metrics").text.find("terrace_shared_off 1"), std::string::npos);
+  const std::uint64_t written = shared("written");
+  const std::uint64_t asked = shared("asked");
+  engine.serve_more(100);
+  EXPECT_EQ(shared("asked"), asked);
+
+  EXPECT_EQ(client.ask("POST", "/v1/update").status, 400U);
+  (void)client.post("/v1/pause");
+  EXPECT_EQ(client.ask("POST", "/v1/update", R"({"weights-revision": "2"})").status, 409U);
+  (void)client.post("/v1/unpause");
+  EXPECT_FALSE(client.post("/v1/update", {{"weights-revision", "2"}}).at("shared_off").as_bool());
+  EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
+  while (shared("written") == written) engine.serve_more(1);
+  EXPECT_EQ(shared("there"), 0U) << "what is there under revision 1 is not asked for";
+}
+
+TEST_F(AdminSystem, an_update_needs_a_shared_store) {
+  CacheSystem system{options_with(listen())};
+  Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
+  EXPECT_EQ(client.ask("POST", "/v1/update", R"({"weights-revision": "2"})").status, 400U);
+}
+
 TEST_F(AdminSystem, requests_are_recorded_and_traced_while_they_are_served) {
   CacheSystem system{options_with(listen())};
   Engine engine{system};

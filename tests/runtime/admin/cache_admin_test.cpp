@@ -209,6 +209,23 @@ TEST_F(CacheAdminTest, a_clear_that_waits_is_seen_and_resumed) {
   EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U);
 }
 
+TEST_F(CacheAdminTest, a_clear_without_words_clears_storage_and_says_until_when_it_may_come_back) {
+  begin(with_storage(sizes(8, 8), WritePolicy::write_through));
+  run(1, keys_of({1, 2}));
+  EXPECT_EQ(body(order(Clear{{.keep_storage = true}})).at("erasing").as_bool(), false);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::storage], 2U);
+  const auto reply = order(Clear{});
+  EXPECT_EQ(reply->status, 202U);
+  EXPECT_TRUE(body(reply).at("erasing").as_bool());
+  EXPECT_TRUE(seen().erasing);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).total(), 0U);
+  settle();
+  clock.advance(interval);
+  poll();
+  EXPECT_FALSE(seen().erasing);
+  EXPECT_EQ(store->stat().blocks, 0U);
+}
+
 TEST_F(CacheAdminTest, a_drain_ends_a_pause_of_an_operator) {
   cache_waker.emplace();
   begin(with_storage(sizes(8, 8), WritePolicy::write_through));

@@ -33,11 +33,19 @@ TEST(AdminCommand, a_resize_is_in_blocks_or_in_bytes) {
   EXPECT_EQ(read_resize(R"({"tier": "storage", "bytes": 4096})").bytes, KiB * 4);
 }
 
-TEST(AdminCommand, a_clear_keeps_storage_and_does_not_wait_unless_asked_to) {
-  EXPECT_FALSE(read_clear("").options.storage);
+TEST(AdminCommand, a_clear_keeps_nothing_and_does_not_wait_unless_asked_to) {
+  EXPECT_FALSE(read_clear("").options.keep_storage);
+  EXPECT_FALSE(read_clear("{}").options.keep_shared);
   EXPECT_FALSE(read_clear("{}").options.wait);
-  EXPECT_TRUE(read_clear(R"({"storage": true})").options.storage);
+  EXPECT_TRUE(read_clear(R"({"keep-storage": true})").options.keep_storage);
+  EXPECT_TRUE(read_clear(R"({"keep-shared": true})").options.keep_shared);
   EXPECT_TRUE(read_clear(R"({"wait": true})").options.wait);
+}
+
+TEST(AdminCommand, an_update_names_the_weights) {
+  EXPECT_EQ(read_update(R"({"weights-revision": "2"})").weights_revision, "2");
+  EXPECT_FALSE(read_update(R"({"weights-revision": "2"})").wait);
+  EXPECT_TRUE(read_update(R"({"weights-revision": "2", "wait": true})").wait);
 }
 
 TEST(AdminCommand, a_job_has_a_scope_and_its_bounds) {
@@ -75,7 +83,9 @@ TEST(AdminCommand, what_is_wrong_is_named) {
       {[] { (void)read_resize(R"({"tier": "host", "blocks": 5000000000})"); }, "from 0 to 4294967295"},
       {[] { (void)read_resize(R"({"tier": "host", "pool": 70000, "blocks": 5})"); }, "from 0 to 65535"},
       {[] { (void)read_resize(R"({"tier": "host", "bytes": "8GB"})"); }, "\"bytes\""},
-      {[] { (void)read_clear(R"({"storage": 1})"); }, "\"storage\" must be true or false"},
+      {[] { (void)read_clear(R"({"keep-storage": 1})"); }, "\"keep-storage\" must be true or false"},
+      {[] { (void)read_clear(R"({"storage": true})"); }, "\"storage\": there is no such field here"},
+      {[] { (void)read_update("{}"); }, "\"weights-revision\" is missing"},
       {[] { (void)read_start_job(R"({"target": "host"})"); }, "\"target\" is \"host\": it must be one of storage, shared"},
       {[] { (void)read_start_job(R"({"scope": "some"})"); }, "one of all, request, prefix, tenant, idle"},
       {[] { (void)read_start_job(R"({"scope": "tenant"})"); }, "\"tenant\" is missing for scope tenant"},

@@ -130,7 +130,7 @@ TEST_F(StoreAdmin, a_clear_gives_up_all_blocks_and_the_next_question_sees_it) {
   put(1, keys_of({1, 2}));
   poll();
   EXPECT_TRUE(batches.contains(keys_of({1}).front()));
-  const auto reply = order(admin::Clear{{.storage = true}});
+  const auto reply = order(admin::Clear{});
   ASSERT_TRUE(reply.has_value());
   EXPECT_EQ(reply->status, 200U) << reply->body;
   EXPECT_TRUE(boost::json::parse(reply->body).at("cleared").as_bool());
@@ -141,8 +141,15 @@ TEST_F(StoreAdmin, a_clear_gives_up_all_blocks_and_the_next_question_sees_it) {
 TEST_F(StoreAdmin, a_clear_that_spares_storage_or_waits_is_refused) {
   put(1, keys_of({1, 2}));
   poll();
-  EXPECT_EQ(order(admin::Clear{})->status, 400U);
-  EXPECT_EQ(order(admin::Clear{{.wait = true, .storage = true}})->status, 400U);
+  EXPECT_EQ(order(admin::Clear{{.keep_storage = true}})->status, 400U);
+  EXPECT_EQ(order(admin::Clear{{.wait = true}})->status, 400U);
+  EXPECT_TRUE(batches.contains(keys_of({1}).front()));
+}
+
+TEST_F(StoreAdmin, an_update_is_for_a_store_with_a_shared_one) {
+  put(1, keys_of({1, 2}));
+  poll();
+  EXPECT_EQ(order(admin::Update{.weights_revision = "2"})->status, 400U);
   EXPECT_TRUE(batches.contains(keys_of({1}).front()));
 }
 
@@ -158,7 +165,7 @@ TEST_F(StoreAdmin, commands_for_a_cache_change_nothing) {
 
 TEST_F(StoreAdmin, the_end_refuses_the_commands_that_wait) {
   std::optional<admin::Reply> reply;
-  ASSERT_TRUE(mailbox.post(admin::Clear{{.storage = true}}, [&](admin::Reply got) { reply = std::move(got); }).has_value());
+  ASSERT_TRUE(mailbox.post(admin::Clear{}, [&](admin::Reply got) { reply = std::move(got); }).has_value());
   publisher.end();
   EXPECT_EQ(reply->status, 503U);
   EXPECT_EQ(publisher.next_deadline(), never);
@@ -219,7 +226,7 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
     EXPECT_EQ(status.at("pools").at(0).at("storage").at("blocks").to_number<int>(), 2);
     EXPECT_EQ(status.at("pools").at(0).at("storage").at("state").as_string(), "well");
     EXPECT_EQ(status.at("io").as_string(), store.io());
-    EXPECT_TRUE(client().post("/v1/clear", {{"storage", true}}).at("cleared").as_bool());
+    EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
     EXPECT_EQ(client().get("/v1/status").at("pools").at(0).at("storage").at("blocks").to_number<int>(), 0);
   });
   EXPECT_FALSE(store.contains(keys.front()));
@@ -257,7 +264,7 @@ TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody
   ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   ASSERT_TRUE(store.drain(std::chrono::steady_clock::now() + 20s));
   EXPECT_EQ(client().ask("GET", "/v1/status").status, 200U);
-  EXPECT_EQ(client().ask("POST", "/v1/clear", R"({"storage": true})").status, 503U);
+  EXPECT_EQ(client().ask("POST", "/v1/clear").status, 503U);
   std::vector<BatchResult> results;
   store.poll(results);
   EXPECT_TRUE(store.contains(keys.front()));
@@ -274,7 +281,7 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
   const std::vector<BlockKey> keys = keys_of({1, 2});
   ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   std::thread operator_thread{[&] {
-    EXPECT_TRUE(client().post("/v1/clear", {{"storage", true}}).at("cleared").as_bool());
+    EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
     EXPECT_EQ(client().get("/v1/status").at("store").at("under_way").to_number<int>(), 2);
     gated->held = false;
   }};

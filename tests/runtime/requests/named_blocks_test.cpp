@@ -125,7 +125,7 @@ TEST_F(NamedBlocks, are_found_by_their_key_alone) {
   const auto held = keys_of({5, 6, 7, 8});
   ASSERT_TRUE(acquire(4, held).has_value());
   ASSERT_TRUE(cache->find_block(held[0]));
-  cache->clear({.wait = false, .storage = true});
+  cache->clear({});
   EXPECT_FALSE(cache->find_block(keys[2]));
   EXPECT_FALSE(cache->find_block(held[0])) << "a request holds it, but it is nobody's hit any more";
   leases.at(4).used_until(Fence{});

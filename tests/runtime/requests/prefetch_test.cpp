@@ -345,7 +345,7 @@ TEST_F(PrefetchTest, ends_with_a_clear_and_brings_nothing_of_before) {
   const PrefetchId reads = prefetch(stored).value();
   const PrefetchId asks = prefetch(shared_keys).value();
   ASSERT_TRUE(acquire(2, stored).has_value());
-  cache->clear({.storage = true});
+  cache->clear({});
   EXPECT_FALSE(cache->prefetching(reads));
   EXPECT_FALSE(cache->prefetching(asks));
   cache->resume_transfers();

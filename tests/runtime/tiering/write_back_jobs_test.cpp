@@ -325,7 +325,7 @@ TEST_F(WriteBackJobsTest, say_what_is_not_cached_any_more) {
   run(2, keys_of({21, 22}));
   const auto others = keys_of({21, 22});
   const WriteBackId cleared = start(prefix(others));
-  cache->clear({.wait = false, .storage = true});
+  cache->clear({});
   settle();
   EXPECT_EQ(progress(cleared).state, WriteBackState::done);
   EXPECT_EQ(of(cleared, dropped_gone) + of(cleared, stored), 2U);
@@ -392,8 +392,9 @@ TEST_F(WriteBackJobsTest, tell_of_each_block_once_though_they_meet_it_twice) {
 }
 
 template <class Manager>
-concept StartsJobsUnchecked =
-    requires(Manager& manager, const WriteBackOrder& order) { (void)manager.write_backs().start(order, std::uint64_t{0}); };
+concept StartsJobsUnchecked = requires(Manager& manager, const WriteBackOrder& order) {
+  (void)manager.write_backs().start(order, std::uint64_t{0});
+};
 
 TEST_F(WriteBackJobsTest, start_by_one_call_which_checks_them) { EXPECT_FALSE(StartsJobsUnchecked<CacheManager>); }
 

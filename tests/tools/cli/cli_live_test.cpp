@@ -1,4 +1,4 @@
-// `terrace top`, `set` and `job` on a replay that serves.
+// `terrace top`, `set`, `job`, `clear`, `update`, `pause` and `resume` on a replay that serves.
 #include "tests/tools/cli/program.hpp"
 
 #include <boost/json.hpp>
@@ -16,21 +16,28 @@ namespace {
 class LiveCommands : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const auto line = [](const std::string& timestamp) {
-      return R"({"timestamp": )" + timestamp +
-             R"(, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]})"
-             "\n";
-    };
-    const std::string trace = directory.write("t.jsonl", line("0") + line("0") + line("1e12")).string();
-    const std::string storage = "file:" + (directory.path() / "storage").string();
-    served = std::make_unique<OnTerminal>(replay_words(
-        {trace,  "--speed",          "1",   "--mode",    GetParam(),        "--block-bytes",      "4KiB", "--device-blocks",
-         "64",   "--host-blocks",    "128", "--storage", storage,           "--storage-capacity", "4MiB", "--write-policy",
-         "none", "--admin-interval", "1ms", "--admin",   "unix:" + socket()}));
-    ASSERT_TRUE(served->wait_for("operators reach this run at"));
+    serve({"0", "0", "1e12"});
     ASSERT_TRUE(served->wait_for("2 requests  hits"));
     while (status().at("requests").as_object().at("requests").to_number<int>() < 2) {
     }
+  }
+  /// Starts a replay with a request at each of these times, in milliseconds.
+  void serve(const std::vector<std::string>& timestamps, const Words& more = {}) {
+    std::string lines;
+    for (const std::string& timestamp : timestamps) {
+      lines += R"({"timestamp": )" + timestamp +
+               R"(, "input_length": 2048, "output_length": 1, "hash_ids": [1, 2, 3, 4]})"
+               "\n";
+    }
+    const std::string trace = directory.write("t.jsonl", lines).string();
+    const std::string storage = "file:" + (directory.path() / "storage").string();
+    Words words{
+        trace,  "--speed",          "1",   "--mode",    GetParam(),        "--block-bytes",      "4KiB", "--device-blocks",
+        "64",   "--host-blocks",    "128", "--storage", storage,           "--storage-capacity", "4MiB", "--write-policy",
+        "none", "--admin-interval", "1ms", "--admin",   "unix:" + socket()};
+    words.insert(words.end(), more.begin(), more.end());
+    served = std::make_unique<OnTerminal>(replay_words(words));
+    ASSERT_TRUE(served->wait_for("operators reach this run at"));
   }
   void TearDown() override {
     if (!served) return;
@@ -103,6 +110,31 @@ TEST_P(LiveCommands, set_refuses_what_does_not_fit_and_what_is_wrong) {
   EXPECT_EQ(status().at("pools").as_array().front().at("host").at("blocks").to_number<int>(), 128);
 }
 
+TEST_P(LiveCommands, clear_pause_and_resume) {
+  ASSERT_EQ(run(with_socket({"job", "start", "--watch"})).status, 0);
+  const Ended kept = run(with_socket({"clear", "--keep-storage"}));
+  EXPECT_EQ(kept.status, 0) << kept.err;
+  EXPECT_EQ(kept.out, "cleared\n");
+  const auto stored = [&] { return status().at("pools").at(0).at("storage").at("blocks").to_number<int>(); };
+  EXPECT_EQ(stored(), 4);
+  const Ended paused = run(with_socket({"pause"}));
+  EXPECT_EQ(paused.status, 0) << paused.err;
+  EXPECT_TRUE(status().at("transfers_paused").as_bool());
+  const Ended waits = run(with_socket({"clear"}));
+  EXPECT_EQ(waits.status, 3) << "what is stored cannot be removed now";
+  EXPECT_NE(waits.err.find("transfers are paused"), std::string::npos) << waits.err;
+  EXPECT_EQ(run(with_socket({"resume"})).out, "resumed\n");
+  const Ended cleared = run(with_socket({"clear", "--until-resumed"}));
+  EXPECT_EQ(cleared.status, 0) << cleared.err;
+  EXPECT_EQ(cleared.out, "cleared; nothing is served until terrace resume\n");
+  EXPECT_EQ(stored(), 0);
+  EXPECT_EQ(status().at("cache").as_string(), "cleared");
+  EXPECT_NE(run(with_socket({"top", "--once"})).out.find("the cache is cleared, and serves nothing"), std::string::npos);
+  EXPECT_EQ(run(with_socket({"resume"})).status, 0);
+  EXPECT_EQ(status().at("cache").as_string(), "normal");
+  EXPECT_EQ(run(with_socket({"update", "2"})).status, 2) << "there is no shared store";
+}
+
 TEST_P(LiveCommands, a_job_is_started_watched_and_listed) {
   const Ended job = run(with_socket({"job", "start", "--watch", "--json"}));
   EXPECT_EQ(job.status, 0) << job.err;
@@ -152,6 +184,49 @@ TEST_P(LiveCommands, plan_shows_what_other_sizes_would_have_brought) {
   EXPECT_NE(plan.out.find("host         512KiB        128"), std::string::npos) << plan.out;
   const boost::json::value reuse = boost::json::parse(run(with_socket({"plan", "--json"})).out);
   EXPECT_EQ(reuse.at("tiers").as_array().front().at("lru_hit_ratio").at("same").to_number<double>(), 0.5);
+}
+
+/// A replay that serves a request every 20 ms, for long enough.
+class LiveService : public LiveCommands {
+ protected:
+  void SetUp() override {
+    std::vector<std::string> timestamps;
+    for (int at = 0; at < 600'000; at += 20) timestamps.push_back(std::to_string(at));
+    serve(timestamps, {"--shared", "memory:", "--shared-write-policy", "write-through"});
+    serve_more(1);
+  }
+  [[nodiscard]] std::uint64_t count(const char* group, const char* name) const {
+    return status().at(group).as_object().at(name).to_number<std::uint64_t>();
+  }
+  void serve_more(std::uint64_t requests) const {
+    const std::uint64_t wanted = count("requests", "requests") + requests;
+    while (count("requests", "requests") < wanted) {
+    }
+  }
+  [[nodiscard]] bool is_shared_off() const { return status().at("shared").at("off").as_bool(); }
+};
+INSTANTIATE_TEST_SUITE_P(Modes, LiveService, testing::Values("confined", "loop"), [](const auto& row) { return row.param; });
+
+TEST_P(LiveService, requests_that_come_during_a_clear_are_served_when_it_is_resumed) {
+  ASSERT_EQ(run(with_socket({"clear", "--until-resumed"})).status, 0);
+  while (count("blocks", "refused_paused") == 0) {
+  }
+  const Ended resumed = run(with_socket({"resume"}));
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  serve_more(3);
+}
+
+TEST_P(LiveService, an_update_names_the_weights_and_the_shared_store_is_used_again) {
+  const Ended cleared = run(with_socket({"clear"}));
+  EXPECT_EQ(cleared.status, 0) << cleared.err;
+  EXPECT_NE(cleared.out.find("until terrace update names the weights"), std::string::npos) << cleared.out;
+  EXPECT_TRUE(is_shared_off());
+  EXPECT_NE(run(with_socket({"top", "--once"})).out.find("SHARED   OFF since a clear"), std::string::npos);
+  const Ended updated = run(with_socket({"update", "2"}));
+  EXPECT_EQ(updated.status, 0) << updated.err;
+  EXPECT_EQ(updated.out, "cleared\n");
+  EXPECT_FALSE(is_shared_off());
+  serve_more(3);
 }
 
 TEST(LiveCommandsAlone, say_that_nobody_listens) {

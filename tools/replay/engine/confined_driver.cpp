@@ -93,8 +93,8 @@ bool ConfinedDriver::collect() {
     }
     end_lease(flight);
     scheduler_.lost(at->first);
-    // A request of which layers were reported is not planned again. It is admitted again instead.
-    if (event.error != Errc::no_room && event.error != Errc::load_failed) {
+    // A request of which layers were reported is not planned again. It is admitted again instead, as after a clear.
+    if (event.error != Errc::no_room && event.error != Errc::load_failed && event.error != Errc::cleared) {
       session_.fail(fmt::format("request {} failed: {}", at->first, event.error.message()));
     }
   }
@@ -253,7 +253,8 @@ Answer ConfinedDriver::acquire(const Action& action) {
     flights_.erase(action.request);
     return {Answer::Outcome::never_fits};
   }
-  if (lease.error() != Errc::no_room) {
+  // While the cache is being cleared, a request waits until it is resumed.
+  if (lease.error() != Errc::no_room && lease.error() != Errc::paused) {
     session_.fail(
         fmt::format("request {} ({} blocks) was refused: {}", action.request, wanted.units.value(), lease.error().message()));
   }
@@ -390,6 +391,7 @@ void ConfinedDriver::give_up() {
 /// Fails the session if requests wait although nothing is under way that could end their wait.
 void ConfinedDriver::check_not_stuck() {
   if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
+  if (cache_.status() != CacheStatus::normal) return;  // an operator resumes it
   session_.fail(fmt::format("{} requests wait for blocks that will never become free", flights_.size()));
 }
 

@@ -26,6 +26,8 @@ namespace {
 constexpr auto as_result = asio::as_tuple(asio::use_awaitable);
 /// How often acquire() is tried again after no_room.
 constexpr int attempts_max = 100;
+/// How often acquire() is tried again while the cache is being cleared.
+constexpr auto paused_interval = std::chrono::milliseconds{1};
 /// How long an interrupted replay waits for its requests. The same for work under way at the end of a replay with a checkpoint.
 constexpr auto ending_limit = std::chrono::seconds{10};
 
@@ -154,9 +156,18 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   AcquireRequest wanted = session_.acquire_request(life.request, tokens);
   wanted.preempted = life.preempted;
   ErrorCode error;
-  for (int attempt = 0; attempt < attempts_max; ++attempt) {
+  for (int attempt = 0; attempt < attempts_max;) {
     std::tie(error, life.grant) = co_await timed_acquire(cache_, wanted, session_.latencies().acquire, as_result);
-    if (error != Errc::no_room) break;
+    if (error == Errc::no_room) {
+      ++attempt;
+    } else if (error == Errc::paused && !stopping()) {
+      // The cache is being cleared, until an operator resumes it.
+      asio::steady_timer timer{strand_, now() + paused_interval};
+      ErrorCode ignored;
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    } else if (error != Errc::cleared) {
+      break;
+    }
   }
   if (!error) {
     life.grant.lease.used_until(no_longer_used);  // holds until something is launched
@@ -166,7 +177,7 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
   }
   if (error == Errc::never_fits) {
     session_.reject();
-  } else if (error != Errc::stopped || !stopping()) {
+  } else if (!stopping() || (error != Errc::stopped && error != Errc::paused)) {
     session_.fail(
         fmt::format("request {} ({} blocks) was refused: {}", life.request.number, wanted.units.value(), error.message()));
   }
