@@ -16,7 +16,7 @@ import time
 import weakref
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_size_t, c_void_p
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from . import _library
 from ._library import NEVER, check, error_of, lib
@@ -143,7 +143,7 @@ class Polled:
         self._process = os.getpid()
         self._fd = getattr(lib, self._prefix + "_fd")
         self._next_poll = getattr(lib, self._prefix + "_next_poll")
-        _living.add(self)
+        tell_of_forks(self)
 
     def _collect(self) -> None:
         """Takes what the library has returned. The lock is held, and the handle is open."""
@@ -276,7 +276,19 @@ class Polled:
         self._let_go()
 
 
-_living: weakref.WeakSet[Polled] = weakref.WeakSet()
+class Forkable(Protocol):
+    """Something that a child process gets a copy of."""
+
+    def _forked(self) -> None:
+        """Called in a child process, before anything else. The object of the parent goes on."""
+
+
+_living: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def tell_of_forks(each: Forkable) -> None:
+    """Calls _forked() in child processes for as long as the object lives."""
+    _living.add(each)
 
 
 def _after_fork() -> None:

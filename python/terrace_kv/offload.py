@@ -117,12 +117,15 @@ class OffloadCache(Polled):
                 given.host_rows = rows
                 given.host_rows_count = len(host_memory)
             check(lib.terrace_offload_open(byref(given), byref(handle)))
+            # Memory that a device or disk may still use outlives this object, whatever becomes of it.
+            _kept[handle.value] = (self._jobs, self._host_rows, self._log)
+            self._handle = handle
         except BaseException:
+            self._handle = None
+            lib.terrace_offload_destroy(handle, _library.NEVER)
+            _kept.pop(handle.value, None)
             _release_all(self._host_rows)
             raise
-        self._handle = handle
-        # Memory that a device or disk may still use outlives this object, whatever becomes of it.
-        _kept[handle.value] = (self._jobs, self._host_rows, self._log)
 
     # ---- keys
 

@@ -101,7 +101,8 @@ class Store(Polled):
     `submit_` calls copy nothing: the disk uses the buffer itself until the result, or (Result.memory_in_use) the event
     MEMORY_FREE, and the store keeps the buffer until then.
 
-    Threads: any. No thread waits for another one's disk. In a child process made by os.fork() the store is closed, and raises
+    Threads: any. A thread or event loop that waits for a block does not stop the others; remove(), clear() and close() do, while they
+    wait for the disk. In a child process made by os.fork() the store is closed, and raises
     Stopped; the parent's goes on. Close it, or use it as a context manager: then everything that was stored survives a power
     failure.
     """
@@ -157,13 +158,19 @@ class Store(Polled):
         if self._log is not None:
             given.log = self._log
         handle = c_void_p()
-        check(lib.terrace_store_open(byref(given), byref(handle)))
-        self._handle = handle
-        self.block_bytes: int = lib.terrace_store_block_bytes(handle)
-        """The size of a block."""
-        self._staging = Staging(self.block_bytes, self.register)
-        # Memory that the disk may still use outlives this object, whatever becomes of it.
-        _kept[handle.value] = (self._buffers, self._log)
+        try:
+            check(lib.terrace_store_open(byref(given), byref(handle)))
+            self.block_bytes: int = lib.terrace_store_block_bytes(handle)
+            """The size of a block."""
+            self._staging = Staging(self.block_bytes, self.register)
+            # Memory that the disk may still use outlives this object, whatever becomes of it.
+            _kept[handle.value] = (self._buffers, self._log)
+            self._handle = handle
+        except BaseException:
+            self._handle = None
+            lib.terrace_store_destroy(handle)
+            _kept.pop(handle.value, None)
+            raise
 
     # ---- one block
 

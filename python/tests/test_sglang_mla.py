@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
+from interruption import in_child
 from sglang_under_test import PoolName, PoolTransfer, attach, buffers, config, fill, flat, indices, keys, make_pool
 
 from terrace_kv.sglang import sharing
@@ -80,6 +81,20 @@ def test_pages_in_pieces_of_the_readers_memory(tmp_path: Path, monkeypatch: pyte
     assert reader.batch_get_v1(keys(40), indices(theirs, list(range(40)))) == [True] * 40
     assert [flat(theirs, page) for page in range(40)] == [flat(ours, page) for page in range(40)]
     reader.close()
+    writer.close()
+
+
+def test_a_forked_child_ends_nothing_of_the_writer(tmp_path: Path) -> None:
+    ours, theirs = pools()
+    writer, reader = rank(tmp_path, 0, ours), rank(tmp_path, 1, theirs)
+    assert all(writer.batch_set_v1(keys(2), indices(ours, [0, 1])))
+    assert in_child(writer.close) == 0
+    assert reader.batch_exists(keys(2)) == 2
+    assert reader.batch_get_v1(keys(2), indices(theirs, [5, 6])) == [True, True]
+    reader.close()
+    late = rank(tmp_path, 1, theirs)  # the socket has its name
+    assert late.batch_exists(keys(2)) == 2
+    late.close()
     writer.close()
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .._keys import KEY_BYTES, Keys
+from .._polling import tell_of_forks
 from ..store import Region
 from .blocks import STAGING_BYTES, LocalBlocks, address_of, joined, raw_keys
 from .report import Report
@@ -78,9 +79,19 @@ class Server:
             raise
         self._thread = threading.Thread(target=self._accept, name="terrace-serve", daemon=True)
         self._thread.start()
+        self._in_child = False
+        tell_of_forks(self)
+
+    def _forked(self) -> None:
+        """The parent goes on to serve; only the copies of its sockets are closed, so that they end when it ends."""
+        self._in_child = True
+        for each in (self._listener, *self._connections):
+            each.close()
 
     def close(self) -> None:
-        """Ends all connections, and waits until none uses the store."""
+        """Ends all connections, and waits until none uses the store. Does nothing in a child process."""
+        if self._in_child:
+            return
         with self._lock:
             self._closing = True
             connections = dict(self._connections)

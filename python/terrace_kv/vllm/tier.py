@@ -353,6 +353,8 @@ class TerraceTier(SecondaryTierManager):
                         self._announce(removed, removed=True)
                     stored.append(key)
                 continue
+            if event.kind is EventKind.MEMORY_FREE:
+                continue
             self._counts.evicted += 1
             key = self._keys_by_name.pop(event.key, None)
             if key is not None:
