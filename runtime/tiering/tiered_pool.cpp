@@ -255,7 +255,7 @@ void TieredPool::change(const ManagerConfig& config) {
 }
 
 void TieredPool::on_time(TimePoint now) {
-  erasure_.on_polled(now, removals_carried_out());
+  if (erasure_.pending()) erasure_.on_polled(now, removals_carried_out());
   flushes_.on_time(now);
   if (shared_writer_) shared_writer_->on_time(now);
   stored_reads_.take_late(now, late_);
