@@ -201,7 +201,7 @@ class TERRACE_API BlockStore {
   /// Gives up the blocks and all their descendants. A readable block goes at once, with a `removed` event. If a named block is
   /// being written, its `written` event comes first, and then, if the write succeeded, its `removed` event. If a descendant is
   /// being written, its write fails with parent_missing, and no `removed` event comes. Keys that are not there are ignored, so a
-  /// call may end without an event.
+  /// call may end without an event. The next flush() makes it durable, also of blocks whose write has not ended by then.
   virtual void remove(std::span<const BlockKey> keys, std::uint64_t token) = 0;
   /// Returns true if the index has the block as readable. A read may still fail, for example while a disk is out of use. The call
   /// does no I/O and does not count as a use.
