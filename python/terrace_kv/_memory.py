@@ -52,10 +52,10 @@ class Rows:
             self.address = int(owner.data_ptr())
             self.readonly = False
         else:
-            buffer = _PyBuffer()
+            # Kept from before the call on, so that no exception loses it. To release an empty one does nothing.
+            buffer = self._buffer = _PyBuffer()
             if _GetBuffer(owner, ctypes.byref(buffer), _PyBUF_RECORDS_RO) != 0:  # raises by itself
                 raise BufferError("the object gives no buffer")
-            self._buffer = buffer
             item = buffer.itemsize
             shape = tuple(buffer.shape[: buffer.ndim])
             # ctypes says no strides for its arrays, although they are asked for: each dimension lies in one piece then.

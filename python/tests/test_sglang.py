@@ -5,10 +5,12 @@ With SGLang installed the tests use its classes and host pools, otherwise stand-
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -502,6 +504,21 @@ def test_blocks_that_fail_are_told_once(
     said = [record.getMessage() for record in caplog.records]
     assert said[0].startswith("writing to the store fails") and said[1:] == ["writing to the store works again"]
     storage.close()
+
+
+def test_staging_memory_of_a_call_that_an_exception_has_ended_is_not_lent_again(tmp_path: Path) -> None:
+    with Store(tmp_path, capacity="1MiB", block_bytes=4096, io="threads", bandwidth="100KiB/s") as store:
+        local = blocks.LocalBlocks(store)
+        with suppress(KeyboardInterrupt), local.lend_for_writing(1) as lent:
+            ctypes.memset(lent.address, 1, 4096)
+            store.submit_put(10**6, [b"a"], lent.region, [0])
+            raise KeyboardInterrupt
+        with local.lend_for_writing(1) as lent:
+            ctypes.memset(lent.address, 2, 4096)
+        store.drain(60)
+        into = bytearray(4096)
+        assert store.get(b"a", into) and into == bytes([1]) * 4096
+        local.close()
 
 
 @pytest.mark.parametrize("wrong", ["short", "none"])

@@ -395,6 +395,8 @@ import os, sys, time
 from terrace_kv import Store
 store = Store(sys.argv[1], capacity="1MiB", block_bytes=4096, admin={"listen": "unix:" + sys.argv[2]})
 store.put(b"a", bytes(4096))
+store.submit_flush(1)
+store.drain()
 child = os.fork()
 if child == 0:
     time.sleep(1000)

@@ -8,11 +8,11 @@ import mmap
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 from .._keys import KEY_BYTES, Keys, keys_of_names
-from .._library import CORRUPT, NOT_FOUND, OK, REFUSED, Busy, error_of, status_text
+from .._library import CORRUPT, NOT_FOUND, OK, REFUSED, Busy, TerraceError, error_of, status_text
 from .._memory import Rows
 from ..store import Region, Result, Store
 from .report import Report
@@ -173,7 +173,14 @@ class LocalBlocks:
                     self._lent[is_put] = None
                     lent.region.close()
                 lent = self._lent[is_put] = _LocalLent(self, max(rows, STAGING_BYTES // self.store.block_bytes))
-            yield lent
+            try:
+                yield lent
+            except BaseException:
+                # A job whose number nobody has kept may use the memory: it is not lent again. The store keeps it.
+                self._lent[is_put] = None
+                with suppress(TerraceError):
+                    lent.region.close()
+                raise
 
     def close(self) -> None:
         """Lets go of staging memory. The store is closed, or nothing is under way."""
