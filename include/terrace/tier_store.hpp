@@ -277,8 +277,8 @@ class TERRACE_API TierStore {
   /// deadline_exceeded: the disk did not answer in time; the next flush that succeeds makes it durable. Otherwise the flush has
   /// failed. A second call tries again.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
-  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them. A shared store is
-  /// not used after that, because nobody knows for which weights its blocks are.
+  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them. A shared store
+  /// is not used after that, because nobody knows for which weights its blocks are.
   [[nodiscard]] Result<void> clear();
   /// Uses the shared store again. `weights_revision`: of the weights of now on (TierStoreOptions::shared_weights_revision); none:
   /// the keys that blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), stopped.
