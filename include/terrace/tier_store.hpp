@@ -219,6 +219,8 @@ class TERRACE_API TierStore {
   ~TierStore();
   TierStore(const TierStore&) = delete;
   TierStore& operator=(const TierStore&) = delete;
+  /// False in a child process that was forked since: only the destructor may be called there. Threads: any.
+  [[nodiscard]] bool is_of_this_process() const;
 
   /// Returns the key of a block that the engine names by bytes of any length: opaque_key() in the namespace of the options.
   [[nodiscard]] BlockKey key(std::span<const std::byte> name) const;
@@ -277,8 +279,8 @@ class TERRACE_API TierStore {
   /// deadline_exceeded: the disk did not answer in time; the next flush that succeeds makes it durable. Otherwise the flush has
   /// failed. A second call tries again.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
-  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them. A shared store is
-  /// not used after that, because nobody knows for which weights its blocks are.
+  /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them. A shared store
+  /// is not used after that, because nobody knows for which weights its blocks are.
   [[nodiscard]] Result<void> clear();
   /// Uses the shared store again. `weights_revision`: of the weights of now on (TierStoreOptions::shared_weights_revision); none:
   /// the keys that blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), stopped.
