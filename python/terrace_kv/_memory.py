@@ -29,6 +29,10 @@ class _PyBuffer(ctypes.Structure):
     ]
 
 
+_IncRef = ctypes.pythonapi.Py_IncRef
+_DecRef = ctypes.pythonapi.Py_DecRef
+_IncRef.argtypes = _DecRef.argtypes = [ctypes.py_object]
+_IncRef.restype = _DecRef.restype = None
 _GetBuffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
 _GetBuffer.restype = ctypes.c_int
 _Release.argtypes = [ctypes.POINTER(_PyBuffer)]
@@ -81,6 +85,19 @@ class Rows:
     def __del__(self) -> None:
         if getattr(self, "_buffer", None) is not None:
             self.release()
+
+
+class Kept:
+    """Keeps objects, the end of Python included, until end(): a thread of the library may use them until then, whatever becomes of
+    the store or cache to which they belong."""
+
+    def __init__(self, *objects: object) -> None:
+        self._objects = objects
+        _IncRef(self)
+
+    def end(self) -> None:
+        """The library is through with them."""
+        _DecRef(self)
 
 
 def _has_pointers(item_format: bytes) -> bool:

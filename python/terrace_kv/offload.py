@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import _library
 from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens
 from ._library import TerraceError, check, error_of, in_range, lib, row_numbers
-from ._memory import Rows
+from ._memory import Kept, Rows
 from ._offload_types import (
     Change,
     ChangeKind,
@@ -117,13 +117,12 @@ class OffloadCache(Polled):
                 given.host_rows = rows
                 given.host_rows_count = len(host_memory)
             check(lib.terrace_offload_open(byref(given), byref(handle)))
-            # Memory that a device or disk may still use outlives this object, whatever becomes of it.
-            _kept[handle.value] = (self._jobs, self._host_rows, self._log)
+            # If a device or disk does not answer at the end, memory that it may still use outlives this object.
+            self._kept = Kept(self._jobs, self._host_rows, self._log)
             self._handle = handle
         except BaseException:
             self._handle = None
             lib.terrace_offload_destroy(handle, _library.NEVER)
-            _kept.pop(handle.value, None)
             _release_all(self._host_rows)
             raise
 
@@ -310,14 +309,13 @@ class OffloadCache(Polled):
         """
         loop = asyncio.get_running_loop()
         end = _End(loop)
-        with self._lock:
-            self._open()
-            told = any(event.job == job for each in self._events.values() for event in each)
-            if (job not in self._jobs and not told) or job in self._waiters:
-                why = "somebody waits for it" if job in self._waiters else f"there is no job {job}"
-                raise error_of(_library.NOT_FOUND, f"ended: {why}")
         try:
             with self._lock:
+                self._open()
+                told = any(event.job == job for each in self._events.values() for event in each)
+                if (job not in self._jobs and not told) or job in self._waiters:
+                    why = "somebody waits for it" if job in self._waiters else f"there is no job {job}"
+                    raise error_of(_library.NOT_FOUND, f"ended: {why}")
                 self._waiters[job] = end
                 self._serve_on(loop)
                 for number, events in sorted(self._events.items()):
@@ -335,7 +333,8 @@ class OffloadCache(Polled):
             raise
         finally:
             with self._lock:
-                self._waiters.pop(job, None)
+                if self._waiters.get(job) is end:
+                    del self._waiters[job]
 
     def drain(self, timeout: float | None = None) -> None:
         """Waits until no job is under way. If transfers are paused, they go on. The events come with the next poll().
@@ -529,7 +528,7 @@ class OffloadCache(Polled):
                 self._wake_all()
             if ended:
                 self._let_go()
-                del _kept[handle.value]
+                self._kept.end()
         if not ended:
             raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
 
@@ -732,5 +731,3 @@ def _buffers(memory: Sequence[Any], block_bytes: int, writes: bool) -> list[Rows
     return owners
 
 
-_kept: dict[int | None, Any] = {}
-"""What the caches of this process use, by their handles. A cache whose device or disk does not answer at the end stays here."""

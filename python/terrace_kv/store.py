@@ -15,7 +15,7 @@ from typing import Any, Union
 from . import _library
 from ._keys import Keys, keys_of_names
 from ._library import OK, TerraceError, check, error_of, lib, row_numbers
-from ._memory import Rows
+from ._memory import Kept, Rows
 from ._polling import Polled, Returned, end_of, nanoseconds
 from ._staging import Call, Row, Staging
 from ._store_types import BatchKind, Event, EventKind, Health, Result
@@ -163,13 +163,12 @@ class Store(Polled):
             self.block_bytes: int = lib.terrace_store_block_bytes(handle)
             """The size of a block."""
             self._staging = Staging(self.block_bytes, self.register)
-            # Memory that the disk may still use outlives this object, whatever becomes of it.
-            _kept[handle.value] = (self._buffers, self._log)
+            # If the disk does not answer at the end, memory that it may still use outlives this object.
+            self._kept = Kept(self._buffers, self._log)
             self._handle = handle
         except BaseException:
             self._handle = None
             lib.terrace_store_destroy(handle)
-            _kept.pop(handle.value, None)
             raise
 
     # ---- one block
@@ -428,7 +427,7 @@ class Store(Polled):
             if report.closed:
                 lib.terrace_store_destroy(handle)
                 self._let_go()
-                del _kept[handle.value]
+                self._kept.end()
         if status != OK:
             raise error_of(status, sentence)
         if not report.closed:
@@ -736,10 +735,6 @@ class Store(Polled):
             self._buffers.discard(region._rows)
             region._rows = None
         self._regions.discard(region)
-
-
-_kept: dict[int | None, Any] = {}
-"""What the stores of this process use, by their handles. A store whose disk does not answer at the end stays here."""
 
 
 def _check_put(status: int) -> None:

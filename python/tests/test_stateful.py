@@ -442,18 +442,17 @@ class SlowOffloadMachine(OffloadMachine):
     storage = 'io = "threads"\nbandwidth = "1MiB/s"'
 
 
-for machine in (StoreMachine, SlowStoreMachine, OffloadMachine, SlowOffloadMachine):
-    machine.TestCase.settings = settings(
-        max_examples=EXAMPLES or 8,
-        stateful_step_count=STEPS,
-        derandomize=not EXAMPLES,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],  # times differ from run to run, so that smaller examples do not fail
-        suppress_health_check=list(HealthCheck),
+@pytest.mark.parametrize("machine", [StoreMachine, SlowStoreMachine, OffloadMachine, SlowOffloadMachine])
+def test_random_calls_move_right_bytes_and_no_others(machine: type[RuleBasedStateMachine]) -> None:
+    stateful.run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES or 8,
+            stateful_step_count=STEPS,
+            derandomize=not EXAMPLES,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],  # times differ from run to run, so that smaller examples do not fail
+            suppress_health_check=list(HealthCheck),
+        ),
     )
-
-TestStore = StoreMachine.TestCase
-TestSlowStore = SlowStoreMachine.TestCase
-TestOffload = OffloadMachine.TestCase
-TestSlowOffload = SlowOffloadMachine.TestCase

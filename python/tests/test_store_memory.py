@@ -399,8 +399,7 @@ store.submit_flush(1)
 store.drain()
 child = os.fork()
 if child == 0:
-    time.sleep(1000)
-print(child, flush=True)
+    print(os.getpid(), flush=True)
 time.sleep(1000)
 """
 

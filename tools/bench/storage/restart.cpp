@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 #include "base/waker.hpp"
+#include "runtime/shared/block_layout.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/make_io_engine.hpp"
@@ -39,6 +40,7 @@ class Ground {
     config_.directory = directory;
     config_.capacity = capacity_for(options.blocks, block_bytes);
     config_.block_bytes = block_bytes;
+    config_.fingerprint = file_fingerprint({}, {});  // that of the CacheSystem which opens it
   }
 
   /// Fills the store with prompts that continue from a block of an earlier prompt, as conversations do.
