@@ -283,7 +283,7 @@ TEST_F(LayeredStoreTest, does_not_ask_elsewhere_for_a_read_that_a_clear_has_over
   ASSERT_TRUE(batches.clear());
   layered.resume_shared();
   local.held = false;
-  EXPECT_EQ(poll().at(0).errors[0], Errc::io_failed);
+  EXPECT_EQ(poll().at(0).errors[0], Errc::not_found);
   EXPECT_EQ(shared.reads, 0U);
 }
 

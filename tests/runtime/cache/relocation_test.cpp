@@ -144,7 +144,7 @@ class Relocation : public testing::Test {
   /// Stores what is cached, and forgets it.
   void fall_asleep() {
     ASSERT_TRUE(cache().checkpoint(std::chrono::seconds{60}).has_value());
-    ASSERT_TRUE(cache().reset({.wait = true}).has_value());
+    ASSERT_TRUE(cache().reset({.wait = true, .keep_storage = true}).has_value());
     while (cache().status() != CacheStatus::cleared) (void)cache().poll();
     cache().drain();
   }
