@@ -151,7 +151,7 @@ terrace_status terrace_offload_open(const terrace_open_options* options, terrace
 }
 
 int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout) {
-  if (cache == nullptr || !cache->home.is_here()) return 1;
+  if (cache == nullptr || !cache->is_here()) return 1;
   cache->offload.reset();
   const bool closed = cache->system.close(time_from_now(timeout)).closed;
   delete cache;
@@ -314,11 +314,11 @@ terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offloa
 }
 
 int terrace_offload_fd(const terrace_offload* cache) {
-  return cache == nullptr || !cache->home.is_here() ? -1 : cache->offload->wake_fd();
+  return cache == nullptr || !cache->is_here() ? -1 : cache->offload->wake_fd();
 }
 
 int64_t terrace_offload_next_poll(const terrace_offload* cache) {
-  if (cache == nullptr || !cache->home.is_here()) return TERRACE_NEVER;
+  if (cache == nullptr || !cache->is_here()) return TERRACE_NEVER;
   return cache->drained.empty() ? until(cache->offload->next_deadline()) : 0;
 }
 
@@ -328,7 +328,7 @@ terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeou
 }
 
 void terrace_offload_stop(terrace_offload* cache) {
-  if (cache != nullptr && cache->home.is_here()) cache->offload->stop_accepting();
+  if (cache != nullptr && cache->is_here()) cache->offload->stop_accepting();
 }
 
 terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {

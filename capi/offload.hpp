@@ -1,6 +1,5 @@
 #pragma once
 
-#include "base/fork.hpp"
 #include "capi/open.hpp"
 #include "terrace.h"
 #include "terrace/offload_cache.hpp"
@@ -22,9 +21,9 @@ struct terrace_offload {
     points.resize(options.ranks.size());
   }
 
+  [[nodiscard]] bool is_here() const { return system.is_of_this_process(); }
   [[nodiscard]] terrace::Cache& cache() const { return offload->cache(); }
 
-  terrace::HomeProcess home;
   std::unique_ptr<terrace::capi::FunctionSink> sink;
   terrace::CacheSystem system;
   /// Const calls look up, which needs scratch memory. There is none only at the end.

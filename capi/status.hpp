@@ -1,6 +1,5 @@
 #pragma once
 
-#include "base/fork.hpp"
 #include "terrace.h"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
@@ -51,7 +50,7 @@ inline terrace_status null_pointer(std::string_view function, std::string_view n
 terrace_status handle_of_another_process(std::string_view function) noexcept;
 #define TERRACE_HANDLE(handle) \
   TERRACE_NEEDS(handle);       \
-  if (!(handle)->home.is_here()) return terrace::capi::handle_of_another_process(__func__)
+  if (!(handle)->is_here()) return terrace::capi::handle_of_another_process(__func__)
 
 /// Reads a structure of the caller, which may come from an earlier or a later header. The missing fields of a smaller one are 0.
 /// In a larger one, the fields that this library does not know must be 0. `first` is the size of the structure in version 0.1.

@@ -76,7 +76,8 @@ struct terrace_store {
           return options;
         }()} {}
 
-  terrace::HomeProcess home;
+  [[nodiscard]] bool is_here() const { return store.is_of_this_process(); }
+
   std::unique_ptr<FunctionSink> sink;
   terrace::TierStore store;
   std::string io;
@@ -113,7 +114,7 @@ terrace_status terrace_store_open(const terrace_open_options* options, terrace_s
 }
 
 void terrace_store_destroy(terrace_store* store) {
-  if (store != nullptr && store->home.is_here()) delete store;
+  if (store != nullptr && store->is_here()) delete store;
 }
 
 terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report) {
@@ -306,11 +307,11 @@ terrace_status terrace_store_events(terrace_store* store, const terrace_store_ev
 }
 
 int terrace_store_fd(const terrace_store* store) {
-  return store == nullptr || !store->home.is_here() ? -1 : store->store.wake_fd();
+  return store == nullptr || !store->is_here() ? -1 : store->store.wake_fd();
 }
 
 int64_t terrace_store_next_poll(const terrace_store* store) {
-  return store == nullptr || !store->home.is_here() ? TERRACE_NEVER : until(store->store.next_deadline());
+  return store == nullptr || !store->is_here() ? TERRACE_NEVER : until(store->store.next_deadline());
 }
 
 terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout) {
@@ -354,7 +355,7 @@ terrace_status terrace_store_resume_shared(terrace_store* store, const char* wei
 }
 
 void terrace_store_stop(terrace_store* store) {
-  if (store != nullptr && store->home.is_here()) store->store.stop_accepting();
+  if (store != nullptr && store->is_here()) store->store.stop_accepting();
 }
 
 terrace_status terrace_store_drain(terrace_store* store, int64_t timeout) {
@@ -421,7 +422,7 @@ terrace_status terrace_store_health(terrace_store* store, int32_t* health, const
 }
 
 const char* terrace_store_io(terrace_store* store) {
-  if (store == nullptr || !store->home.is_here()) return "";
+  if (store == nullptr || !store->is_here()) return "";
   const terrace_status made = guarded(__func__, [&]() -> terrace_status {
     store->io = store->store.io();
     return TERRACE_OK;

@@ -198,8 +198,7 @@ class TERRACE_API Cache {
   /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
   /// True while storage still may have blocks that a clear() has removed: after a kill or a power failure they could be there
-  /// again. A write that was under way is waited for, then storage is flushed. A flush that fails is tried again each second, and
-  /// while transfers are paused nothing is removed.
+  /// again. A flush that fails is tried again each second, and while transfers are paused nothing is removed.
   [[nodiscard]] bool erasing() const;
   /// After a clear() the shared store is not used (ClearOptions::keep_shared), because nobody knows for which weights its blocks
   /// are. This call begins to use it again. `fingerprint`: of model, geometry and the weights of now on; none: the keys that

@@ -45,8 +45,11 @@ struct RankRegions {
 class TERRACE_API CacheSystem {
  public:
   explicit CacheSystem(const CacheSystemOptions& options);
-  /// Waits until nothing is under way, for as long as that takes; does nothing after close(). All leases must have ended before.
+  /// Waits until nothing is under way, for as long as that takes; does nothing after close(), and in a child process that was forked
+  /// since. All leases must have ended before.
   ~CacheSystem();
+  /// False in a child process that was forked since: only the destructor may be called there. Threads: any.
+  [[nodiscard]] bool is_of_this_process() const;
 
   /// Does what the destructor does, but returns at `until` at the latest, even if a disk or a device does not answer. Cancels
   /// write-back jobs and resumes transfers before it waits. If there are leases, it does nothing. Otherwise the object is empty

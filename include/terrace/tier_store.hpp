@@ -219,6 +219,8 @@ class TERRACE_API TierStore {
   ~TierStore();
   TierStore(const TierStore&) = delete;
   TierStore& operator=(const TierStore&) = delete;
+  /// False in a child process that was forked since: only the destructor may be called there. Threads: any.
+  [[nodiscard]] bool is_of_this_process() const;
 
   /// Returns the key of a block that the engine names by bytes of any length: opaque_key() in the namespace of the options.
   [[nodiscard]] BlockKey key(std::span<const std::byte> name) const;

@@ -7,8 +7,8 @@
 
 namespace terrace {
 
-/// Follows blocks that a clear has removed from storage, until a flush has made the removal durable. A store promises that for
-/// the removals that it has reported before the flush begins, so the flush waits for the reports.
+/// Follows blocks that a clear has removed from storage, until a flush that began after the removal has made it durable. (A store
+/// may have been told of the removal later than it was ordered, because transfers are paused.)
 ///
 /// Ownership: the scheduler must outlive it. Threads: the manager's.
 class Erasure {
@@ -17,12 +17,12 @@ class Erasure {
 
   /// The removal has been ordered. An erasure that is under way begins anew.
   void begin() { state_ = State::removing; }
-  /// Call it after each poll of the store. `reported`: the store has reported everything that was ordered before the poll.
-  void on_polled(TimePoint now, bool reported);
+  /// `removed`: the store has been told of every removal, and was polled since.
+  void on_time(TimePoint now, bool removed);
 
   /// The removal is not durable yet.
   [[nodiscard]] bool pending() const { return state_ != State::none; }
-  /// on_polled() has something to do in the next poll, if `reported` is true then.
+  /// A flush begins in the next on_time() in which `removed` is true.
   [[nodiscard]] bool is_due() const { return state_ == State::removing; }
   /// When to try again after a flush that has failed.
   [[nodiscard]] TimePoint next_deadline() const { return state_ == State::failed ? retry_at_ : never; }

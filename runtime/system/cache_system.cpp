@@ -350,8 +350,10 @@ struct CacheSystem::Parts {
 
 CacheSystem::CacheSystem(const CacheSystemOptions& options) { parts_ = std::make_unique<Parts>(options); }
 
+bool CacheSystem::is_of_this_process() const { return !parts_ || parts_->home.is_here(); }
+
 CacheSystem::~CacheSystem() {
-  if (parts_ && !parts_->home.is_here()) static_cast<void>(parts_.release());  // its threads are in the parent
+  if (!is_of_this_process()) static_cast<void>(parts_.release());  // its threads are in the parent
 }
 
 std::optional<std::string> cuda_unavailable(int ordinal) { return CudaDevice::unavailable(ordinal); }

@@ -8,7 +8,7 @@
 
 namespace terrace {
 
-/// What the endpoint needs of the shared store behind a TierStore. Empty functions: there is none.
+/// The shared store behind a TierStore, as the endpoint needs it. Empty functions: there is none.
 struct AdminShared {
   std::function<void(const std::string& weights_revision)> resume{};  ///< as TierStore::resume_shared()
   std::function<bool()> is_off{};                                     ///< as TierStore::shared_is_off()

@@ -279,9 +279,11 @@ struct TierStore::State {
 
 TierStore::TierStore(const TierStoreOptions& options) : state_{std::make_unique<State>(options)} {}
 
+bool TierStore::is_of_this_process() const { return state_->home.is_here(); }
+
 TierStore::~TierStore() {
   if (state_->parts == nullptr) return;
-  if (!state_->home.is_here()) {
+  if (!is_of_this_process()) {
     static_cast<void>(state_->parts.release());  // its threads are in the parent
     return;
   }

@@ -2,7 +2,6 @@
 
 #include "base/check.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -338,12 +337,6 @@ void StorageWriter::count_not_stored(ErrorCode why) {
   else if (why == Errc::parent_missing) ++stats_.store_orphaned;
   else if (why == Errc::cancelled || why == Errc::cleared) ++stats_.store_cancelled;
   else ++stats_.store_failed;
-}
-
-bool StorageWriter::writes_hidden() const {
-  return writing_ > 0 && std::ranges::any_of(pending_, [this](const PendingWrite& write) {
-           return write.state == State::writing && residency_.tree().hidden(write.block);
-         });
 }
 
 void StorageWriter::stop_all() {

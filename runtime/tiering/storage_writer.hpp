@@ -109,8 +109,6 @@ class StorageWriter {
   /// anything changed.
   bool pump();
 
-  /// The store is writing a block of before a clear.
-  [[nodiscard]] bool writes_hidden() const;
   [[nodiscard]] bool idle() const { return in_flight() == 0; }
   /// pump() would change nothing.
   [[nodiscard]] bool rests() const { return wishes_.empty() && queued_.empty(); }

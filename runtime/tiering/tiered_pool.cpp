@@ -255,7 +255,7 @@ void TieredPool::change(const ManagerConfig& config) {
 }
 
 void TieredPool::on_time(TimePoint now) {
-  erasure_.on_polled(now, removals_carried_out());
+  erasure_.on_time(now, actions_.removes.empty());
   flushes_.on_time(now);
   if (shared_writer_) shared_writer_->on_time(now);
   stored_reads_.take_late(now, late_);
@@ -274,7 +274,7 @@ void TieredPool::hand_out_reads() {
 }
 
 TimePoint TieredPool::next_deadline() const {
-  if (erasure_.is_due() && removals_carried_out()) return TimePoint{};  // now
+  if (erasure_.is_due() && actions_.removes.empty()) return TimePoint{};  // now
   const TimePoint next = std::min({flushes_.next_deadline(), erasure_.next_deadline(), stored_reads_.next_deadline()});
   return shared_writer_ ? std::min(next, shared_writer_->next_deadline()) : next;
 }

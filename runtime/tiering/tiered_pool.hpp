@@ -303,8 +303,6 @@ class TieredPool {
   void hand_out_reads();
   bool sweep_hidden();
   [[nodiscard]] bool in_use(BlockRef block) const;
-  /// The store has reported every removal that a clear has ordered, once it has been polled.
-  [[nodiscard]] bool removals_carried_out() const { return actions_.removes.empty() && !storage_writer_.writes_hidden(); }
 
   PoolId id_;
   ManagerConfig config_;  ///< its sizes are those at construction; change() changes its policies

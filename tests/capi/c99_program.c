@@ -199,7 +199,22 @@ static void a_cache_serves_slots_of_the_engine(const char* directory) {
   expect(terrace_offload_load(cache, &order) == TERRACE_OK && end_of(cache, 2) == 4, "blocks are loaded into other slots");
   for (i = 0; i < 4; ++i) expect(is_filled(kv + (15 - i) * BLOCK_BYTES, i), "with their bytes");
   expect(terrace_offload_read_statistics(cache, &statistics) == TERRACE_OK && statistics.loaded_storage == 4, "and counted");
+  expect(terrace_offload_clear(cache, 2) == TERRACE_INVALID_ARGUMENT, "an unknown flag of a clear is refused");
+  expect(terrace_offload_clear(cache, TERRACE_CLEAR_KEEP_STORAGE) == TERRACE_OK, "a clear may keep what is stored");
+  expect(terrace_offload_look_up(cache, 0, keys, 4, states) == TERRACE_OK && states[0] == TERRACE_STORAGE, "if it is told");
+  for (i = 0; i < 2; ++i) {
+    /* Earlier headers asked with 1 for what 0 does. */
+    expect(terrace_offload_clear(cache, i) == TERRACE_OK, "a clear without flags");
+    expect(terrace_offload_look_up(cache, 0, keys, 4, states) == TERRACE_OK && states[0] == TERRACE_MISS, "keeps nothing");
+  }
   expect(terrace_offload_drain(cache, 10 * SECOND) == TERRACE_OK, "nothing is left");
+  do {
+    const terrace_offload_event* events = NULL;
+    expect(terrace_offload_wait(cache, SECOND / 10) == TERRACE_OK && terrace_offload_poll(cache, &events, &count) == TERRACE_OK,
+           "polling works");
+    if (terrace_offload_read_statistics(cache, &statistics) != TERRACE_OK) break;
+  } while (statistics.erasing != 0);
+  expect(statistics.erasing == 0, "and nothing comes back");
   expect(terrace_offload_destroy(cache, 10 * SECOND) == 1, "the cache ends in time");
 }
 

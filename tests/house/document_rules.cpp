@@ -10,11 +10,15 @@
 namespace terrace::house {
 
 void collect_python_tests(const SourceFile& file, std::set<std::string>& names) {
-  constexpr std::string_view definition = "\ndef test_";
   const std::string module = std::filesystem::path{file.path}.stem().string();
-  for (std::size_t at = file.text.find(definition); at != std::string::npos; at = file.text.find(definition, at + 1)) {
-    const std::size_t begin = at + std::string_view{"\ndef "}.size();
-    names.insert(module + "." + file.text.substr(begin, file.text.find('(', begin) - begin));
+  for (const std::string_view line : lines_of(file)) {
+    // A function, a class, or a test case that a library makes: "def test_a(", "class TestB:", "TestC = ".
+    std::string_view name = line;
+    for (const std::string_view definition : {"def ", "class "}) {
+      if (name.starts_with(definition)) name.remove_prefix(definition.size());
+    }
+    if (name.starts_with("test_") || name.starts_with("Test"))
+      names.insert(module + "." + std::string{name.substr(0, name.find_first_of("(: ="))});
   }
 }
 

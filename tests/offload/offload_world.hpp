@@ -104,7 +104,8 @@ class OffloadWorld {
 
   struct Live {
     bool load = false;
-    std::vector<Name> names;  ///< by index of the key
+    std::uint64_t clears = 0;  ///< before it
+    std::vector<Name> names;   ///< by index of the key
     std::uint32_t first = 0;
     std::vector<SlotId> slots;
     std::vector<std::vector<std::byte>> memory;
@@ -168,8 +169,10 @@ class OffloadWorld {
   std::unique_ptr<OffloadCache> offload_;
 
   std::map<Name, std::vector<std::byte>> contents_;  ///< the model
-  std::set<Name> offered_;                           ///< blocks that a store has named
-  std::set<Name> there_;                             ///< in an exact world: blocks that must be hits
+  std::set<Name> offered_;                           ///< blocks that a store has named since the last clear
+  std::uint64_t clears_ = 0;
+  std::set<Name> before_clear_;  ///< those of before, which are gone
+  std::set<Name> there_;         ///< in an exact world: blocks that must be hits
   std::map<OffloadJobId, Live> live_;
   using HostCopies = std::vector<std::pair<SlotId, Name>>;
   std::map<OffloadJobId, HostCopies> pins_;          ///< slots that must keep the bytes of their blocks

@@ -70,6 +70,9 @@ void OffloadWorld::crash() {
       if (cache_->durability().durable_blocks != store_->stat().blocks) durable.clear();
     }
   }
+  // Until the cache says otherwise, what a clear has removed may come back.
+  if (cache_->erasing()) offered_.merge(before_clear_);
+  before_clear_.clear();
   const bool power = random_.chance(0.5);
   auto left = std::make_unique<SimulatedIo>(
       disk_->files().left_by(power ? SimulatedFiles::End::power_failure : SimulatedFiles::End::killed));

@@ -125,7 +125,7 @@ class CudaRelocationOfRanks : public testing::Test {
   void fall_asleep() {
     Cache& cache = system_->cache();
     ASSERT_TRUE(cache.checkpoint(std::chrono::seconds{60}).has_value());
-    ASSERT_TRUE(cache.reset({.wait = true}).has_value());
+    ASSERT_TRUE(cache.reset({.wait = true, .keep_storage = true}).has_value());
     while (cache.status() != CacheStatus::cleared) (void)cache.poll();
     cache.drain();
   }
