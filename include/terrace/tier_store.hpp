@@ -276,8 +276,8 @@ class TERRACE_API TierStore {
   /// waits for the disk, for TierStoreOptions::erase_max at most; meanwhile it does what poll() does, and results wait for the
   /// next poll(). Fails, and nothing has changed: no_room, stopped. Any other error says that the blocks are given up, and
   /// nothing of them is served by this object any more, but the disk has not confirmed it: after a crash they may be there again.
-  /// deadline_exceeded: the disk did not answer in time; the next flush that succeeds makes it durable. Otherwise the flush has
-  /// failed. A second call tries again.
+  /// deadline_exceeded: the disk did not answer in time. Otherwise the flush has failed; it is tried again each second. The next
+  /// flush that succeeds makes it durable, and a second call waits for that.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
   /// The same for all blocks. Takes a fraction of a microsecond for each, and writes 4 KiB for every 32 of them. A shared store
   /// is not used after that, because nobody knows for which weights its blocks are.

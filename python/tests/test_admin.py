@@ -73,7 +73,7 @@ def test_operators_reach_a_store_of_python(tmp_path: Path) -> None:
         while command.is_alive():
             store.poll()
             store.wait(0.001)
-        assert results == [(200, {"cleared": True, "shared_off": False})]
+        assert results == [(202, {"cleared": True, "erasing": True, "shared_off": False})]
         assert not store.contains(b"one")
         state = ask(path, "GET", "/v1/status")[1]
         assert (state["store"]["stored"], state["pools"][0]["storage"]["blocks"]) == (1, 0)
@@ -99,11 +99,11 @@ def test_operators_name_the_weights_of_a_store(tmp_path: Path) -> None:
             return results[0]
 
         store.put(b"one", bytes(BLOCK))
-        assert order("/v1/clear") == (200, {"cleared": True, "shared_off": True})
+        assert order("/v1/clear") == (202, {"cleared": True, "erasing": True, "shared_off": True})
         assert not store.get(b"one", bytearray(BLOCK))
         health = ask(path, "GET", "/healthz")[1]
         assert health["status"] == "degraded" and "terrace update" in health["reasons"][0]
-        assert order("/v1/update", {"weights-revision": "2"}) == (200, {"cleared": True, "shared_off": False})
+        assert order("/v1/update", {"weights-revision": "2"}) == (202, {"cleared": True, "erasing": True, "shared_off": False})
         assert not store.get(b"one", bytearray(BLOCK))
         assert order("/v1/update", {"weights-revision": ""})[0] == 400
         store.resume_shared("")

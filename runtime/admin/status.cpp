@@ -336,6 +336,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
   if (snapshot.tier_store) {
     const AdminSnapshot::Pool& pool = snapshot.pools.front();
     json::object all{{"snapshot", snapshot.number},
+                     {"erasing", snapshot.erasing},
                      {"store", to_json(*snapshot.tier_store, snapshot.shared.has_value())},
                      {"pools", {{{"block_bytes", count(pool.block_bytes)}, {"storage", to_json(*pool.store, pool.health)}}}},
                      {"io", snapshot.io}};

@@ -25,7 +25,7 @@ class Runner {
       return {400, admin::error_body("this store has no shared store, so it does not need the name of its weights: clear it")};
     }
     admin::Reply reply = (*this)(admin::Clear{{.wait = wanted.wait}});
-    if (reply.status != 200) return reply;
+    if (reply.status >= 300) return reply;
     shared_.resume(wanted.weights_revision);
     return done();
   }
@@ -37,7 +37,7 @@ class Runner {
  private:
   [[nodiscard]] admin::Reply done() const {
     const bool off = shared_.is_off && shared_.is_off();
-    return {200, std::string{"{\"cleared\":true,\"shared_off\":"} + (off ? "true" : "false") + "}\n"};
+    return {202, std::string{"{\"cleared\":true,\"erasing\":true,\"shared_off\":"} + (off ? "true" : "false") + "}\n"};
   }
 
   TierBatches& batches_;
@@ -51,6 +51,7 @@ admin::Publisher::Subject admin_subject(TierBatches& batches, std::function<void
               [&batches, complete = std::move(complete)](AdminSnapshot& snapshot) {
                 snapshot.tier_store = batches.statistics();
                 snapshot.work.under_way = !batches.is_idle();
+                snapshot.erasing = batches.is_erasing() || batches.erase_error();
                 complete(snapshot);
               },
           .carry_out =

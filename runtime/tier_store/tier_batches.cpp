@@ -3,10 +3,17 @@
 #include "base/check.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <utility>
 
 namespace terrace {
+namespace {
+
+/// From a flush that has failed to make a removal durable to the next one.
+constexpr Duration erase_retry = std::chrono::seconds{1};
+
+}  // namespace
 
 TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngine* engine, const Clock& clock, Waker& waker,
                          const TierLimits& limits, LayeredStore* layered)
@@ -522,20 +529,23 @@ void TierBatches::flush_if_due(TimePoint now) {
 void TierBatches::on_flushed(const StoreEvent& event, TimePoint now) {
   ++counted_.flushes;
   flush_error_ = event.error;
-  const bool is_own = event.token == own_flush_token;
-  const auto number = static_cast<std::uint32_t>(event.token);
   if (event.error) ++counted_.flush_failures;
-  if (!is_own && (event.token & erasure_token) != 0) {
+  else erase_error_ = {};
+  const bool is_own = event.token == own_flush_token;
+  const bool is_erasure = !is_own && (event.token & erasure_token) != 0;
+  if (is_erasure) {
     erased_ = event.token & ~erasure_token;
     erase_error_ = event.error;
-    return;
+  } else if (!event.error) {
+    covered_ = std::max(covered_, is_own ? stored_at_flush_ : batches_[static_cast<std::uint32_t>(event.token)].stored);
   }
-  if (!event.error) covered_ = std::max(covered_, is_own ? stored_at_flush_ : batches_[number].stored);
   if (is_own) {
     flushing_ = false;
     if (event.error) on_change(now);
-    return;
   }
+  if (erase_error_) flush_due_ = std::min(flush_due_, now + erase_retry);
+  if (is_own || is_erasure) return;
+  const auto number = static_cast<std::uint32_t>(event.token);
   Batch& batch = batches_[number];
   batch.unended = batch.under_way = 0;
   batch.result.errors[0] = event.error;

@@ -69,7 +69,7 @@ class TierBatches {
   [[nodiscard]] Result<void> clear();
   /// The last erasure has not ended, or the store still has puts that it has overtaken.
   [[nodiscard]] bool is_erasing() const { return erasure_due_ || erased_ != erasures_ || overtaken_puts_ > 0; }
-  /// The result of the last erasure that has ended.
+  /// The error of the last erasure that has ended, until a later flush has made up for it.
   [[nodiscard]] ErrorCode erase_error() const { return erase_error_; }
   std::size_t poll(std::vector<BatchResult>& out);
   std::size_t poll_events(std::vector<TierEvent>& out);

@@ -454,6 +454,12 @@ TEST_F(TierBatchesTest, erase_until_a_flush_has_ended_and_what_was_overtaken_too
   poll();
   EXPECT_FALSE(batches->is_erasing());
   EXPECT_EQ(batches->erase_error(), Errc::io_failed);
+  store->memory().fail_flushes({});
+  EXPECT_EQ(batches->next_deadline(), clock.now() + 1s) << "it tries again, although there is no interval";
+  clock.advance(1s);
+  poll();
+  poll();
+  EXPECT_FALSE(batches->erase_error());
 }
 
 TEST_F(TierBatchesTest, do_not_come_back_if_they_are_removed_with_their_parent) {

@@ -132,8 +132,10 @@ TEST_F(StoreAdmin, a_clear_gives_up_all_blocks_and_the_next_question_sees_it) {
   EXPECT_TRUE(batches.contains(keys_of({1}).front()));
   const auto reply = order(admin::Clear{});
   ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->status, 200U) << reply->body;
+  EXPECT_EQ(reply->status, 202U) << reply->body;
   EXPECT_TRUE(boost::json::parse(reply->body).at("cleared").as_bool());
+  EXPECT_TRUE(boost::json::parse(reply->body).at("erasing").as_bool());
+  EXPECT_TRUE(seen().erasing);
   EXPECT_FALSE(batches.contains(keys_of({1}).front()));
   EXPECT_EQ(seen().pools.at(0).store->blocks, 0U);
 }
@@ -227,6 +229,7 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
     EXPECT_EQ(status.at("pools").at(0).at("storage").at("state").as_string(), "well");
     EXPECT_EQ(status.at("io").as_string(), store.io());
     EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
+    while (client().get("/v1/status").at("erasing").as_bool()) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(client().get("/v1/status").at("pools").at(0).at("storage").at("blocks").to_number<int>(), 0);
   });
   EXPECT_FALSE(store.contains(keys.front()));
