@@ -306,9 +306,7 @@ terrace_status terrace_store_events(terrace_store* store, const terrace_store_ev
   });
 }
 
-int terrace_store_fd(const terrace_store* store) {
-  return store == nullptr || !store->is_here() ? -1 : store->store.wake_fd();
-}
+int terrace_store_fd(const terrace_store* store) { return store == nullptr || !store->is_here() ? -1 : store->store.wake_fd(); }
 
 int64_t terrace_store_next_poll(const terrace_store* store) {
   return store == nullptr || !store->is_here() ? TERRACE_NEVER : until(store->store.next_deadline());

@@ -45,8 +45,8 @@ struct RankRegions {
 class TERRACE_API CacheSystem {
  public:
   explicit CacheSystem(const CacheSystemOptions& options);
-  /// Waits until nothing is under way, for as long as that takes; does nothing after close(), and in a child process that was forked
-  /// since. All leases must have ended before.
+  /// Waits until nothing is under way, for as long as that takes; does nothing after close(), and in a child process that was
+  /// forked since. All leases must have ended before.
   ~CacheSystem();
   /// False in a child process that was forked since: only the destructor may be called there. Threads: any.
   [[nodiscard]] bool is_of_this_process() const;

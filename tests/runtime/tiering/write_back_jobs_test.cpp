@@ -392,9 +392,8 @@ TEST_F(WriteBackJobsTest, tell_of_each_block_once_though_they_meet_it_twice) {
 }
 
 template <class Manager>
-concept StartsJobsUnchecked = requires(Manager& manager, const WriteBackOrder& order) {
-  (void)manager.write_backs().start(order, std::uint64_t{0});
-};
+concept StartsJobsUnchecked =
+    requires(Manager& manager, const WriteBackOrder& order) { (void)manager.write_backs().start(order, std::uint64_t{0}); };
 
 TEST_F(WriteBackJobsTest, start_by_one_call_which_checks_them) { EXPECT_FALSE(StartsJobsUnchecked<CacheManager>); }
 
