@@ -556,6 +556,21 @@ void OffloadWorld::wind_down() {
     shared_engine_->set_full(false);
     shared_engine_->set_all_nodes(SimulatedSharedEngine::NodeState::well);
   }
+  settle();
+  while (!pins_.empty()) {
+    TERRACE_CHECK(offload_->unpin(pins_.begin()->first).has_value());
+    pins_.erase(pins_.begin());
+  }
+  poll();
+  settle();  // what was pinned may be evicted now, and is written before
+  check();
+  TERRACE_CHECK(offload_->blocks_in_flight() == 0 && offload_->unconfirmed() == 0);
+  if (options_.exact) {
+    for (int i = 0; i < 50; ++i) compare_hits();
+  }
+}
+
+void OffloadWorld::settle() {
   for (int i = 0; !live_.empty() || offload_->has_pending_work(); ++i) {
     if (i == 20000) {
       std::fprintf(stderr, "%s\n", cache_->manager().describe_pending().c_str());
@@ -569,16 +584,6 @@ void OffloadWorld::wind_down() {
     if (i % (options_.shared ? 10 : 50) == 0) clock_.advance(std::chrono::milliseconds{1});
     poll();
     if (i % 8 == 0) check();
-  }
-  while (!pins_.empty()) {
-    TERRACE_CHECK(offload_->unpin(pins_.begin()->first).has_value());
-    pins_.erase(pins_.begin());
-  }
-  poll();
-  check();
-  TERRACE_CHECK(offload_->blocks_in_flight() == 0 && offload_->unconfirmed() == 0);
-  if (options_.exact) {
-    for (int i = 0; i < 50; ++i) compare_hits();
   }
 }
 

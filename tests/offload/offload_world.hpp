@@ -124,6 +124,7 @@ class OffloadWorld {
 
   void make();
   void forget();
+  void settle();
   [[nodiscard]] std::unique_ptr<BlockStore> make_store();
   [[nodiscard]] FileStoreConfig file_config() const;
   [[nodiscard]] BlockKey key_of(const Name& name) const;
