@@ -122,8 +122,10 @@ class Waiter:
 class Polled:
     """A handle of the library that threads and event loops poll.
 
-    Threads: `_lock` guards everything, and is not held while somebody waits. One of the threads that wait polls for all of them;
-    an event loop polls when the descriptor is readable, or a deadline has come.
+    Threads: `_lock` guards everything, and is not held while somebody waits. Each thread that waits for something polls for all of
+    them, and rings the bells of the others if something has come. An event loop polls when the descriptor is readable, or a
+    deadline has come. (Locks of `threading` that are written in Python, such as Condition, stay locked if a signal's exception
+    comes at a bad moment. RLock is written in C, and `with` lets no exception in between.)
     """
 
     _what: ClassVar[str]  # "store" or "cache", in errors
@@ -132,10 +134,8 @@ class Polled:
     def __init__(self) -> None:
         self._handle: c_void_p | None = None
         self._lock = threading.RLock()
-        self._turn = threading.Condition(self._lock)
-        self._poller: object | None = None  # who waits for the descriptor
-        self._bell = _Bell()  # wakes it
-        self._wakes = 0
+        self._sleepers: set[_Bell] = set()
+        self._arrivals = 0  # a number that grows when something comes
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._attempts = Attempts()
@@ -146,7 +146,7 @@ class Polled:
         tell_of_forks(self)
 
     def _collect(self) -> None:
-        """Takes what the library has returned. The lock is held, and the handle is open."""
+        """Takes what the library has returned, and adds to _arrivals. The lock is held, and the handle is open."""
         raise NotImplementedError
 
     def _has_news(self) -> bool:
@@ -169,46 +169,48 @@ class Polled:
     # ---- threads
 
     def _poll(self) -> None:
-        """Collects for everybody, and wakes the thread that waits for the descriptor. The lock is held."""
+        """Collects for everybody. The lock is held."""
         self._open()
+        before = self._arrivals
         self._collect()
-        self._wakes += 1
-        if self._poller is not None:
-            self._bell.ring()
+        if self._arrivals != before:
+            self._wake_threads()
 
-    def _until(self, done: Callable[[], bool], end: float | None = None, *, collect: bool = True) -> bool:
-        """Polls until `done`, or until the time `end` (of time.monotonic()), or the end of the handle. Returns done(). `collect`:
-        before the first wait, too."""
-        me = object()
-        try:
-            while True:
-                with self._turn:
-                    self._leave_turn(me)
-                    if self._handle is not None and collect:
-                        self._collect()
-                    collect = True
-                    left = None if end is None else end - time.monotonic()
-                    if done():
-                        return True
-                    if self._handle is None or (left is not None and left <= 0):
-                        return False
-                    if self._poller is not None:
-                        self._turn.wait(left)
-                        continue
-                    self._poller = me
-                    time_left = min(self._next_poll(self._handle), nanoseconds(left))
-                    descriptor = os.dup(self._fd(self._handle))  # another thread may close the handle meanwhile
-                _wait_until_readable(descriptor, self._bell, time_left)
-        finally:
-            with self._turn:
-                self._leave_turn(me)
+    def _wake_threads(self) -> None:
+        """Lets all threads that wait look again. The lock is held."""
+        for bell in self._sleepers:
+            bell.ring()
 
-    def _leave_turn(self, me: object) -> None:
-        if self._poller is me:
-            self._bell.stop()
-            self._wakes += 1
-            self._poller = None
-            self._turn.notify_all()
+    def _until(self, done: Callable[[], bool], end: float | None = None) -> bool:
+        """Polls until `done`, or until the time `end` (of time.monotonic()), or the end of the handle. Returns done()."""
+        while True:
+            with self._lock:
+                if self._handle is not None:
+                    self._poll()
+                left = None if end is None else end - time.monotonic()
+                if done():
+                    return True
+                if self._handle is None or (left is not None and left <= 0):
+                    return False
+                sleep = self._sleep(left)
+            sleep()
+
+    def _sleep(self, seconds: float | None) -> Callable[[], None]:
+        """Returns what waits for the descriptor, for a bell, for the next deadline or for this time. The lock is held now, and is not
+        held when that is called."""
+        bell = _Bell()
+        self._sleepers.add(bell)
+        time_left = min(self._next_poll(self._open()), nanoseconds(seconds))
+        descriptor = os.dup(self._fd(self._open()))  # another thread may close the handle meanwhile
+
+        def sleep() -> None:
+            try:
+                _wait_until_readable(descriptor, bell, time_left)
+            finally:
+                with self._lock:
+                    self._sleepers.discard(bell)
+
+        return sleep
 
     def fileno(self) -> int:
         """A descriptor that is readable when poll() has something."""
@@ -219,8 +221,10 @@ class Polled:
         """Waits until poll() has something to do, or until the time is over. `timeout` is in seconds."""
         with self._lock:
             self._open()
-            before = self._wakes
-        self._until(lambda: self._has_news() or self._wakes != before, end_of(timeout), collect=False)
+            if self._has_news():
+                return
+            sleep = self._sleep(timeout)
+        sleep()
 
     # ---- event loops
 
@@ -262,15 +266,10 @@ class Polled:
         """True after close(), and in a child process that a fork has made."""
         return self._handle is None
 
-    def _wake_all(self) -> None:
-        """Wakes the threads that wait. The lock is held."""
-        self._bell.ring()
-        self._turn.notify_all()
-
     def _forked(self) -> None:
         """In a child process: the store or cache goes on in the parent alone. The library has closed its descriptors here."""
         self._lock = threading.RLock()
-        self._turn = threading.Condition(self._lock)
+        self._sleepers = set()
         self._handle = None
         self._end = f"the {self._what} belongs to process {self._process}, which was forked; this process must open one of its own"
         self._let_go()
@@ -302,7 +301,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class _Bell:
     """Wakes one thread that waits for a descriptor."""
 
-    __slots__ = ("fd",)
+    fd = -1
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -310,14 +309,9 @@ class _Bell:
     def ring(self) -> None:
         os.eventfd_write(self.fd, 1)
 
-    def stop(self) -> None:
-        try:
-            os.eventfd_read(self.fd)
-        except BlockingIOError:
-            pass
-
     def __del__(self) -> None:
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 def _wait_until_readable(descriptor: int, bell: _Bell, time_left: int) -> None:

@@ -525,7 +525,7 @@ class OffloadCache(Polled):
             finally:
                 for end in self._waiters.values():
                     end.wake()
-                self._wake_all()
+                self._wake_threads()
             if ended:
                 self._let_go()
                 self._kept.end()
@@ -586,7 +586,7 @@ class OffloadCache(Polled):
                 self._events[number] = its
             else:
                 self._waiters[job].take(number, its)
-        self._turn.notify_all()
+        self._arrivals += 1
 
     def _drop(self, job: int) -> None:
         """Forgets a job that the library does not have, and cancels one that it has: its events come as usual."""

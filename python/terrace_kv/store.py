@@ -423,7 +423,7 @@ class Store(Polled):
                     job.call.closed = True
                     job.call.wake()
             self._staging.wake_all()
-            self._wake_all()
+            self._wake_threads()
             if report.closed:
                 lib.terrace_store_destroy(handle)
                 self._let_go()
@@ -653,6 +653,7 @@ class Store(Polled):
             if call.result is None and call.job in self._jobs and self._handle is not None:
                 lib.terrace_store_cancel(self._handle, call.job)
             self._staging.end(call)
+            self._wake_threads()  # one of them may have got the row
 
     # -- what the library returns
 
@@ -690,7 +691,7 @@ class Store(Polled):
             del self._jobs[result.job]
         if for_poll:
             self._results[number] = for_poll
-        self._turn.notify_all()
+        self._arrivals += 1
 
     def _take_events(self, number: int, events: Any, count: int) -> None:
         told: list[Event] = []
@@ -706,6 +707,7 @@ class Store(Polled):
                 del self._late[batch]
         if told:
             self._events[number] = told
+        self._arrivals += 1
 
     def _register(self, region: Region) -> None:
         with self._lock:
