@@ -240,10 +240,9 @@ class Store(Polled):
         try:
             with self._lock:
                 self._probe(self._own_job(call), made, timeout, call)
-            self._until(lambda: call.result is not None or call.closed)
+            return self._finish(call).succeeded
         finally:
             self._end_call(call)
-        return self._result_of(call).succeeded
 
     def touch(self, keys: Names) -> None:
         """The blocks were used elsewhere, so they are evicted later. Keys that are not there are ignored."""
@@ -574,6 +573,22 @@ class Store(Polled):
         handle = self._open()
         asked = _library.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
         self._begin(number, _Job(call=call), lambda: lib.terrace_store_probe(handle, byref(asked)))
+
+    # -- jobs whose results are not for poll(), for adapters that wait on threads
+
+    def _start(
+        self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None = None
+    ) -> Call:
+        """Submits a job. Its result is for _finish() of this call."""
+        call = Call()
+        with self._lock:
+            self._submit(is_put, self._own_job(call), _Job(call=call), keys, region, row_numbers("rows", rows), parents)
+        return call
+
+    def _finish(self, call: Call) -> Result:
+        """Waits for the result of a call."""
+        self._until(lambda: call.result is not None or call.closed)
+        return self._result_of(call)
 
     # -- one block through a row of the store
 

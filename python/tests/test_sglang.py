@@ -203,16 +203,16 @@ def test_a_store_that_has_too_much_to_do_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(blocks, "_JOB_BLOCKS", 2)
-    submit = Store._submit_user
+    start = Store._start
     refused = []
 
-    def one_job_at_a_time(self: Any, *arguments: Any) -> None:
+    def one_job_at_a_time(self: Any, *arguments: Any) -> Any:
         if self._jobs:
             refused.append(1)
             raise Busy(13, "too much is under way")
-        submit(self, *arguments)
+        return start(self, *arguments)
 
-    monkeypatch.setattr(Store, "_submit_user", one_job_at_a_time)
+    monkeypatch.setattr(Store, "_start", one_job_at_a_time)
     pool = make_pool("mha", pages=64)
     fill(pool, 6)
     storage = attach(config(tmp_path), pool)
@@ -463,7 +463,7 @@ def test_a_store_that_fails_is_misses_and_told_once(
         raise StorageError(-5, "the disk is gone")
 
     with caplog.at_level(logging.INFO), monkeypatch.context() as broken:
-        for name in ("submit_put", "submit_get", "contains_many"):
+        for name in ("_start", "contains_many"):
             broken.setattr(Store, name, fail)
         for _ in range(3):
             assert storage.batch_set_v1(keys(2, 50), indices(pool, [0, 1])) == [False, False]

@@ -33,8 +33,8 @@ bool is_missing(const std::filesystem::path& path) {
 /// Earlier versions bound only the fingerprint of the options to a store, and not how the bytes of a block are laid out. What
 /// such a store has is served to nobody, and left as it is: the new store has a name of its own, and keeps it.
 std::string own_name(const FileStorage& file, std::size_t pool, const CacheSystemOptions& options) {
-  const std::string name = store_name(file.name, pool);
-  const std::string newer = name.empty() ? "layout" : name + "-layout";
+  std::string name = store_name(file.name, pool);
+  std::string newer = name.empty() ? "layout" : name + "-layout";
   const std::filesystem::path& directory = file.directories.front();
   if (!is_missing(directory / newer / "catalog")) return newer;
   const std::optional<Superblock> found = look_at_superblock(directory / name);

@@ -41,7 +41,7 @@ std::optional<Superblock> look_at_superblock(const std::filesystem::path& own_di
     const Result<Superblock> found = decode_superblock(std::span{sector}.first(got > 0 ? static_cast<std::size_t>(got) : 0));
     return found ? std::optional{*found} : std::nullopt;
   };
-  if (const std::optional<Superblock> found = look("catalog", 0)) return found;
+  if (std::optional<Superblock> found = look("catalog", 0)) return found;
   return look("lock", superblock_copy_at);
 }
 

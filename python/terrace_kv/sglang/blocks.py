@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import mmap
 import secrets
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 from .._keys import KEY_BYTES, Keys, keys_of_names
-from .._library import CORRUPT, NOT_FOUND, OK, REFUSED, Busy, TerraceError, error_of, status_text
+from .._library import CORRUPT, NOT_FOUND, OK, Busy, TerraceError, status_text
 from .._memory import Rows
+from .._staging import Call
 from ..store import Region, Result, Store
 from .report import Report
 
@@ -88,10 +89,7 @@ class _LocalLent:
 
 
 class LocalBlocks:
-    """Blocks of a Store of this process. Several threads may call at a time.
-
-    One of the threads that wait polls for all of them, because a Store has one descriptor that tells of results.
-    """
+    """Blocks of a Store of this process. Several threads may call at a time."""
 
     def __init__(self, store: Store, probe_timeout: float = 0.02) -> None:
         self.store = store
@@ -102,11 +100,7 @@ class LocalBlocks:
         self._lent: dict[bool, _LocalLent | None] = {False: None, True: None}
         self._lent_locks = {False: threading.Lock(), True: threading.Lock()}
         self._salt = b""  # of the keys, since a clear
-        self._jobs = itertools.count(1)
-        self._turn = threading.Condition()
-        self._polling = False
-        self._waited_for: set[int] = set()
-        self._results: dict[int, Result] = {}
+        self._lock = store._lock
 
     def contains(self, keys: Keys) -> list[bool]:
         """For each block, whether a read would find it. Behind the first one that is not here, the shared store is asked for those
@@ -115,21 +109,14 @@ class LocalBlocks:
         found = self.store.contains_many(keys)
         if self.store.shares and False in found:
             gap = found.index(False)
-            for i in range(gap, gap + self._probe(keys[gap:])):
+            for i in range(gap, gap + self.store.leading_shared(keys[gap:], self.probe_timeout)):
                 found[i] = True
         return found
-
-    def _probe(self, keys: Keys) -> int:
-        with self._turn:
-            job = next(self._jobs)
-            self.store.submit_probe(job, keys, timeout=self.probe_timeout)
-            self._waited_for.add(job)
-        return self._finish(job).succeeded
 
     def clear(self) -> None:
         """Gives up all blocks. From now on keys name other blocks, which nobody finds but this object, and a shared store is not
         used: the weights may be others than those that the keys are made for."""
-        with self._turn:
+        with self._lock:
             self._salt = secrets.token_bytes(16)
             self.store.clear()
 
@@ -190,21 +177,26 @@ class LocalBlocks:
         self._lent = {False: None, True: None}
 
     def _run(self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None) -> list[int]:
-        jobs: list[int] = []
+        calls: deque[Call] = deque()
         statuses: list[int] = []
         try:
             for first in range(0, keys.count, _JOB_BLOCKS):
                 last = min(first + _JOB_BLOCKS, keys.count)
-                while (job := self._submit(is_put, keys, region, rows, parents, first, last)) is None:
-                    if jobs:
-                        statuses += self._finish(jobs.pop(0)).statuses
-                    else:
-                        self._wait_for_others()
-                jobs.append(job)
+                call = None
+                while call is None:
+                    arrived = self.store._arrivals
+                    call = self._submit(is_put, keys, region, rows, parents, first, last)
+                    if call is not None:
+                        calls.append(call)
+                    elif calls:
+                        statuses += self._finish(calls.popleft()).statuses
+                    else:  # wait for jobs of other threads
+                        self.store._until(lambda: self.store._arrivals != arrived)
         finally:
             # Nobody may use the rows again before the disk has let go of them, whatever has gone wrong.
-            while jobs:
-                statuses += self._finish(jobs.pop(0)).statuses
+            while calls:
+                statuses += self._finish(calls.popleft()).statuses
+        self.store.events()  # nobody wants them, and a Store keeps them until somebody asks
         self._judge(is_put, statuses)
         return statuses
 
@@ -219,58 +211,22 @@ class LocalBlocks:
 
     def _submit(
         self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None, first: int, last: int
-    ) -> int | None:
-        """Returns the job, or None if too much is under way."""
-        part = joined([raw_keys(keys, first, last)])
-        with self._turn:
-            part = self._named(part)
-            job = next(self._jobs)
-            try:
-                if is_put:
-                    before = None if parents is None else self._named(joined([raw_keys(parents, first, last)]))
-                    self.store.submit_put(job, part, region, rows[first:last], parents=before)
-                else:
-                    self.store.submit_get(job, part, region, rows[first:last])
-            except Busy:
-                return None
-            self._waited_for.add(job)
-        return job
-
-    def _finish(self, job: int) -> Result:
-        while True:
-            with self._turn:
-                while self._polling and job not in self._results:
-                    self._turn.wait()
-                if job in self._results:
-                    self._waited_for.discard(job)
-                    return self._results.pop(job)
-                self._polling = True
-            self._poll()
-
-    def _wait_for_others(self) -> None:
-        """Waits until a job of another thread may have ended.
+    ) -> Call | None:
+        """Starts a job, or returns None if too much is under way.
 
         Raises:
-            Busy: No thread waits for a job.
+            Busy: The store refuses the job although nothing is under way.
         """
-        with self._turn:
-            if self._polling:
-                self._turn.wait()
-                return
-            if not self._waited_for:
-                raise error_of(REFUSED, "the store refuses work, although none is under way")
-            self._polling = True
-        self._poll()
+        with self._lock:
+            part = self._named(joined([raw_keys(keys, first, last)]))
+            before = None if parents is None else self._named(joined([raw_keys(parents, first, last)]))
+            is_alone = self.store._is_idle()
+            try:
+                return self.store._start(is_put, part, region, rows[first:last], before)
+            except Busy:
+                if is_alone:
+                    raise
+                return None
 
-    def _poll(self) -> None:
-        """Collects results for all threads. The caller has set _polling."""
-        results: list[Result] = []
-        try:
-            self.store.wait(1.0)
-            results = self.store.poll()
-            self.store.events()  # nobody wants them, and a Store keeps them until somebody asks
-        finally:
-            with self._turn:
-                self._polling = False
-                self._results.update((result.job, result) for result in results)
-                self._turn.notify_all()
+    def _finish(self, call: Call) -> Result:
+        return self.store._finish(call)
