@@ -179,6 +179,8 @@ class Store(Polled):
 
         Raises:
             StorageError: The disk is full or fails.
+            Busy: Too much is under way, or the disk still writes this block for a job whose time-out is over, and it was removed
+                meanwhile. Try again.
         """
         _check_put(self._move(True, key, buffer))
 

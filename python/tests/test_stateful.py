@@ -131,7 +131,8 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=names, moment=moments)
     def put(self, name: int, moment: float | None) -> None:
         buffer = bytearray(content(name))
-        calling(lambda: self.store.put(key(name), buffer), moment)
+        with suppress(Busy):  # the disk still writes what was removed
+            calling(lambda: self.store.put(key(name), buffer), moment)
         overwrite(buffer)
 
     @rule(name=names, moment=moments)
@@ -146,7 +147,8 @@ class StoreMachine(RuleBasedStateMachine):
 
         if is_put:
             buffer = bytearray(content(name))
-            interrupt(lambda: self.store.put(key(name), buffer))
+            with suppress(Busy):
+                interrupt(lambda: self.store.put(key(name), buffer))
             overwrite(buffer)
         else:
             self.get(name, interrupt)
@@ -159,7 +161,7 @@ class StoreMachine(RuleBasedStateMachine):
         async def one(name: int, buffer: bytearray) -> None:
             try:
                 found = await asyncio.wait_for(call(key(name), buffer), timeout)
-            except asyncio.TimeoutError:
+            except (asyncio.TimeoutError, Busy):
                 found = None
             if is_put:
                 overwrite(buffer)
@@ -181,7 +183,8 @@ class StoreMachine(RuleBasedStateMachine):
             try:
                 for name in part:
                     buffer = bytearray(content(name))
-                    self.store.put(key(name), buffer)
+                    with suppress(Busy):
+                        self.store.put(key(name), buffer)
                     overwrite(buffer)
                     if self.store.get(key(name), buffer) and buffer != content(name):
                         wrong.append(name)
