@@ -450,7 +450,7 @@ def test_random_calls_move_right_bytes_and_no_others(machine: type[RuleBasedStat
     stateful.run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES or 8,
+            max_examples=EXAMPLES or 30,
             stateful_step_count=STEPS,
             derandomize=not EXAMPLES,
             deadline=None,
