@@ -101,16 +101,28 @@ class Memory:
             assert buffer == before, "memory was written after its call had ended"
 
 
-class StoreMachine(RuleBasedStateMachine):
-    """Store."""
-
-    options: dict[str, Any] = {}
+class Machine(RuleBasedStateMachine):
+    """Calls of an object in a directory of its own."""
 
     @initialize()
     def start(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="terrace-"))
         self.memory = Memory()
         self.open()
+
+    def open(self) -> None:
+        raise NotImplementedError
+
+    @invariant()
+    def memory_is_left_alone(self) -> None:
+        if hasattr(self, "memory"):
+            self.memory.check()
+
+
+class StoreMachine(Machine):
+    """Store."""
+
+    options: dict[str, Any] = {}
 
     def open(self) -> None:
         self.store = Store(self.directory, capacity="1MiB", block_bytes=BLOCK, **self.options)
@@ -277,11 +289,6 @@ class StoreMachine(RuleBasedStateMachine):
             self.memory.give_up(buffer)
         self.open()
 
-    @invariant()
-    def memory_is_left_alone(self) -> None:
-        if hasattr(self, "memory"):
-            self.memory.check()
-
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
@@ -299,16 +306,10 @@ class SlowStoreMachine(StoreMachine):
     options = {"io": "threads", "bandwidth": "1MiB/s", "io_threads": 2}
 
 
-class OffloadMachine(RuleBasedStateMachine):
+class OffloadMachine(Machine):
     """OffloadCache."""
 
     storage = ""
-
-    @initialize()
-    def start(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="terrace-"))
-        self.memory = Memory()
-        self.open()
 
     def open(self) -> None:
         self.cache = OffloadCache(
@@ -426,11 +427,6 @@ host-blocks = 12
                 buffer.append(0)  # nobody keeps it
                 self.memory.give_up(buffer)
         self.open()
-
-    @invariant()
-    def memory_is_left_alone(self) -> None:
-        if hasattr(self, "memory"):
-            self.memory.check()
 
     def teardown(self) -> None:
         if hasattr(self, "cache"):

@@ -260,7 +260,7 @@ def test_a_closed_event_loop_costs_nobody_else_a_result(tmp_path: Path) -> None:
 
 
 def test_a_result_at_its_deadline_says_that_the_memory_is_in_use(tmp_path: Path) -> None:
-    with open_store(tmp_path, **SLOW) as store:
+    with open_store(tmp_path, io="threads", bandwidth="10KiB/s") as store:  # 8 blocks take 3 s
         memory = bytearray(b"".join(filled(i) for i in range(8)))
         keys = [b"%d" % i for i in range(8)]
         store.submit_put(1, keys, memory, range(8), timeout=0.01)

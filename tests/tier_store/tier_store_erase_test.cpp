@@ -1,4 +1,4 @@
-// What TierStore::remove() and clear() promise: nothing that they have erased is there again, whenever the process is killed.
+// TierStore::remove() and clear(): nothing that they have erased is there again, whenever the process is killed.
 // TERRACE_KILLS sets the number of kills for each I/O engine; the default is 12.
 
 #include "storage/io/uring_io.hpp"
@@ -7,6 +7,7 @@
 #include "tests/storage/harness.hpp"
 #include "tests/tier_store/child.hpp"
 #include "tests/tier_store/gated_store.hpp"
+#include "tests/tier_store/keys_and_rows.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +16,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <sstream>
 #include <string>
@@ -27,21 +27,11 @@ namespace {
 using namespace std::chrono_literals;
 using test::Child;
 using test::GatedStore;
+using test::keys_of;
+using test::rows_from;
 using test::TemporaryDirectory;
 
 constexpr Bytes block{8192};
-
-std::vector<BlockKey> keys_of(const TierStore& store, std::uint32_t first, std::uint32_t count) {
-  std::vector<BlockKey> keys;
-  for (std::uint32_t n = first; n < first + count; ++n) keys.push_back(store.key(std::as_bytes(std::span{&n, 1})));
-  return keys;
-}
-
-std::vector<std::uint32_t> rows_from(std::uint32_t first, std::size_t count) {
-  std::vector<std::uint32_t> rows(count);
-  std::iota(rows.begin(), rows.end(), first);
-  return rows;
-}
 
 TEST(TierStoreErase, ends_as_cancelled_what_a_clear_overtakes_and_nothing_of_it_is_there) {
   const TemporaryDirectory directory;

@@ -5,6 +5,7 @@
 #include "tests/storage/harness.hpp"
 #include "tests/tier_store/child.hpp"
 #include "tests/tier_store/gated_store.hpp"
+#include "tests/tier_store/keys_and_rows.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -32,6 +32,8 @@ namespace {
 using namespace std::chrono_literals;
 using test::Child;
 using test::GatedStore;
+using test::keys_of;
+using test::rows_from;
 using test::TemporaryDirectory;
 
 constexpr Bytes block{8192};
@@ -47,18 +49,6 @@ TierStoreOptions options_in(const TemporaryDirectory& directory) {
 }
 
 TimePoint in(Duration time) { return std::chrono::steady_clock::now() + time; }
-
-std::vector<BlockKey> keys_of(const TierStore& store, std::uint32_t first, std::uint32_t count) {
-  std::vector<BlockKey> keys;
-  for (std::uint32_t n = first; n < first + count; ++n) keys.push_back(store.key(std::as_bytes(std::span{&n, 1})));
-  return keys;
-}
-
-std::vector<std::uint32_t> rows_from(std::uint32_t first, std::size_t count) {
-  std::vector<std::uint32_t> rows(count);
-  std::iota(rows.begin(), rows.end(), first);
-  return rows;
-}
 
 void fill(const HostRows& rows, std::span<const BlockKey> keys) {
   for (std::uint32_t i = 0; i < keys.size(); ++i) test::fill(rows.row(i), keys[i]);

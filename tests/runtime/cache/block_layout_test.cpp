@@ -100,7 +100,7 @@ TEST(StoreLayout, of_blocks_that_all_ranks_have_does_not_depend_on_their_number)
   EXPECT_TRUE(system.store()->contains(key_of(1)));
 }
 
-/// What versions before the layout was bound to it have left: the fingerprint is that of the options.
+/// Makes a store as versions did that bound no layout to it: its fingerprint is that of the options.
 void make_former_store(const fs::path& directory) {
   FileStoreConfig config;
   config.directory = directory;

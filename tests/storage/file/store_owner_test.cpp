@@ -103,59 +103,53 @@ class OwnedStore : public testing::Test {
     return {};
   }
 
+  struct Orphan {
+    pid_t owner = 0;
+    pid_t child = 0;
+  };
+  /// Kills a process that has the store and has made a child, which lives on.
+  Orphan orphan_of_killed_owner(pid_t (*make_child)()) {
+    std::array<int, 2> ends{};
+    if (::pipe(ends.data()) != 0) throw std::runtime_error{"pipe"};
+    Orphan orphan;
+    orphan.owner = ::fork();
+    if (orphan.owner == 0) {
+      ThreadsHarness harness{config_, calls_, 1};
+      if (make_child() == 0) {
+        const pid_t self = ::getpid();  // the child tells: the handlers of a fork have run by then
+        (void)!::write(ends[1], &self, sizeof self);
+      }
+      for (;;) ::pause();
+    }
+    ::close(ends[1]);
+    EXPECT_EQ(::read(ends[0], &orphan.child, sizeof orphan.child), static_cast<ssize_t>(sizeof orphan.child));
+    ::close(ends[0]);
+    ::kill(orphan.owner, SIGKILL);
+    ::waitpid(orphan.owner, nullptr, 0);
+    return orphan;
+  }
+
   TemporaryDirectory directory_;
   FileStoreConfig config_ = config_for(directory_.path() / "store", 8);
   FaultyCalls calls_;
 };
 
 TEST_F(OwnedStore, names_the_child_that_keeps_the_lock_of_an_owner_that_has_ended) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
-  const pid_t owner = ::fork();
-  if (owner == 0) {
-    ThreadsHarness harness{config_, calls_, 1};
-    const pid_t child = ::_Fork();  // calls no handlers, so that the child keeps the descriptors
-    if (child == 0) {
-      for (;;) ::pause();
-    }
-    (void)!::write(ends[1], &child, sizeof child);
-    for (;;) ::pause();
-  }
-  pid_t child = 0;
-  ::close(ends[1]);
-  ASSERT_EQ(::read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
-  ::close(ends[0]);
-  ::kill(owner, SIGKILL);
-  ::waitpid(owner, nullptr, 0);
+  const Orphan orphan = orphan_of_killed_owner(::_Fork);  // calls no handlers, so that the child keeps the descriptors
   const std::string why = refusal();
-  EXPECT_NE(why.find("in use by process " + std::to_string(child) + ", a child of process " + std::to_string(owner)),
-            std::string::npos)
+  EXPECT_NE(
+      why.find("in use by process " + std::to_string(orphan.child) + ", a child of process " + std::to_string(orphan.owner)),
+      std::string::npos)
       << why;
-  ::kill(child, SIGKILL);
+  ::kill(orphan.child, SIGKILL);
   // The child belongs to another process now, and its descriptors may be closed a moment later; the start waits for that.
   ThreadsHarness next{config_, calls_};
 }
 
 TEST_F(OwnedStore, of_an_owner_that_forked_is_free_when_the_owner_ends) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
-  const pid_t owner = ::fork();
-  if (owner == 0) {
-    ThreadsHarness harness{config_, calls_, 1};
-    if (::fork() == 0) {
-      const pid_t self = ::getpid();  // the child tells, because it has closed the files by then
-      (void)!::write(ends[1], &self, sizeof self);
-    }
-    for (;;) ::pause();
-  }
-  pid_t child = 0;
-  ::close(ends[1]);
-  ASSERT_EQ(::read(ends[0], &child, sizeof child), static_cast<ssize_t>(sizeof child));
-  ::close(ends[0]);
-  ::kill(owner, SIGKILL);
-  ::waitpid(owner, nullptr, 0);
+  const Orphan orphan = orphan_of_killed_owner(::fork);
   { ThreadsHarness next{config_, calls_}; }  // although the child lives
-  EXPECT_EQ(::kill(child, SIGKILL), 0);
+  EXPECT_EQ(::kill(orphan.child, SIGKILL), 0);
 }
 
 TEST_F(OwnedStore, is_refused_and_its_owner_named_until_that_is_killed) {
