@@ -1,6 +1,7 @@
 // Applies the house rules (rules.hpp) to this repository.
 
 #include "tests/house/rules.hpp"
+#include "tests/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 namespace terrace::house {
 namespace {
 
-const std::filesystem::path root{TERRACE_SOURCE_DIR};
+const std::filesystem::path root{test::paths.source};
 
 constexpr std::size_t lines_max = 600;
 constexpr std::size_t columns_max = 130;

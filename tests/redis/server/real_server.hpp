@@ -3,6 +3,7 @@
 #include "storage/redis/resp_value.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
+#include <netinet/in.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -22,6 +23,9 @@ inline constexpr std::chrono::seconds patience{20};
 
 /// Waits until the condition is true. Returns false after `patience`.
 bool comes_true(const std::function<bool()>& condition);
+
+/// The address of a port of the loopback interface.
+sockaddr_in loopback(std::uint16_t port);
 
 /// A port on which nobody listens.
 std::uint16_t free_port();
