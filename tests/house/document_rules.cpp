@@ -5,7 +5,6 @@
 #include <cctype>
 #include <filesystem>
 #include <optional>
-#include <regex>
 
 namespace terrace::house {
 
@@ -206,21 +205,6 @@ Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string
         }
       });
     }
-  }
-  return findings;
-}
-
-Findings comments_open_with_a_subject(const SourceFile& file) {
-  static const std::regex opening{R"(^\s*///? (Of|What|As|Where|Whoever|Somebody|Nobody)\b)"
-                                  R"(|///< ?(Of|What|As|Where|Whoever|Somebody|Nobody)\b)"};
-  Findings findings;
-  const auto lines = lines_of(file);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].find("//") == std::string_view::npos) continue;
-    std::cmatch found;
-    if (!std::regex_search(lines[i].begin(), lines[i].end(), found, opening)) continue;
-    const std::string word = found[1].matched ? found[1].str() : found[2].str();
-    findings.push_back(finding(file, i, "a comment opens with \"" + word + "\": write a sentence that begins with its subject"));
   }
   return findings;
 }

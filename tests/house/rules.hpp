@@ -103,9 +103,6 @@ void collect_keys(const SourceFile& file, std::set<std::string>& keys);
 [[nodiscard]] std::set<std::string> retired_names(const SourceFile& glossary);
 /// No retired name outside of quotes, neither in code nor in comments.
 [[nodiscard]] Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string>& retired);
-/// No line of a comment begins with "Of", "What", "As", "Where", "Whoever", "Somebody" or "Nobody": such a line is a fragment or
-/// a riddle, and not a sentence with a subject.
-[[nodiscard]] Findings comments_open_with_a_subject(const SourceFile& file);
 /// Adds the identifiers of the file.
 void collect_words(const SourceFile& file, std::set<std::string>& words);
 

@@ -310,23 +310,6 @@ TEST(Rules, a_retired_name_is_found_in_code_and_comments_and_allowed_in_quotes) 
   EXPECT_EQ(found("print(\"a\", heir);  // the heir\n").size(), 2U);
 }
 
-TEST(Rules, comments_open_with_a_subject) {
-  const auto found = [](const std::string& text) { return comments_open_with_a_subject(file("radix/a.hpp", text)); };
-  EXPECT_EQ(found("int a;\n/// Of one block.\nint b;\n"),
-            Findings{"radix/a.hpp:2: a comment opens with \"Of\": write a sentence that begins with its subject"});
-  for (const std::string word : {"Of", "What", "As", "Where", "Whoever", "Somebody", "Nobody"}) {
-    EXPECT_EQ(found("  /// " + word + " a block\n").size(), 1U) << word;
-    EXPECT_EQ(found("// " + word + " a block\n").size(), 1U) << word;
-    EXPECT_EQ(found("int a;  ///< " + word + " a block\n").size(), 1U) << word;
-    EXPECT_EQ(found("int a;  ///<" + word + " a block\n").size(), 1U) << word;
-    EXPECT_TRUE(found("/// " + word + "ten\n").empty()) << "only the whole word: " << word;
-    EXPECT_TRUE(found("/// The start. " + word + " a block\n").empty()) << "only at the start of a line: " << word;
-    EXPECT_TRUE(found("call();  // " + word + " a block\n").empty()) << "only a comment of its own: " << word;
-  }
-  EXPECT_TRUE(found("/// The size of one block.\nint a;  ///< of one block\n").empty());
-  EXPECT_TRUE(found("const char* text = \"Of a block\";\n").empty());
-}
-
 TEST(Rules, documents_name_functions_that_exist) {
   std::set<std::string> words;
   collect_words(file("runtime/a.hpp", "class Cache {\n  void poll(int x);\n};\n"), words);
