@@ -93,6 +93,10 @@ class Build:
     def program(self, target):
         return self.folder / "tests" / target
 
+    def lacks(self, mutant):
+        """Why it cannot be planted in this build; None where it can."""
+        return None if str(ROOT / mutant["file"]) in self.units else f"{mutant['file']} is not compiled by itself"
+
     def plant(self, mutant):
         """Returns the test program with the mutant, or None where it does not compile."""
         place = self.folder / "planted" / mutant["name"]
@@ -155,7 +159,7 @@ def main():
     def attempt(mutant):
         begun = time.monotonic()
         status, seed = None, None
-        why = refusal(mutant, known)
+        why = refusal(mutant, known) or build.lacks(mutant)
         if why is None:
             program = build.plant(mutant)
             if program is None:
