@@ -23,7 +23,7 @@ void collect_python_tests(const SourceFile& file, std::set<std::string>& names) 
 
 void collect_tests(const SourceFile& file, std::set<std::string>& names) {
   for (const std::string_view macro : {"TEST(", "TEST_F(", "TEST_P(", "TYPED_TEST(", "TYPED_TEST_P("}) {
-    const std::string at_line_start = "\n" + std::string{macro};
+    const std::string at_line_start = std::string{"\n"}.append(macro);
     for (std::size_t at = file.text.find(at_line_start); at != std::string::npos; at = file.text.find(at_line_start, at + 1)) {
       const std::size_t begin = at + at_line_start.size();
       const std::string_view arguments = std::string_view{file.text}.substr(begin, file.text.find(')', begin) - begin);
