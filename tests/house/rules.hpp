@@ -22,8 +22,8 @@ using Findings = std::vector<std::string>;
 
 // ---- the arrows
 
-/// A file includes only its own folder and the folders that the arrows allow. Product code never includes tests. Our own headers
-/// are included from the root and in quotes.
+/// A file includes only its own folder and the folders that the arrows allow. Product code never includes tests, and below the
+/// façades no façade. Our own headers are included from the root and in quotes.
 [[nodiscard]] Findings includes_follow_the_arrows(const SourceFile& file);
 /// A public header (include/) includes only public headers, the standard library, and Boost: an application has no more. It means
 /// the same to every application, so it tests no macro of the build. Exceptions are marked TERRACE_API: applications catch them.

@@ -78,6 +78,19 @@ TEST(Rules, arrows_between_the_folders_of_one_part_point_one_way) {
   EXPECT_FALSE(allowed("radix/a.hpp", "<vector>")) << "nothing lies beside the folders of a part";
 }
 
+TEST(Rules, nothing_below_the_facades_includes_one) {
+  for (const std::string folder : {"runtime/manager", "runtime/tiering", "runtime/residency"}) {
+    for (const std::string facade : {"cache", "offload_cache", "async_cache", "system"}) {
+      EXPECT_EQ(included_from(folder + "/a.hpp", "\"terrace/" + facade + ".hpp\""),
+                Findings{folder + "/a.hpp:3: " + folder + "/ may not include terrace/" + facade + ".hpp"});
+    }
+    EXPECT_TRUE(allowed(folder + "/a.hpp", "\"terrace/request.hpp\""));
+  }
+  for (const std::string folder : {"runtime/cache", "runtime/offload", "runtime/system", "tools/replay", "tests/runtime"}) {
+    EXPECT_TRUE(allowed(folder + "/a.hpp", "\"terrace/offload_cache.hpp\"")) << folder;
+  }
+}
+
 TEST(Rules, product_code_never_includes_tests) {
   for (const std::string& folder : library_folders()) EXPECT_FALSE(allowed(folder + "/a.cpp", "\"tests/seed.hpp\"")) << folder;
   EXPECT_FALSE(allowed("examples/a.cpp", "\"tests/seed.hpp\""));
