@@ -130,14 +130,6 @@ TEST(House, product_code_uses_no_retired_name) {
   expect_kept(product_cpp, [&](const SourceFile& file) { return uses_no_retired_name(file, retired); });
 }
 
-TEST(House, comments_open_with_a_subject) {
-  const auto product_or_example = [](const std::string& folder, const SourceFile& file) {
-    const bool is_code = is_cpp(file) || file.path.ends_with(".cu") || file.path.ends_with(".cuh");
-    return (is_product(folder) || folder == "examples") && is_code;
-  };
-  expect_kept(product_or_example, comments_open_with_a_subject);
-}
-
 TEST(House, links_of_documents_lead_somewhere) {
   expect_kept(any_document, [](const SourceFile& file) { return links_lead_somewhere(file, exists); });
 }
