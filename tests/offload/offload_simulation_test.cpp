@@ -11,14 +11,9 @@ namespace {
 
 constexpr int steps = 1200;
 
-std::uint64_t seeds_from_env_or(std::uint64_t fallback) {
-  const char* const text = std::getenv("TERRACE_SEEDS");
-  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
-
 TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_result) {
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 300);
+  const std::uint64_t count = test::seeds_from_env_or(100, 300);
   test::OffloadWorld::Seen total;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
@@ -102,7 +97,7 @@ TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {
 
 TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 300);
+  const std::uint64_t count = test::seeds_from_env_or(100, 300);
   test::OffloadWorld::Seen total;
   SharedTotals shared;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {

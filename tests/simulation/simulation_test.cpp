@@ -11,14 +11,13 @@ namespace {
 
 constexpr int steps = 1000;
 
-std::uint64_t seeds_from_env_or(std::uint64_t fallback) {
-  const char* const text = std::getenv("TERRACE_SEEDS");
-  return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
-}
+// The default run takes the first of all seeds. They are enough to see each event.
+constexpr std::uint64_t few_seeds = 600;
+constexpr std::uint64_t few_layered_seeds = 250;
 
 TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order) {
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 3000);
+  const std::uint64_t count = test::seeds_from_env_or(few_seeds, 3000);
   test::World::Seen total;
   ManagerStats stats;
   PrefetchTotals prefetches;
@@ -94,7 +93,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
               stats.replans, stats.store_failed, stats.store_gone, stats.store_no_room, stats.store_orphaned,
               stats.stored_evicted);
   // If these events never happen in a world, it proves nothing about them.
-  if (count < 1000) return;
+  if (count < few_seeds) return;
   for (const Tier tier : all_tiers) EXPECT_GT(total.found[to_source(tier)], 0U) << to_string(tier);
   EXPECT_GT(total.failed, 0U);
   EXPECT_GT(total.no_room, 0U);
@@ -152,7 +151,7 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
 /// Worlds in which most hits are loaded by layer, and transfers fail.
 TEST(Simulation, tells_of_no_layer_that_is_not_there) {
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = seeds_from_env_or(std::getenv("TERRACE_SEED") != nullptr ? 1 : 1000);
+  const std::uint64_t count = test::seeds_from_env_or(few_layered_seeds, 1000);
   test::World::Seen total;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     test::World world{seed, test::layered_options(seed)};
@@ -169,10 +168,10 @@ TEST(Simulation, tells_of_no_layer_that_is_not_there) {
   }
   std::printf("told of layers %lu times, %lu blocks looked at then; %lu requests failed after that\n", total.layers_told,
               total.layers_seen, total.failed_late);
-  if (count < 1000) return;
-  EXPECT_GT(total.layers_told, 500U);
-  EXPECT_GT(total.layers_seen, 500U);
-  EXPECT_GT(total.failed_late, 10U);
+  if (count < few_layered_seeds) return;
+  EXPECT_GT(total.layers_told, count / 2);
+  EXPECT_GT(total.layers_seen, count / 2);
+  EXPECT_GT(total.failed_late, count / 100);
 }
 
 TEST(Simulation, ends_in_the_same_state_for_the_same_seed) {

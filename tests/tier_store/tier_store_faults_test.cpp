@@ -538,11 +538,8 @@ class World {
 };
 
 TEST(TierStoreFaults, never_give_wrong_bytes_nor_lose_what_is_durable_and_events_agree_with_what_can_be_read) {
-  const char* const more = std::getenv("TERRACE_SEEDS");
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = more != nullptr                          ? std::strtoull(more, nullptr, 10)
-                              : std::getenv("TERRACE_SEED") != nullptr ? 1
-                                                                       : 200;
+  const std::uint64_t count = test::seeds_from_env_or(200, 200);
   Seen seen;
   for (std::uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));

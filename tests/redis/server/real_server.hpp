@@ -1,6 +1,7 @@
 #pragma once
 
 #include "storage/redis/resp_value.hpp"
+#include "tests/patience.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
 #include <netinet/in.h>
@@ -18,16 +19,10 @@
 
 namespace terrace::test {
 
-/// How long a test waits for something that has to come. It is reached only if the test fails.
-inline constexpr std::chrono::seconds patience{20};
-
-/// Waits until the condition is true. Returns false after `patience`.
-bool comes_true(const std::function<bool()>& condition);
-
 /// The address of a port of the loopback interface.
 sockaddr_in loopback(std::uint16_t port);
 
-/// A port on which nobody listens.
+/// A port on which nobody listens, and which no connection takes of its own.
 std::uint16_t free_port();
 
 /// The program redis-server; empty if it is not installed. Debian's redis-tools has it too, under another name.

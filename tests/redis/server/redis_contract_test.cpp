@@ -1,4 +1,5 @@
-// The contract of shared stores over real servers: a single one, one with TLS and a user with few rights, and a cluster.
+// The contract of shared stores over real servers: a single one, one with TLS and a user with few rights, and a cluster. All
+// cases share them, because a cluster takes seconds to start.
 
 #include "storage/redis/redis_shared_store.hpp"
 #include "tests/redis/server/real_server.hpp"
@@ -6,7 +7,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace terrace::contract {
 namespace {
@@ -18,8 +24,13 @@ class RealHarness : public SharedStoreHarness {
   void end_user() override { users_[0].reset(); }
   [[nodiscard]] TimePoint now() const override { return clock_.now(); }
   void pass() override { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
-  void pass(Duration time) override { std::this_thread::sleep_for(time); }
-  [[nodiscard]] Duration expiry() const override { return std::chrono::milliseconds{2000}; }
+  /// Unless the servers stand still, their values become older at once: no test is so slow that one expires too early.
+  void pass(Duration time) override {
+    if (stalled_) std::this_thread::sleep_for(time);
+    else
+      for (RealServer* const server : servers()) make_older(*server, std::chrono::round<std::chrono::milliseconds>(time));
+  }
+  [[nodiscard]] Duration expiry() const override { return std::chrono::minutes{5}; }
   void change(const std::string& name, const std::function<void(Value&)>& how) override {
     const RespValue reply = command({"GET", name});
     Value value;
@@ -34,6 +45,7 @@ class RealHarness : public SharedStoreHarness {
     }
   }
   void stall(bool stalled) override {
+    stalled_ = stalled;
     for (RealServer* const server : servers()) stalled ? server->stop() : server->go_on();
   }
 
@@ -41,11 +53,12 @@ class RealHarness : public SharedStoreHarness {
   [[nodiscard]] virtual std::vector<RealServer*> servers() = 0;
   [[nodiscard]] virtual RespValue command(std::initializer_list<std::string_view> words) = 0;
   void make_users(const std::string& url, bool sealed) {
+    for (RealServer* const server : servers()) make_empty(*server);
     for (std::size_t n = 0; n < 3; ++n) {
       RedisOptions options = parse_redis_url(url);
       options.prefix = contract_prefix;
       options.expiry.after = expiry();
-      options.connect_timeout = std::chrono::seconds{30};  // on a busy machine
+      options.connect_timeout = patience;  // on a busy machine
       std::shared_ptr<const SharedSecret> secret;
       if (sealed) secret = n < 2 ? secret_of() : secret_of("another secret, of another deployment");
       users_.push_back(open_redis_store(options, nullptr, secret));
@@ -53,9 +66,38 @@ class RealHarness : public SharedStoreHarness {
   }
 
  private:
+  /// Undoes what the case before has done.
+  static void make_empty(RealServer& server) {
+    server.go_on();
+    const bool alone = comes_true([&] {
+      return server.command({"INFO", "clients"}).text.find("connected_clients:1\r") != std::string::npos;
+    });
+    if (!alone) throw std::runtime_error{"a user of the case before is still there"};
+    (void)server.command({"CONFIG", "SET", "maxmemory", "0"});
+    (void)server.command({"FLUSHALL"});
+  }
+  static void make_older(RealServer& server, std::chrono::milliseconds time) {
+    for (const RespValue& key : server.command({"KEYS", "*"}).items) {
+      const std::int64_t left = server.command({"PTTL", key.text}).integer;
+      if (left < 0) continue;  // it does not expire, or has just done so
+      const std::int64_t new_left = std::max<std::int64_t>(1, left - time.count());
+      (void)server.command({"PEXPIRE", key.text, std::to_string(new_left)});
+      if (new_left > 1) continue;
+      ASSERT_TRUE(comes_true([&] { return server.command({"EXISTS", key.text}).integer == 0; }));
+    }
+  }
+
   SteadyClock clock_;
   std::vector<std::unique_ptr<SharedStore>> users_;
+  bool stalled_ = false;
 };
+
+/// The servers of one kind, for all cases.
+template <class Servers>
+Servers& shared() {
+  static Servers servers;
+  return servers;
+}
 
 class SingleHarness : public RealHarness {
  public:
@@ -66,30 +108,40 @@ class SingleHarness : public RealHarness {
   [[nodiscard]] RespValue command(std::initializer_list<std::string_view> words) override { return server_.command(words); }
 
  private:
-  RealServer server_;
+  RealServer& server_ = shared<RealServer>();
+};
+
+/// Its nodes never take each other for lost, though they stand still for a while.
+struct PatientCluster : RealCluster {
+  PatientCluster() : RealCluster{3, false, {"--cluster-node-timeout", "60000"}} {}
+};
+
+/// A server with TLS.
+struct TlsServer {
+  Certificates certificates;
+  std::uint16_t tls_port = free_port();
+  RealServer server{{"--tls-port", std::to_string(tls_port), "--tls-cert-file", certificates.file("server.pem"), "--tls-key-file",
+                     certificates.file("server.key"), "--tls-ca-cert-file", certificates.file("ca.pem"), "--tls-auth-clients",
+                     "no"}};
 };
 
 /// The users have all that they need, and nothing else.
 class TlsHarness : public RealHarness {
  public:
   explicit TlsHarness(bool sealed) {
-    (void)server_.command({"ACL", "SETUSER", "terrace", "on", ">a pass:word@", "~contract:*", "resetchannels", "-@all", "+get",
-                           "+set", "+exists", "+pexpire", "+unlink"});
-    make_users(
-        "rediss://terrace:a pass%3Aword@@127.0.0.1:" + std::to_string(tls_port_) + "?ca_file=" + certificates_.file("ca.pem"),
-        sealed);
+    (void)tls_.server.command({"ACL", "SETUSER", "terrace", "on", ">a pass:word@", "~contract:*", "resetchannels", "-@all",
+                               "+get", "+set", "+exists", "+pexpire", "+unlink"});
+    make_users("rediss://terrace:a pass%3Aword@@127.0.0.1:" + std::to_string(tls_.tls_port) +
+                   "?ca_file=" + tls_.certificates.file("ca.pem"),
+               sealed);
   }
 
  protected:
-  [[nodiscard]] std::vector<RealServer*> servers() override { return {&server_}; }
-  [[nodiscard]] RespValue command(std::initializer_list<std::string_view> words) override { return server_.command(words); }
+  [[nodiscard]] std::vector<RealServer*> servers() override { return {&tls_.server}; }
+  [[nodiscard]] RespValue command(std::initializer_list<std::string_view> words) override { return tls_.server.command(words); }
 
  private:
-  Certificates certificates_;
-  std::uint16_t tls_port_ = free_port();
-  RealServer server_{{"--tls-port", std::to_string(tls_port_), "--tls-cert-file", certificates_.file("server.pem"),
-                      "--tls-key-file", certificates_.file("server.key"), "--tls-ca-cert-file", certificates_.file("ca.pem"),
-                      "--tls-auth-clients", "no"}};
+  TlsServer& tls_ = shared<TlsServer>();
 };
 
 class ClusterHarness : public RealHarness {
@@ -103,7 +155,7 @@ class ClusterHarness : public RealHarness {
   }
 
  private:
-  RealCluster cluster_;
+  RealCluster& cluster_ = shared<PatientCluster>();
 };
 
 template <class Harness>

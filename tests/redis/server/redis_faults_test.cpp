@@ -68,17 +68,22 @@ TEST_F(RedisFaults, a_bit_that_flips_anywhere_in_an_answer_is_never_served) {
   const StoredBlock block = root_block(1);
   int corrupt = 0;
   for (std::int64_t bytes = 0; bytes < 1'130; ++bytes) {
-    ASSERT_TRUE(user.becomes_usable());
-    ErrorCode error = user.write(block, tiny_block, seconds{1});
-    for (int i = 0; i < 100 && error; ++i) error = user.write(block, tiny_block, seconds{1});
-    ASSERT_FALSE(error) << error.message();
-    proxy.flip_after(bytes);
-    error = user.read(block, tiny_block, milliseconds{50});
-    proxy.flip_after(TestProxy::nowhere);
-    EXPECT_TRUE(error) << "a damaged byte was served: " << bytes;
+    ErrorCode error;
+    // A length that is too large swallows the answers that follow. The breaker would end that, and this user has none. On a busy
+    // machine an answer may come late, too: then it gets more time.
+    for (const milliseconds time : {milliseconds{50}, milliseconds{1000}}) {
+      ASSERT_TRUE(user.becomes_usable());
+      error = user.write(block, tiny_block, seconds{1});
+      for (int i = 0; i < 100 && error; ++i) error = user.write(block, tiny_block, seconds{1});
+      ASSERT_FALSE(error) << error.message();
+      proxy.flip_after(bytes);
+      error = user.read(block, tiny_block, time);
+      proxy.flip_after(TestProxy::nowhere);
+      EXPECT_TRUE(error) << "a damaged byte was served: " << bytes;
+      if (error != Errc::deadline_exceeded) break;
+      proxy.cut_now();
+    }
     if (error == Errc::corrupt) ++corrupt;
-    // A length that is too large swallows the answers that follow. The breaker would end that, and this user has none.
-    if (error == Errc::deadline_exceeded) proxy.cut_now();
   }
   EXPECT_GT(corrupt, 1'100);
 }
@@ -119,7 +124,7 @@ TEST_F(RedisFaults, the_rest_of_a_late_answer_is_dropped_and_the_connection_kept
   ASSERT_FALSE(user.write(block, large_block));
   const std::size_t connections = proxy.connections();
   const std::uint64_t before = proxy.passed();
-  proxy.throttle(10'000'000);
+  proxy.throttle(1'000'000);
   const std::uint64_t late = user.start_read(block, large_block, milliseconds{30});
   ASSERT_TRUE(comes_true([&] { return proxy.passed() > before + 1'000; }));
   proxy.stall(true);
@@ -285,7 +290,9 @@ TEST_F(RedisFaults, a_certificate_that_is_not_good_is_not_accepted) {
        {std::pair{"rediss://" + old_host + ca, "expired"}, std::pair{"rediss://" + good_host, "certificate"},
         std::pair{"rediss://127.0.0.2:" + std::to_string(good_port) + ca, "refused"},
         std::pair{"rediss://" + good.host() + ca, "in time"}}) {
-    RedisUser user{url};
+    RedisOptions options = parse_redis_url(url);
+    if (why != std::string_view{"in time"}) options.connect_timeout = patience;
+    RedisUser user{options};
     ASSERT_TRUE(user.becomes_usable(false)) << url;
     EXPECT_NE(user.store().health().reason.find(why), std::string::npos) << url << ": " << user.store().health().reason;
     EXPECT_EQ(user.write(root_block(1), tiny_block), Errc::refused);
@@ -305,7 +312,7 @@ TEST_F(RedisFaults, tls_survives_late_answers_and_writes_given_up_halfway) {
   RedisUser user{stubborn("rediss://" + proxy.host() + "?ca_file=" + certificates.file("ca.pem"))};
   const StoredBlock block = root_block(1);
   ASSERT_FALSE(user.write(block, large_block));
-  proxy.throttle(4'000'000);
+  proxy.throttle(1'000'000);
   for (int i = 0; i < 5; ++i) {
     const std::uint64_t late = user.start_read(block, large_block, milliseconds{20});
     EXPECT_EQ(user.wait(late).error, Errc::deadline_exceeded);

@@ -86,11 +86,8 @@ void correct_header(std::vector<Value>& values) {
 }
 
 TEST(DamagedValues, are_never_taken_for_the_block) {
-  const char* const more = std::getenv("TERRACE_SEEDS");
   const std::uint64_t first = seed_from_env_or(1);
-  const std::uint64_t seeds = more != nullptr                          ? std::strtoull(more, nullptr, 10)
-                              : std::getenv("TERRACE_SEED") != nullptr ? 1
-                                                                       : 20'000;
+  const std::uint64_t seeds = seeds_from_env_or(20'000, 20'000);
   const std::array<Specimen, kinds> specimens{Specimen{false, 512}, Specimen{true, 512}, Specimen{false, 16'384},
                                               Specimen{true, 16'384}};
   std::array<std::uint64_t, shared_mismatch_count> found{};

@@ -128,7 +128,7 @@ class SharedStoreContract : public testing::TestWithParam<SharedStoreKind> {
   /// Waits until nothing is under way.
   void drain(std::size_t user = 0) {
     poll(user);
-    for (int i = 0; i < 10'000 && store(user).in_flight() > 0; ++i) {
+    for (int i = 0; i < 100'000 && store(user).in_flight() > 0; ++i) {
       harness_->pass();
       poll(user);
     }

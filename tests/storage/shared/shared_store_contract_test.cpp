@@ -177,7 +177,7 @@ TEST_P(SharedStoreContract, removed_blocks_are_gone) {
   for (const StoredBlock& block : prefix) ASSERT_FALSE(write(block, large_block));
   const std::vector<BlockKey> keys{prefix[1].key, key_of(77)};
   store().remove(keys, GroupId{});
-  for (int i = 0; i < 1000 && leading(prefix) == 2; ++i) harness_->pass();
+  for (int i = 0; i < 100'000 && leading(prefix) == 2; ++i) harness_->pass();
   EXPECT_EQ(leading(prefix), 1U);
   EXPECT_EQ(read(prefix[1], large_block), Errc::not_found);
   EXPECT_FALSE(read(prefix[0], large_block));
@@ -211,7 +211,7 @@ TEST_P(SharedStoreContract, damaged_bytes_are_corrupt_and_removed_once) {
       const std::uint64_t before = mismatches(damage());
       EXPECT_EQ(read(block, size), Errc::corrupt);
       EXPECT_EQ(mismatches(damage()), before + 1);
-      for (int i = 0; i < 1000 && leading({block}) == 1; ++i) harness_->pass();
+      for (int i = 0; i < 100'000 && leading({block}) == 1; ++i) harness_->pass();
       EXPECT_EQ(read(block, size), Errc::not_found);
       EXPECT_FALSE(write(block, size));
       EXPECT_FALSE(read(block, size, 1));
@@ -276,7 +276,7 @@ TEST_P(SharedStoreContract, a_block_whose_second_part_is_gone_is_corrupt_and_one
   harness_->change(value_name(block, 1), [](Value& value) { value.clear(); });
   EXPECT_EQ(read(block, large_block), Errc::corrupt);
   EXPECT_EQ(mismatches(SharedMismatch::length), 1U);
-  for (int i = 0; i < 1000 && leading({block}) == 1; ++i) harness_->pass();
+  for (int i = 0; i < 100'000 && leading({block}) == 1; ++i) harness_->pass();
   ASSERT_FALSE(write(block, large_block));
   harness_->change(value_name(block, 0), [](Value& value) { value.clear(); });
   EXPECT_EQ(leading({block}), 0U);
@@ -410,7 +410,7 @@ TEST_P(SharedStoreContract, the_waker_is_woken_when_something_has_ended) {
   CountingWaker waker;
   store().set_waker(&waker);
   const std::uint64_t token = start_write(root_block(1), small_block);
-  for (int i = 0; i < 10'000 && waker.woken == 0 && store().next_deadline() > harness_->now(); ++i) harness_->pass();
+  for (int i = 0; i < 100'000 && waker.woken == 0 && store().next_deadline() > harness_->now(); ++i) harness_->pass();
   poll();
   EXPECT_TRUE(has_event(token)) << "woken, or time to poll, and nothing was there";
   store().set_waker(nullptr);

@@ -1,5 +1,6 @@
 // Hit rates of reference mode on real traces: the exact results of a correct cache with leaf LRU. TERRACE_TRACES is the folder
 // with conversation_trace.jsonl.gz, synthetic_trace.jsonl.gz and agent_trace.jsonl.gz.
+#include "tests/seed.hpp"
 #include "tools/replay/replay.hpp"
 
 #include <fmt/format.h>
@@ -123,6 +124,9 @@ TEST_P(TwoTierReference, hits_and_moves_exactly_as_its_inclusion_policy_does) {
   const TwoTiers& row = GetParam();
   const auto trace = trace_file(row.trace);
   if (!trace) GTEST_SKIP() << no_traces;
+  // The default run takes each inclusion policy on two traces.
+  const bool takes_seconds = row.trace == "agent" || (row.trace == "conversation" && row.host_blocks > 5000);
+  if (takes_seconds && !test::long_run()) GTEST_SKIP() << "a long run takes it (TERRACE_LONG=1)";
   const ReplayOptions options = reference_of(*trace, row.device_blocks, row.host_blocks, row.inclusion);
   const ReplayResult result = run_replay(options);
   EXPECT_EQ(per_cent(result.counts.found[Source::device], result.counts.total), row.device);
