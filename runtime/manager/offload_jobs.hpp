@@ -5,7 +5,7 @@
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/shared_finds.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 

@@ -3,7 +3,7 @@
 #include "runtime/manager/hit_planner.hpp"
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"

@@ -4,7 +4,7 @@
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 #include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>

@@ -9,7 +9,7 @@
 #include "runtime/tiering/shared_writer.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/stored_reads.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
