@@ -22,8 +22,7 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
-      : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
+  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups);
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 

@@ -29,7 +29,7 @@ class SharedFinds {
  public:
   static constexpr std::size_t finds_max = SharedLookUps::probes_max;
 
-  SharedFinds(ManagerState& state, SharedLookUps& look_ups) : state_{state}, look_ups_{look_ups} {}
+  SharedFinds(ManagerState& state, SharedLookUps& look_ups);
   SharedFinds(const SharedFinds&) = delete;
   SharedFinds& operator=(const SharedFinds&) = delete;
 
