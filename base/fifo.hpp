@@ -1,10 +1,10 @@
 #pragma once
 
+#include <boost/circular_buffer.hpp>
+
 #include <algorithm>
 #include <cstddef>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace terrace {
 
@@ -12,33 +12,19 @@ namespace terrace {
 /// all the time, even if it stays short. Threads: one.
 template <class T>
 class Fifo {
-  static_assert(std::is_trivially_destructible_v<T>);  // pop_front() leaves the item where it is
-
  public:
-  [[nodiscard]] bool empty() const { return size_ == 0; }
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] bool empty() const { return ring_.empty(); }
+  [[nodiscard]] std::size_t size() const { return ring_.size(); }
   /// The queue must not be empty.
-  [[nodiscard]] const T& front() const { return ring_[first_]; }
-  void pop_front() {
-    first_ = (first_ + 1) & (ring_.size() - 1);
-    --size_;
-  }
+  [[nodiscard]] const T& front() const { return ring_.front(); }
+  void pop_front() { ring_.pop_front(); }
   void push_back(T item) {
-    if (size_ == ring_.size()) grow();
-    ring_[(first_ + size_) & (ring_.size() - 1)] = std::move(item);
-    ++size_;
+    if (ring_.full()) ring_.set_capacity(std::max<std::size_t>(16, 2 * ring_.capacity()));
+    ring_.push_back(std::move(item));
   }
 
  private:
-  void grow() {
-    std::rotate(ring_.begin(), ring_.begin() + static_cast<std::ptrdiff_t>(first_), ring_.end());
-    first_ = 0;
-    ring_.resize(std::max<std::size_t>(16, 2 * ring_.size()));
-  }
-
-  std::vector<T> ring_;  ///< its size is 0 or a power of 2
-  std::size_t first_ = 0;
-  std::size_t size_ = 0;
+  boost::circular_buffer<T> ring_;
 };
 
 }  // namespace terrace
