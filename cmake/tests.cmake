@@ -20,6 +20,8 @@ function(terrace_test name)
   terrace_units(units ${name} TESTS ${ARG_SOURCES})
   add_executable(${name} ${units})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  # The tests themselves are not what a release build makes fast; -O1 compiles a third faster.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} terrace_test_paths GTest::gtest_main terrace_build_flags)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set(run ${TERRACE_PYTHON} ${PROJECT_SOURCE_DIR}/tests/run_program.py $<TARGET_FILE:${name}>)
