@@ -67,6 +67,8 @@ function(terrace_units variable target kind)
       string(CONCAT text ${batch})
       set(unit ${CMAKE_CURRENT_BINARY_DIR}/units/${target}/${name}_from_${first}.cpp)
       file(CONFIGURE OUTPUT ${unit} CONTENT "${text}")
+      # Names that one source hides from another; classes with members of an unnamed namespace of an included file.
+      set_source_files_properties(${unit} PROPERTIES COMPILE_OPTIONS "-Wno-shadow;-Wno-subobject-linkage")
       list(APPEND units ${unit})
     endwhile()
   endforeach()

@@ -19,7 +19,7 @@ import sys
 import time
 
 BEGUN = re.compile(r"^\[ RUN      \] (\S+)")
-ENDED = re.compile(r"\[ (      OK|  FAILED | SKIPPED ) \] (\S+?),? .*\(\d+ ms\)$")
+ENDED = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+?),? .*\(\d+ ms\)$")
 LINES_MAX = 400  # of one case
 
 
@@ -45,7 +45,7 @@ class Run:
         if end is None or end[2] != self.case:
             self.lines.append(line)
             return
-        outcome = end[1].strip()
+        outcome = end[1]
         self.ended[outcome] += 1
         self.slow.append((time.monotonic() - self.since, self.case))
         if outcome == "FAILED":

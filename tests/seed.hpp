@@ -33,7 +33,6 @@ class Sample {
   Sample(std::uint64_t seed, std::uint64_t of) : random_{seed}, of_{long_run() ? 1 : of} {}
 
   [[nodiscard]] std::uint64_t of() const { return of_; }
-  [[nodiscard]] bool takes() { return random_() % of_ == 0; }
   /// How many cases to leave out before the next one.
   [[nodiscard]] std::uint64_t leaves_out() { return random_() % (2 * of_ - 1); }
 

@@ -176,7 +176,7 @@ def test_asyncio_wakes_for_deadlines(engine: Engine, tmp_path: Path) -> None:
         with OffloadCache(configuration(tmp_path), regions=[engine.region]) as cache:
             assert cache.reserve(5, cache.keys([b"a"])) != [NO_SLOT]
             cache.load(1, [b"a"], slots=[1], timeout=0.05)
-            events = await asyncio.wait_for(cache.ended(1), 30)
+            events = await asyncio.wait_for(cache.ended(1), 120)
             assert events[-1].failed == 1
             cache.publish(5, False)
 

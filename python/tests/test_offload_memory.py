@@ -64,7 +64,7 @@ def test_an_exception_at_any_line_costs_no_block_and_no_buffer(cache: OffloadCac
                 cache.store(1, [b"%d" % line], memory=[buffer])
             else:
                 cache.load(1, [b"there"], memory=[buffer])
-        cache.drain(30)
+        cache.drain(120)
         cache.poll()
         buffer.extend(b"x")  # nobody keeps it
         into = bytearray(BLOCK)

@@ -3,7 +3,8 @@
 The content of a block follows from its name, so each block that is read can be compared. Memory that a caller has got back is
 overwritten at once, and memory whose read was given up must not change any more.
 
-TERRACE_EXAMPLES=N runs N random examples of each machine instead of some fixed ones, and TERRACE_STEPS=N calls in each.
+TERRACE_EXAMPLES=N runs N random examples of each machine instead of some fixed ones, and TERRACE_STEPS=N calls in each. Of the
+fixed ones, TERRACE_LONG=1 runs all and not only the first.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from terrace_kv import BatchKind, Busy, EventKind, JobEventKind, OffloadCache, S
 
 BLOCK = 4096
 EXAMPLES = int(os.environ.get("TERRACE_EXAMPLES", "0"))
+FIXED_EXAMPLES = 30 if os.environ.get("TERRACE_LONG", "0") != "0" else 10
 STEPS = int(os.environ.get("TERRACE_STEPS", "40"))
 
 names = st.integers(0, 23)
@@ -185,7 +187,7 @@ class StoreMachine(Machine):
         async def all_of_them() -> None:
             await asyncio.gather(*(one(name, buffer) for name, buffer in zip(chosen, buffers)))
 
-        asyncio.run(asyncio.wait_for(all_of_them(), 60))
+        asyncio.run(asyncio.wait_for(all_of_them(), 120))
 
     @rule(chosen=some_names)
     def on_threads(self, chosen: list[int]) -> None:
@@ -266,7 +268,7 @@ class StoreMachine(Machine):
 
     @rule()
     def drain(self) -> None:
-        self.store.drain(60)
+        self.store.drain(120)
         self.poll(0)
         assert not self.late
 
@@ -379,7 +381,7 @@ host-blocks = 12
         async def all_of_them() -> None:
             await asyncio.gather(*(one(job) for job in list(self.jobs)))
 
-        asyncio.run(asyncio.wait_for(all_of_them(), 60))
+        asyncio.run(asyncio.wait_for(all_of_them(), 120))
 
     @rule(chosen=some_names, moment=moments)
     def ask(self, chosen: list[int], moment: float | None) -> None:
@@ -407,7 +409,7 @@ host-blocks = 12
 
     @rule()
     def drain(self) -> None:
-        self.cache.drain(60)
+        self.cache.drain(120)
         self.take(self.cache.poll())
 
     @rule()
@@ -446,7 +448,7 @@ def test_random_calls_move_right_bytes_and_no_others(machine: type[RuleBasedStat
     stateful.run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES or 30,
+            max_examples=EXAMPLES or FIXED_EXAMPLES,
             stateful_step_count=STEPS,
             derandomize=not EXAMPLES,
             deadline=None,

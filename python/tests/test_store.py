@@ -117,7 +117,7 @@ def test_no_buffer_is_kept_after_the_end(tmp_path: Path) -> None:
 def test_a_result_of_another_job_waits_for_poll(store: Store) -> None:
     store.submit_put(7, [b"a"], bytearray(filled(1)), [0])
     store.put(b"b", filled(2))
-    store.drain(10)
+    store.drain(120)
     assert [result.job for result in store.poll()] == [7]
 
 
@@ -406,8 +406,8 @@ def test_stores_share_blocks(tmp_path: Path) -> None:
         for i, name in enumerate(names[:2]):
             first.put(name, filled(i))
         assert second.leading(names) == 0
-        assert second.leading_shared(names, timeout=10) == 2
-        second.submit_probe(1, names, timeout=10)
+        assert second.leading_shared(names, timeout=60) == 2
+        second.submit_probe(1, names, timeout=60)
         probed = finish(second, 1)
         assert probed.kind is BatchKind.PROBE and probed.succeeded == 2
         into = bytearray(BLOCK)
@@ -436,7 +436,7 @@ def test_a_shared_store_is_not_used_after_a_clear_until_the_weights_are_named(tm
         store.clear()
         buffer = bytearray(BLOCK)
         assert not store.get(b"one", buffer)
-        assert store.leading_shared([b"one"], timeout=10) == 0
+        assert store.leading_shared([b"one"], timeout=60) == 0
         store.put(b"two", b"2" * BLOCK)
         assert store.statistics()["shared_stored"] == 1
         store.resume_shared("other weights")

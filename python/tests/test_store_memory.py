@@ -76,7 +76,7 @@ def test_calls_after_an_interrupted_get_do_not_wait_for_a_poll(tmp_path: Path) -
         store.put(b"b", filled(2))
         other = bytearray(BLOCK)
         assert store.get(b"a", other) and other == filled(1)
-        store.drain(30)
+        store.drain(120)
         assert into == kept, "an interrupted get has written late"
 
 
@@ -106,7 +106,7 @@ def test_an_exception_at_any_line_costs_no_block_and_no_row(tmp_path: Path, call
             store.put(b"other", filled(line + 1))
             store.remove([b"other"])
             assert store.get(b"there", other) and other == filled(0)
-            store.drain(30)
+            store.drain(120)
             store.poll()
             buffer.extend(b"x")
             del buffer[-1:]
@@ -136,7 +136,7 @@ def test_a_put_that_was_cancelled_reads_no_memory_of_the_caller(tmp_path: Path) 
 
     with open_store(tmp_path, **SLOW) as store:
         names = asyncio.run(serve(store))
-        store.drain(30)
+        store.drain(120)
         check_content(store, names)
     with open_store(tmp_path) as store:
         check_content(store, names)
@@ -216,7 +216,7 @@ def test_a_close_ends_coroutines_and_threads_that_wait(tmp_path: Path) -> None:
         waiting += [asyncio.create_task(store.put_async(b"%d" % i, filled(i))) for i in range(3)]
         await asyncio.sleep(0)
         store.close()
-        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 120)
         assert results == [True] * 3 + [None] * 3
         assert all(each == filled(1) for each in into)
         with pytest.raises(Stopped, match="closed"):
@@ -232,7 +232,7 @@ def test_a_close_that_does_not_wait_ends_them_too(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         with suppress(DeadlineExceeded):
             store.close(0)
-        for result in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30):
+        for result in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 120):
             assert result is None or isinstance(result, TerraceError)
 
     asyncio.run(serve())
@@ -251,7 +251,7 @@ def test_a_closed_event_loop_costs_nobody_else_a_result(tmp_path: Path) -> None:
             store.wait(10)
             jobs += [result.job for result in store.poll()]
         assert sorted(jobs) == [1, 2]
-        store.drain(30)
+        store.drain(120)
         assert store.contains(b"b")
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
@@ -286,7 +286,7 @@ def test_a_result_at_its_deadline_says_that_the_memory_is_in_use(tmp_path: Path)
 
 
 def finish_nothing(store: Store) -> list[Result]:
-    store.drain(30)
+    store.drain(120)
     return store.poll()
 
 
@@ -302,7 +302,7 @@ def test_a_region_is_busy_until_its_memory_is_free(tmp_path: Path) -> None:
         if late.memory_in_use:
             with pytest.raises(Busy):
                 region.close()
-        store.drain(30)
+        store.drain(120)
         region.close()
         memory.clear()
 
@@ -330,7 +330,7 @@ def test_job_numbers_do_not_wrap_around(tmp_path: Path) -> None:
         ):
             with pytest.raises(ValueError, match="job is"):
                 call(2**64 + 5)
-        store.drain(10)
+        store.drain(120)
 
 
 def test_buffers_of_references_are_refused(tmp_path: Path) -> None:

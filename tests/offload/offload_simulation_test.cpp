@@ -13,7 +13,7 @@ constexpr int steps = 1200;
 
 TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_result) {
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = test::seeds_from_env_or(100, 300);
+  const std::uint64_t count = test::seeds_from_env_or(300, 300);
   test::OffloadWorld::Seen total;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);

@@ -62,7 +62,7 @@ Wanted read(const SetArguments& arguments) {
   return wanted;
 }
 
-std::uint64_t number(const json::value& value, std::string_view name) {
+std::uint64_t whole_number(const json::value& value, std::string_view name) {
   return value.as_object().at(name).to_number<std::uint64_t>();
 }
 
@@ -77,14 +77,14 @@ struct Reached {
 Reached look(const json::object& status, const json::object& resize) {
   const json::value& pool = status.at("pools").as_array().at(resize.at("pool").to_number<std::size_t>());
   const std::string tier = resize.at("tier").as_string().c_str();
-  const std::uint64_t wanted = number(resize, "blocks");
+  const std::uint64_t wanted = whole_number(resize, "blocks");
   const json::value& it = pool.as_object().at(tier);
-  if (tier != "device" && number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
+  if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
     throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
   }
   // The device tier changes at once, except for slots in use, which retire.
-  const std::uint64_t now = tier == "device" ? wanted : number(it, tier == "host" ? "usable" : "capacity_blocks");
-  const std::uint64_t retiring = tier == "storage" ? 0 : number(it, "retiring");
+  const std::uint64_t now = tier == "device" ? wanted : whole_number(it, tier == "host" ? "usable" : "capacity_blocks");
+  const std::uint64_t retiring = tier == "storage" ? 0 : whole_number(it, "retiring");
   const std::uint64_t missing = (now > wanted ? now - wanted : wanted - now) + retiring;
   Reached reached{.done = wanted - std::min(wanted, missing), .total = wanted, .ended = missing == 0};
   if (now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
@@ -137,7 +137,7 @@ ExitStatus run_set(const SetArguments& arguments) {
     if (!arguments.no_wait) await(client, answer, waiting);
     if (!arguments.json) {
       const std::string tier = answer.at("tier").as_string().c_str();
-      print("{}: {} blocks ({}){}\n", tier, number(answer, "blocks"), to_string(Bytes{number(answer, "bytes")}),
+      print("{}: {} blocks ({}){}\n", tier, whole_number(answer, "blocks"), to_string(Bytes{whole_number(answer, "bytes")}),
             arguments.no_wait ? ", under way" : "");
     }
     made.push_back(std::move(answer));

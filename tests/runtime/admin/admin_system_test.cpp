@@ -4,6 +4,7 @@
 #include "terrace/config.hpp"
 #include "terrace/options.hpp"
 #include "terrace/system.hpp"
+#include "tests/patience.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/live/client.hpp"
@@ -160,9 +161,7 @@ TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what
     return shared.at("cache").at("asked").to_number<std::uint64_t>() > 0 &&
            shared.at("store").at("writes").to_number<std::uint64_t>() > 0;
   };
-  const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::seconds{20};
-  while (!tells_all() && std::chrono::steady_clock::now() < give_up_at) engine.serve_more(1);
-  EXPECT_TRUE(tells_all()) << json::serialize(shared);
+  EXPECT_TRUE(test::comes_true(tells_all)) << json::serialize(shared);
   EXPECT_EQ(shared.at("state").as_string(), "well");
   EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
 }
@@ -258,7 +257,7 @@ TEST_F(AdminSystem, commands_reach_an_event_loop_that_sleeps) {
   EXPECT_EQ(client.post("/v1/resize", {{"tier", "host"}, {"blocks", 100}}).at("blocks").to_number<int>(), 100);
   EXPECT_EQ(client.get("/v1/status").at("pools").as_array()[0].at("host").at("wanted").to_number<int>(), 100);
   std::atomic<bool> stopped{false};
-  cache.stop(std::chrono::steady_clock::now() + std::chrono::seconds{20}, [&](auto&&...) {
+  cache.stop(test::give_up_at(), [&](auto&&...) {
     stopped = true;
     io.stop();
   });
@@ -270,7 +269,7 @@ TEST_F(AdminSystem, a_close_ends_the_endpoint) {
   CacheSystem system{options_with(listen())};
   const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.ask("GET", "/healthz").status, 200U);
-  EXPECT_TRUE(system.close(std::chrono::steady_clock::now() + std::chrono::seconds{20}).closed);
+  EXPECT_TRUE(system.close(test::give_up_at()).closed);
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
   EXPECT_THROW((void)client.ask("GET", "/healthz"), tools::Unreachable);
 }

@@ -5,6 +5,7 @@
 #include "runtime/admin/address.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "terrace/admin.hpp"
+#include "tests/patience.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
 #include <fmt/format.h>
@@ -44,7 +45,7 @@ class RawClient {
   explicit RawClient(const std::string& path) : fd_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
     const sockaddr_un name = name_of(path);
     if (::connect(fd_, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) throw std::runtime_error{"connect"};
-    const timeval patience{20, 0};
+    const timeval patience{test::patience.count(), 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   }
   ~RawClient() { ::close(fd_); }
@@ -189,7 +190,7 @@ TEST_F(AdminListener, its_end_refuses_the_commands_that_wait) {
 }
 
 TEST_F(AdminListener, a_command_gets_the_reply_of_the_cache) {
-  options.command_deadline = std::chrono::seconds{20};
+  options.command_deadline = test::patience;
   listen();
   std::atomic<bool> end{false};
   std::thread cache{[&] {

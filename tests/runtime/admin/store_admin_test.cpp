@@ -5,6 +5,7 @@
 #include "runtime/tier_store/admin_subject.hpp"
 #include "terrace/tier_store.hpp"
 #include "terrace/waker.hpp"
+#include "tests/patience.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/tier_store/gated_shared_store.hpp"
 #include "tests/tier_store/gated_store.hpp"
@@ -233,7 +234,7 @@ TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
     EXPECT_EQ(client().get("/v1/status").at("pools").at(0).at("storage").at("blocks").to_number<int>(), 0);
   });
   EXPECT_FALSE(store.contains(keys.front()));
-  EXPECT_TRUE(store.close(std::chrono::steady_clock::now() + 20s).closed);
+  EXPECT_TRUE(store.close(test::give_up_at()).closed);
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
   EXPECT_THROW((void)client().ask("GET", "/healthz"), tools::Unreachable);
   EXPECT_EQ(store.admin_address(), "");
@@ -254,7 +255,7 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
     EXPECT_FALSE(status.at("shared").as_object().contains("cache"));
     EXPECT_EQ(tools::run_top({.target = {.socket = listen(), .token_file = {}}, .once = true}), tools::ExitStatus::done);
   });
-  EXPECT_TRUE(store.close(std::chrono::steady_clock::now() + 20s).closed);
+  EXPECT_TRUE(store.close(test::give_up_at()).closed);
 }
 
 TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody_polls) {
@@ -265,7 +266,7 @@ TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody
   const HostRegionId region = store.register_region(memory.rows()).value();
   const std::vector<BlockKey> keys = keys_of({1, 2});
   ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
-  ASSERT_TRUE(store.drain(std::chrono::steady_clock::now() + 20s));
+  ASSERT_TRUE(store.drain(test::give_up_at()));
   EXPECT_EQ(client().ask("GET", "/v1/status").status, 200U);
   EXPECT_EQ(client().ask("POST", "/v1/clear").status, 503U);
   std::vector<BatchResult> results;
@@ -288,7 +289,7 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
     EXPECT_EQ(client().get("/v1/status").at("store").at("under_way").to_number<int>(), 2);
     gated->held = false;
   }};
-  EXPECT_TRUE(store.drain(std::chrono::steady_clock::now() + 20s));
+  EXPECT_TRUE(store.drain(test::give_up_at()));
   operator_thread.join();
 }
 

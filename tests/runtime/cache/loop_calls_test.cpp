@@ -3,6 +3,7 @@
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/async_cache.hpp"
+#include "tests/patience.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/asio/bind_executor.hpp>
@@ -62,7 +63,7 @@ class LoopCalls : public CacheFixture {
   template <class T>
   T ended(std::future<T> operation) {
     if (loop.stopped()) loop.restart();
-    while (!is_ready(operation) && loop.run_one_for(seconds{20}) > 0) continue;
+    while (!is_ready(operation) && loop.run_one_for(test::patience) > 0) continue;
     if (!is_ready(operation)) throw std::runtime_error{"the operation does not complete"};
     return operation.get();
   }

@@ -447,7 +447,7 @@ TEST(ConfigEnvironment, may_have_variables_of_other_programs) {
   // Variables of a cluster's service "terrace", and of our own tests.
   for (const char* const variable :
        {"TERRACE_PORT=tcp://10.0.0.1:80", "TERRACE_SERVICE_HOST=10.0.0.1", "TERRACE_SERVICE_PORT=80", "TERRACE_SEED=1",
-        "TERRACE_SEEDS=1", "TERRACE_TRACES=/t", "TERRACE_KILLS=1", "TERRACE_VERBOSE=1", "HOST_BLOCKS=x"}) {
+        "TERRACE_SEEDS=1", "TERRACE_LONG=1", "TERRACE_TRACES=/t", "TERRACE_KILLS=1", "TERRACE_VERBOSE=1", "HOST_BLOCKS=x"}) {
     EXPECT_EQ(refused_variable(variable), "") << variable;
   }
 }

@@ -42,7 +42,7 @@ TEST(CliBenchOffload, reports_every_move_question_and_refusal_on_each_device) {
   for (const std::string device : {"instant", "emulated"}) {
     const TemporaryDirectory directory;
     const std::string file = (directory.path() / "r.json").string();
-    const Ended ended = run(bench("offload", {"--device", device, "--block-bytes", "4KiB,64KiB", "--area", "8MiB",
+    const Ended ended = run(bench("offload", {"--device", device, "--block-bytes", "4KiB,16KiB", "--area", "1MiB",
                                               "--small-blocks", "64", "--rounds", "2", "--report", file}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(ended.err, "");
@@ -52,7 +52,7 @@ TEST(CliBenchOffload, reports_every_move_question_and_refusal_on_each_device) {
     EXPECT_EQ(report.at("order_blocks"), 32);
 
     std::set<std::string> moves;
-    const std::map<int, int> blocks{{64, 64}, {4 << 10, 2048}, {64 << 10, 128}};
+    const std::map<int, int> blocks{{64, 64}, {4 << 10, 256}, {16 << 10, 64}};
     for (const boost::json::value& row : report.at("moves").as_array()) {
       const int block_bytes = row.at("block_bytes").to_number<int>();
       const std::string way = text_of(row, "way");
@@ -65,7 +65,7 @@ TEST(CliBenchOffload, reports_every_move_question_and_refusal_on_each_device) {
     }
     std::set<std::string> expected;
     for (const std::string order : {" flat ", " prefix "}) {
-      for (const std::string size : {"64", "4096", "65536"}) {
+      for (const std::string size : {"64", "4096", "16384"}) {
         for (const std::string way : {"store", "load"}) expected.insert(size + order + way);
         if (size != "64") expected.insert(size + order + "load from storage");
       }

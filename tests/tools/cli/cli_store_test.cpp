@@ -1,12 +1,11 @@
 // `terrace store`, run as a program, on stores that replays have left and on a store that a replay is using.
 #include "tests/paths.hpp"
+#include "tests/patience.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include "storage/format/format.hpp"
 
 #include <gtest/gtest.h>
-
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdint>
@@ -290,11 +289,11 @@ TEST_F(CliStore, works_beside_a_running_replay_and_keeps_its_hands_off) {
                                   "--storage-capacity", "1MiB", "--speed", "1"})};
   ASSERT_TRUE(replay.wait_for("requests  hits"));
   // Its records are written after the data.
-  json::value stat = object("stat");
-  for (int i = 0; i < 1000 && number(stat, "/slots/blocks") < 30; ++i) {
-    ::usleep(10'000);
+  json::value stat;
+  ASSERT_TRUE(comes_true([&] {
     stat = object("stat");
-  }
+    return number(stat, "/slots/blocks") >= 30;
+  }));
   ASSERT_EQ(number(stat, "/slots/blocks"), 30);
   const std::string pid = std::to_string(stat.at_pointer("/owner/pid").to_number<int>());
   EXPECT_EQ(std::string{stat.at_pointer("/owner/program").as_string()}, "terrace replay");

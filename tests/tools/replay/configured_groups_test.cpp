@@ -68,7 +68,7 @@ pool = 1
 )";
 
 TEST(ConfiguredGroups, are_replayed_by_layer_and_every_block_is_compared) {
-  const ReplayOptions options = parsed(two_groups_by_layer, {"--requests", "40", "--output-tokens-max", "200"});
+  const ReplayOptions options = parsed(two_groups_by_layer, {"--requests", "24", "--output-tokens-max", "200"});
   EXPECT_EQ(options.layers, 4U);
   const ReplayResult result = replay_configured(options);
   EXPECT_GT(result.engine.layer_events, 0U);
@@ -116,7 +116,7 @@ TEST(ConfiguredGroups, may_come_in_any_order_and_share_a_pool) {
 
 TEST(ConfiguredGroups, show_a_planted_fault) {
   for (const char* const file : {two_groups_by_layer, three_groups}) {
-    const ReplayResult result = run_replay(parsed(file, {"--requests", "40", "--inject", "flip"}));
+    const ReplayResult result = run_replay(parsed(file, {"--requests", "24", "--inject", "flip"}));
     EXPECT_GT(result.faults_planted, 0U);
     EXPECT_GT(result.mismatches, 0U);
   }

@@ -61,13 +61,13 @@ TEST(GroupsReplay, catches_a_planted_fault_in_any_group) {
 TEST(GroupsReplay, compares_each_layer_as_it_arrives) {
   for (const char* const groups : {"", "full:64,window:64:256"}) {
     ReplayOptions options = small_tiers(groups);
-    options.block_bytes = MiB * 4;  // a layer of one block is one piece
+    options.block_bytes = MiB * 2;  // a layer of one block is one piece
     options.device_blocks = 60;
     options.host_blocks = 120;
     options.storage = NoStorage{};
     options.write_policy = WritePolicy::none;
-    options.requests_max = 40;
-    options.layers = 4;
+    options.requests_max = 30;
+    options.layers = 2;
     // On a link without a limit all layers would arrive at once.
     EmulatedGpu device;
     device.link[Direction::swap_in].bytes_per_second = per_second(GiB);
