@@ -4,6 +4,7 @@
 #include "runtime/admin/status.hpp"
 #include "runtime/manager/cache_manager.hpp"
 
+#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <chrono>

@@ -5,6 +5,7 @@
 #include "terrace/config.hpp"
 #include "terrace/keys.hpp"
 
+#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

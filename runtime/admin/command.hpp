@@ -7,7 +7,7 @@
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
 
-#include <boost/json.hpp>
+#include <boost/json/fwd.hpp>
 
 #include <cstdint>
 #include <optional>

@@ -4,6 +4,7 @@
 #include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 
+#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>

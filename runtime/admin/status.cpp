@@ -2,6 +2,7 @@
 
 #include "runtime/admin/command.hpp"
 
+#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <chrono>

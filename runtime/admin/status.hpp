@@ -3,7 +3,7 @@
 #include "runtime/admin/snapshot.hpp"
 #include "terrace/clock.hpp"
 
-#include <boost/json.hpp>
+#include <boost/json/fwd.hpp>
 
 #include <span>
 #include <string>

@@ -4,6 +4,7 @@
 #include "runtime/admin/status.hpp"
 #include "tools/live/screen.hpp"
 
+#include <boost/json.hpp>
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -7,6 +7,7 @@
 #include "tools/output.hpp"
 
 #include <CLI/CLI.hpp>
+#include <boost/json.hpp>
 
 #include <string_view>
 

@@ -3,6 +3,7 @@
 #include "storage/format/format.hpp"
 #include "terrace.h"
 
+#include <boost/json.hpp>
 #include <boost/version.hpp>
 #include <fmt/format.h>
 

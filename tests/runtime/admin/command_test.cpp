@@ -2,6 +2,7 @@
 
 #include "runtime/admin/command.hpp"
 
+#include <boost/json.hpp>
 #include <gtest/gtest.h>
 
 #include <chrono>
