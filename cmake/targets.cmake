@@ -31,10 +31,10 @@ if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# terrace_units(VARIABLE TARGET KIND SOURCES... ALONE...): what a target compiles. If TERRACE_UNITY covers the kind (LIBRARY, TESTS),
-# these are units that include up to 8 sources of one folder each: most of the time of a unit goes to headers. Sources after ALONE
-# stay as they are. The units name their sources by paths from the root, so that they are the same in every clone; CMake's own
-# unity build writes absolute paths.
+# terrace_units(VARIABLE TARGET KIND SOURCES... ALONE...): what a target compiles. If TERRACE_UNITY covers the kind (LIBRARY,
+# TESTS), these are units that include up to 8 sources of one folder each: most of the time of a unit goes to headers. Sources
+# after ALONE stay as they are. The units name their sources by paths from the root, so that they are the same in every clone;
+# CMake's own unity build writes absolute paths.
 function(terrace_units variable target kind)
   cmake_parse_arguments(ARG "" "" "ALONE" ${ARGN})
   set(units ${ARG_ALONE})

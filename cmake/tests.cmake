@@ -1,5 +1,6 @@
-# terrace_test(NAME SOURCES... LINKS... LABELS... [SHARDS N] [LONG FILTER]): one test program. CTest runs it as a whole, or in N parts
-# at a time, by tests/run_program.py, which names the case that fails, crashes or hangs.
+# terrace_test(NAME SOURCES... LINKS... LABELS... [SHARDS N] [COST SECONDS] [LONG FILTER]): one test program. CTest runs it as a
+# whole, or in N parts, by tests/run_program.py, which names the case that fails, crashes or hangs. COST: about how long it takes,
+# if that is long; what takes longest begins first.
 # LONG: cases that take a sample in the default run. All of it is the entry NAME.long, with the label `long` (TERRACE_LONG=1,
 # tests/seed.hpp).
 # A .cpp file of the folder that no terrace_test names fails the configure step: a test that never runs is no test.
@@ -16,7 +17,7 @@ set(CTEST_TEST_TIMEOUT 7200)
 set(DART_TESTING_TIMEOUT 7200)
 
 function(terrace_test name)
-  cmake_parse_arguments(ARG "" "SHARDS;LONG" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SHARDS;COST;LONG" "SOURCES;LINKS;LABELS" ${ARGN})
   terrace_units(units ${name} TESTS ${ARG_SOURCES})
   add_executable(${name} ${units})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
@@ -26,16 +27,19 @@ function(terrace_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   set(run ${TERRACE_PYTHON} ${PROJECT_SOURCE_DIR}/tests/run_program.py $<TARGET_FILE:${name}>)
   set(environment TERRACE_CASE_LIMIT=${TERRACE_CASE_LIMIT})
+  if(NOT ARG_COST)
+    set(ARG_COST 1)
+  endif()
   if(ARG_SHARDS)
     foreach(shard RANGE 1 ${ARG_SHARDS})
       math(EXPR index "${shard} - 1")
       add_test(NAME ${name}.${shard} COMMAND ${run})
-      set_tests_properties(${name}.${shard} PROPERTIES LABELS "${ARG_LABELS}" COST 10
+      set_tests_properties(${name}.${shard} PROPERTIES LABELS "${ARG_LABELS}" COST ${ARG_COST}
         ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${run})
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}")
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" COST ${ARG_COST} ENVIRONMENT "${environment}")
   endif()
   if(ARG_LONG)
     add_test(NAME ${name}.long COMMAND ${run} --gtest_filter=${ARG_LONG})

@@ -3,7 +3,8 @@
 
     tests/run_program.py PROGRAM [ARGUMENT...]      the arguments are those of GoogleTest
 
-Of a case that is well, nothing is printed. The last lines say how many cases ran, what they cost, and which were skipped, and why.
+Of a case that is well, nothing is printed. The last lines say how many cases ran, what they cost, and which were skipped, and
+why.
 A case that prints nothing new for TERRACE_CASE_LIMIT seconds (300) hangs: the program is killed, with all its processes.
 Exit status: that of the program; 1 if a case hangs.
 """
