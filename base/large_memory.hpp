@@ -1,6 +1,6 @@
 #pragma once
 
-#include "terrace/host_memory.hpp"
+#include "terrace/types.hpp"
 
 #include <algorithm>
 #include <cstddef>

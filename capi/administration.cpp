@@ -21,8 +21,8 @@ static_assert(static_cast<int>(KvEvent::Kind::cleared) == TERRACE_CACHE_CLEARED)
 
 terrace_cache_event to_c(const KvEvent& event) {
   terrace_cache_event to{};
-  to.key = capi::to_c(event.key);
-  if (event.parent) to.parent = capi::to_c(*event.parent);
+  to.key = key_to_c(event.key);
+  if (event.parent) to.parent = key_to_c(*event.parent);
   to.tenant = event.tenant.value();
   to.kind = static_cast<uint32_t>(event.kind);
   to.source = static_cast<uint32_t>(event.source) + 1;  // the numbers of terrace_offload_look_up()
@@ -240,7 +240,7 @@ terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job, 
     if (!taken) return fail(function, taken.error());
     cache->write_backs.clear();
     for (const terrace::WriteBackResult& each : *taken) {
-      cache->write_backs.push_back({to_c(each.key), static_cast<uint32_t>(each.outcome), status_of(each.error)});
+      cache->write_backs.push_back({key_to_c(each.key), static_cast<uint32_t>(each.outcome), status_of(each.error)});
     }
     *results = cache->write_backs.data();
     *count = cache->write_backs.size();

@@ -47,7 +47,7 @@ terrace_status terrace_keys_of_names(const void* key_namespace, size_t namespace
   return guarded(__func__, [&, function = __func__] {
     if (const terrace_status wrong = check_names(function, key_namespace, namespace_bytes, names, out)) return wrong;
     terrace::OpaqueKeys key{bytes_of(key_namespace, namespace_bytes)};
-    for_each_name(*names, [&](std::uint32_t i, std::span<const std::byte> name) { out[i] = to_c(key(name)); });
+    for_each_name(*names, [&](std::uint32_t i, std::span<const std::byte> name) { out[i] = key_to_c(key(name)); });
     return terrace_status{TERRACE_OK};
   });
 }
@@ -61,7 +61,7 @@ terrace_status terrace_keys_of_prefix(const void* key_namespace, size_t namespac
     for_each_name(*names, [&](std::uint32_t, std::span<const std::byte> name) {
       if (status == TERRACE_OK) status = finish(function, chain.append_opaque(name));
     });
-    if (status == TERRACE_OK) std::ranges::transform(chain.keys(), out, to_c);
+    if (status == TERRACE_OK) std::ranges::transform(chain.keys(), out, key_to_c);
     return status;
   });
 }
@@ -77,7 +77,7 @@ terrace_status terrace_keys_of_tokens(const void* key_namespace, size_t namespac
     if (out == nullptr) return null_pointer(function, "out");
     terrace::KeyChain chain{before_first(key_namespace, namespace_bytes, parent), block_tokens};
     chain.append({tokens, count / block_tokens * block_tokens});
-    std::ranges::transform(chain.keys(), out, to_c);
+    std::ranges::transform(chain.keys(), out, key_to_c);
     return TERRACE_OK;
   });
 }

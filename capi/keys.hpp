@@ -16,7 +16,7 @@ static_assert(sizeof(terrace_key) == sizeof(BlockKey) && alignof(terrace_key) ==
   return {reinterpret_cast<const BlockKey*>(keys), count};
 }
 [[nodiscard]] inline const BlockKey& key_of(const terrace_key& key) { return reinterpret_cast<const BlockKey&>(key); }
-[[nodiscard]] inline terrace_key to_c(const BlockKey& key) { return reinterpret_cast<const terrace_key&>(key); }
+[[nodiscard]] inline terrace_key key_to_c(const BlockKey& key) { return reinterpret_cast<const terrace_key&>(key); }
 
 /// Words of a bitmap with one bit for each key.
 [[nodiscard]] inline std::span<std::uint64_t> words_of(std::uint64_t* bitmap, std::size_t keys) {

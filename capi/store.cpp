@@ -297,7 +297,7 @@ terrace_status terrace_store_events(terrace_store* store, const terrace_store_ev
     store->events_c.clear();
     store->store.poll_events(store->events);
     for (const terrace::TierEvent& event : store->events) {
-      store->events_c.push_back({to_c(event.key), event.batch.value(), static_cast<uint32_t>(event.kind), 0});
+      store->events_c.push_back({key_to_c(event.key), event.batch.value(), static_cast<uint32_t>(event.kind), 0});
     }
     store->events_returned = store->events.size();
     *events = store->events_c.data();

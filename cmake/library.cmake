@@ -14,6 +14,16 @@ target_link_libraries(terrace_needs INTERFACE
   fmt::fmt OpenSSL::SSL OpenSSL::Crypto Threads::Threads terrace_xxhash $<TARGET_NAME_IF_EXISTS:terrace_uring>
   $<TARGET_NAME_IF_EXISTS:prometheus-cpp::core> ${CMAKE_DL_LIBS})
 
+# terrace_exports(TARGET): the shared library exports what cmake/exports.map says, so that the instances of other libraries'
+# templates stay inside. Without sanitizers, a symbol that nothing defines is an error.
+function(terrace_exports target)
+  target_link_options(${target} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  if(NOT TERRACE_SANITIZE AND NOT TERRACE_FUZZ)
+    target_link_options(${target} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
+
 add_library(terrace_shared SHARED ${objects})
 add_library(terrace::terrace ALIAS terrace_shared)
 target_link_libraries(terrace_shared PUBLIC terrace_public PRIVATE terrace_needs)
@@ -24,12 +34,8 @@ if(PROJECT_VERSION_MAJOR EQUAL 0)
 endif()
 set_target_properties(terrace_shared PROPERTIES
   OUTPUT_NAME terrace EXPORT_NAME terrace VERSION ${PROJECT_VERSION} SOVERSION ${soversion} LINKER_LANGUAGE CXX
-  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/exports.map)
-# The instances of other libraries' templates stay inside. Without sanitizers, a symbol that nothing defines is an error.
-target_link_options(terrace_shared PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/exports.map)
-if(NOT TERRACE_SANITIZE AND NOT TERRACE_FUZZ)
-  target_link_options(terrace_shared PRIVATE -Wl,--no-undefined)
-endif()
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+terrace_exports(terrace_shared)
 
 add_library(terrace_static STATIC ${objects})
 add_library(terrace::terrace_static ALIAS terrace_static)

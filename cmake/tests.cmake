@@ -1,14 +1,53 @@
-# terrace_test(NAME SOURCES... LINKS... LABELS...): one test program, its cases listed to CTest one by one.
+# terrace_test(NAME SOURCES... LINKS... LABELS... [SHARDS N] [LONG FILTER]): one test program. CTest runs it as a whole, or in N parts
+# at a time, by tests/run_program.py, which names the case that fails, crashes or hangs.
+# LONG: cases that take a sample in the default run. All of it is the entry NAME.long, with the label `long` (TERRACE_LONG=1,
+# tests/seed.hpp).
 # A .cpp file of the folder that no terrace_test names fails the configure step: a test that never runs is no test.
-include(GoogleTest)
+
+# Of the distribution, because python/CMakeLists.txt needs its packages.
+find_program(TERRACE_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
+
+# A case that is silent for so long hangs. CTest itself waits longer, so that the case is named.
+set(TERRACE_CASE_LIMIT 300)
+if(TERRACE_SANITIZE)
+  set(TERRACE_CASE_LIMIT 1200)
+endif()
+set(CTEST_TEST_TIMEOUT 7200)
+set(DART_TESTING_TIMEOUT 7200)
 
 function(terrace_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;LABELS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest_main terrace_build_flags)
+  cmake_parse_arguments(ARG "" "SHARDS;LONG" "SOURCES;LINKS;LABELS" ${ARGN})
+  terrace_units(units ${name} TESTS ${ARG_SOURCES})
+  add_executable(${name} ${units})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  # The tests themselves are not what a release build makes fast; -O1 compiles a third faster.
+  target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} terrace_test_paths GTest::gtest_main terrace_build_flags)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} PROPERTIES LABELS "${ARG_LABELS}" DISCOVERY_MODE PRE_TEST)
+  set(run ${TERRACE_PYTHON} ${PROJECT_SOURCE_DIR}/tests/run_program.py $<TARGET_FILE:${name}>)
+  set(environment TERRACE_CASE_LIMIT=${TERRACE_CASE_LIMIT})
+  if(ARG_SHARDS)
+    foreach(shard RANGE 1 ${ARG_SHARDS})
+      math(EXPR index "${shard} - 1")
+      add_test(NAME ${name}.${shard} COMMAND ${run})
+      set_tests_properties(${name}.${shard} PROPERTIES LABELS "${ARG_LABELS}" COST 10
+        ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${run})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}")
+  endif()
+  if(ARG_LONG)
+    add_test(NAME ${name}.long COMMAND ${run} --gtest_filter=${ARG_LONG})
+    set_tests_properties(${name}.long PROPERTIES LABELS "${ARG_LABELS};long" COST 100
+      ENVIRONMENT "TERRACE_CASE_LIMIT=3600;TERRACE_LONG=1")
+  endif()
   set_property(DIRECTORY APPEND PROPERTY TERRACE_TEST_SOURCES ${ARG_SOURCES})
+  # `tools/check --only` looks up here which program has a case.
+  foreach(source IN LISTS ARG_SOURCES)
+    cmake_path(ABSOLUTE_PATH source NORMALIZE)
+    set_property(GLOBAL APPEND PROPERTY TERRACE_TEST_PROGRAMS "${name} ${source}")
+  endforeach()
 endfunction()
 
 function(terrace_check_all_listed)

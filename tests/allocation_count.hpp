@@ -2,6 +2,7 @@
 
 // Counts allocations and the bytes that are still allocated. It replaces operator new of the program, so include it in only one
 // source file. It counts on one thread.
+// NOLINTBEGIN(google-build-namespaces,misc-definitions-in-headers): one source file includes it
 
 #include <malloc.h>
 
@@ -49,3 +50,4 @@ void operator delete(void* memory) noexcept { deallocate(memory); }
 void operator delete[](void* memory) noexcept { deallocate(memory); }
 void operator delete(void* memory, std::size_t) noexcept { deallocate(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { deallocate(memory); }
+// NOLINTEND(google-build-namespaces,misc-definitions-in-headers)

@@ -285,13 +285,6 @@ class TERRACE_API Device {
   [[nodiscard]] virtual Result<void> check_relocation(std::span<const RelocatedPool> pools);
 };
 
-// A device that is written without these calls has no streams of others and no memory of others.
-inline Result<Fence> Device::signal(StreamRef) { return Errc::invalid_argument; }
-inline Result<void> Device::await(StreamRef, std::span<const std::uint64_t>) { return Errc::not_ready; }
-inline Result<void> Device::await(StreamRef, Fence) { return Errc::not_ready; }
-inline Result<void> Device::relocate(std::span<const RelocatedPool>) { return Errc::invalid_argument; }
-inline Result<void> Device::check_relocation(std::span<const RelocatedPool>) { return {}; }
-
 /// The behaviour of one direction of an emulated link. "Every n-th" counts commands from 1; 0 means never.
 struct LinkDirection {
   BytesPerSecond bytes_per_second{};  ///< 0: no limit

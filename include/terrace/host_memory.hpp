@@ -16,10 +16,6 @@
 
 namespace terrace {
 
-/// Whether to ask the kernel for huge pages. Do not ask for memory of which only a little may be used: the first access to a huge
-/// page allocates all of it.
-enum class HugePages : bool { no, yes };
-
 /// How the pages of new host memory are touched first.
 struct TouchOptions {
   /// The number of threads that touch pages in parallel. 0: one for each processor, up to 8. More threads do not help, because

@@ -120,6 +120,10 @@ inline constexpr Bytes TiB{std::uint64_t{1} << 40};
 /// Returns the size in the largest unit that fits, exactly or rounded to at least three digits: `64GiB`, `1.5MiB`, `517B`.
 [[nodiscard]] TERRACE_API std::string to_string(Bytes size);
 
+/// Whether to ask the kernel for huge pages. Do not ask for memory of which only a little may be used: the first access to a huge
+/// page allocates all of it.
+enum class HugePages : bool { no, yes };
+
 /// The places where a copy of a block can be, fastest first.
 enum class Tier : unsigned char { device, host, storage };
 

@@ -31,14 +31,14 @@ constexpr std::string_view tcp_scheme = "tcp:";
 /// The room in sockaddr_un, less the end mark.
 constexpr std::size_t socket_path_max = 107;
 
-[[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
-
 [[noreturn]] void refuse(std::string_view text) {
   throw std::invalid_argument{fmt::format(
       "admin.listen is \"{}\": it must be unix:PATH, unix:, tcp:127.0.0.1:PORT or tcp:[::1]:PORT (this machine only)", text)};
 }
 
 }  // namespace
+
+void throw_errno(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
 
 Address parse_address(std::string_view text) {
   Address address;
@@ -74,7 +74,7 @@ std::string to_string(const Address& address) {
 std::string read_token(const std::filesystem::path& file) {
   constexpr std::size_t shortest = 16;
   struct stat info {};
-  if (::stat(file.c_str(), &info) != 0) fail(errno, fmt::format("admin.token-file {}", file.string()));
+  if (::stat(file.c_str(), &info) != 0) throw_errno(errno, fmt::format("admin.token-file {}", file.string()));
   if ((info.st_mode & 077U) != 0) {
     throw std::invalid_argument{
         fmt::format("admin.token-file {}: other users can read it; run chmod 600 {}", file.string(), file.string())};
@@ -96,9 +96,9 @@ std::filesystem::path new_socket_name() {
   static std::atomic<unsigned> last{0};
   const std::filesystem::path folder = admin_folder();
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    fail(errno, fmt::format("admin.listen: cannot make {}", folder.string()));
+    throw_errno(errno, fmt::format("admin.listen: cannot make {}", folder.string()));
   struct stat info {};
-  if (::lstat(folder.c_str(), &info) != 0) fail(errno, fmt::format("admin.listen: {}", folder.string()));
+  if (::lstat(folder.c_str(), &info) != 0) throw_errno(errno, fmt::format("admin.listen: {}", folder.string()));
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022U) != 0) {
     throw std::runtime_error{fmt::format(
         "admin.listen: {} must be a folder of this user in which nobody else can write; give a path of your own: unix:PATH",

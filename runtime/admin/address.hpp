@@ -24,6 +24,9 @@ struct Address {
 /// one sentence, which does not have the token.
 [[nodiscard]] std::string read_token(const std::filesystem::path& file);
 
+/// Throws std::system_error.
+[[noreturn]] void throw_errno(int error, const std::string& what);
+
 /// Makes the folder for sockets without a name, with mode 0700, and returns a free name in it. Throws std::system_error, and
 /// std::runtime_error if the folder belongs to another user or others may write there.
 [[nodiscard]] std::filesystem::path new_socket_name();

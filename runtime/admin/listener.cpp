@@ -46,8 +46,6 @@ constexpr std::uint64_t body_max = 64ULL * 1024;
 constexpr std::uint32_t headers_max = 8 * 1024;
 constexpr Duration silence_max = std::chrono::seconds{10};
 
-[[noreturn]] void fail(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
-
 sockaddr_un name_of(const std::filesystem::path& path) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -67,13 +65,13 @@ bool answers(const std::filesystem::path& path) {
 /// its file (Linux), so there is no moment at which others can connect. A socket that a dead process has left is replaced.
 int listen_on(const std::filesystem::path& path) {
   Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (fd.get() < 0) fail(errno, "admin.listen: no socket");
-  if (::fchmod(fd.get(), 0600) != 0) fail(errno, "admin.listen: the mode of the socket");
+  if (fd.get() < 0) throw_errno(errno, "admin.listen: no socket");
+  if (::fchmod(fd.get(), 0600) != 0) throw_errno(errno, "admin.listen: the mode of the socket");
   const sockaddr_un name = name_of(path);
   const auto bind = [&] { return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0; };
   if (!bind()) {
     struct stat info {};
-    if (errno != EADDRINUSE) fail(errno, fmt::format("admin.listen: {}", path.string()));
+    if (errno != EADDRINUSE) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
     if (::lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
       throw std::runtime_error{fmt::format("admin.listen: {} exists and is not a socket", path.string())};
     }
@@ -81,10 +79,10 @@ int listen_on(const std::filesystem::path& path) {
       throw std::runtime_error{
           fmt::format("admin.listen: another process listens on {}; give this one another path", path.string())};
     }
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(errno, fmt::format("admin.listen: {}", path.string()));
-    if (!bind()) fail(errno, fmt::format("admin.listen: {}", path.string()));
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
+    if (!bind()) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
   }
-  if (::listen(fd.get(), SOMAXCONN) != 0) fail(errno, fmt::format("admin.listen: {}", path.string()));
+  if (::listen(fd.get(), SOMAXCONN) != 0) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
   return fd.release();
 }
 

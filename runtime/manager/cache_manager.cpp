@@ -13,6 +13,8 @@ CacheManager::CacheManager(const ManagerConfig& config)
       write_backs_{state_.groups.pools(), config.write_back_blocks_ahead},
       look_ups_{state_.config.shared, state_.groups.at({}).actions().shared, state_.shared} {}
 
+CacheManager::~CacheManager() = default;
+
 // ---- what happened elsewhere ---------------------------------------------------------------------------------------------
 
 void CacheManager::on_transfer(TransferEvent event) {

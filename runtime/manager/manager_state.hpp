@@ -17,10 +17,7 @@ namespace terrace {
 /// Ownership: CacheManager owns it; each part has a reference to it. Threads: the manager's.
 struct ManagerState {
   /// Throws what validate() and ModelGroups throw.
-  explicit ManagerState(const ManagerConfig& wanted)
-      : config{(validate(wanted), wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals} {
-    write_budget.limit(config.daily_write_bytes);
-  }
+  explicit ManagerState(const ManagerConfig& wanted);
   ManagerState(const ManagerState&) = delete;
   ManagerState& operator=(const ManagerState&) = delete;
 

@@ -8,6 +8,9 @@
 
 namespace terrace {
 
+OffloadJobs::OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
+    : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
+
 void OffloadJobs::look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const {
   std::ranges::fill(hits, OffloadHit::miss);
   if (state_.status != CacheStatus::normal) return;

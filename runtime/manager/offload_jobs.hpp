@@ -5,7 +5,7 @@
 #include "runtime/manager/requests.hpp"
 #include "runtime/manager/shared_finds.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
@@ -22,8 +22,7 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
-      : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
+  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups);
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 

@@ -7,6 +7,9 @@
 
 namespace terrace {
 
+Prefetches::Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups)
+    : state_{state}, groups_{state.groups}, planner_{planner}, look_ups_{look_ups} {}
+
 Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
   const auto refuse = [&](Errc why) -> Result<PrefetchId> {
     ++state_.prefetches.refused;

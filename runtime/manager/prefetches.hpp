@@ -3,7 +3,7 @@
 #include "runtime/manager/hit_planner.hpp"
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"
@@ -42,8 +42,7 @@ class Prefetches {
     SharedAnswer answer{};  ///< of a model with several groups, if shared_end is not 0
   };
 
-  Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups)
-      : state_{state}, groups_{state.groups}, planner_{planner}, look_ups_{look_ups} {}
+  Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups);
   Prefetches(const Prefetches&) = delete;
   Prefetches& operator=(const Prefetches&) = delete;
 

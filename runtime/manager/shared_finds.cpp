@@ -6,6 +6,8 @@
 
 namespace terrace {
 
+SharedFinds::SharedFinds(ManagerState& state, SharedLookUps& look_ups) : state_{state}, look_ups_{look_ups} {}
+
 std::uint64_t SharedFinds::name_of(std::span<const BlockKey> keys) {
   std::uint64_t name = keys.size();
   for (const BlockKey& key : keys) {

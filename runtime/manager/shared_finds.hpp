@@ -4,7 +4,7 @@
 #include "runtime/manager/manager_state.hpp"
 #include "runtime/manager/shared_look_ups.hpp"
 #include "terrace/clock.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 #include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -29,7 +29,7 @@ class SharedFinds {
  public:
   static constexpr std::size_t finds_max = SharedLookUps::probes_max;
 
-  SharedFinds(ManagerState& state, SharedLookUps& look_ups) : state_{state}, look_ups_{look_ups} {}
+  SharedFinds(ManagerState& state, SharedLookUps& look_ups);
   SharedFinds(const SharedFinds&) = delete;
   SharedFinds& operator=(const SharedFinds&) = delete;
 

@@ -8,6 +8,9 @@
 
 namespace terrace {
 
+SharedLookUps::SharedLookUps(const SharedConfig& config, SharedActions& actions, SharedTotals& totals)
+    : config_{config}, actions_{actions}, totals_{totals} {}
+
 bool SharedLookUps::is_missing(const BlockKey& key, TimePoint now) const {
   const Missing& place = missing_[place_of(key)];
   return now < place.until && place.key == key;

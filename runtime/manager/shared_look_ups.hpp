@@ -54,8 +54,7 @@ class SharedLookUps {
   static constexpr std::size_t probes_max = 4096;
 
   /// The work goes to `actions`. All outlive this object.
-  SharedLookUps(const SharedConfig& config, SharedActions& actions, SharedTotals& totals)
-      : config_{config}, actions_{actions}, totals_{totals} {}
+  SharedLookUps(const SharedConfig& config, SharedActions& actions, SharedTotals& totals);
   SharedLookUps(const SharedLookUps&) = delete;
   SharedLookUps& operator=(const SharedLookUps&) = delete;
 

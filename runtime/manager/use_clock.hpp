@@ -2,7 +2,6 @@
 
 #include "terrace/clock.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,24 +21,13 @@ class UseClock {
  public:
   static constexpr std::size_t notes_max = 4096;
 
-  UseClock() { notes_.reserve(notes_max); }
+  UseClock();
 
   /// `stamp` is the stamp of the latest use so far. Neither argument may be less than in the call before.
-  void note(TimePoint now, std::uint64_t stamp) {
-    if (!notes_.empty() && now < notes_.back().at + step_) return;
-    if (notes_.size() == notes_max) {
-      for (std::size_t i = 0; 2 * i < notes_.size(); ++i) notes_[i] = notes_[2 * i];
-      notes_.resize((notes_.size() + 1) / 2);
-      step_ *= 2;
-    }
-    notes_.push_back({now, stamp});
-  }
+  void note(TimePoint now, std::uint64_t stamp);
   /// Returns a stamp such that the use with this stamp, and all earlier ones, were at `time` or before. Returns 0 if no such use
   /// is known.
-  [[nodiscard]] std::uint64_t stamp_at(TimePoint time) const {
-    const auto later = std::ranges::upper_bound(notes_, time, {}, &Note::at);
-    return later == notes_.begin() ? 0 : std::prev(later)->stamp;
-  }
+  [[nodiscard]] std::uint64_t stamp_at(TimePoint time) const;
 
  private:
   struct Note {

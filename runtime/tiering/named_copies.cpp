@@ -372,6 +372,11 @@ void NamedCopies::end_waiting(JobIndex index, ErrorCode error) {
   }
 }
 
+void NamedCopies::take_events(std::vector<OffloadEvent>& events) {
+  events.insert(events.end(), events_.begin(), events_.end());
+  events_.clear();
+}
+
 bool NamedCopies::cancel(OffloadJobId id) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return false;

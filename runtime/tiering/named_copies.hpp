@@ -9,7 +9,7 @@
 #include "runtime/tiering/shared_writer.hpp"
 #include "runtime/tiering/storage_writer.hpp"
 #include "runtime/tiering/stored_reads.hpp"
-#include "terrace/offload_cache.hpp"
+#include "terrace/offload_orders.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 
@@ -90,10 +90,7 @@ class NamedCopies {
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// Appends the events since the last call.
-  void take_events(std::vector<OffloadEvent>& events) {
-    events.insert(events.end(), events_.begin(), events_.end());
-    events_.clear();
-  }
+  void take_events(std::vector<OffloadEvent>& events);
 
   [[nodiscard]] std::uint32_t jobs() const { return static_cast<std::uint32_t>(by_id_.size()); }
   [[nodiscard]] std::uint32_t blocks_in_flight() const { return in_flight_; }

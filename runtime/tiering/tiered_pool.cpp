@@ -37,6 +37,8 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
   }
 }
 
+TieredPool::~TieredPool() = default;
+
 // ---- prefixes of requests ---------------------------------------------------------------------------------------------------
 
 Found TieredPool::find(std::span<const BlockKey> keys, Source farthest, std::vector<Source>& sources) const {

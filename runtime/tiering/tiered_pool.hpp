@@ -69,6 +69,7 @@ class TieredPool {
   /// the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
              WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes);
+  ~TieredPool();
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
 

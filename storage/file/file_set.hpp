@@ -312,6 +312,8 @@ class FileSet {
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
 /// The error of a completed operation that should have moved `bytes` bytes.
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
+/// Throws std::system_error with this code and sentence.
+[[noreturn]] void refuse_files(ErrorCode error, const std::string& sentence);
 /// Throws std::system_error with a sentence that says why a file of a store could not be opened.
 [[noreturn]] void cannot_open(const std::filesystem::path& path, const ErrorCode& error);
 

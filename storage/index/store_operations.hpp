@@ -35,6 +35,9 @@ class StoreOperations {
   /// `writes_max`: how many writes may be under way; further ones end with `refused`. Reads have no bound, because each of them
   /// brings its own buffer.
   StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max);
+  ~StoreOperations();
+  StoreOperations(const StoreOperations&) = delete;
+  StoreOperations& operator=(const StoreOperations&) = delete;
 
   /// Must be the first call in every call of the store. All blocks named in one call of the store are equally old.
   void begin_call() { index_.advance(); }

@@ -12,7 +12,7 @@ namespace terrace {
 namespace {
 
 constexpr std::size_t prefix_length_max = 64;
-constexpr std::size_t fingerprint_bytes = 16;
+constexpr std::size_t name_fingerprint_bytes = 16;
 
 void append_hex(std::string& out, std::span<const std::byte> bytes) {
   constexpr std::string_view digits = "0123456789abcdef";
@@ -47,7 +47,7 @@ SharedValueNames::SharedValueNames(std::string_view prefix) : start_{prefix} {
 
 void SharedValueNames::use(const Fingerprint& fingerprint) {
   with_fingerprint_ = start_;
-  append_hex(with_fingerprint_, std::span{fingerprint}.first(fingerprint_bytes));
+  append_hex(with_fingerprint_, std::span{fingerprint}.first(name_fingerprint_bytes));
   with_fingerprint_ += ":{";
 }
 

@@ -16,10 +16,10 @@ namespace {
 static_assert(!std::convertible_to<std::uint64_t, Bytes>);
 static_assert(!std::convertible_to<Bytes, std::uint64_t>);
 template <class A, class B>
-concept addable = requires(A a, B b) { a + b; };
+concept sizes_add = requires(A a, B b) { a + b; };
 template <class A, class B>
 concept multipliable = requires(A a, B b) { a* b; };
-static_assert(addable<Bytes, Bytes> && !addable<Bytes, std::uint64_t>);
+static_assert(sizes_add<Bytes, Bytes> && !sizes_add<Bytes, std::uint64_t>);
 static_assert(multipliable<Bytes, std::uint64_t> && !multipliable<Bytes, Bytes>);
 
 constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();

@@ -11,38 +11,38 @@ namespace terrace {
 namespace {
 
 template <class A, class B>
-concept comparable = requires(A a, B b) { a == b; };
+concept ids_compare = requires(A a, B b) { a == b; };
 template <class A, class B>
-concept ordered = requires(A a, B b) { a < b; };
+concept ids_order = requires(A a, B b) { a < b; };
 template <class A, class B>
-concept addable = requires(A a, B b) { a + b; };
+concept ids_add = requires(A a, B b) { a + b; };
 template <class A>
 concept countable = requires(A a) { ++a; };
 template <class A>
 concept truthy = requires(A a) { a ? 1 : 0; };
 
 template <class Id, class Other>
-concept mixes = std::convertible_to<Other, Id> || std::constructible_from<Id, Other> || std::assignable_from<Id&, Other> ||
-                comparable<Id, Other> || ordered<Id, Other> || addable<Id, Other>;
+concept ids_mix = std::convertible_to<Other, Id> || std::constructible_from<Id, Other> || std::assignable_from<Id&, Other> ||
+                  ids_compare<Id, Other> || ids_order<Id, Other> || ids_add<Id, Other>;
 
 // Ids with the same representation do not mix, and ids with different ones do not either.
-static_assert(!mixes<RequestId, TransferId>);
-static_assert(!mixes<TransferId, RequestId>);
-static_assert(!mixes<TransferId, Fence>);
-static_assert(!mixes<SlotId, Epoch>);
-static_assert(!mixes<SlotId, TransferId>);
-static_assert(!mixes<TransferId, SlotId>);
+static_assert(!ids_mix<RequestId, TransferId>);
+static_assert(!ids_mix<TransferId, RequestId>);
+static_assert(!ids_mix<TransferId, Fence>);
+static_assert(!ids_mix<SlotId, Epoch>);
+static_assert(!ids_mix<SlotId, TransferId>);
+static_assert(!ids_mix<TransferId, SlotId>);
 // (This shows that the concept can be true.)
-static_assert(mixes<SlotId, SlotId>);
+static_assert(ids_mix<SlotId, SlotId>);
 
 // A number becomes an id only by an explicit conversion, and an id never becomes a number implicitly.
 static_assert(!std::convertible_to<std::uint32_t, SlotId>);
 static_assert(!std::assignable_from<SlotId&, std::uint32_t>);
 static_assert(std::constructible_from<SlotId, std::uint32_t>);
 static_assert(!std::convertible_to<SlotId, std::uint32_t>);
-static_assert(!comparable<SlotId, std::uint32_t>);
-static_assert(!addable<SlotId, std::uint32_t>);
-static_assert(!addable<SlotId, SlotId>);
+static_assert(!ids_compare<SlotId, std::uint32_t>);
+static_assert(!ids_add<SlotId, std::uint32_t>);
+static_assert(!ids_add<SlotId, SlotId>);
 static_assert(!countable<SlotId>);
 static_assert(!truthy<SlotId>);
 

@@ -2,6 +2,7 @@
 
 #include "storage/io/threaded_io.hpp"
 #include "storage/io/uring_io.hpp"
+#include "tests/paths.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -34,7 +35,7 @@ std::unique_ptr<IoEngine> make_engine(EngineKind kind) {
 }
 
 Victim::Victim(const Task& task) {
-  std::vector<std::string> words{TERRACE_CRASH_CHILD,       task.directory.string(),     to_string(task.engine),
+  std::vector<std::string> words{paths.crash_child,         task.directory.string(),     to_string(task.engine),
                                  std::to_string(task.seed), std::to_string(task.blocks), std::to_string(task.steps)};
   if (task.operation) {
     words.push_back(std::to_string(*task.operation));

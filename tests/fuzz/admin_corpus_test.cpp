@@ -1,6 +1,7 @@
 // Routes the requests of admin-corpus/, and every beginning of each, with any compiler (tests/fuzz/README.md).
 
 #include "tests/fuzz/admin_request.hpp"
+#include "tests/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,8 @@ namespace {
 
 TEST(FuzzCorpus, of_admin_requests_ends_in_a_command_or_in_one_sentence) {
   std::size_t inputs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator{TERRACE_FUZZ_CORPUS}) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator{std::filesystem::path{test::paths.source} / "tests/fuzz/admin-corpus"}) {
     SCOPED_TRACE(entry.path());
     std::ifstream file{entry.path(), std::ios::binary};
     const std::string text(std::istreambuf_iterator<char>{file}, {});

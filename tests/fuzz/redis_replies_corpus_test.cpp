@@ -2,6 +2,7 @@
 // (tests/fuzz/README.md).
 
 #include "tests/fuzz/redis_replies.hpp"
+#include "tests/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +16,8 @@ namespace {
 
 TEST(FuzzCorpus, of_redis_replies_ends_the_same_however_the_bytes_arrive) {
   std::size_t inputs = 0;
-  for (const auto& entry : std::filesystem::directory_iterator{TERRACE_FUZZ_CORPUS}) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator{std::filesystem::path{test::paths.source} / "tests/fuzz/reply-corpus"}) {
     SCOPED_TRACE(entry.path());
     std::ifstream file{entry.path(), std::ios::binary};
     const std::string text(std::istreambuf_iterator<char>{file}, {});

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <filesystem>
 #include <optional>
-#include <regex>
 
 namespace terrace::house {
 
@@ -24,7 +23,7 @@ void collect_python_tests(const SourceFile& file, std::set<std::string>& names) 
 
 void collect_tests(const SourceFile& file, std::set<std::string>& names) {
   for (const std::string_view macro : {"TEST(", "TEST_F(", "TEST_P(", "TYPED_TEST(", "TYPED_TEST_P("}) {
-    const std::string at_line_start = "\n" + std::string{macro};
+    const std::string at_line_start = std::string{"\n"}.append(macro);
     for (std::size_t at = file.text.find(at_line_start); at != std::string::npos; at = file.text.find(at_line_start, at + 1)) {
       const std::size_t begin = at + at_line_start.size();
       const std::string_view arguments = std::string_view{file.text}.substr(begin, file.text.find(')', begin) - begin);
@@ -206,21 +205,6 @@ Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string
         }
       });
     }
-  }
-  return findings;
-}
-
-Findings comments_open_with_a_subject(const SourceFile& file) {
-  static const std::regex opening{R"(^\s*///? (Of|What|As|Where|Whoever|Somebody|Nobody)\b)"
-                                  R"(|///< ?(Of|What|As|Where|Whoever|Somebody|Nobody)\b)"};
-  Findings findings;
-  const auto lines = lines_of(file);
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].find("//") == std::string_view::npos) continue;
-    std::cmatch found;
-    if (!std::regex_search(lines[i].begin(), lines[i].end(), found, opening)) continue;
-    const std::string word = found[1].matched ? found[1].str() : found[2].str();
-    findings.push_back(finding(file, i, "a comment opens with \"" + word + "\": write a sentence that begins with its subject"));
   }
   return findings;
 }

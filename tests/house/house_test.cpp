@@ -1,6 +1,7 @@
 // Applies the house rules (rules.hpp) to this repository.
 
 #include "tests/house/rules.hpp"
+#include "tests/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,7 @@
 namespace terrace::house {
 namespace {
 
-const std::filesystem::path root{TERRACE_SOURCE_DIR};
+const std::filesystem::path root{test::paths.source};
 
 constexpr std::size_t lines_max = 600;
 constexpr std::size_t columns_max = 130;
@@ -127,14 +128,6 @@ TEST(House, product_code_uses_no_retired_name) {
   const std::set<std::string> retired = retired_names(read_file(root, "docs/glossary.md"));
   ASSERT_GT(retired.size(), 50U);
   expect_kept(product_cpp, [&](const SourceFile& file) { return uses_no_retired_name(file, retired); });
-}
-
-TEST(House, comments_open_with_a_subject) {
-  const auto product_or_example = [](const std::string& folder, const SourceFile& file) {
-    const bool is_code = is_cpp(file) || file.path.ends_with(".cu") || file.path.ends_with(".cuh");
-    return (is_product(folder) || folder == "examples") && is_code;
-  };
-  expect_kept(product_or_example, comments_open_with_a_subject);
 }
 
 TEST(House, links_of_documents_lead_somewhere) {

@@ -95,6 +95,12 @@ const std::vector<Folder>& public_vocabulary() {
   return folders;
 }
 
+/// The public headers of the façades, which applications hold, and the folders of runtime/ below them. A façade is large, and all
+/// that these folders share with it has a header of its own.
+constexpr std::array<std::string_view, 4> facades{"async_cache", "cache", "offload_cache", "system"};
+constexpr std::array<std::string_view, 6> below_the_facades{"runtime/manager",   "runtime/measure", "runtime/orders",
+                                                            "runtime/residency", "runtime/tiering", "runtime/types"};
+
 /// The header of the C interface. Product code other than its implementation uses the headers of C++.
 constexpr std::string_view interface_of_c = "terrace.h";
 /// The file that prints the version of the C interface.
@@ -127,6 +133,8 @@ const Folder* folder_of(std::string_view path) {
 bool may_include_public(std::string_view file, std::string_view header) {
   header.remove_prefix(std::string_view{"terrace/"}.size());
   header = header.substr(0, header.find('.'));
+  const bool is_below = std::ranges::any_of(below_the_facades, [&](std::string_view folder) { return is_in(file, folder); });
+  if (is_below && std::ranges::find(facades, header) != facades.end()) return false;
   return std::ranges::none_of(public_vocabulary(), [&](const Folder& folder) {
     return is_in(file, folder.name) && std::ranges::find(folder.may_include, header) == folder.may_include.end();
   });

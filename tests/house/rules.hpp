@@ -22,8 +22,8 @@ using Findings = std::vector<std::string>;
 
 // ---- the arrows
 
-/// A file includes only its own folder and the folders that the arrows allow. Product code never includes tests. Our own headers
-/// are included from the root and in quotes.
+/// A file includes only its own folder and the folders that the arrows allow. Product code never includes tests, and below the
+/// façades no façade. Our own headers are included from the root and in quotes.
 [[nodiscard]] Findings includes_follow_the_arrows(const SourceFile& file);
 /// A public header (include/) includes only public headers, the standard library, and Boost: an application has no more. It means
 /// the same to every application, so it tests no macro of the build. Exceptions are marked TERRACE_API: applications catch them.
@@ -103,9 +103,6 @@ void collect_keys(const SourceFile& file, std::set<std::string>& keys);
 [[nodiscard]] std::set<std::string> retired_names(const SourceFile& glossary);
 /// No retired name outside of quotes, neither in code nor in comments.
 [[nodiscard]] Findings uses_no_retired_name(const SourceFile& file, const std::set<std::string>& retired);
-/// No line of a comment begins with "Of", "What", "As", "Where", "Whoever", "Somebody" or "Nobody": such a line is a fragment or
-/// a riddle, and not a sentence with a subject.
-[[nodiscard]] Findings comments_open_with_a_subject(const SourceFile& file);
 /// Adds the identifiers of the file.
 void collect_words(const SourceFile& file, std::set<std::string>& words);
 

@@ -78,6 +78,19 @@ TEST(Rules, arrows_between_the_folders_of_one_part_point_one_way) {
   EXPECT_FALSE(allowed("radix/a.hpp", "<vector>")) << "nothing lies beside the folders of a part";
 }
 
+TEST(Rules, nothing_below_the_facades_includes_one) {
+  for (const std::string folder : {"runtime/manager", "runtime/tiering", "runtime/residency"}) {
+    for (const std::string facade : {"cache", "offload_cache", "async_cache", "system"}) {
+      EXPECT_EQ(included_from(folder + "/a.hpp", "\"terrace/" + facade + ".hpp\""),
+                Findings{folder + "/a.hpp:3: " + folder + "/ may not include terrace/" + facade + ".hpp"});
+    }
+    EXPECT_TRUE(allowed(folder + "/a.hpp", "\"terrace/request.hpp\""));
+  }
+  for (const std::string folder : {"runtime/cache", "runtime/offload", "runtime/system", "tools/replay", "tests/runtime"}) {
+    EXPECT_TRUE(allowed(folder + "/a.hpp", "\"terrace/offload_cache.hpp\"")) << folder;
+  }
+}
+
 TEST(Rules, product_code_never_includes_tests) {
   for (const std::string& folder : library_folders()) EXPECT_FALSE(allowed(folder + "/a.cpp", "\"tests/seed.hpp\"")) << folder;
   EXPECT_FALSE(allowed("examples/a.cpp", "\"tests/seed.hpp\""));
@@ -308,23 +321,6 @@ TEST(Rules, a_retired_name_is_found_in_code_and_comments_and_allowed_in_quotes) 
   EXPECT_TRUE(found("const Node heiress;  // her\nprint(\"heir\");\n").empty());
   EXPECT_EQ(found("int a;\nNode heir;\n"), Findings{"radix/a.cpp:2: the glossary has another name for heir"});
   EXPECT_EQ(found("print(\"a\", heir);  // the heir\n").size(), 2U);
-}
-
-TEST(Rules, comments_open_with_a_subject) {
-  const auto found = [](const std::string& text) { return comments_open_with_a_subject(file("radix/a.hpp", text)); };
-  EXPECT_EQ(found("int a;\n/// Of one block.\nint b;\n"),
-            Findings{"radix/a.hpp:2: a comment opens with \"Of\": write a sentence that begins with its subject"});
-  for (const std::string word : {"Of", "What", "As", "Where", "Whoever", "Somebody", "Nobody"}) {
-    EXPECT_EQ(found("  /// " + word + " a block\n").size(), 1U) << word;
-    EXPECT_EQ(found("// " + word + " a block\n").size(), 1U) << word;
-    EXPECT_EQ(found("int a;  ///< " + word + " a block\n").size(), 1U) << word;
-    EXPECT_EQ(found("int a;  ///<" + word + " a block\n").size(), 1U) << word;
-    EXPECT_TRUE(found("/// " + word + "ten\n").empty()) << "only the whole word: " << word;
-    EXPECT_TRUE(found("/// The start. " + word + " a block\n").empty()) << "only at the start of a line: " << word;
-    EXPECT_TRUE(found("call();  // " + word + " a block\n").empty()) << "only a comment of its own: " << word;
-  }
-  EXPECT_TRUE(found("/// The size of one block.\nint a;  ///< of one block\n").empty());
-  EXPECT_TRUE(found("const char* text = \"Of a block\";\n").empty());
 }
 
 TEST(Rules, documents_name_functions_that_exist) {

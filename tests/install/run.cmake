@@ -1,7 +1,7 @@
 # One step of the install test: cmake -DSTEP=... -D... -P run.cmake. The steps work in WORK, a folder of the build.
 #   install           installs the build into a staging folder and moves it: a package must work wherever it lies
 #   exports           compares what the shared library exports with the public headers
-#   headers           compiles each header alone, and counts those that terrace/cache.hpp includes
+#   headers           counts the headers that terrace/cache.hpp includes; tools/lint compiles each header alone
 #   deb               makes the Debian packages, and compares their files with those of the step `install`
 #   find_package, pkg_config, subdirectory   configure, build and run an application
 # FULL=ON makes the step `subdirectory` compile the whole library in the application's own build, which takes minutes.
@@ -217,13 +217,6 @@ function(step_exports)
 endfunction()
 
 function(step_headers)
-  file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include ${PREFIX}/include/*.hpp)
-  foreach(header IN LISTS headers)
-    file(WRITE ${WORK}/headers/alone.cpp "#include <${header}>\n")
-    run(${CXX} -std=c++20 -fsyntax-only -Wall -Wextra -Wconversion -Wshadow -Werror -I${PREFIX}/include
-        ${WORK}/headers/alone.cpp)
-  endforeach()
-
   # An application that includes the cache must not get all of Terrace.
   file(WRITE ${WORK}/headers/alone.cpp "#include <terrace/cache.hpp>\n")
   run(${CXX} -std=c++20 -MM -I${PREFIX}/include ${WORK}/headers/alone.cpp)
@@ -234,21 +227,36 @@ function(step_headers)
   endif()
 endfunction()
 
-# configure(SOURCE_FOLDER BUILD_FOLDER OPTIONS...)
-function(configure source build)
-  run(${CMAKE_COMMAND} -S ${source} -B ${build} -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX}
+# configure(SOURCE_FOLDER BUILD_FOLDER BUILD_TYPE OPTIONS...)
+function(configure source build type)
+  run(${CMAKE_COMMAND} -S ${source} -B ${build} -G Ninja -DCMAKE_BUILD_TYPE=${type} -DCMAKE_CXX_COMPILER=${CXX}
       "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_EXE_LINKER_FLAGS=${FLAGS}" ${ARGN})
+endfunction()
+
+# compile_command(BUILD_FOLDER TARGET VARIABLE): how the build compiles the only source of the target, without the target's name.
+function(compile_command build target variable)
+  run(${CMAKE_COMMAND} --build ${build} --target ${target} -- -t commands ${target})
+  string(REGEX MATCH "[^\n]* -c [^\n]*" command "${output}")
+  string(REPLACE ${target}.dir consumer.dir command "${command}")
+  set(${variable} ${command} PARENT_SCOPE)
 endfunction()
 
 function(step_find_package)
   set(build ${WORK}/find_package)
   set(consumer ${SOURCE}/tests/install/consumer)
-  configure(${consumer} ${build}/shared -DCMAKE_PREFIX_PATH=${PREFIX} -DWANTED_VERSION=${VERSION})
+  configure(${consumer} ${build}/shared Release -DCMAKE_PREFIX_PATH=${PREFIX} -DWANTED_VERSION=${VERSION})
   run(${CMAKE_COMMAND} --build ${build}/shared)
   run_consumer(${build}/shared/consumer)
-  configure(${consumer} ${build}/static -DCMAKE_PREFIX_PATH=${PREFIX} -DWANTED_COMPONENTS=static)
-  run(${CMAKE_COMMAND} --build ${build}/static --target consumer_static)
-  run_consumer(${build}/static/consumer_static)
+  # With the static library it is compiled in the same way, so that the object is taken and only linked again.
+  configure(${consumer} ${build}/static Release -DCMAKE_PREFIX_PATH=${PREFIX} -DWANTED_COMPONENTS=static
+            -DCONSUMER_OBJECT=${build}/shared/CMakeFiles/consumer.dir/consumer.cpp.o)
+  compile_command(${build}/shared consumer shared)
+  compile_command(${build}/static consumer_static static)
+  if(NOT shared MATCHES "-I|-isystem" OR NOT shared STREQUAL static)
+    fail("with the shared library the application is compiled by\n${shared}\nand with the static one by\n${static}")
+  endif()
+  run(${CMAKE_COMMAND} --build ${build}/static --target consumer_linked)
+  run_consumer(${build}/static/consumer_linked)
 
   # A program that was made for another minor version must not get this one, nor one that wants a part that there is not.
   foreach(refused -DWANTED_VERSION=0.0.1 -DWANTED_VERSION=999.0 -DWANTED_COMPONENTS=attention)
@@ -270,26 +278,37 @@ function(step_pkg_config)
     fail("pkg-config says version ${output}")
   endif()
   separate_arguments(flags NATIVE_COMMAND "${FLAGS}")
-  set(compile ${CXX} -std=c++20 ${flags} ${SOURCE}/tests/install/consumer/consumer.cpp)
-  run(${PKG_CONFIG} --cflags --libs terrace)
+  run(${PKG_CONFIG} --static --cflags terrace)
+  set(static ${output})
+  run(${PKG_CONFIG} --cflags terrace)
+  if(NOT output STREQUAL static)
+    fail("pkg-config asks for ${output} with the shared library, and for ${static} with the static one")
+  endif()
+  separate_arguments(compile NATIVE_COMMAND "${output}")
+  set(object ${build}/consumer.o)
+  run(${CXX} -std=c++20 ${flags} ${compile} -c ${SOURCE}/tests/install/consumer/consumer.cpp -o ${object})
+
+  run(${PKG_CONFIG} --libs terrace)
   separate_arguments(shared NATIVE_COMMAND "${output}")
-  run(${compile} ${shared} -Wl,-rpath,${LIB} -o ${build}/consumer)
+  run(${CXX} ${flags} ${object} ${shared} -Wl,-rpath,${LIB} -o ${build}/consumer)
   run_consumer(${build}/consumer)
 
-  run(${PKG_CONFIG} --static --cflags --libs terrace)
+  run(${PKG_CONFIG} --static --libs terrace)
   separate_arguments(static NATIVE_COMMAND "${output}")
   list(TRANSFORM static REPLACE "^-lterrace$" ${LIB}/libterrace.a)
-  run(${compile} ${static} -o ${build}/consumer_static)
+  run(${CXX} ${flags} ${object} ${static} -o ${build}/consumer_static)
   run_consumer(${build}/consumer_static)
 endfunction()
 
 function(step_subdirectory)
   set(build ${WORK}/subdirectory)
   set(library -DBUILT_LIBRARY=${BUILD}/lib/libterrace.so)
+  set(type Debug)  # compiled in the least time
   if(FULL)
     set(library)
+    set(type Release)
   endif()
-  configure(${SOURCE}/tests/install/subdirectory ${build} -DTERRACE_SOURCE_DIR=${SOURCE} -DTERRACE_CUDA=OFF ${library}
+  configure(${SOURCE}/tests/install/subdirectory ${build} ${type} -DTERRACE_SOURCE_DIR=${SOURCE} -DTERRACE_CUDA=OFF ${library}
             -DCONSUMER_SOURCE=${SOURCE}/tests/install/consumer/consumer.cpp)
   run(${CMAKE_COMMAND} --build ${build} --target consumer)
   run_consumer(${build}/consumer)

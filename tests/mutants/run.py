@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
-"""Plants the mutants of tests/mutants/*.toml one by one and says which tests catch them.
+"""Plants the mutants of mutants.toml one by one and says which tests catch them.
 
-A mutant is a small fault that the tests must notice: in one file, a text (`old`) that occurs exactly once is replaced by another
-(`new`); the test program `target`, run with the gtest filter `filter`, has to fail, to crash, or to take longer than the limit.
+A mutant is a small fault that the tests must notice: in one source of the library, a text (`old`) that occurs exactly once is
+replaced by another (`new`); the test program `target`, run with the gtest filter `filter`, has to fail, to crash, or to take
+longer than the limit. `promise` is what users could no longer rely on: rows of docs/parity.md and docs/reliability.md, or a
+sentence. There are few, each for another promise; beyond the limit, a new one takes the place of one that guards less.
 
-    tests/mutants/run.py                     all of them, in a copy of the working tree under build/mutants
+    tests/mutants/run.py                     all of them
     tests/mutants/run.py --list              what there is, and whether each still matches the code (builds nothing)
     tests/mutants/run.py fence quarantine    those whose name contains one of the words
 
-It needs about half a minute for each on one core, with ccache less, and is no part of tools/check. Exit status: 0 when all are
-caught, 1 when any survived, 2 when none survived but some could not be planted: the code has changed, and the list must follow.
+The library and the tests are built once, in build/mutants. A mutant is then one compilation and one link beside that build: the
+working tree is not touched, and as many are tried at a time as there are cores. Exit status: 0 when all are caught, 1 when any
+survived, 2 when none survived but some could not be planted: the code has changed, and the list must follow.
 
 Of a simulation it says which seed noticed: the worlds are sharp enough where that is a small number.
 """
 
 import argparse
-import filecmp
+import concurrent.futures
+import json
 import os
 import pathlib
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 import time
@@ -27,60 +31,99 @@ import tomllib
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+FIELDS = {"name", "promise", "what", "file", "old", "new", "target", "filter"}
+MUTANTS_MAX = 60
 
 
 def load():
-    mutants = []
-    for path in sorted(HERE.glob("*.toml")):
-        for mutant in tomllib.loads(path.read_text())["mutant"]:
-            missing = {"name", "what", "file", "old", "new", "target", "filter"} - mutant.keys()
-            if missing:
-                sys.exit(f"{path}: {mutant.get('name', '?')} lacks {', '.join(sorted(missing))}")
-            mutants.append(mutant)
+    path = HERE / "mutants.toml"
+    mutants = tomllib.loads(path.read_text())["mutant"]
+    for mutant in mutants:
+        if mutant.keys() != FIELDS:
+            sys.exit(f"{path}: {mutant.get('name', '?')}: lacks or does not know {', '.join(sorted(mutant.keys() ^ FIELDS))}")
     names = [mutant["name"] for mutant in mutants]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         sys.exit(f"two mutants have one name: {', '.join(sorted(twice))}")
+    if len(names) > MUTANTS_MAX:
+        sys.exit(f"{len(names)} mutants: the most are {MUTANTS_MAX}")
     return mutants
 
 
-def refusal(mutant):
-    """Why it cannot be planted; None where it can."""
+def rows():
+    """The ids of all rows of the two pages of promises."""
+    pages = [(ROOT / "docs" / page).read_text() for page in ("parity.md", "reliability.md")]
+    return {row for page in pages for row in re.findall(r"^\| ([A-G]\d+) \|", page, re.MULTILINE)}
+
+
+def refusal(mutant, known):
+    """Why it cannot be planted; None where it can. `known`: the rows that it may name."""
     path = ROOT / mutant["file"]
-    if not path.exists():
-        return f"there is no {mutant['file']}"
+    if path.suffix != ".cpp" or not path.exists():
+        return f"there is no source {mutant['file']}"
     found = path.read_text().count(mutant["old"])
-    return None if found == 1 else f"its text occurs {found} times in {mutant['file']}"
+    if found != 1:
+        return f"its text occurs {found} times in {mutant['file']}"
+    if re.fullmatch(r"[A-G]\d+", mutant["promise"]) and mutant["promise"] not in known:
+        return f"there is no row {mutant['promise']}"
+    return None
 
 
-def copy_tree(scratch):
-    """Only what differs is written, so that a second run builds little."""
-    names = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, check=True, capture_output=True)
-    wanted = {name for name in names.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
-    for name in wanted:
-        copy = scratch / name
-        if copy.exists() and filecmp.cmp(ROOT / name, copy, shallow=False):
-            continue
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, copy)
-    for path in list(scratch.rglob("*")):
-        name = path.relative_to(scratch)
-        if name.parts[0] != "build" and path.is_file() and str(name) not in wanted:
-            path.unlink()
+class Build:
+    """One build of the library, its sources one by one, and of the test programs."""
+
+    def __init__(self, folder, jobs):
+        self.folder = folder
+        self.jobs = jobs
+        self.log = folder / "build.log"
+        self.units = {}
+
+    def make(self, targets):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "w") as log:
+            # Release tests end sooner than others, and a mutant that leaves a variable unused compiles.
+            configure = ["cmake", "--preset", "release", "-B", self.folder, "-DTERRACE_UNITY=TESTS"]
+            build = ["cmake", "--build", self.folder, "-j", str(self.jobs), "--target", *targets]
+            for command in (configure, build):
+                if subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
+                    sys.exit(f"the tests do not build: see {self.log}")
+        for unit in json.loads((self.folder / "compile_commands.json").read_text()):
+            self.units[unit["file"]] = shlex.split(unit["command"])
+
+    def program(self, target):
+        return self.folder / "tests" / target
+
+    def lacks(self, mutant):
+        """Why it cannot be planted in this build; None where it can."""
+        return None if str(ROOT / mutant["file"]) in self.units else f"{mutant['file']} is not compiled by itself"
+
+    def plant(self, mutant):
+        """Returns the test program with the mutant, or None where it does not compile."""
+        place = self.folder / "planted" / mutant["name"]
+        place.mkdir(parents=True, exist_ok=True)
+        source, unit, program = place / "mutant.cpp", place / "mutant.o", place / mutant["target"]
+        original = ROOT / mutant["file"]
+        source.write_text(original.read_text().replace(mutant["old"], mutant["new"]))
+        compile_unit = list(self.units[str(original)])
+        compile_unit[compile_unit.index("-o") + 1] = str(unit)
+        compile_unit[compile_unit.index("-c") + 1] = str(source)
+        # The last command is the link. What is defined in the mutant is not taken from the library behind it.
+        commands = subprocess.run(["ninja", "-t", "commands", f"tests/{mutant['target']}"], cwd=self.folder, check=True,
+                                  capture_output=True, text=True)
+        link = commands.stdout.splitlines()[-1].replace(f" -o tests/{mutant['target']} ", f" {unit} -o {program} ")
+        with open(place / "log", "w") as log:
+            for command in (compile_unit, ["sh", "-c", link]):
+                if subprocess.run(command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
+                    return None
+        return program
 
 
-def build(scratch, target, log):
-    command = ["cmake", "--build", str(scratch / "build" / "dev"), "-j", "1", "--target", target]
-    return subprocess.run(command, stdout=log, stderr=subprocess.STDOUT).returncode == 0
-
-
-def run(scratch, mutant, limit):
+def run(folder, program, cases, limit):
     """The status and the last seed that was tried, where it is a simulation."""
-    program = scratch / "build" / "dev" / "tests" / mutant["target"]
     environment = {**os.environ, "TERRACE_VERBOSE": "1"}
     try:
-        ended = subprocess.run([program, f"--gtest_filter={mutant['filter']}"], env=environment, cwd=scratch / "build",
-                               capture_output=True, timeout=limit, errors="replace", text=True)
+        ended = subprocess.run([program, f"--gtest_filter={cases}"], env=environment, cwd=folder, capture_output=True,
+                               timeout=limit, errors="replace", text=True)
     except subprocess.TimeoutExpired:
         return "too slow", None
     seeds = re.findall(r"^seed (\d+) ", ended.stderr, re.MULTILINE)
@@ -93,50 +136,47 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="parts of names; none: all")
     parser.add_argument("--list", action="store_true", help="say what there is, build nothing")
-    parser.add_argument("--scratch", type=pathlib.Path, default=ROOT / "build" / "mutants", help="for the copy and its build")
-    parser.add_argument("--limit", type=int, default=600, help="seconds that one test program may take")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "mutants", help="the folder of the build")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time")
+    parser.add_argument("--limit", type=int, default=120, help="seconds that one test program may take")
     options = parser.parse_args()
 
     mutants = [m for m in load() if not options.words or any(word in m["name"] for word in options.words)]
+    known = rows()
     if options.list:
         for mutant in mutants:
-            print(f"{mutant['name']}: {mutant['what']} ({refusal(mutant) or mutant['target'] + ' ' + mutant['filter']})")
-        return 2 if any(refusal(mutant) for mutant in mutants) else 0
+            where = refusal(mutant, known) or mutant["target"] + " " + mutant["filter"]
+            print(f"{mutant['name']}: {mutant['what']} [{mutant['promise']}] ({where})")
+        return 2 if any(refusal(mutant, known) for mutant in mutants) else 0
 
-    scratch = options.scratch.resolve()
-    scratch.mkdir(parents=True, exist_ok=True)
-    copy_tree(scratch)
+    build = Build(options.build.resolve(), options.jobs)
+    build.make(sorted({mutant["target"] for mutant in mutants}))
     outcomes = {"caught": [], "survived": [], "not planted": []}
-    with open(scratch / "build.log", "w") as log:
-        # The same flags as in the dev preset, so that a compiler cache has everything except the mutants.
-        if subprocess.run(["cmake", "--preset", "dev"], cwd=scratch, stdout=log, stderr=subprocess.STDOUT).returncode != 0:
-            sys.exit(f"the copy cannot be configured: see {scratch / 'build.log'}")
-        for target in sorted({mutant["target"] for mutant in mutants}):
-            if not build(scratch, target, log):
-                sys.exit(f"{target} does not build: see {scratch / 'build.log'}")
-        for case in sorted({(mutant["target"], mutant["filter"]) for mutant in mutants}):
-            status, _ = run(scratch, {"target": case[0], "filter": case[1]}, options.limit)
+
+    def unharmed(case):
+        return case, run(build.folder, build.program(case[0]), case[1], options.limit)[0]
+
+    def attempt(mutant):
+        begun = time.monotonic()
+        status, seed = None, None
+        why = refusal(mutant, known) or build.lacks(mutant)
+        if why is None:
+            program = build.plant(mutant)
+            if program is None:
+                why = f"it does not compile: see {build.folder / 'planted' / mutant['name'] / 'log'}"
+            else:
+                status, seed = run(build.folder, program, mutant["filter"], options.limit)
+                program.unlink()
+        outcome = "not planted" if why else "survived" if status == 0 else "caught"
+        outcomes[outcome].append(mutant["name"])
+        detail = f" ({why})" if why else f" (seed {seed})" if seed and outcome == "caught" else ""
+        print(f"{outcome:11} {mutant['name']}{detail}  {time.monotonic() - begun:.0f} s", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for case, status in pool.map(unharmed, sorted({(mutant["target"], mutant["filter"]) for mutant in mutants})):
             if status != 0:
                 sys.exit(f"{case[0]} {case[1]} fails without any mutant: {status}")
-        for mutant in mutants:
-            begun = time.monotonic()
-            why = refusal(mutant)
-            seed = None
-            if why is None:
-                file = scratch / mutant["file"]
-                text = file.read_text()
-                file.write_text(text.replace(mutant["old"], mutant["new"]))
-                try:
-                    if build(scratch, mutant["target"], log):
-                        status, seed = run(scratch, mutant, options.limit)
-                    else:
-                        why = "it does not compile"
-                finally:
-                    file.write_text(text)
-            outcome = "not planted" if why else "survived" if status == 0 else "caught"
-            outcomes[outcome].append(mutant["name"])
-            detail = f" ({why})" if why else f" (seed {seed})" if seed and outcome == "caught" else ""
-            print(f"{outcome:11} {mutant['name']}{detail}  {time.monotonic() - begun:.0f} s", flush=True)
+        list(pool.map(attempt, mutants))
     print(", ".join(f"{len(names)} {outcome}" for outcome, names in outcomes.items()))
     return 1 if outcomes["survived"] else 2 if outcomes["not planted"] else 0
 

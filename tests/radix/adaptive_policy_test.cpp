@@ -49,7 +49,7 @@ struct Sizes {
 };
 constexpr Sizes all_sizes[]{{400, 400}, {400, 150}, {400, 800}, {3000, 3000}, {3000, 1000}, {10'000, 10'000}};
 
-constexpr std::uint64_t seeds = 2;
+constexpr std::uint64_t seeds_each = 2;
 
 class Adaptive : public testing::TestWithParam<Workload> {};
 
@@ -59,7 +59,7 @@ TEST_P(Adaptive, is_never_a_tenth_of_a_point_under_lru_unless_a_hot_set_is_given
   const double allowed = GetParam().name == "phases" ? 0.6 : 0.1;
   const std::uint64_t base = test::seed_from_env_or(1);
   for (const Sizes& sizes : all_sizes) {
-    for (std::uint64_t seed = base; seed < base + seeds; ++seed) {
+    for (std::uint64_t seed = base; seed < base + seeds_each; ++seed) {
       SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed) + ", a cache of " + std::to_string(sizes.capacity));
       const Requests requests = GetParam().make({sizes.meant_for, seed, sizes.meant_for * 30ULL + 100'000});
       EXPECT_GE(hit_rate(adaptive_policy, sizes.capacity, requests), hit_rate(lru_policy, sizes.capacity, requests) - allowed);

@@ -11,12 +11,12 @@
 namespace terrace {
 namespace {
 
-std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span{text}); }
+std::span<const std::byte> bytes_of_text(std::string_view text) { return std::as_bytes(std::span{text}); }
 
 BlockKey example_root() {
   RootFields fields;
-  fields.model_digest = bytes("model");
-  fields.fingerprint = bytes("geometry");
+  fields.model_digest = bytes_of_text("model");
+  fields.fingerprint = bytes_of_text("geometry");
   fields.adapter = "adapter";
   fields.tenant_salt = "salt";
   fields.weight_epoch = 7;
@@ -39,18 +39,18 @@ TEST(BlockKeys, match_the_golden_vectors) {
   chain.append(count_from(1, 4));
   EXPECT_EQ(to_hex(chain.keys()[0]), "4929c89a466645e43e39779475b4e4ffa22a7e5971b4f03854169f64f289159b");
   const std::array<ExtraKey, 2> extra{
-      {{ExtraKind::media, bytes("image"), 2}, {ExtraKind::prompt_embedding, bytes("embedding"), 0}}};
+      {{ExtraKind::media, bytes_of_text("image"), 2}, {ExtraKind::prompt_embedding, bytes_of_text("embedding"), 0}}};
   ASSERT_TRUE(chain.append_block(count_from(5, 4), extra).has_value());
   EXPECT_EQ(to_hex(chain.keys()[1]), "84d16fd73edc479df5eb63a3126f6d5c1c4d499773baf8e91391aa850a083a62");
-  ASSERT_TRUE(chain.append_opaque(bytes("engine's own")).has_value());
+  ASSERT_TRUE(chain.append_opaque(bytes_of_text("engine's own")).has_value());
   EXPECT_EQ(to_hex(chain.keys()[2]), "6b38f462fc59d99b0625e91b7e0ea71a284c2e9cb8af759b0bf381ab0f56629f");
 }
 
 TEST(BlockKeys, of_a_prompt_with_items_match_the_golden_vectors) {
   KeyChain chain{example_root(), 4};
-  const std::array<PromptItem, 3> items{{{ItemKind::media, 2, 7, bytes("image")},
-                                         {ItemKind::prompt_embedding, 5, 2, bytes("embeddings")},
-                                         {ItemKind::media, 2, 2, bytes("a sound")}}};
+  const std::array<PromptItem, 3> items{{{ItemKind::media, 2, 7, bytes_of_text("image")},
+                                         {ItemKind::prompt_embedding, 5, 2, bytes_of_text("embeddings")},
+                                         {ItemKind::media, 2, 2, bytes_of_text("a sound")}}};
   ASSERT_TRUE(chain.add_items(items).has_value());
   chain.append(count_from(1, 12));
   ASSERT_EQ(chain.keys().size(), 3U);
@@ -61,8 +61,8 @@ TEST(BlockKeys, of_a_prompt_with_items_match_the_golden_vectors) {
 
 TEST(BlockKeys, of_every_optional_field_match_the_golden_vectors) {
   RootFields fields;
-  fields.model_digest = bytes("model");
-  fields.fingerprint = bytes("geometry");
+  fields.model_digest = bytes_of_text("model");
+  fields.fingerprint = bytes_of_text("geometry");
   fields.weight_epoch = 7;
   EXPECT_EQ(to_hex(root_key(fields)), "e4878b787c330d9e41fa41e4f6611e95af87f696d66fe09586bbd1534e351abe");
   fields.tenant_salt = "adapter";
@@ -72,13 +72,13 @@ TEST(BlockKeys, of_every_optional_field_match_the_golden_vectors) {
   EXPECT_EQ(to_hex(root_key(fields)), "0ce94f9852627c801c4d5eaf1d9d7d51ebd5a7ab49ecc3341172756c6974f098");
 
   KeyChain chain{example_root(), 4};
-  const std::array<ExtraKey, 1> extra{{{ExtraKind::other, bytes("engine's word"), 0}}};
+  const std::array<ExtraKey, 1> extra{{{ExtraKind::other, bytes_of_text("engine's word"), 0}}};
   ASSERT_TRUE(chain.append_block(count_from(1, 4), extra).has_value());
   EXPECT_EQ(to_hex(chain.keys()[0]), "9c79f56cfbf946c54fc267316b5f31c906cc59f6378d7dff68a0869f562400f1");
 }
 
 TEST(OpaqueKeys, match_the_golden_vectors) {
-  EXPECT_EQ(to_hex(opaque_key(bytes("model"), bytes("engine's own"))),
+  EXPECT_EQ(to_hex(opaque_key(bytes_of_text("model"), bytes_of_text("engine's own"))),
             "2d4b403afd87db668a00e49c088682e388926e8445e4c52f9121b8e5336cc90b");
   EXPECT_EQ(to_hex(opaque_key({}, {})), "bdc1299886044bc1fe3f67375928bbd1d4d14345b921625212d1121afd2171e6");
 }
@@ -86,22 +86,22 @@ TEST(OpaqueKeys, match_the_golden_vectors) {
 TEST(OpaqueKeys, of_names_of_any_length_differ_by_name_and_namespace) {
   std::set<BlockKey> seen;
   const std::string letters(300, 'a');
-  OpaqueKeys keys{bytes("model")};
+  OpaqueKeys keys{bytes_of_text("model")};
   for (std::size_t length = 0; length <= letters.size(); ++length) {
     const std::string_view name = std::string_view{letters}.substr(0, length);
-    EXPECT_EQ(keys(bytes(name)), opaque_key(bytes("model"), bytes(name)));
-    EXPECT_TRUE(seen.insert(keys(bytes(name))).second);
-    EXPECT_TRUE(seen.insert(opaque_key(bytes("model a"), bytes(name))).second);
-    EXPECT_TRUE(seen.insert(opaque_key({}, bytes(name))).second);
+    EXPECT_EQ(keys(bytes_of_text(name)), opaque_key(bytes_of_text("model"), bytes_of_text(name)));
+    EXPECT_TRUE(seen.insert(keys(bytes_of_text(name))).second);
+    EXPECT_TRUE(seen.insert(opaque_key(bytes_of_text("model a"), bytes_of_text(name))).second);
+    EXPECT_TRUE(seen.insert(opaque_key({}, bytes_of_text(name))).second);
   }
   // The same bytes, with another end of the namespace.
-  EXPECT_NE(opaque_key(bytes("ab"), bytes("c")), opaque_key(bytes("a"), bytes("bc")));
+  EXPECT_NE(opaque_key(bytes_of_text("ab"), bytes_of_text("c")), opaque_key(bytes_of_text("a"), bytes_of_text("bc")));
 }
 
 TEST(OpaqueKeys, are_never_the_keys_of_chained_blocks) {
   KeyChain chain{BlockKey{}, 4};
-  ASSERT_TRUE(chain.append_opaque(bytes("name")).has_value());
-  EXPECT_NE(opaque_key(BlockKey{}.bytes, bytes("name")), chain.keys()[0]);
+  ASSERT_TRUE(chain.append_opaque(bytes_of_text("name")).has_value());
+  EXPECT_NE(opaque_key(BlockKey{}.bytes, bytes_of_text("name")), chain.keys()[0]);
 }
 
 TEST(BlockKeys, do_not_depend_on_how_tokens_arrive) {
@@ -126,7 +126,7 @@ TEST(BlockKeys, change_with_every_field_and_with_where_one_field_ends) {
   const auto add = [&](const BlockKey& key) { EXPECT_TRUE(seen.insert(key).second) << to_hex(key); };
   const auto root = [](std::string_view model, std::string_view print, std::optional<std::string_view> adapter,
                        std::optional<std::string_view> salt, std::uint64_t epoch) {
-    return root_key({bytes(model), bytes(print), adapter, salt, epoch});
+    return root_key({bytes_of_text(model), bytes_of_text(print), adapter, salt, epoch});
   };
   add(root("ab", "c", std::nullopt, std::nullopt, 0));
   add(root("a", "bc", std::nullopt, std::nullopt, 0));  // the boundary is shifted
@@ -145,14 +145,14 @@ TEST(BlockKeys, change_with_every_field_and_with_where_one_field_ends) {
   add(block({1, 2}, {}));
   add(block({2, 1}, {}));
   add(block({1, 2, 0}, {}));
-  add(block({1, 2}, {{ExtraKind::media, bytes("m"), 0}}));
-  add(block({1, 2}, {{ExtraKind::media, bytes("m"), 1}}));
-  add(block({1, 2}, {{ExtraKind::prompt_embedding, bytes("m"), 0}}));
-  add(block({1, 2}, {{ExtraKind::other, bytes("m"), 0}}));
-  add(block({1, 2}, {{ExtraKind::other, bytes("m"), 0}, {ExtraKind::other, bytes(""), 0}}));
-  add(block({1, 2}, {{ExtraKind::other, bytes("m"), 0}, {ExtraKind::other, bytes("n"), 0}}));
-  add(block({1, 2}, {{ExtraKind::other, bytes("n"), 0}, {ExtraKind::other, bytes("m"), 0}}));
-  add(block({1, 2}, {{ExtraKind::other, bytes("mn"), 0}}));
+  add(block({1, 2}, {{ExtraKind::media, bytes_of_text("m"), 0}}));
+  add(block({1, 2}, {{ExtraKind::media, bytes_of_text("m"), 1}}));
+  add(block({1, 2}, {{ExtraKind::prompt_embedding, bytes_of_text("m"), 0}}));
+  add(block({1, 2}, {{ExtraKind::other, bytes_of_text("m"), 0}}));
+  add(block({1, 2}, {{ExtraKind::other, bytes_of_text("m"), 0}, {ExtraKind::other, bytes_of_text(""), 0}}));
+  add(block({1, 2}, {{ExtraKind::other, bytes_of_text("m"), 0}, {ExtraKind::other, bytes_of_text("n"), 0}}));
+  add(block({1, 2}, {{ExtraKind::other, bytes_of_text("n"), 0}, {ExtraKind::other, bytes_of_text("m"), 0}}));
+  add(block({1, 2}, {{ExtraKind::other, bytes_of_text("mn"), 0}}));
 
   // The engine's own name never collides with tokens of the same bytes.
   KeyChain named{example_root(), 2};
@@ -173,7 +173,7 @@ TEST(BlockKeys, refuse_whole_blocks_while_tokens_wait) {
   KeyChain chain{example_root(), 4};
   chain.append(count_from(1, 3));
   EXPECT_EQ(chain.append_block(count_from(1, 4), {}).error(), Errc::invalid_argument);
-  EXPECT_EQ(chain.append_opaque(bytes("x")).error(), Errc::invalid_argument);
+  EXPECT_EQ(chain.append_opaque(bytes_of_text("x")).error(), Errc::invalid_argument);
   EXPECT_EQ(chain.tokens_waiting(), 3U);
   chain.append(count_from(4, 1));
   EXPECT_EQ(chain.append_block(count_from(1, 3), {}).error(), Errc::invalid_argument);

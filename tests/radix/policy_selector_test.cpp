@@ -9,7 +9,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::size_t capacity = 1000;
+constexpr std::size_t selector_capacity = 1000;
 constexpr std::size_t lru = PolicySelector::lru;
 constexpr std::uint32_t all = (1U << PolicySelector::rule_count) - 1;
 constexpr std::uint32_t none = 0;
@@ -29,20 +29,20 @@ class Uses {
   [[nodiscard]] std::size_t rule() const { return choice_.rule(); }
 
  private:
-  PolicySelector choice_{capacity, capacity};
+  PolicySelector choice_{selector_capacity, selector_capacity};
   std::uint64_t stamp_ = 0;
 };
 
 TEST(PolicySelector, begins_with_lru_and_stays_where_nothing_is_hit) {
   Uses uses;
   EXPECT_EQ(uses.rule(), lru);
-  uses.add(none, 20 * capacity);
+  uses.add(none, 20 * selector_capacity);
   EXPECT_EQ(uses.rule(), lru);
 }
 
 TEST(PolicySelector, takes_up_a_rule_that_is_clearly_ahead) {
   Uses uses;
-  for (std::size_t i = 0; i < capacity; ++i) {
+  for (std::size_t i = 0; i < selector_capacity; ++i) {
     uses.add(by_second_alone, 1);
     uses.add(none, 10);
   }
@@ -84,9 +84,9 @@ TEST(PolicySelector, stays_with_lru_where_the_lead_is_sure_but_small) {
 /// Long before its earned lead is used up.
 TEST(PolicySelector, gives_a_rule_up_soon_after_it_is_behind) {
   Uses uses;
-  uses.add(by_first_alone, 10 * capacity);
+  uses.add(by_first_alone, 10 * selector_capacity);
   ASSERT_EQ(uses.rule(), 0U);
-  uses.add(by_lru_alone, 3 * capacity / 2);
+  uses.add(by_lru_alone, 3 * selector_capacity / 2);
   EXPECT_EQ(uses.rule(), lru);
 }
 
@@ -105,7 +105,7 @@ TEST(PolicySelector, takes_a_lead_of_two_standard_errors_for_chance) {
 /// If there are always new blocks, blocks are evicted all the time. Evicting others than LRU does costs hits later.
 TEST(PolicySelector, has_no_peace_where_some_blocks_are_missed) {
   Uses uses;
-  for (std::size_t i = 0; i < capacity; ++i) {
+  for (std::size_t i = 0; i < selector_capacity; ++i) {
     uses.add(all, 19);
     uses.add(none, 1);
     ASSERT_EQ(uses.rule(), lru);
@@ -114,17 +114,17 @@ TEST(PolicySelector, has_no_peace_where_some_blocks_are_missed) {
 
 TEST(PolicySelector, protects_most_where_everything_is_hit_by_all_rules_and_through_a_scan) {
   Uses uses;
-  uses.add(all, 2 * capacity);
+  uses.add(all, 2 * selector_capacity);
   EXPECT_EQ(uses.rule(), 0U);
-  uses.add(none, 20 * capacity);
+  uses.add(none, 20 * selector_capacity);
   EXPECT_EQ(uses.rule(), 0U);
 }
 
 TEST(PolicySelector, ends_the_peace_with_the_first_hits_that_lru_alone_would_have_had) {
   Uses uses;
-  uses.add(all, 10 * capacity);
+  uses.add(all, 10 * selector_capacity);
   ASSERT_EQ(uses.rule(), 0U);
-  uses.add(by_lru_alone, static_cast<int>(capacity) / 25);
+  uses.add(by_lru_alone, static_cast<int>(selector_capacity) / 25);
   EXPECT_EQ(uses.rule(), lru);
 }
 

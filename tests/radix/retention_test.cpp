@@ -15,13 +15,13 @@ namespace {
 
 using tools::PolicyKind;
 using Names = std::vector<std::uint32_t>;
-constexpr Tier device = Tier::device;
+constexpr Tier on_device = Tier::device;
 constexpr Priority high = usual_priority + 1;
 constexpr Priority low = usual_priority - 1;
 
 class Retention : public testing::TestWithParam<PolicyKind> {
  protected:
-  Retention() { tree_.set_policy(device, *policy_); }
+  Retention() { tree_.set_policy(on_device, *policy_); }
 
   /// The prefix of one request.
   Prefix add(const Names& names, std::uint64_t tenant = 0) {
@@ -31,16 +31,16 @@ class Retention : public testing::TestWithParam<PolicyKind> {
     prefix = tree_.extend(prefix, std::span{keys}.subspan(prefix.length), TenantId{tenant});
     tree_.pin(prefix);
     std::vector<SlotId> slots(tree_.added());
-    tree_.fill(prefix, device, slots);
+    tree_.fill(prefix, on_device, slots);
     tree_.touch(prefix, stamp_);
     tree_.unpin(prefix);
     return prefix;
   }
   [[nodiscard]] Prefix find(const Names& names) const { return tree_.find(test::keys_of(names)); }
   void give_up_all_of_first() {
-    const auto run = tree_.victims(device, 100);
+    const auto run = tree_.victims(on_device, 100);
     ASSERT_TRUE(run.has_value());
-    tree_.drop(*run, device);
+    tree_.drop(*run, on_device);
   }
 
   std::unique_ptr<EvictionPolicy> policy_ = make_policy(GetParam(), 1000);
@@ -54,9 +54,9 @@ TEST_P(Retention, keeps_an_older_prefix_of_higher_priority_before_a_newer_one) {
   const Prefix old = add({1, 2});
   const Prefix young = add({3, 4});
   tree_.retain(old, RetentionId{1}, high);
-  EXPECT_EQ(tree_.victim(device), young.last());
+  EXPECT_EQ(tree_.victim(on_device), young.last());
   tree_.end_retention(old, RetentionId{1});
-  EXPECT_EQ(tree_.victim(device), old.last());
+  EXPECT_EQ(tree_.victim(on_device), old.last());
 }
 
 TEST_P(Retention, gives_up_what_came_back_when_its_priority_is_lower) {
@@ -64,10 +64,10 @@ TEST_P(Retention, gives_up_what_came_back_when_its_priority_is_lower) {
   add({1, 2});
   const Prefix once = add({3, 4});
   tree_.retain(again, RetentionId{1}, low);
-  EXPECT_EQ(tree_.victim(device), again.last());
+  EXPECT_EQ(tree_.victim(on_device), again.last());
   tree_.retain(again, RetentionId{1}, usual_priority);
   tree_.retain(once, RetentionId{2}, low);
-  EXPECT_EQ(tree_.victim(device), once.last());
+  EXPECT_EQ(tree_.victim(on_device), once.last());
 }
 
 TEST_P(Retention, takes_the_highest_of_those_that_wish) {
@@ -97,7 +97,7 @@ TEST_P(Retention, holds_for_the_blocks_asked_for_and_goes_with_them_through_a_sp
 TEST_P(Retention, ends_a_run_of_victims_where_the_priority_changes) {
   add({1, 2, 3, 4});
   tree_.retain(find({1, 2}), RetentionId{1}, high);
-  const auto run = tree_.victims(device, 100);
+  const auto run = tree_.victims(on_device, 100);
   ASSERT_TRUE(run.has_value());
   EXPECT_EQ(run->begin, 2U);
   EXPECT_EQ(run->end, 4U);
@@ -120,15 +120,15 @@ TEST_P(Retention, gives_up_a_tenants_own_blocks_when_asked_for_them) {
   const Prefix first = add({3, 4}, 2);
   add({5, 6, 7}, 2);
   tree_.follow_tenant(TenantId{2});
-  EXPECT_EQ(tree_.resident(device, TenantId{2}), 5U);
-  EXPECT_EQ(tree_.victim(device), others.last());
-  EXPECT_EQ(tree_.victim(device, TenantId{2}), first.last());
-  const auto run = tree_.victims(device, 100, TenantId{2});
+  EXPECT_EQ(tree_.resident(on_device, TenantId{2}), 5U);
+  EXPECT_EQ(tree_.victim(on_device), others.last());
+  EXPECT_EQ(tree_.victim(on_device, TenantId{2}), first.last());
+  const auto run = tree_.victims(on_device, 100, TenantId{2});
   ASSERT_TRUE(run.has_value());
-  tree_.drop(*run, device);
-  EXPECT_EQ(tree_.resident(device, TenantId{2}), 3U);
-  EXPECT_EQ(tree_.victim(device, TenantId{2}), find({5, 6, 7}).last());
-  EXPECT_EQ(tree_.victim(device), others.last());
+  tree_.drop(*run, on_device);
+  EXPECT_EQ(tree_.resident(on_device, TenantId{2}), 3U);
+  EXPECT_EQ(tree_.victim(on_device, TenantId{2}), find({5, 6, 7}).last());
+  EXPECT_EQ(tree_.victim(on_device), others.last());
   tree_.check_invariants();
 }
 
@@ -136,9 +136,9 @@ TEST_P(Retention, counts_what_a_tenant_may_give_up) {
   tree_.follow_tenant(TenantId{2});
   const Prefix prefix = add({3, 4, 5}, 2);
   tree_.pin(tree_.first(prefix, 2));
-  EXPECT_EQ(tree_.unpinned(device, TenantId{2}), 1U);
+  EXPECT_EQ(tree_.unpinned(on_device, TenantId{2}), 1U);
   tree_.unpin(tree_.first(prefix, 2));
-  EXPECT_EQ(tree_.unpinned(device, TenantId{2}), 3U);
+  EXPECT_EQ(tree_.unpinned(on_device, TenantId{2}), 3U);
   tree_.check_invariants();
 }
 
@@ -148,7 +148,7 @@ TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not
   const auto order = [](PolicyKind kind, bool follows) {
     const auto policy = make_policy(kind, 1000);
     PrefixTree tree;
-    tree.set_policy(device, *policy);
+    tree.set_policy(on_device, *policy);
     if (follows) {
       for (std::uint64_t number = 0; number < 3; ++number) tree.follow_tenant(TenantId{number});
     }
@@ -158,14 +158,14 @@ TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not
       Prefix prefix = tree.find(keys);
       prefix = tree.extend(prefix, std::span{keys}.subspan(prefix.length), TenantId{root % 4});
       tree.pin(prefix);
-      tree.fill(prefix, device, std::vector<SlotId>(tree.added()));
+      tree.fill(prefix, on_device, std::vector<SlotId>(tree.added()));
       tree.touch(prefix, stamp);
       tree.unpin(prefix);
     }
     std::vector<BlockKey> gone;
-    while (const auto victim = tree.victim(device)) {
+    while (const auto victim = tree.victim(on_device)) {
       gone.push_back(tree.key(*victim));
-      tree.set_copy(*victim, device, {});
+      tree.set_copy(*victim, on_device, {});
     }
     return gone;
   };
@@ -175,18 +175,18 @@ TEST_P(Retention, gives_up_the_same_over_all_whether_tenants_are_followed_or_not
 TEST(Tenants, can_be_ignored_again_and_their_number_taken_by_another) {
   LruPolicy policy;
   PrefixTree tree;
-  tree.set_policy(device, policy);
+  tree.set_policy(on_device, policy);
   for (std::uint32_t number = 1; number <= 3; ++number) {
     const TenantId tenant{number};
     tree.follow_tenant(tenant);
     const Prefix prefix = tree.extend({}, test::keys_of({number}), tenant);
-    tree.set_copy(prefix.last(), device, Copy{CopyState::ready, SlotId{0}});
-    EXPECT_EQ(tree.resident(device, tenant), 1U);
+    tree.set_copy(prefix.last(), on_device, Copy{CopyState::ready, SlotId{0}});
+    EXPECT_EQ(tree.resident(on_device, tenant), 1U);
     tree.ignore_tenant(tenant);
     EXPECT_FALSE(tree.follows_tenant(tenant));
     tree.check_invariants();
   }
-  EXPECT_EQ(tree.resident(device), 3U);
+  EXPECT_EQ(tree.resident(on_device), 3U);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ class Worlds {
   std::vector<std::unique_ptr<test::World>> worlds_;
 };
 
-constexpr int steps = 5000;
+constexpr int shared_steps = 5000;
 // The default run takes the first of all seeds. They are enough to see each event.
 constexpr std::uint64_t few_shared_seeds = 200;
 
@@ -101,7 +101,7 @@ TEST(SharedSimulation, serves_only_right_blocks_to_several_caches_whatever_the_s
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
     Worlds worlds{seed};
-    for (int i = 0; i < steps; ++i) worlds.step();
+    for (int i = 0; i < shared_steps; ++i) worlds.step();
     worlds.wind_down();
     for (const auto& world : worlds.all()) {
       ASSERT_EQ(world->seen().mismatches, 0U) << world->describe();
@@ -174,7 +174,7 @@ TEST(SharedSimulation, ends_in_the_same_state_for_the_same_seed) {
     std::uint64_t digests[2];
     for (std::uint64_t& digest : digests) {
       Worlds worlds{seed};
-      for (int i = 0; i < steps; ++i) worlds.step();
+      for (int i = 0; i < shared_steps; ++i) worlds.step();
       worlds.wind_down();
       digest = worlds.digest();
     }

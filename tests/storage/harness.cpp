@@ -285,6 +285,12 @@ std::vector<StoreKind> store_kinds() {
   return kinds;
 }
 
+std::vector<StoreKind> kinds_on_disk() {
+  std::vector<StoreKind> kinds{StoreKind::file_threads};
+  if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
+  return kinds;
+}
+
 std::string to_string(StoreKind kind) {
   switch (kind) {
     case StoreKind::memory: return "memory";

@@ -126,6 +126,8 @@ enum class StoreKind {
 };
 /// All kinds that this machine supports: without io_uring, all except that.
 [[nodiscard]] std::vector<StoreKind> store_kinds();
+/// The kinds whose files a test may look at.
+[[nodiscard]] std::vector<StoreKind> kinds_on_disk();
 [[nodiscard]] std::string to_string(StoreKind kind);
 [[nodiscard]] std::unique_ptr<StoreHarness> make_harness(StoreKind kind, std::uint32_t capacity_blocks);
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "tests/paths.hpp"
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +19,7 @@ class Child {
   explicit Child(const std::vector<std::string>& words) {
     int ends[2] = {-1, -1};
     if (::pipe(ends) != 0) throw std::runtime_error{"no pipe"};
-    std::vector<char*> arguments{const_cast<char*>(TERRACE_TIER_STORE_CHILD)};
+    std::vector<char*> arguments{const_cast<char*>(paths.tier_store_child)};
     for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     pid_ = ::fork();

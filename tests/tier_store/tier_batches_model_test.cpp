@@ -25,9 +25,9 @@ using test::key_of;
 using test::StoreKind;
 
 constexpr std::uint32_t capacity = 24;
-constexpr std::uint64_t keys_max = 60;
-constexpr std::uint32_t rows_max = 48;
-constexpr std::size_t steps = 1500;
+constexpr std::uint64_t model_keys = 60;
+constexpr std::uint32_t model_rows = 48;
+constexpr std::size_t model_steps = 1500;
 
 enum class Sharing : bool { no, yes };
 
@@ -40,7 +40,7 @@ class Model {
         sharing_{sharing},
         layered_{harness_->store(), shared_, clock_, {}},
         // Rows with gaps, none of them at a multiple of 4 KiB.
-        memory_(rows_max * stride + 8),
+        memory_(model_rows * stride + 8),
         batches_{sharing == Sharing::yes ? static_cast<BlockStore&>(layered_) : harness_->store(),
                  nullptr,
                  nullptr,
@@ -49,13 +49,13 @@ class Model {
                  {.blocks_max = 64, .gets_under_way_max = 5, .puts_under_way_max = 4, .flush_interval = std::chrono::seconds{1}},
                  sharing == Sharing::yes ? &layered_ : nullptr},
         random_{seed} {
-    const HostRows rows{memory_.data() + 8, rows_max, Bytes{block_size}, Bytes{stride}};
+    const HostRows rows{memory_.data() + 8, model_rows, Bytes{block_size}, Bytes{stride}};
     region_ = batches_.regions().add(rows, Bytes{block_size}, nullptr).value();
     rows_ = rows;
   }
 
   void run() {
-    for (std::size_t step = 0; step < steps && !::testing::Test::HasFailure(); ++step) {
+    for (std::size_t step = 0; step < model_steps && !::testing::Test::HasFailure(); ++step) {
       act();
       disturb();
       poll();
@@ -93,7 +93,7 @@ class Model {
   /// Distinct free rows; fewer if there are too few.
   [[nodiscard]] std::vector<std::uint32_t> free_rows(std::size_t wanted) {
     std::vector<std::uint32_t> rows;
-    for (std::uint32_t row = 0; row < rows_max && rows.size() < wanted; ++row) {
+    for (std::uint32_t row = 0; row < model_rows && rows.size() < wanted; ++row) {
       if (!busy_.contains(row)) rows.push_back(row);
     }
     return rows;
@@ -105,7 +105,7 @@ class Model {
     const bool fails = below(3) == 0;
     shared_.fails_with = fails ? make_error_code(Errc::deadline_exceeded) : ErrorCode{};
     if (layered_.shared_is_left() && below(4) == 0) layered_.resume_shared();
-    if (below(8) == 0) shared_.remove(std::vector{key_of(below(keys_max)), key_of(below(keys_max))}, {});
+    if (below(8) == 0) shared_.remove(std::vector{key_of(below(model_keys)), key_of(below(model_keys))}, {});
   }
 
   void act() {
@@ -123,7 +123,7 @@ class Model {
         if (!expected_.empty()) static_cast<void>(batches_.cancel(BatchId{expected_.rbegin()->first}));
         return;
       case 9: {
-        const std::vector<BlockKey> gone{key_of(below(keys_max)), key_of(below(keys_max))};
+        const std::vector<BlockKey> gone{key_of(below(model_keys)), key_of(below(model_keys))};
         return static_cast<void>(batches_.remove(gone));
       }
       case 10:
@@ -139,7 +139,7 @@ class Model {
     Expected put{BatchKind::put, {}, free_rows(1 + below(8))};
     std::vector<BlockKey> parents;
     for (const std::uint32_t row : put.rows) {
-      const std::uint64_t number = below(keys_max);
+      const std::uint64_t number = below(model_keys);
       put.keys.push_back(key_of(number));
       test::fill(rows_.row(row), put.keys.back());
       // A parent is any smaller number, or none; it need not be stored.
@@ -154,7 +154,7 @@ class Model {
   void get() {
     Expected get{BatchKind::get, {}, free_rows(1 + below(8))};
     for (const std::uint32_t row : get.rows) {
-      get.keys.push_back(key_of(below(keys_max)));
+      get.keys.push_back(key_of(below(model_keys)));
       std::ranges::fill(rows_.row(row), std::byte{0xEE});
     }
     const TimePoint deadline = below(10) == 0 ? clock_.now() + std::chrono::milliseconds{below(60)} : never;
@@ -230,7 +230,7 @@ class Model {
     }
     EXPECT_TRUE(abandoned_.empty());
     EXPECT_TRUE(busy_.empty());
-    for (std::uint64_t n = 0; n < keys_max; ++n) {
+    for (std::uint64_t n = 0; n < model_keys; ++n) {
       EXPECT_EQ(batches_.contains(key_of(n)), there_.contains(key_of(n))) << n;
     }
     const std::vector<BlockKey> all{there_.begin(), there_.end()};

@@ -31,18 +31,18 @@ using test::keys_of;
 using test::rows_from;
 using test::TemporaryDirectory;
 
-constexpr Bytes block{8192};
+constexpr Bytes erased_block{8192};
 
 TEST(TierStoreErase, ends_as_cancelled_what_a_clear_overtakes_and_nothing_of_it_is_there) {
   const TemporaryDirectory directory;
   TierStoreOptions options;
   options.directories = {directory.path() / "disk"};
   options.capacity = MiB * 4;
-  options.block_bytes = block;
+  options.block_bytes = erased_block;
   options.io = IoChoice::threads;
   options.bandwidth = BytesPerSecond{20 * count(MiB)};
   options.puts_under_way_max = 32;  // the others wait
-  const PrivateRegion memory{64, block, MemoryCheck::no};
+  const PrivateRegion memory{64, erased_block, MemoryCheck::no};
   {
     TierStore store{options};
     const HostRegionId region = store.register_region(memory.rows()).value();
@@ -66,13 +66,13 @@ TEST(TierStoreErase, ends_as_cancelled_what_a_clear_overtakes_and_nothing_of_it_
 }
 
 TEST(TierStoreErase, says_what_is_not_sure_when_the_disk_stands_still_or_fails) {
-  const auto gated = std::make_shared<GatedStore>(32, block);
+  const auto gated = std::make_shared<GatedStore>(32, erased_block);
   TierStoreOptions options;
-  options.block_bytes = block;
+  options.block_bytes = erased_block;
   options.store = gated;
   options.erase_max = 20ms;
   TierStore store{options};
-  const PrivateRegion memory{2, block, MemoryCheck::no};
+  const PrivateRegion memory{2, erased_block, MemoryCheck::no};
   const HostRegionId region = store.register_region(memory.rows()).value();
   const std::vector<BlockKey> keys = keys_of(store, 0, 2);
   const std::vector<std::uint32_t> rows = rows_from(0, 2);
@@ -111,7 +111,7 @@ TEST_P(TierStoreKill, brings_nothing_back_that_was_erased) {
   TierStoreOptions options;
   options.directories = {directory.path() / "disk"};
   options.capacity = MiB * 2;
-  options.block_bytes = block;
+  options.block_bytes = erased_block;
   options.key_namespace = "erase";
   std::mt19937_64 random{seed};
   constexpr std::uint32_t newest = 96;  // of the blocks; the store has room for them, so they are not evicted

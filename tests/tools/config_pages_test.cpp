@@ -1,5 +1,6 @@
 // The texts that are made from the table of options.
 #include "terrace/options.hpp"
+#include "tests/paths.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/config/pages.hpp"
 
@@ -60,7 +61,7 @@ TEST(ConfigPages, examples_are_valid) {
 }
 
 TEST(ConfigPages, docs_configuration_md_is_the_page_that_terrace_config_reference_prints) {
-  std::ifstream file{TERRACE_SOURCE_DIR "/docs/configuration.md"};
+  std::ifstream file{std::string{test::paths.source} + "/docs/configuration.md"};
   const std::string page(std::istreambuf_iterator<char>{file}, {});
   EXPECT_TRUE(page == reference_page(Config{})) << "run: terrace config reference > docs/configuration.md";
 }

@@ -18,14 +18,14 @@ using test::pattern;
 using test::run;
 using test::writes;
 
-constexpr std::uint32_t slots = 8;
-constexpr std::size_t block_bytes = 90;
+constexpr std::uint32_t instant_slots = 8;
+constexpr std::size_t instant_block_bytes = 90;
 constexpr std::uint32_t layers = 3;
 
 class InstantDeviceTest : public testing::Test {
  protected:
   InstantDeviceTest() {
-    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    for (std::uint32_t slot = 0; slot < instant_slots; ++slot) {
       device_.launch(writes(slot, 100 + slot));
       fill(arena_.block(SlotId{slot}), 200 + slot);
     }
@@ -40,8 +40,8 @@ class InstantDeviceTest : public testing::Test {
     return bytes;
   }
 
-  HostArena arena_{slots, Bytes{block_bytes}};
-  InstantDevice device_{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = layers}}};
+  HostArena arena_{instant_slots, Bytes{instant_block_bytes}};
+  InstantDevice device_{std::array{PoolMemory{.slots = instant_slots, .host = &arena_, .layers = layers}}};
 };
 
 TEST_F(InstantDeviceTest, has_copied_and_computed_when_the_call_returns) {
@@ -65,7 +65,7 @@ TEST_F(InstantDeviceTest, copies_the_layers_of_a_command_alone) {
   device_.submit(std::move(command));
   const auto block = arena_.block(SlotId{0});
   for (std::size_t at = 0; at < block.size(); ++at) {
-    const bool is_inside = at * layers / block_bytes == 1;
+    const bool is_inside = at * layers / instant_block_bytes == 1;
     EXPECT_EQ(block[at], pattern(is_inside ? 100 : 200, at)) << at;
   }
 }
@@ -88,7 +88,7 @@ using InstantDeviceDeathTest = InstantDeviceTest;
 
 TEST_F(InstantDeviceDeathTest, stops_at_slots_and_points_that_do_not_exist) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_DEATH(device_.submit({1, swap_out, {}, {run(slots - 1, 0, 2)}}), "sources");
+  EXPECT_DEATH(device_.submit({1, swap_out, {}, {run(instant_slots - 1, 0, 2)}}), "sources");
   EXPECT_DEATH(device_.submit({1, swap_in, Fence{1'000}, {run(0, 0, 1)}}), "after");
 }
 

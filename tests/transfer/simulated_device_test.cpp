@@ -18,12 +18,12 @@ using test::pattern;
 using test::run;
 using test::writes;
 
-constexpr std::uint32_t slots = 8;
+constexpr std::uint32_t simulated_slots = 8;
 
 class SimulatedDeviceTest : public testing::Test {
  protected:
   SimulatedDeviceTest() {
-    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    for (std::uint32_t slot = 0; slot < simulated_slots; ++slot) {
       device_.launch(writes(slot, 100 + slot));
       fill(arena_.block(SlotId{slot}), 200 + slot);
     }
@@ -46,8 +46,8 @@ class SimulatedDeviceTest : public testing::Test {
     return at;
   }
 
-  HostArena arena_{slots, Bytes{90}};
-  SimulatedDevice device_{slots, arena_, 3};
+  HostArena arena_{simulated_slots, Bytes{90}};
+  SimulatedDevice device_{simulated_slots, arena_, 3};
 };
 
 TEST_F(SimulatedDeviceTest, does_nothing_until_a_step) {

@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-double number(const json::value& of, const char* name) { return of.at(name).to_number<double>(); }
+double number_of(const json::value& of, const char* name) { return of.at(name).to_number<double>(); }
 
 }  // namespace
 
@@ -25,7 +25,7 @@ ExitStatus run_live_plan(const Target& target, bool as_json) {
     print_json(reuse);
     return ExitStatus::done;
   }
-  const double asked = number(reuse, "asked_blocks");
+  const double asked = number_of(reuse, "asked_blocks");
   if (asked == 0) {
     print("{}: nothing was measured yet, or no group of layers has full attention, and nothing can be\n", client.name());
     return ExitStatus::done;
@@ -40,7 +40,7 @@ ExitStatus run_live_plan(const Target& target, bool as_json) {
   print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", "TIER", "SIZE", "BLOCKS", "HALF", "AS IS", "DOUBLE", "FOURFOLD");
   for (const json::value& tier : reuse.at("tiers").as_array()) {
     const json::value& ratio = tier.at("lru_hit_ratio");
-    const auto share = [&](const char* size) { return fmt::format("{:.1f} %", 100 * number(ratio, size)); };
+    const auto share = [&](const char* size) { return fmt::format("{:.1f} %", 100 * number_of(ratio, size)); };
     print("{:8} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}\n", std::string{tier.at("tier").as_string()},
           to_string(Bytes{tier.at("bytes").to_number<std::uint64_t>()}), tier.at("blocks").to_number<std::uint64_t>(),
           share("half"), share("same"), share("double"), share("fourfold"));
@@ -49,7 +49,7 @@ ExitStatus run_live_plan(const Target& target, bool as_json) {
   // Every second point: sizes a factor of 2 apart.
   const json::array& points = reuse.at("points").as_array();
   for (std::size_t n = points.size() % 2 == 0 ? 1 : 0; n < points.size(); n += 2) {
-    print("{:>12.0f} {:>7.1f} %\n", number(points[n], "blocks"), 100 * number(points[n], "lru_hit_ratio"));
+    print("{:>12.0f} {:>7.1f} %\n", number_of(points[n], "blocks"), 100 * number_of(points[n], "lru_hit_ratio"));
   }
   return ExitStatus::done;
 }

@@ -19,9 +19,9 @@ namespace terrace::tools {
 namespace {
 
 /// One command and its whole answer.
-class Question final : public Exchange {
+class WholeReply final : public Exchange {
  public:
-  explicit Question(std::optional<RespValue>& answer) : answer_{answer} { whole_replies = true; }
+  explicit WholeReply(std::optional<RespValue>& answer) : answer_{answer} { whole_replies = true; }
   void replied(RespValue reply) override { answer_ = std::move(reply); }
   void broken() override {}
 
@@ -136,7 +136,7 @@ std::string RedisSession::greeting(std::string_view field) const {
 
 RespValue RedisSession::ask(std::initializer_list<std::string_view> words) {
   std::optional<RespValue> answer;
-  auto question = std::make_unique<Question>(answer);
+  auto question = std::make_unique<WholeReply>(answer);
   append_command(question->segments[0].text, words);
   channel_.submit(std::move(question));
   const TimePoint until = now() + patience;

@@ -9,6 +9,13 @@
 
 namespace terrace {
 
+// A device that is written without these calls has no streams of others and no memory of others.
+Result<Fence> Device::signal(StreamRef) { return Errc::invalid_argument; }
+Result<void> Device::await(StreamRef, std::span<const std::uint64_t>) { return Errc::not_ready; }
+Result<void> Device::await(StreamRef, Fence) { return Errc::not_ready; }
+Result<void> Device::relocate(std::span<const RelocatedPool>) { return Errc::invalid_argument; }
+Result<void> Device::check_relocation(std::span<const RelocatedPool>) { return {}; }
+
 Bytes checked_size(const HostShare& share, const HostSlots& host) {
   const std::uint64_t slot = count(host.block_bytes());
   const std::uint64_t offset = count(share.offset);

@@ -24,8 +24,6 @@ bool own_all(const SlotMemories& memories) {
   return true;
 }
 
-bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
-
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOptions options)

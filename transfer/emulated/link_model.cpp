@@ -8,8 +8,6 @@
 namespace terrace {
 namespace {
 
-bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
-
 Duration time_of(Bytes moved, BytesPerSecond bytes_per_second) {
   if (count(bytes_per_second) == 0) return {};
   const double nanoseconds = std::ceil(1e9 * static_cast<double>(count(moved)) / static_cast<double>(count(bytes_per_second)));

@@ -10,6 +10,9 @@
 
 namespace terrace {
 
+/// Whether a fault comes with this number. 0: never.
+[[nodiscard]] constexpr bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
+
 /// The effect of the link on one command.
 struct LinkTurn {
   std::uint64_t number = 0;  ///< the number of the command in its direction, from 1

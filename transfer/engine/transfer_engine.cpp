@@ -80,6 +80,10 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 
 }  // namespace
 
+// A port that does not know the devices of its transfers can neither mark a stream nor make it wait.
+Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
+Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
+
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
     : scheduler_{with_block_bytes_of(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);

@@ -59,8 +59,4 @@ class TransferPort {
   [[nodiscard]] virtual Fence after_all_work() const = 0;
 };
 
-/// A port that does not know the devices of its transfers can neither mark a stream nor make it wait.
-inline Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
-inline Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
-
 }  // namespace terrace

@@ -2,6 +2,7 @@
 
 #include "base/thread.hpp"
 
+#include "transfer/host/mapping.hpp"
 #include "transfer/host/numa.hpp"
 
 #include <sys/mman.h>
@@ -23,7 +24,6 @@ namespace {
 /// A thread touches this much at a time. It is a multiple of a huge page, and is done soon, so that a thread soon sees `cancel`.
 constexpr std::size_t slice_bytes = std::size_t{8} << 20;
 constexpr unsigned threads_most = 8;
-constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 /// Touches the pages and returns 0 or an errno. MADV_POPULATE_WRITE does this in one call and reports missing memory. Older
 /// kernels do not have it.

@@ -15,7 +15,6 @@
 namespace terrace {
 namespace {
 
-constexpr std::size_t huge_page = std::size_t{2} << 20;
 /// This is more than any process can address. No sum in this file overflows for sizes below it.
 constexpr std::size_t address_space = std::size_t{1} << 57;
 

@@ -8,6 +8,9 @@
 
 namespace terrace {
 
+/// The size of a huge page of the kernel on the processors that we know.
+inline constexpr std::size_t huge_page = std::size_t{2} << 20;
+
 /// Anonymous memory from the kernel, zeroed and aligned to a huge page; or memory that somebody else owns. Move-only; the
 /// destructor unmaps what the kernel gave. Threads: one.
 class Mapping {

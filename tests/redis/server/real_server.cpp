@@ -33,14 +33,6 @@ std::filesystem::path find_program(std::string_view name) {
   return {};
 }
 
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
 /// Starts a program, which ends with this one. Its output goes nowhere.
 pid_t spawn(const std::filesystem::path& program, const std::vector<std::string>& words) {
   std::vector<char*> arguments;
@@ -71,6 +63,14 @@ class Whole final : public Exchange {
 };
 
 }  // namespace
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
 
 std::uint16_t free_port() {
   // The system takes the ports of connections from 32768 on. Each process begins elsewhere.

@@ -4,6 +4,7 @@
 #include "tests/patience.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
+#include <netinet/in.h>
 #include <sys/types.h>
 
 #include <chrono>
@@ -17,6 +18,9 @@
 #include <vector>
 
 namespace terrace::test {
+
+/// The address of a port of the loopback interface.
+sockaddr_in loopback(std::uint16_t port);
 
 /// A port on which nobody listens, and which no connection takes of its own.
 std::uint16_t free_port();

@@ -1,5 +1,7 @@
 #include "tests/redis/server/test_proxy.hpp"
 
+#include "tests/redis/server/real_server.hpp"
+
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,14 +16,6 @@
 
 namespace terrace::test {
 namespace {
-
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
 
 /// Appends what has arrived. Returns false at the end of the stream.
 bool receive(int socket, std::string& into) {

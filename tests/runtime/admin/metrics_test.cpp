@@ -2,6 +2,7 @@
 
 #include "runtime/admin/metrics.hpp"
 
+#include "tests/paths.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
 #include <boost/json.hpp>
@@ -503,7 +504,7 @@ std::string all_families() {
 }
 
 TEST_F(AdminMetrics, the_page_of_the_documentation_lists_them_all) {
-  const std::filesystem::path docs = std::filesystem::path{TERRACE_SOURCE_DIR} / "docs" / "metrics.md";
+  const std::filesystem::path docs = std::filesystem::path{test::paths.source} / "docs" / "metrics.md";
   const std::string page = test::read_file(docs);
   const std::size_t begin = page.find("| `");
   ASSERT_NE(begin, std::string::npos);
@@ -513,7 +514,7 @@ TEST_F(AdminMetrics, the_page_of_the_documentation_lists_them_all) {
 TEST_F(AdminMetrics, the_dashboard_and_the_alerts_name_only_metrics_that_there_are) {
   const std::string families = all_families();
   for (const char* file : {"dashboard.json", "alerts.yml"}) {
-    const std::string text = test::read_file(std::filesystem::path{TERRACE_SOURCE_DIR} / "docs" / "monitoring" / file);
+    const std::string text = test::read_file(std::filesystem::path{test::paths.source} / "docs" / "monitoring" / file);
     const std::regex name{"terrace_[a-z_]+"};
     std::size_t names = 0;
     for (std::sregex_iterator at{text.begin(), text.end(), name}, end; at != end; ++at, ++names) {
@@ -529,7 +530,7 @@ TEST_F(AdminMetrics, the_dashboard_and_the_alerts_name_only_metrics_that_there_a
 
 TEST_F(AdminMetrics, promtool_accepts_the_rules_and_the_expressions_of_the_dashboard) {
   if (std::system("command -v promtool > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
-  const std::filesystem::path folder = std::filesystem::path{TERRACE_SOURCE_DIR} / "docs" / "monitoring";
+  const std::filesystem::path folder = std::filesystem::path{test::paths.source} / "docs" / "monitoring";
   const test::TemporaryDirectory directory;
   const std::string out = (directory.path() / "out").string();
   EXPECT_EQ(std::system(fmt::format("promtool check rules {} > {} 2>&1", (folder / "alerts.yml").string(), out).c_str()), 0)
@@ -554,7 +555,7 @@ TEST_F(AdminMetrics, promtool_accepts_the_rules_and_the_expressions_of_the_dashb
 TEST_F(AdminMetrics, every_alert_fires_for_a_process_in_trouble_and_none_for_one_that_is_well) {
   if (std::system("command -v promtool > /dev/null 2>&1") != 0) GTEST_SKIP() << "promtool is not installed";
   const test::TemporaryDirectory directory;
-  const std::filesystem::path source{TERRACE_SOURCE_DIR};
+  const std::filesystem::path source{test::paths.source};
   const std::string out = (directory.path() / "out").string();
   const std::string cases = (source / "tests" / "servers" / "alerts.yml").string();
   EXPECT_EQ(std::system(fmt::format("promtool test rules {} > {} 2>&1", cases, out).c_str()), 0) << test::read_file(out);

@@ -21,12 +21,12 @@
 namespace terrace::admin {
 namespace {
 
-constexpr Duration interval = std::chrono::seconds{1};
+constexpr Duration publish_every = std::chrono::seconds{1};
 
 class AdminRoutes : public ::testing::Test {
  protected:
   AdminRoutes() {
-    options.publish_interval = interval;
+    options.publish_interval = publish_every;
     snapshot.number = 1;
     AdminSnapshot::Pool pool;
     pool.block_bytes = MiB;

@@ -48,7 +48,7 @@ void store(BlockStore& store, std::uint64_t number) {
   while (!store.contains(key_of(number))) store.poll(events);
 }
 
-std::string refusal(const CacheSystemOptions& options) {
+std::string why_incompatible(const CacheSystemOptions& options) {
   try {
     const CacheSystem system{options};
     return {};
@@ -76,13 +76,13 @@ TEST(StoreLayout, of_another_number_of_ranks_is_refused_with_both_and_left_as_it
     store(*system.store(), 1);
   }
   for (const std::size_t ranks : {1, 4}) {
-    const std::string sentence = refusal(options_over(directory.path(), ranks));
+    const std::string sentence = why_incompatible(options_over(directory.path(), ranks));
     EXPECT_NE(sentence.find("ranks side by side: 2"), std::string::npos) << sentence;
     EXPECT_NE(sentence.find("ranks side by side: " + std::to_string(ranks)), std::string::npos) << sentence;
   }
   CacheSystemOptions replicated = options_over(directory.path(), 2);
   replicated.rank_payload = RankPayload::replicated;
-  EXPECT_NE(refusal(replicated), "");
+  EXPECT_NE(why_incompatible(replicated), "");
   CacheSystem system{options_over(directory.path(), 2)};
   EXPECT_TRUE(system.store()->contains(key_of(1)));
   EXPECT_EQ(system.storage_health()->reason.find("earlier version"), std::string::npos);
@@ -127,7 +127,7 @@ TEST(StoreLayout, of_a_former_version_is_unknown_so_its_blocks_are_misses_and_it
     store(*system.store(), 2);
   }
   EXPECT_NE(log.said.find(old.string() + " was made by an earlier version"), std::string::npos) << log.said;
-  EXPECT_NE(refusal(options_over(directory.path(), 2)).find("ranks side by side: 1"), std::string::npos);
+  EXPECT_NE(why_incompatible(options_over(directory.path(), 2)).find("ranks side by side: 1"), std::string::npos);
   EXPECT_EQ(content_of_file(old / "catalog"), catalog);
   fs::remove_all(old);
   CacheSystem system{options_over(directory.path(), 1)};

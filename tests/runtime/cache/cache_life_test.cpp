@@ -352,7 +352,7 @@ TEST_F(CacheLife, events_tell_of_known_blocks_that_are_computed_again) {
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
   wanted.farthest_source = Source::device;
-  leases[3] = std::move(cache->acquire(wanted).value());
+  leases[3] = cache->acquire(wanted).value();
   settle();
   (void)taken();
   ASSERT_TRUE(commit(3, keys).has_value());

@@ -60,7 +60,7 @@ class CacheSystemClose : public testing::Test {
     wanted.id = RequestId{1};
     wanted.keys = keys;
     wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return std::move(cache.acquire(wanted).value());
+    return cache.acquire(wanted).value();
   }
   static void serve(Cache& cache, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(cache, keys);

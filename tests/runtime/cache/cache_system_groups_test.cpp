@@ -50,7 +50,7 @@ CacheSystemOptions three_groups() {
   return options;
 }
 
-std::string refusal(const CacheSystemOptions& options) {
+std::string why_no_system(const CacheSystemOptions& options) {
   try {
     const CacheSystem system{options};
   } catch (const std::exception& error) {
@@ -212,19 +212,19 @@ TEST_F(CacheSystemGroups, divide_the_capacity_of_storage_by_the_bytes_of_the_poo
   EXPECT_EQ(engine.system().store(wide)->stat().capacity_blocks, 160U);
   EXPECT_EQ(engine.system().store(narrow)->stat().capacity_blocks, 88U);
   options.storage = MemoryStorage{KiB * 16};
-  EXPECT_EQ(refusal(options), "a storage capacity of 16KiB gives pool 1 no block of 4KiB: at least 18991 bytes are needed");
+  EXPECT_EQ(why_no_system(options), "a storage capacity of 16KiB gives pool 1 no block of 4KiB: at least 18991 bytes are needed");
 }
 
 TEST_F(CacheSystemGroups, leave_no_directory_behind_if_a_later_pool_cannot_have_its_store) {
   CacheSystemOptions options = with_files();
   options.pools[1].block_bytes = Bytes{4000};
-  EXPECT_NE(refusal(options), "");
+  EXPECT_NE(why_no_system(options), "");
   EXPECT_FALSE(std::filesystem::exists(directory_ / "kv"));
   options = with_files();
   { const CacheSystem made{options}; }
   std::filesystem::remove_all(directory_ / "kv" / "store-1");
   options.pools[1].block_bytes = Bytes{4000};
-  EXPECT_NE(refusal(options), "");
+  EXPECT_NE(why_no_system(options), "");
   EXPECT_TRUE(std::filesystem::exists(directory_ / "kv" / "store" / "catalog")) << "it was there before";
 }
 
@@ -238,7 +238,7 @@ TEST_F(CacheSystemGroups, spread_every_pool_over_the_ranks) {
     EXPECT_EQ(engine.system().devices().at(rank).info().pool(narrow).block_bytes, KiB * 2);
   }
   options.pools[1].block_bytes = Bytes{4095};
-  EXPECT_NE(refusal(options).find("cannot be dealt out to 2 ranks evenly"), std::string::npos) << refusal(options);
+  EXPECT_NE(why_no_system(options).find("cannot be dealt out to 2 ranks evenly"), std::string::npos) << why_no_system(options);
 }
 
 TEST_F(CacheSystemGroups, use_the_stores_of_their_embedder) {
@@ -291,7 +291,7 @@ TEST_F(CacheSystemGroups, use_the_device_of_their_embedder) {
       change(changed);
       return std::make_shared<EmulatedDevice>(changed);
     }};
-    return refusal(wrong);
+    return why_no_system(wrong);
   };
   EXPECT_EQ(with_device([](auto& pools) { pools.pop_back(); }), "the device of rank 0 has 1 pools, but the cache has 2");
   const std::string needs = ": the cache needs 16 slots of 8KiB in 2 layers";
@@ -300,9 +300,9 @@ TEST_F(CacheSystemGroups, use_the_device_of_their_embedder) {
   EXPECT_EQ(with_device([](auto& pools) { pools[0].layers = 1; }),
             "the device of rank 0 has 16 slots of 8KiB in 1 layers in pool 0" + needs);
   options.ranks[0].device = CustomDevice{};
-  EXPECT_EQ(refusal(options), "a device of the embedder needs a function that makes it");
+  EXPECT_EQ(why_no_system(options), "a device of the embedder needs a function that makes it");
   options.ranks[0].device = CustomDevice{[](std::span<const PoolMemory>) { return nullptr; }};
-  EXPECT_EQ(refusal(options), "the function of rank 0 made no device");
+  EXPECT_EQ(why_no_system(options), "the function of rank 0 made no device");
 }
 
 TEST_F(CacheSystemGroups, give_the_manager_every_option) {
@@ -327,7 +327,7 @@ TEST_F(CacheSystemGroups, refuse_options_that_do_not_fit_each_other) {
   const auto with = [](auto change) {
     CacheSystemOptions options = three_groups();
     change(options);
-    return refusal(options);
+    return why_no_system(options);
   };
   const std::shared_ptr<BlockStore> store = std::make_shared<MemoryStore>(8, KiB * 8);
   const std::vector<DeviceRegion> some{{.base = 4096, .stride = 4096, .bytes = 4096}};

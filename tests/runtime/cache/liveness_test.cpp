@@ -37,7 +37,7 @@ class FailedLoads : public CacheFixture {
   void acquire_until(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
     AcquireRequest wanted = request(id, keys);
     wanted.deadline = deadline;
-    leases[id] = std::move(cache->acquire(wanted).value());
+    leases[id] = cache->acquire(wanted).value();
   }
 };
 
@@ -201,7 +201,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     wanted.keys = keys;
     wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.deadline = deadline;
-    return std::move(cache.acquire(wanted).value());
+    return cache.acquire(wanted).value();
   };
   for (std::uint64_t id = 1; id <= 2; ++id) {
     const auto keys = keys_of({static_cast<std::uint32_t>(10 * id), 2});
@@ -313,7 +313,7 @@ class IdleEngine : public testing::Test {
     wanted.id = RequestId{id};
     wanted.keys = keys;
     wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return std::move(stack.cache().acquire(wanted).value());
+    return stack.cache().acquire(wanted).value();
   }
   static void run(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(stack, id, keys);
@@ -410,7 +410,7 @@ TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
   wanted.keys = keys;
   wanted.units = 2;
   wanted.deadline = clock.now() + milliseconds{20};
-  const Lease lease = std::move(stack.cache().acquire(wanted).value());
+  const Lease lease = stack.cache().acquire(wanted).value();
   const RequestEvent told = sleep_until_told(stack.cache());
   EXPECT_EQ(told.id, RequestId{3});
   EXPECT_EQ(told.error, Errc::deadline_exceeded);

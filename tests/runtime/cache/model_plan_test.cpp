@@ -26,7 +26,7 @@ LayerShape heads(std::uint32_t layers, std::uint32_t kv_heads, std::uint32_t hea
   return shape;
 }
 
-std::string refusal(const ModelShape& model, const MemoryBudget& budget = large) {
+std::string why_no_groups(const ModelShape& model, const MemoryBudget& budget = large) {
   try {
     (void)plan_groups(model, typical, budget);
   } catch (const std::invalid_argument& error) {
@@ -71,7 +71,7 @@ TEST(ModelPlan, divides_heads_among_ranks_and_repeats_them_if_there_are_too_few)
   EXPECT_EQ(divided.host_used, GiB * 400);
   const GroupPlan repeated = plan_groups({{heads(32, 2, 128)}, 4}, typical, large);
   EXPECT_EQ(repeated.pools[0].block_bytes, MiB) << "four ranks with one of two heads each";
-  EXPECT_EQ(refusal({{heads(32, 6, 128)}, 4}),
+  EXPECT_EQ(why_no_groups({{heads(32, 6, 128)}, 4}),
             "layers 0: 6 KV heads cannot be divided evenly among 4 ranks: one must be a multiple of the other");
 }
 
@@ -92,36 +92,36 @@ TEST(ModelPlan, keeps_scales_inside_the_block_or_in_a_group_of_their_own) {
   const Blocks more = apart.pools[1].device_blocks - apart.pools[0].device_blocks;
   EXPECT_LE(more, Blocks{16}) << "a sequence needs as many of both; the smaller blocks fill what is left";
   shape.scales->values_per_scale = 48;
-  EXPECT_EQ(refusal({{shape}}), "layers 0: 128 values cannot be divided into runs of 48 with one scale each");
+  EXPECT_EQ(why_no_groups({{shape}}), "layers 0: 128 values cannot be divided into runs of 48 with one scale each");
 }
 
 TEST(ModelPlan, says_what_does_not_fit_and_what_would) {
   ModelShape model{{heads(3, 1, 20)}};
   MemoryBudget budget = large;
   budget.block_unit = KiB * 4;
-  EXPECT_EQ(refusal(model, budget),
+  EXPECT_EQ(why_no_groups(model, budget),
             "layers 0: a block of 16 tokens has 3840 bytes, which is not a multiple of 4KiB: 256 tokens would do");
   model.layers[0].block_tokens = 256;
-  EXPECT_EQ(refusal(model, budget), "");
-  EXPECT_EQ(refusal({{heads(32, 8, 128)}}, {.device = MiB * 100}),
+  EXPECT_EQ(why_no_groups(model, budget), "");
+  EXPECT_EQ(why_no_groups({{heads(32, 8, 128)}}, {.device = MiB * 100}),
             "a sequence of 4096 tokens needs 512MiB on the device, and there are 100MiB");
   LayerShape odd = heads(1, 1, 1);
   odd.type = KvType::int4;
   odd.value_head_size = 2;
   odd.block_tokens = 1;
-  EXPECT_EQ(refusal({{odd}}), "layers 0: 3 values of int4 in 1 tokens are not a whole number of bytes: 2 tokens would do");
+  EXPECT_EQ(why_no_groups({{odd}}), "layers 0: 3 values of int4 in 1 tokens are not a whole number of bytes: 2 tokens would do");
   LayerShape both = heads(1, 1, 64);
   both.latent_size = 5;
-  EXPECT_EQ(refusal({{both}}), "layers 0: one of kv_heads with head_size, latent_size, and state_bytes must be set");
-  EXPECT_EQ(refusal({{heads(1, 1, 0)}}), "layers 0: kv_heads and head_size must both be set");
-  EXPECT_EQ(refusal({{heads(0, 1, 64)}}), "layers 0: there is no layer: at least 1 is needed");
-  EXPECT_EQ(refusal({}), "a model needs at least one kind of layer");
+  EXPECT_EQ(why_no_groups({{both}}), "layers 0: one of kv_heads with head_size, latent_size, and state_bytes must be set");
+  EXPECT_EQ(why_no_groups({{heads(1, 1, 0)}}), "layers 0: kv_heads and head_size must both be set");
+  EXPECT_EQ(why_no_groups({{heads(0, 1, 64)}}), "layers 0: there is no layer: at least 1 is needed");
+  EXPECT_EQ(why_no_groups({}), "a model needs at least one kind of layer");
   LayerShape state;
   state.layers = 2;
   state.state_bytes = Bytes{1000};
-  EXPECT_EQ(refusal({{state}}), "layers 0: state_bytes is for kind recurrent, and the others are not");
+  EXPECT_EQ(why_no_groups({{state}}), "layers 0: state_bytes is for kind recurrent, and the others are not");
   state.kind = GroupKind::recurrent;
-  EXPECT_EQ(refusal({{state}, 3}), "layers 0: a state of 1000 bytes cannot be divided evenly among 3 ranks");
+  EXPECT_EQ(why_no_groups({{state}, 3}), "layers 0: a state of 1000 bytes cannot be divided evenly among 3 ranks");
 }
 
 /// The bytes of one layer of one block on one rank, counted one by one.

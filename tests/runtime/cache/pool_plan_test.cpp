@@ -42,7 +42,7 @@ ManagerConfig config_of(const PoolPlan& plan) {
   return config;
 }
 
-std::string refusal(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device) {
+std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device) {
   try {
     (void)plan_pools(groups, typical, device, Bytes{});
   } catch (const std::invalid_argument& error) {
@@ -74,10 +74,10 @@ TEST(PoolPlan, leaves_less_than_the_smallest_block_over) {
 TEST(PoolPlan, says_how_much_would_do_where_there_is_too_little) {
   const std::vector<SizedGroup> groups{group(GroupKind::full, 16, 0, KiB * 64)};
   EXPECT_EQ(plan_pools(groups, {160, 0, 0}, KiB * 640, Bytes{}).sequences, 1U);
-  EXPECT_NE(refusal(groups, {161, 0, 0}, KiB * 640).find("704KiB"), std::string::npos);
-  EXPECT_NE(refusal({}, {16, 0, 0}, KiB).find("a group"), std::string::npos);
+  EXPECT_NE(why_no_pools(groups, {161, 0, 0}, KiB * 640).find("704KiB"), std::string::npos);
+  EXPECT_NE(why_no_pools({}, {16, 0, 0}, KiB).find("a group"), std::string::npos);
   const std::vector<SizedGroup> cross{group(GroupKind::cross, 16, 0, KiB)};
-  EXPECT_NE(refusal(cross, {16, 0, 0}, MiB).find("encoder tokens"), std::string::npos);
+  EXPECT_NE(why_no_pools(cross, {16, 0, 0}, MiB).find("encoder tokens"), std::string::npos);
 }
 
 /// Allocates as many sequences as fit, of all lengths around the typical one.

@@ -278,7 +278,7 @@ TEST(CacheSystemOfRanks, deals_blocks_out_evenly) {
   CacheSystemOptions gpus = two_ranks();
   gpus.ranks = {{EmulatedGpu{}}, {EmulatedGpu{}}, {CudaGpu{.ordinal = 4096}}};
   try {
-    CacheSystem{gpus};
+    const CacheSystem system{gpus};
     FAIL() << "nobody has so many devices";
   } catch (const std::runtime_error& error) {
     EXPECT_EQ(std::string{error.what()}.find("rank 2: "), 0U) << error.what();

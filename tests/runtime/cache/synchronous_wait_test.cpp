@@ -35,7 +35,7 @@ class SynchronousWait : public testing::Test {
     wanted.keys = keys;
     wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.deadline = deadline;
-    return std::move(cache.acquire(wanted).value());
+    return cache.acquire(wanted).value();
   }
   static void serve(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(cache, id, keys);

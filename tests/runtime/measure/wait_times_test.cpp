@@ -98,7 +98,7 @@ TEST_F(WaitTimesTest, of_requests_that_fail_or_give_up_are_no_ones_time) {
   const auto keys = keys_of({5, 6});
   AcquireRequest wanted = request(2, keys);
   wanted.deadline = clock.now() + std::chrono::milliseconds{1};
-  leases[2] = std::move(cache->acquire(wanted).value());
+  leases[2] = cache->acquire(wanted).value();
   pass(2);
   poll();
   ASSERT_FALSE(ready(2));

@@ -100,7 +100,7 @@ class LayersOverlap : public testing::Test {
     wanted.keys = keys;
     wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
     wanted.by_layer = by_layer;
-    lease = std::move(cache->acquire(wanted).value());
+    lease = cache->acquire(wanted).value();
   }
   void compute(const std::vector<BlockKey>& keys) {
     acquire(keys);

@@ -53,7 +53,7 @@ class Layers : public test::CacheFixture {
     AcquireRequest wanted = request(id, keys, extra);
     wanted.by_layer = true;
     wanted.deadline = deadline;
-    leases[id] = std::move(cache->acquire(wanted).value());
+    leases[id] = cache->acquire(wanted).value();
   }
   /// How many leading layers of all blocks are on the device now.
   [[nodiscard]] std::uint32_t arrived(std::uint64_t id, const std::vector<BlockKey>& keys) const {

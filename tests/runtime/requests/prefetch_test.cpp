@@ -360,10 +360,10 @@ TEST_F(PrefetchTest, breaks_no_promise_of_slots) {
   const auto keys = prompt(1, 6);
   serve(1, prompt(1, 4));
   put(keys);
-  const auto acquire_here = [&](std::uint64_t id, const std::vector<BlockKey>& wanted) {
-    AcquireRequest request = this->request(id, wanted);
-    request.farthest_source = Source::storage;
-    leases[id] = cache->acquire(request).value();
+  const auto acquire_here = [&](std::uint64_t id, const std::vector<BlockKey>& wanted_keys) {
+    AcquireRequest wanted = request(id, wanted_keys);
+    wanted.farthest_source = Source::storage;
+    leases[id] = cache->acquire(wanted).value();
   };
   acquire_here(3, prompt(200, 4));
   settle();

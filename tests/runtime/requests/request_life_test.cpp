@@ -67,7 +67,7 @@ TEST_F(RequestLife, leaves_a_block_to_compute_where_the_caller_needs_logits) {
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted = request(2, keys);
   wanted.hit_units_max = 2;
-  leases[2] = std::move(cache->acquire(wanted).value());
+  leases[2] = cache->acquire(wanted).value();
   EXPECT_EQ(stats(2).found[Source::device], 2U);
   // A block that it computes again is a duplicate. The request keeps its own slot until it is released.
   const auto duplicates = commit(2, keys).value();
@@ -223,7 +223,7 @@ TEST_F(RequestLife, can_skip_the_lookup_and_be_cached_all_the_same) {
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted = request(2, keys);
   wanted.hit_units_max = 0;
-  leases[2] = std::move(cache->acquire(wanted).value());
+  leases[2] = cache->acquire(wanted).value();
   EXPECT_EQ(stats(2).miss, 3U);
   EXPECT_EQ(commit(2, keys)->size(), 2U);
   release(2);
@@ -236,13 +236,13 @@ TEST_F(RequestLife, drops_the_last_hit_once_for_speculative_decoding) {
   const auto keys = keys_of({1, 2, 3, 4});
   AcquireRequest wanted = request(2, keys);
   wanted.drop_last_hit = true;
-  leases[2] = std::move(cache->acquire(wanted).value());
+  leases[2] = cache->acquire(wanted).value();
   EXPECT_EQ(stats(2).found[Source::device], 2U);
   EXPECT_EQ(stats(2).miss, 2U);
   const auto others = keys_of({9});
   wanted = request(3, others);
   wanted.drop_last_hit = true;
-  leases[3] = std::move(cache->acquire(wanted).value());
+  leases[3] = cache->acquire(wanted).value();
   EXPECT_EQ(stats(3).miss, 1U);
 }
 
@@ -257,7 +257,7 @@ TEST_F(RequestLife, finds_its_hits_again_after_a_failed_load_without_the_keys_of
     AcquireRequest wanted = request(4, keys);
     wanted.drop_last_hit = drop_last_hit;
     device->fail_next(Direction::swap_in);
-    leases[4] = std::move(cache->acquire(wanted).value());
+    leases[4] = cache->acquire(wanted).value();
     std::ranges::fill(keys, BlockKey{});
     settle();
     ASSERT_TRUE(ready(4));

@@ -121,7 +121,7 @@ TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
     const std::vector<BlockKey> keys = prompt(i);
     AcquireRequest wanted = request(i, keys);
     wanted.external_units = 4;
-    leases[i] = std::move(cache->acquire(wanted).value());
+    leases[i] = cache->acquire(wanted).value();
     settle();
     ASSERT_TRUE(commit(i, keys).has_value());
     clock.advance(1ms);

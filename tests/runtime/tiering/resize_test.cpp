@@ -140,7 +140,7 @@ TEST_F(Resize, a_request_that_was_accepted_before_is_planned_again_by_what_it_ne
   AcquireRequest wanted = request(3, keys);
   wanted.new_units_max = 1;  // two blocks are loaded, one is computed, three come later
   device->stuck(Direction::swap_in, true);
-  leases[3] = std::move(cache->acquire(wanted).value());
+  leases[3] = cache->acquire(wanted).value();
   settle();
   ASSERT_EQ(device->commands(Direction::swap_in), 1U);
   EXPECT_EQ(resize(Tier::device, 2).error(), Errc::no_room) << "it holds three slots";
@@ -204,7 +204,7 @@ TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_
   const auto keys = keys_of({1, 2, 3});
   AcquireRequest wanted = request(4, keys);
   wanted.hit_units_max = 0;
-  leases[4] = std::move(cache->acquire(wanted).value());
+  leases[4] = cache->acquire(wanted).value();
   release(9);
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
   ASSERT_EQ(cache->retiring(Tier::device), 3U);

@@ -105,7 +105,7 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(4, keys);
   wanted.farthest_source = Source::host;
-  leases[4] = std::move(cache->acquire(wanted).value());
+  leases[4] = cache->acquire(wanted).value();
   settle();
   ASSERT_TRUE(ready(4));
   EXPECT_EQ(stats(4).miss, 2U);
@@ -122,7 +122,7 @@ TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(4, keys);
   wanted.farthest_source = Source::host;
-  leases[4] = std::move(cache->acquire(wanted).value());
+  leases[4] = cache->acquire(wanted).value();
   EXPECT_EQ(stats(4).miss, 2U);
   settle();
   EXPECT_TRUE(ready(3));

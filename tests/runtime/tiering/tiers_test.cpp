@@ -102,7 +102,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
   wanted.hit_units_max = 0;  // it computes them itself
-  leases[3] = std::move(cache->acquire(wanted).value());
+  leases[3] = cache->acquire(wanted).value();
   settle();
   const auto own = table(3);
   EXPECT_EQ(commit(3, keys)->size(), 0U);
@@ -126,7 +126,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_ar
   const auto keys = keys_of({1, 2});
   AcquireRequest wanted = request(3, keys);
   wanted.hit_units_max = 0;
-  leases[3] = std::move(cache->acquire(wanted).value());
+  leases[3] = cache->acquire(wanted).value();
   settle();
   const std::uint64_t in_host = resident(Tier::host);
   EXPECT_EQ(commit(3, keys)->size(), 0U);
@@ -270,7 +270,7 @@ TEST_F(Tiers, a_frozen_stream_fails_the_request_at_its_deadline_and_quarantines_
   AcquireRequest wanted = request(4, keys);
   wanted.deadline = clock.now() + std::chrono::milliseconds{10};
   device->stuck(Direction::swap_in, true);
-  leases[4] = std::move(cache->acquire(wanted).value());
+  leases[4] = cache->acquire(wanted).value();
   settle();
   ASSERT_FALSE(ready(4));
   clock.advance(std::chrono::milliseconds{11});

@@ -38,11 +38,6 @@ class LostFiles : public testing::TestWithParam<StoreKind> {
   FaultyUring uring_{calls_};
 };
 
-std::vector<StoreKind> kinds_on_disk() {
-  std::vector<StoreKind> kinds{StoreKind::file_threads};
-  if (!UringIo::unavailable()) kinds.push_back(StoreKind::file_uring);
-  return kinds;
-}
 INSTANTIATE_TEST_SUITE_P(Engines, LostFiles, testing::ValuesIn(kinds_on_disk()),
                          [](const auto& tested) { return to_string(tested.param); });
 

@@ -1,4 +1,5 @@
 // terrace version, terrace manual, terrace completion.
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -156,7 +157,7 @@ COMP_WORDS=(terrace "${@:3}")
 COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _terrace
 printf '%s\n' "${COMPREPLY[@]}")";
-  Words all{"/bin/bash", "-c", script, "bash", directory.string(), TERRACE_PROGRAM};
+  Words all{"/bin/bash", "-c", script, "bash", directory.string(), paths.program};
   all.insert(all.end(), words.begin(), words.end());
   const Ended ended = run(all);
   EXPECT_EQ(ended.status, 0);

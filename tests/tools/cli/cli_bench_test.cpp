@@ -2,6 +2,7 @@
 #include "radix/eviction/adaptive_policy.hpp"
 #include "runtime/types/config.hpp"
 #include "storage/io/uring_io.hpp"
+#include "tests/paths.hpp"
 #include "tests/seed.hpp"
 #include "tests/tools/cli/program.hpp"
 #include "tools/bench/index/index_subject.hpp"
@@ -25,7 +26,7 @@ namespace terrace::test {
 namespace {
 
 Words bench_words(const Words& words) {
-  Words all{TERRACE_PROGRAM, "bench"};
+  Words all{paths.program, "bench"};
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }

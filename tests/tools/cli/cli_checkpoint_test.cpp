@@ -1,5 +1,6 @@
 // A replay that is stopped and started again, run as a program.
 
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -72,7 +73,7 @@ TEST_F(CliCheckpoint, on_a_slow_disk_ends_with_its_time_and_says_what_is_lost) {
   EXPECT_NE(out.find("storage was still busy"), std::string::npos) << out;
 
   // Nothing waited for the disk, and what was reported durable is there.
-  const Ended stat = run({TERRACE_PROGRAM, "store", "stat", (directory.path() / "store").string(), "--json"});
+  const Ended stat = run({paths.program, "store", "stat", (directory.path() / "store").string(), "--json"});
   ASSERT_EQ(stat.status, 0) << stat.err;
   EXPECT_GE(boost::json::parse(stat.out).at_pointer("/slots/blocks").to_number<std::uint64_t>(), durable);
 }

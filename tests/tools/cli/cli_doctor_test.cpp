@@ -1,3 +1,4 @@
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -6,7 +7,7 @@ namespace terrace::test {
 namespace {
 
 TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
-  const Ended ended = run({TERRACE_PROGRAM, "doctor"});
+  const Ended ended = run({paths.program, "doctor"});
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   EXPECT_TRUE(ended.out.starts_with("memory   ")) << ended.out;
@@ -24,7 +25,7 @@ TEST(CliDoctor, compares_a_configuration_with_the_machine) {
                                  .write("t.toml", "[storage]\nwhere = \"file:" + kv + "\"\ncapacity = \"64MiB\"\n[[pool]]\n" +
                                                       "block-bytes = \"4KiB\"\ndevice-blocks = 256\nhost-blocks = 768\n")
                                  .string();
-  const Ended ended = run({TERRACE_PROGRAM, "doctor", "--config", config});
+  const Ended ended = run({paths.program, "doctor", "--config", config});
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_NE(ended.out.find("; the configuration takes 4MiB\n"), std::string::npos) << ended.out;
   const std::size_t direct = ended.out.find("\ndirect ");
@@ -34,7 +35,7 @@ TEST(CliDoctor, compares_a_configuration_with_the_machine) {
 
 TEST(CliDoctor, refuses_a_device_that_is_not_there) {
   for (const Words& words : {Words{"--device", "cuda:999"}, Words{"--device", "gpu"}, Words{"--frobnicate"}}) {
-    Words all{TERRACE_PROGRAM, "doctor"};
+    Words all{paths.program, "doctor"};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
     EXPECT_EQ(ended.status, 2);
@@ -44,7 +45,7 @@ TEST(CliDoctor, refuses_a_device_that_is_not_there) {
 }
 
 TEST(CliDoctor, explains_itself) {
-  const Ended help = run({TERRACE_PROGRAM, "doctor", "--help"});
+  const Ended help = run({paths.program, "doctor", "--help"});
   EXPECT_EQ(help.status, 0);
   for (const char* const word : {"--device", "--measure", "--report", "Examples:"}) {
     EXPECT_NE(help.out.find(word), std::string::npos) << word;

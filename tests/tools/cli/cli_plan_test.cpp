@@ -1,3 +1,4 @@
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +10,7 @@ namespace terrace::test {
 namespace {
 
 Words plan(Words words) {
-  words.insert(words.begin(), {TERRACE_PROGRAM, "plan"});
+  words.insert(words.begin(), {paths.program, "plan"});
   return words;
 }
 

@@ -1,4 +1,5 @@
 // `terrace doctor --config`: the self-test of every tier.
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@ namespace terrace::test {
 namespace {
 
 Ended doctor(const TemporaryDirectory& directory, const std::string& config) {
-  return run({TERRACE_PROGRAM, "doctor", "--config", directory.write("t.toml", config).string()});
+  return run({paths.program, "doctor", "--config", directory.write("t.toml", config).string()});
 }
 
 std::string files(const TemporaryDirectory& directory) {
@@ -75,7 +76,7 @@ TEST(SelfTests, refuses_a_wrong_configuration) {
   const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
   EXPECT_EQ(wrong.status, 2);
   EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
-  const Ended missing = run({TERRACE_PROGRAM, "doctor", "--config", (directory.path() / "no.toml").string()});
+  const Ended missing = run({paths.program, "doctor", "--config", (directory.path() / "no.toml").string()});
   EXPECT_EQ(missing.status, 2);
   const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
   EXPECT_EQ(no_directory.status, 2);

@@ -1,4 +1,5 @@
 // `terrace store`, run as a program, on stores that replays have left and on a store that a replay is using.
+#include "tests/paths.hpp"
 #include "tests/patience.hpp"
 #include "tests/tools/cli/program.hpp"
 
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 
 Words store_words(const Words& words) {
-  Words all{TERRACE_PROGRAM, "store"};
+  Words all{paths.program, "store"};
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }

@@ -1,4 +1,5 @@
 // A striped store, run as a program: replays over it, `terrace store`, and a missing directory.
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ class CliStripes : public testing::Test {
     return run(replay_words(words));
   }
   Ended store(Words words) const {
-    words.insert(words.begin(), {TERRACE_PROGRAM, "store"});
+    words.insert(words.begin(), {paths.program, "store"});
     words.push_back((directory_.path() / "a").string());
     return run(words);
   }

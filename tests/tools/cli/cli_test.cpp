@@ -1,3 +1,4 @@
+#include "tests/paths.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,7 @@ namespace terrace::test {
 namespace {
 
 TEST(Cli, explains_itself) {
-  const Ended help = run({TERRACE_PROGRAM, "--help"});
+  const Ended help = run({paths.program, "--help"});
   EXPECT_EQ(help.status, 0);
   EXPECT_NE(help.out.find("replay"), std::string::npos);
   const Ended replay_help = run(replay_words({"--help-all"}));
@@ -47,7 +48,7 @@ TEST(Cli, explains_itself) {
                                    "--checkpoint"}) {
     EXPECT_NE(replay_help.out.find(option), std::string::npos) << option;
   }
-  const Ended version = run({TERRACE_PROGRAM, "--version"});
+  const Ended version = run({paths.program, "--version"});
   EXPECT_EQ(version.status, 0);
   EXPECT_TRUE(version.out.starts_with("terrace "));
 }
@@ -62,7 +63,7 @@ TEST(Cli, prints_a_table_and_nothing_on_standard_error_where_all_is_well) {
 
 TEST(Cli, wants_a_command_it_knows) {
   for (const Words& words : {Words{}, {"reply"}, {"--frobnicate"}}) {
-    Words all{TERRACE_PROGRAM};
+    Words all{paths.program};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
     EXPECT_EQ(ended.status, 2);

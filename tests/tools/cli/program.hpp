@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tests/paths.hpp"
 #include "tests/tools/cli/subprocess.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
@@ -15,13 +16,13 @@ using Words = std::vector<std::string>;
 
 /// The words of `terrace replay` with these arguments.
 inline Words replay_words(const Words& words) {
-  Words all{TERRACE_PROGRAM, "replay"};
+  Words all{paths.program, "replay"};
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }
 
 inline Words program(const Words& words) {
-  Words all{TERRACE_PROGRAM};
+  Words all{paths.program};
   all.insert(all.end(), words.begin(), words.end());
   return all;
 }

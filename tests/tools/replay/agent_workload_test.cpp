@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t block_tokens = 64;
 
-std::vector<TraceRequest> make(std::uint64_t seed, std::size_t requests, const AgentModel& model = {}) {
+std::vector<TraceRequest> make_agents(std::uint64_t seed, std::size_t requests, const AgentModel& model = {}) {
   AgentWorkload workload{seed, block_tokens, model};
   std::vector<TraceRequest> made;
   while (made.size() < requests) made.push_back(workload.next().value());
@@ -27,7 +27,7 @@ TEST(AgentWorkload, stays_the_same_from_release_to_release) {
   // A change here changes everybody's results, so it must be intended.
   std::uint64_t input = 0;
   std::uint64_t output = 0;
-  for (const TraceRequest& request : make(1, 1000)) {
+  for (const TraceRequest& request : make_agents(1, 1000)) {
     input += request.input_tokens;
     output += request.output_tokens;
   }
@@ -39,7 +39,7 @@ TEST(AgentWorkload, reads_long_contexts_again_at_each_step) {
   std::map<std::uint64_t, int> seen;
   std::uint64_t blocks = 0;
   std::uint64_t again = 0;
-  for (const TraceRequest& request : make(5, 3000)) {
+  for (const TraceRequest& request : make_agents(5, 3000)) {
     for (const std::uint64_t id : request.hash_ids) {
       ++blocks;
       if (++seen[id] > 1) ++again;
@@ -53,7 +53,7 @@ TEST(AgentWorkload, shares_the_preamble_among_all_and_tools_among_those_of_a_kin
   const AgentModel model;
   std::map<std::uint64_t, std::set<std::uint64_t>> behind;  // for each block, the blocks that follow it
   std::set<std::uint64_t> first;
-  for (const TraceRequest& request : make(6, 3000)) {
+  for (const TraceRequest& request : make_agents(6, 3000)) {
     first.insert(request.hash_ids.front());
     behind[request.hash_ids[model.preamble / block_tokens - 1]].insert(request.hash_ids[model.preamble / block_tokens]);
   }
@@ -64,7 +64,7 @@ TEST(AgentWorkload, shares_the_preamble_among_all_and_tools_among_those_of_a_kin
 
 TEST(AgentWorkload, interleaves_agents) {
   // Most requests do not continue the one directly before them.
-  const std::vector<TraceRequest> requests = make(7, 2000);
+  const std::vector<TraceRequest> requests = make_agents(7, 2000);
   int goes_on = 0;
   for (std::size_t i = 1000; i < requests.size(); ++i) {
     if (begins_with(requests[i].hash_ids, requests[i - 1].hash_ids)) ++goes_on;
@@ -77,7 +77,7 @@ TEST(AgentWorkload, forks_sub_agents_from_their_parents_context_and_then_goes_on
   model.task_gap_mean = 1e12;  // one agent at a time
   model.fork_chance = 0.3;
   model.steps_mean = 1000;
-  const std::vector<TraceRequest> requests = make(1, 40, model);
+  const std::vector<TraceRequest> requests = make_agents(1, 40, model);
   // Blocks where contexts branch: if two different blocks follow a block, sub-agents branch there, or an agent and its sub-agent.
   std::map<std::uint64_t, std::set<std::uint64_t>> behind;
   for (const TraceRequest& request : requests) {

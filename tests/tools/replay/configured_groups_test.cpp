@@ -28,7 +28,7 @@ ReplayOptions parsed(const std::string& file, std::vector<std::string> words = {
   return resolve(arguments);
 }
 
-ReplayResult replay_well(const ReplayOptions& options) {
+ReplayResult replay_configured(const ReplayOptions& options) {
   ReplayResult result = run_replay(options);
   const Verdict verdict = judge(options, result);
   EXPECT_EQ(verdict.status, ExitStatus::done) << verdict.line;
@@ -70,7 +70,7 @@ pool = 1
 TEST(ConfiguredGroups, are_replayed_by_layer_and_every_block_is_compared) {
   const ReplayOptions options = parsed(two_groups_by_layer, {"--requests", "24", "--output-tokens-max", "200"});
   EXPECT_EQ(options.layers, 4U);
-  const ReplayResult result = replay_well(options);
+  const ReplayResult result = replay_configured(options);
   EXPECT_GT(result.engine.layer_events, 0U);
   EXPECT_GT(result.layered_blocks, 0U);
   ASSERT_EQ(result.pools.size(), 2U);
@@ -111,7 +111,7 @@ TEST(ConfiguredGroups, may_come_in_any_order_and_share_a_pool) {
   const ReplayOptions options = parsed(three_groups, {"--requests", "150", "--output-tokens-max", "200"});
   EXPECT_EQ(options.block_tokens, 32U) << "what the groups allow";
   EXPECT_EQ(device_units(options), 150U) << "the second pool has fewer";
-  (void)replay_well(options);
+  (void)replay_configured(options);
 }
 
 TEST(ConfiguredGroups, show_a_planted_fault) {

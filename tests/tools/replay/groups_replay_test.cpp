@@ -27,7 +27,7 @@ ReplayOptions small_tiers(const std::string& groups) {
   return options;
 }
 
-ReplayResult replay_well(const ReplayOptions& options) {
+ReplayResult replay_groups_well(const ReplayOptions& options) {
   ReplayResult result = run_replay(options);
   const Verdict verdict = judge(options, result);
   EXPECT_EQ(verdict.status, ExitStatus::done) << verdict.line;
@@ -37,7 +37,7 @@ ReplayResult replay_well(const ReplayOptions& options) {
 
 TEST(GroupsReplay, compares_the_hits_of_every_group_in_every_tier) {
   const ReplayOptions options = small_tiers("full:64,window:64:256,full:128,recurrent:128,window:64:128:optional");
-  const ReplayResult result = replay_well(options);
+  const ReplayResult result = replay_groups_well(options);
   EXPECT_EQ(result.counts.requests + result.counts.rejected, options.requests_max);
   EXPECT_GT(result.counts.found[Source::device], 0U);
   EXPECT_GT(result.counts.found[Source::host] + result.counts.found[Source::storage], 0U);
@@ -72,7 +72,7 @@ TEST(GroupsReplay, compares_each_layer_as_it_arrives) {
     EmulatedGpu device;
     device.link[Direction::swap_in].bytes_per_second = per_second(GiB);
     options.system.ranks.front().device = device;
-    const ReplayResult result = replay_well(options);
+    const ReplayResult result = replay_groups_well(options);
     EXPECT_GT(result.counts.found[Source::host], 0U);
     EXPECT_GT(result.engine.layer_events, 0U);
     EXPECT_GT(result.layered_blocks, 0U);

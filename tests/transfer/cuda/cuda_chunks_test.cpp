@@ -20,8 +20,6 @@ namespace {
 
 using enum Direction;
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 /// An arena with four slots per chunk, whose worker works when the test says so.
 class CudaChunks : public CudaOnFake {
  protected:

@@ -24,8 +24,6 @@ namespace {
 
 using enum Direction;
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 /// Three ranks with a third of every slot each, on two GPUs: ranks 0 and 2 use the first. The worker of the arena works when
 /// told.
 class CudaRanks : public testing::Test {

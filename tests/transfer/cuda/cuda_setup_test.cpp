@@ -36,8 +36,6 @@ class CudaSetup : public CudaOnFake {
   }
 };
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(CudaMachine, says_in_a_sentence_why_there_is_no_device) {
   const std::optional<std::string> why = CudaDevice::unavailable();
   if (why) {

@@ -20,6 +20,8 @@
 /// Helpers for tests of the CUDA device with the real and with the fake driver.
 namespace terrace::test {
 
+[[nodiscard]] inline bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
 /// A driver whose swap-outs fail once: the n-th call that puts one on a stream copies a quarter of its first piece and fails.
 /// Only one may exist at a time. The driver that it wraps outlives it.
 class PartlyFailing {

@@ -13,10 +13,8 @@
 namespace terrace::test {
 namespace {
 
-/// The offset between the device address and the real address of device memory and of registered host memory. If code uses the
-/// address of one side on the other, the fake driver notices it. Host memory that the driver has allocated has one address on
-/// both sides.
-constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
+/// The offset between the device address and the real address of registered host memory, as `device_side` for device memory. Host
+/// memory that the driver has allocated has one address on both sides.
 constexpr CUdeviceptr mapped_side = CUdeviceptr{1} << 60;
 /// Each device sees registered memory at a different address: this offset times the number of the device.
 constexpr CUdeviceptr mapped_apart = CUdeviceptr{1} << 52;
@@ -26,7 +24,6 @@ constexpr CUdeviceptr mapped_bits = mapped_side | (mapped_apart * 0xFF);
 constexpr std::size_t memory_max = std::size_t{1} << 30;
 
 std::byte* pointer(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
-CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 }  // namespace
 

@@ -27,6 +27,12 @@
 /// - Everything that was not given back is reported at the end.
 namespace terrace::test {
 
+/// The offset between the device address and the real address of device memory. If code uses the address of one side on the
+/// other, the fake driver notices it.
+inline constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
+
+[[nodiscard]] inline CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
 class FakeCuda {
  public:
   /// The properties of the machine. Set them before use.

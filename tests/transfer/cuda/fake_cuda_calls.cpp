@@ -54,10 +54,6 @@ CUresult beside_captures() {
   return disturbs ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
-CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
-
-constexpr CUdeviceptr device_side = CUdeviceptr{1} << 61;
-
 #define FAKE_BEGIN(call) \
   if (const CUresult begun = begin(call); begun != CUDA_SUCCESS) return begun
 #define FAKE_BEGIN_ON(call, stream) \

@@ -30,8 +30,8 @@ using test::run;
 using test::transfer;
 using test::writes;
 
-constexpr std::uint32_t slots = 16;
-constexpr Bytes block_bytes{512};
+constexpr std::uint32_t troubled_slots = 16;
+constexpr Bytes troubled_block{512};
 
 using Outcomes = std::vector<BlockOutcome>;
 
@@ -42,12 +42,12 @@ class LinkTroubleTest : public testing::Test {
   /// Fills device slots with pattern 100 + slot and host slots with 200 + slot. A piece is one block.
   void start(const LinkModel& link) {
     stop();
-    device_.emplace(slots, arena_, EmulatedOptions{.name = "troubled", .link = link, .faults = {}});
+    device_.emplace(troubled_slots, arena_, EmulatedOptions{.name = "troubled", .link = link, .faults = {}});
     TransferSchedulerConfig config;
-    config.pieces = {.bytes = block_bytes, .in_flight = 2};
+    config.pieces = {.bytes = troubled_block, .in_flight = 2};
     transfers_.emplace(config, *device_, clock_, waker_);
     Fence last;
-    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    for (std::uint32_t slot = 0; slot < troubled_slots; ++slot) {
       last = device_->launch(writes(slot, 100 + slot));
       fill(arena_.block(SlotId{slot}), 200 + slot);
     }
@@ -78,7 +78,7 @@ class LinkTroubleTest : public testing::Test {
 
   ManualClock clock_;
   EventFdWaker waker_;
-  HostArena arena_{slots, block_bytes, block_bytes * 6};
+  HostArena arena_{troubled_slots, troubled_block, troubled_block * 6};
   std::optional<EmulatedDevice> device_;
   std::optional<DirectTransfers> transfers_;
 };
@@ -154,7 +154,7 @@ TEST_F(LinkTroubleTest, a_link_that_fails_one_way_fails_the_blocks_of_that_direc
   expected[2] = expected[5] = BlockOutcome::failed;
   EXPECT_EQ(events[1].outcomes, expected);
   EXPECT_EQ(events[1].error, Errc::io_failed);
-  EXPECT_EQ(events[1].moved, block_bytes * 5);
+  EXPECT_EQ(events[1].moved, troubled_block * 5);
   EXPECT_EQ(events[2].outcomes, Outcomes(7, BlockOutcome::done));
   EXPECT_FALSE(events[2].error);
   EXPECT_EQ(device_->link_counts(swap_in), LinkCounts{.failed = 2});

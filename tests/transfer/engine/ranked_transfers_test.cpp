@@ -33,7 +33,7 @@ using test::run;
 using test::transfer;
 
 constexpr std::uint32_t ranks = 3;
-constexpr std::uint32_t slots = 16;
+constexpr std::uint32_t ranked_slots = 16;
 constexpr std::uint64_t share_bytes = 64;
 
 /// The pattern on rank r of the block that was first in device slot s.
@@ -46,7 +46,7 @@ class RankedTransfersTest : public testing::Test {
     std::vector<Device*> pointers;
     std::vector<RankedTransfers::Rank> ports;
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      PoolMemory pool{.slots = slots, .host = &arena_};
+      PoolMemory pool{.slots = ranked_slots, .host = &arena_};
       if (sharded) pool.share = {Bytes{share_bytes * rank}, Bytes{share_bytes}};
       devices_.push_back(std::make_unique<SimulatedDevice>(std::span{&pool, 1}));
       pointers.push_back(devices_.back().get());
@@ -59,7 +59,7 @@ class RankedTransfersTest : public testing::Test {
     transfers_.emplace(std::move(ports), clock_, waker_, RankedTransfersOptions{.payload = payload});
     group_->launch([sharded](std::uint32_t rank, BlockAccess& access) {
       std::vector<std::byte> scratch(share_bytes * ranks);
-      for (std::uint32_t slot = 0; slot < slots; ++slot) {
+      for (std::uint32_t slot = 0; slot < ranked_slots; ++slot) {
         fill(access.write_target(SlotId{slot}, scratch), seed_of(sharded ? rank : 0, slot));
         access.written(SlotId{slot}, scratch);
       }
@@ -114,7 +114,7 @@ class RankedTransfersTest : public testing::Test {
   const RankPayload payload_;
   ManualClock clock_;
   test::CountingWaker waker_;
-  HostArena arena_{slots, Bytes{share_bytes * ranks}, Bytes{share_bytes * ranks * 5}};
+  HostArena arena_{ranked_slots, Bytes{share_bytes * ranks}, Bytes{share_bytes * ranks * 5}};
   std::vector<std::unique_ptr<SimulatedDevice>> devices_;
   std::vector<std::unique_ptr<DirectTransfers>> engines_;
   std::optional<RankDevices> group_;
@@ -460,7 +460,7 @@ TEST_F(RankedTransfersTest, never_wait_for_each_other) {
   for (int step = 0; step < 100'000; ++step) {
     clock_.advance(milliseconds{random.below(20)});
     if (submitted - ended < 64) {
-      const std::uint32_t slot = static_cast<std::uint32_t>(random.below(slots));
+      const std::uint32_t slot = static_cast<std::uint32_t>(random.below(ranked_slots));
       transfers_->submit(transfer(++submitted, random.chance(0.5) ? swap_in : swap_out, request, {run(slot, slot, 1)}));
     }
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {

@@ -32,17 +32,17 @@ using test::run;
 using test::transfer;
 using test::writes;
 
-constexpr std::uint32_t slots = 64;
-constexpr Bytes block_bytes{2048};
+constexpr std::uint32_t threaded_slots = 64;
+constexpr Bytes threaded_block{2048};
 
 class ThreadedTransfersTest : public testing::Test {
  protected:
   ThreadedTransfersTest() {
     TransferSchedulerConfig config;
-    config.pieces = {.bytes = block_bytes * 4, .bytes_in_flight = block_bytes * 8};
+    config.pieces = {.bytes = threaded_block * 4, .bytes_in_flight = threaded_block * 8};
     transfers_.emplace(config, device_, clock_, waker_);
     Fence last;
-    for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_.launch(writes(slot, 100 + slot));
+    for (std::uint32_t slot = 0; slot < threaded_slots; ++slot) last = device_.launch(writes(slot, 100 + slot));
     test::await_compute(device_, last);
   }
   ~ThreadedTransfersTest() override {
@@ -64,8 +64,8 @@ class ThreadedTransfersTest : public testing::Test {
   SteadyClock clock_;
   EventFdWaker waker_;
   std::latch gate_{1};
-  HostArena arena_{slots, block_bytes, block_bytes * 10};
-  EmulatedDevice device_{slots, arena_};
+  HostArena arena_{threaded_slots, threaded_block, threaded_block * 10};
+  EmulatedDevice device_{threaded_slots, arena_};
   std::optional<ThreadedTransfers> transfers_;
 };
 
@@ -99,12 +99,12 @@ TEST_F(ThreadedTransfersTest, end_thousands_of_transfers_each_exactly_once) {
   std::uint64_t id = 0;
   for (std::uint64_t i = 0; i < batches; ++i) {
     for (std::uint64_t n = 0; n < batch; ++n) {
-      const auto slot = static_cast<std::uint32_t>(random.below(slots / 2 - 8));
+      const auto slot = static_cast<std::uint32_t>(random.below(threaded_slots / 2 - 8));
       const auto blocks = static_cast<std::uint32_t>(random.between(1, 8));
       const auto urgency = static_cast<Urgency>(random.below(urgency_count));
       // Each direction uses its own half of the slots, because there is no order between the directions.
       const bool out = random.chance(0.5);
-      const std::uint32_t at = out ? slot : slot + slots / 2;
+      const std::uint32_t at = out ? slot : slot + threaded_slots / 2;
       transfers_->submit(transfer(++id, out ? swap_out : swap_in, urgency, {run(at, at, blocks)}));
       if (random.chance(0.1)) transfers_->cancel(TransferId{id});
       if (random.chance(0.1)) transfers_->raise(TransferId{id}, request);
@@ -254,10 +254,10 @@ class ForgetfulDevice final : public Device {
 };
 
 TEST_F(ThreadedTransfersTest, fail_what_the_device_threw_at_and_live_on) {
-  EmulatedDevice device{slots, arena_};
+  EmulatedDevice device{threaded_slots, arena_};
   ForgetfulDevice forgetful{device};
   TransferSchedulerConfig config;
-  config.pieces.bytes = block_bytes * 4;
+  config.pieces.bytes = threaded_block * 4;
   ThreadedTransfers transfers{config, forgetful, clock_, waker_};
   const auto moved = [&](std::uint64_t id, std::uint32_t blocks) {
     transfers.submit(transfer(id, swap_out, request, {run(0, 0, blocks)}));
@@ -285,8 +285,8 @@ TEST_F(ThreadedTransfersTest, end_with_transfers_still_queued) {
 TEST_F(ThreadedTransfersTest, move_no_byte_once_they_have_ended) {
   // The link is so slow that the piece is still under way at the end.
   EmulatedOptions slow;
-  slow.link[swap_out].bytes_per_second = per_second(block_bytes * 5);
-  EmulatedDevice device{slots, arena_, slow};
+  slow.link[swap_out].bytes_per_second = per_second(threaded_block * 5);
+  EmulatedDevice device{threaded_slots, arena_, slow};
   test::await_compute(device, device.launch(writes(5, 999)));
   {
     ThreadedTransfers transfers{TransferSchedulerConfig{}, device, clock_, waker_};

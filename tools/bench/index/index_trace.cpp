@@ -64,7 +64,7 @@ Round replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_t capaci
   return round;
 }
 
-double median(std::vector<Round>& rounds, double Round::*member) {
+double median_of(std::vector<Round>& rounds, double Round::*member) {
   std::ranges::sort(rounds, {}, member);
   return rounds[rounds.size() / 2].*member;
 }
@@ -92,7 +92,7 @@ void bench_index_trace(const IndexTraceOptions& options) {
   }
 
   const double requests = static_cast<double>(prompts.size());
-  const double floor_seconds = median(rounds[static_cast<std::size_t>(SubjectKind::floor)], &Round::seconds);
+  const double floor_seconds = median_of(rounds[static_cast<std::size_t>(SubjectKind::floor)], &Round::seconds);
   boost::json::object report{
       {"trace", options.trace.string()}, {"requests", prompts.size()},           {"blocks", blocks},
       {"capacity", options.capacity},    {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
@@ -101,13 +101,13 @@ void bench_index_trace(const IndexTraceOptions& options) {
   print("{:<16}{:>8}{:>9}{:>8}{:>9}{:>9}{:>9}{:>11}\n", "", "hits", "mean us", "floors", "p50 us", "p99 us", "max us",
         "Mblocks/s");
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
-    const double seconds = median(rounds[kind], &Round::seconds);
+    const double seconds = median_of(rounds[kind], &Round::seconds);
     const double hit_share = static_cast<double>(rounds[kind].front().hits) / static_cast<double>(blocks);
     boost::json::object row{{"hits", rounds[kind].front().hits},
                             {"mean_us", seconds / requests * 1e6},
-                            {"p50_us", median(rounds[kind], &Round::p50_us)},
-                            {"p99_us", median(rounds[kind], &Round::p99_us)},
-                            {"max_us", median(rounds[kind], &Round::max_us)},
+                            {"p50_us", median_of(rounds[kind], &Round::p50_us)},
+                            {"p99_us", median_of(rounds[kind], &Round::p99_us)},
+                            {"max_us", median_of(rounds[kind], &Round::max_us)},
                             {"blocks_per_second", static_cast<double>(blocks) / seconds},
                             {"floors", seconds / floor_seconds}};
     print("{:<16}{:>7.2f}%{:>9.2f}{:>8.2f}{:>9.2f}{:>9.2f}{:>9.1f}{:>11.2f}\n", to_string(static_cast<SubjectKind>(kind)),

@@ -1,0 +1,10 @@
+#include "runtime/manager/manager_state.hpp"
+
+namespace terrace {
+
+ManagerState::ManagerState(const ManagerConfig& wanted)
+    : config{(validate(wanted), wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals} {
+  write_budget.limit(config.daily_write_bytes);
+}
+
+}  // namespace terrace
