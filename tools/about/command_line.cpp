@@ -14,7 +14,7 @@
 namespace terrace::tools {
 namespace {
 
-using Part = AboutArguments::Part;
+using AboutPart = AboutArguments::Part;
 
 constexpr const char* version_examples = R"(
 Examples:
@@ -35,7 +35,7 @@ Examples:
   terrace completion bash > ~/.local/share/bash-completion/completions/terrace
       for all shells of this user, if bash-completion is installed)";
 
-CLI::App* add_part(CLI::App& app, AboutArguments& arguments, Part part, const char* name, const char* what,
+CLI::App* add_part(CLI::App& app, AboutArguments& arguments, AboutPart part, const char* name, const char* what,
                    const char* examples) {
   CLI::App* const command = app.add_subcommand(name, what);
   command->callback([&arguments, part] { arguments.part = part; });
@@ -47,21 +47,21 @@ CLI::App* add_part(CLI::App& app, AboutArguments& arguments, Part part, const ch
 
 void add_about_commands(CLI::App& app, AboutArguments& arguments) {
   CLI::App* const version =
-      add_part(app, arguments, Part::version, "version", "Prints the version, and what is compiled in", version_examples);
+      add_part(app, arguments, AboutPart::version, "version", "Prints the version, and what is compiled in", version_examples);
   version->add_flag("--json", arguments.json, "One JSON object on standard output");
-  add_part(app, arguments, Part::manual, "manual", "Prints the manual page, in the format of man", manual_examples);
-  CLI::App* const completion = add_part(app, arguments, Part::completion, "completion",
+  add_part(app, arguments, AboutPart::manual, "manual", "Prints the manual page, in the format of man", manual_examples);
+  CLI::App* const completion = add_part(app, arguments, AboutPart::completion, "completion",
                                         "Prints a script that completes commands and options in a shell", completion_examples);
   add_value(*completion, "shell", arguments.shell, one_of(std::string_view{"bash"}), "NAME", "The shell: bash")->required();
 }
 
 void run_about(CLI::App& app, const AboutArguments& arguments) {
   switch (*arguments.part) {
-    case Part::version:
+    case AboutPart::version:
       if (arguments.json) return print_json(build_facts());
       return write_output(build_text());
-    case Part::manual: return write_output(man_page(app));
-    case Part::completion: return write_output(bash_completion(app));
+    case AboutPart::manual: return write_output(man_page(app));
+    case AboutPart::completion: return write_output(bash_completion(app));
   }
 }
 

@@ -21,7 +21,7 @@
 namespace terrace::tools {
 namespace {
 
-using Part = ConfigArguments::Part;
+using ConfigPart = ConfigArguments::Part;
 
 constexpr const char* exit_statuses = R"(
 Exit status: 0 done; 2 bad arguments, or a wrong configuration; 3 failed while
@@ -50,7 +50,7 @@ help. - is standard output.
 Example:
   terrace config init terrace.toml)";
 
-CLI::App* add_part(CLI::App& command, ConfigArguments& arguments, Part part, const char* name, const char* what,
+CLI::App* add_part(CLI::App& command, ConfigArguments& arguments, ConfigPart part, const char* name, const char* what,
                    std::string footer) {
   CLI::App* const added = command.add_subcommand(name, what);
   added->footer(std::move(footer));
@@ -143,26 +143,26 @@ void add_config_commands(CLI::App& command, ConfigArguments& arguments) {
   command.require_subcommand(1);
   command.footer(std::string{exit_statuses} + "\n`terrace config COMMAND --help` has examples.");
   CLI::App* const show =
-      add_part(command, arguments, Part::show, "show", "Shows each value in effect, and where it comes from", show_help);
+      add_part(command, arguments, ConfigPart::show, "show", "Shows each value in effect, and where it comes from", show_help);
   show->set_help_all_flag("--help-all", "Print all options, and exit");
   show->add_flag("--json", arguments.json, "One JSON object on standard output");
   add_config_flags(*show, arguments.config, arguments.file);
-  CLI::App* const check = add_part(command, arguments, Part::check, "check", "Checks a file", check_help);
+  CLI::App* const check = add_part(command, arguments, ConfigPart::check, "check", "Checks a file", check_help);
   check->add_option("file", arguments.file, "The file to check")->type_name("FILE")->required();
   CLI::App* const init =
-      add_part(command, arguments, Part::init, "init", "Writes a file with all options, as comments", init_help);
+      add_part(command, arguments, ConfigPart::init, "init", "Writes a file with all options, as comments", init_help);
   init->add_option("file", arguments.file, "The file to write")->type_name("FILE")->required();
   init->add_flag("--force", arguments.force, "Replace the file if it exists");
-  add_part(command, arguments, Part::reference, "reference", "Prints the reference page, in Markdown",
+  add_part(command, arguments, ConfigPart::reference, "reference", "Prints the reference page, in Markdown",
            "\nExample:\n  terrace config reference > docs/configuration.md");
 }
 
 void run_config(ConfigArguments& arguments) {
   switch (arguments.part) {
-    case Part::show: show(arguments); return;
-    case Part::check: check(arguments); return;
-    case Part::init: init(arguments); return;
-    case Part::reference: write_output(reference_page(Config{})); return;
+    case ConfigPart::show: show(arguments); return;
+    case ConfigPart::check: check(arguments); return;
+    case ConfigPart::init: init(arguments); return;
+    case ConfigPart::reference: write_output(reference_page(Config{})); return;
   }
 }
 

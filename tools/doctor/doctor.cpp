@@ -30,7 +30,7 @@ constexpr std::array<std::pair<Direction, std::string_view>, direction_count> di
 constexpr double giga = 1e-9;
 constexpr const char* root = "/";
 
-constexpr const char* examples = R"(
+constexpr const char* doctor_examples = R"(
 Examples:
   terrace doctor
       shows what this machine has and lacks, what that costs, and how to get
@@ -158,7 +158,7 @@ std::string to_json(const CudaFacts& facts, const CopyMethodTable& methods) {
 }
 
 void add_doctor_options(CLI::App& command, DoctorArguments& into) {
-  command.footer(examples);
+  command.footer(doctor_examples);
   command.add_option("--device", into.device, "cuda[:N]; fails if it is not available (default: the first one, if any)")
       ->type_name("DEVICE");
   command.add_flag("--measure", into.measure,

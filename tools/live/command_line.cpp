@@ -130,7 +130,7 @@ CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char
   return command;
 }
 
-std::string to_word(const std::string&, const std::string& word) { return word; }
+std::string same_word(const std::string&, const std::string& word) { return word; }
 
 }  // namespace
 
@@ -184,18 +184,18 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   job.footer(std::string{job_help} + "\n`terrace job COMMAND --help` has examples.");
   CLI::App* const start = add_part(job, arguments, Part::start, "start", "Starts a job, and prints its number");
   constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
-  set_choices(*add_value(*start, "--scope", arguments.scope, to_word, "NAME",
+  set_choices(*add_value(*start, "--scope", arguments.scope, same_word, "NAME",
                          "The blocks: all (default), request, prefix, tenant, idle (unused for some time)"),
               {"all", "request", "prefix", "tenant", "idle"});
   add_value(*start, "--request", arguments.request, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope request");
   add_value(*start, "--tenant", arguments.tenant, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope tenant");
   start->add_option("--key", arguments.keys, "For scope prefix: its keys, from the first block on, 64 digits each")
       ->type_name("DIGITS");
-  add_value(*start, "--unused-for", arguments.unused_for, to_word, "TIME", "For scope idle");
-  set_choices(*add_value(*start, "--to", arguments.to, to_word, "TARGET", "storage (default), or shared: the shared store"),
+  add_value(*start, "--unused-for", arguments.unused_for, same_word, "TIME", "For scope idle");
+  set_choices(*add_value(*start, "--to", arguments.to, same_word, "TARGET", "storage (default), or shared: the shared store"),
               {"storage", "shared"});
-  add_value(*start, "--deadline", arguments.deadline, to_word, "TIME", "Give up what has not been written by then");
-  add_value(*start, "--budget", arguments.budget, to_word, "SIZE", "Most bytes to write");
+  add_value(*start, "--deadline", arguments.deadline, same_word, "TIME", "Give up what has not been written by then");
+  add_value(*start, "--budget", arguments.budget, same_word, "SIZE", "Most bytes to write");
   start->add_flag("--no-flush", arguments.not_durable, "Do not flush storage at the end");
   start->add_flag("--watch", arguments.watch, "Show the progress until the job has ended");
   start->footer(start_help);

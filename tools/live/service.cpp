@@ -11,7 +11,7 @@ namespace {
 
 namespace json = boost::json;
 using namespace std::chrono_literals;
-using Part = ServiceArguments::Part;
+using ServicePart = ServiceArguments::Part;
 
 constexpr std::chrono::milliseconds interval = 100ms;
 constexpr unsigned conflict = 409;
@@ -35,11 +35,11 @@ void await_cleared(const AdminClient& client) {
 
 ExitStatus clear(const AdminClient& client, const ServiceArguments& arguments) {
   json::object order;
-  if (arguments.part == Part::update) order["weights-revision"] = arguments.weights_revision;
+  if (arguments.part == ServicePart::update) order["weights-revision"] = arguments.weights_revision;
   if (arguments.until_resumed) order["wait"] = true;
   if (arguments.keep_storage) order["keep-storage"] = true;
   if (arguments.keep_shared) order["keep-shared"] = true;
-  const json::object answer = client.post(arguments.part == Part::update ? "/v1/update" : "/v1/clear", order);
+  const json::object answer = client.post(arguments.part == ServicePart::update ? "/v1/update" : "/v1/clear", order);
   if (!arguments.no_wait) await_cleared(client);
   if (arguments.json) {
     print_json(answer);
@@ -74,10 +74,10 @@ ExitStatus resume(const AdminClient& client, const ServiceArguments& arguments) 
 ExitStatus run_service(const ServiceArguments& arguments) {
   const AdminClient client{arguments.target};
   switch (arguments.part) {
-    case Part::clear:
-    case Part::update: return clear(client, arguments);
-    case Part::pause: return pause(client, arguments.json);
-    case Part::resume: return resume(client, arguments);
+    case ServicePart::clear:
+    case ServicePart::update: return clear(client, arguments);
+    case ServicePart::pause: return pause(client, arguments.json);
+    case ServicePart::resume: return resume(client, arguments);
   }
   return ExitStatus::bad_input;
 }

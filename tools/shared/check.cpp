@@ -236,9 +236,9 @@ ExitStatus check_shared(const SharedCheckOptions& options) {
                                 .advice = printable(finding.advice)}));
     }
   }
-  const auto failed = std::ranges::count(findings, Verdict::failed, &Finding::verdict);
+  const auto failed = std::ranges::count(findings, FactVerdict::failed, &Finding::verdict);
   if (failed == 0) return ExitStatus::done;
-  const auto first = std::ranges::find(findings, Verdict::failed, &Finding::verdict);
+  const auto first = std::ranges::find(findings, FactVerdict::failed, &Finding::verdict);
   complain(who, fmt::format("the shared store cannot be used like this: {}: {}", first->label, first->text));
   return ExitStatus::check_failed;
 }

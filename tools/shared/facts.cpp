@@ -58,7 +58,7 @@ class Judge {
     client();
     round_trip();
     speed("write", facts_.writes);
-    if (nothing_written()) add(Verdict::unknown, "read", "no block was written that could be read");
+    if (nothing_written()) add(FactVerdict::unknown, "read", "no block was written that could be read");
     else speed("read", facts_.reads);
     pays();
     removed();
@@ -66,7 +66,7 @@ class Judge {
   }
 
  private:
-  void add(Verdict verdict, const char* label, std::string text, std::string advice = {}) {
+  void add(FactVerdict verdict, const char* label, std::string text, std::string advice = {}) {
     findings_.push_back({verdict, label, std::move(text), std::move(advice)});
   }
 
@@ -89,7 +89,8 @@ class Judge {
         finding.label = question.label;
         findings_.push_back(std::move(finding));
       } else {
-        add(Verdict::unknown, question.label, fmt::format("{}{}: {}", question.what, at, refused.empty() ? not_told : refused),
+        add(FactVerdict::unknown, question.label,
+            fmt::format("{}{}: {}", question.what, at, refused.empty() ? not_told : refused),
             fmt::format("A user with more rights can ask: redis-cli {}", question.command));
       }
     }
@@ -98,7 +99,7 @@ class Judge {
   void reach() {
     for (const ServerFacts& server : facts_.servers) {
       if (server.unreachable.empty()) continue;
-      add(Verdict::failed, "server", server.unreachable,
+      add(FactVerdict::failed, "server", server.unreachable,
           "The blocks of this server are misses. Start it, or let another one take over its slots.");
     }
   }
@@ -113,7 +114,7 @@ class Judge {
         [](const Version& version, const std::string& at) -> Finding {
           const std::string text = fmt::format("{} {}{}", version.first, version.second, at);
           if (version.first != "Redis" || is_at_least(version.second, 6, 2)) return {.text = text};
-          return {Verdict::warning, "", text,
+          return {FactVerdict::warning, "", text,
                   "Terrace is made for Redis 6.2 or newer: older servers may refuse some of its commands."};
         });
   }
@@ -121,15 +122,15 @@ class Judge {
   void cluster() {
     if (!facts_.cluster) return;
     if (!facts_.slots_lost) {
-      add(Verdict::unknown, "cluster", "the server has not told which server has which slots",
+      add(FactVerdict::unknown, "cluster", "the server has not told which server has which slots",
           "Its blocks are misses until it does.");
     } else if (*facts_.slots_lost > 0) {
-      add(Verdict::failed, "cluster", fmt::format("{} of 16384 slots have no server", *facts_.slots_lost),
+      add(FactVerdict::failed, "cluster", fmt::format("{} of 16384 slots have no server", *facts_.slots_lost),
           "Their blocks are misses, or all are (cluster-require-full-coverage). redis-cli --cluster check HOST:PORT says why, "
           "and "
           "redis-cli --cluster fix HOST:PORT deals them out.");
     } else {
-      add(Verdict::ok, "cluster", fmt::format("{} servers have all slots", facts_.servers.size()));
+      add(FactVerdict::ok, "cluster", fmt::format("{} servers have all slots", facts_.servers.size()));
     }
     each<bool>(
         Question{"coverage", "cluster-require-full-coverage", &ServerFacts::config_refusal,
@@ -137,7 +138,7 @@ class Judge {
         [](const ServerFacts& server) { return server.full_coverage; },
         [](bool full, const std::string& at) -> Finding {
           if (!full) return {.text = "cluster-require-full-coverage is off" + at + ": without one server the others go on"};
-          return {Verdict::warning, "", "cluster-require-full-coverage is on" + at,
+          return {FactVerdict::warning, "", "cluster-require-full-coverage is on" + at,
                   "If one server is lost, all refuse, and every block is a miss. CONFIG SET cluster-require-full-coverage no, on "
                   "each "
                   "server."};
@@ -154,7 +155,7 @@ class Judge {
         },
         [](const std::pair<std::string, unsigned>& role, const std::string& at) -> Finding {
           if (role.first == "replica") {
-            return {Verdict::failed, "", "a replica" + at + ": it refuses writes", "Name its primary in the URL."};
+            return {FactVerdict::failed, "", "a replica" + at + ": it refuses writes", "Name its primary in the URL."};
           }
           if (role.second == 0) return {.text = "none" + at + ", and a cache needs none"};
           return {.text =
@@ -173,11 +174,11 @@ class Judge {
           const std::string text = policy + at;
           if (policy == "volatile-ttl") return {.text = text + ": the ends of prefixes go before their beginnings"};
           if (policy == "noeviction") {
-            return {Verdict::warning, "", text,
+            return {FactVerdict::warning, "", text,
                     fmt::format("When the memory is full, new blocks are not written until others expire. {}", mend)};
           }
           if (policy.ends_with("-random")) {
-            return {Verdict::warning, "", text,
+            return {FactVerdict::warning, "", text,
                     fmt::format("It gives up beginnings of prefixes, too, and what comes after them is then useless. {}", mend)};
           }
           return {.text = text + ": works; volatile-ttl gives up the ends of prefixes first"};
@@ -195,7 +196,7 @@ class Judge {
     for (const ServerFacts& server : facts_.servers) {
       if (!server.unreachable.empty()) continue;
       if (!server.memory_max || !server.memory_used) {
-        add(Verdict::unknown, "memory",
+        add(FactVerdict::unknown, "memory",
             fmt::format("maxmemory and its use: {}", server.info_refusal.empty() ? not_told : server.info_refusal),
             "A user with more rights can ask: redis-cli info memory");
         return;
@@ -208,7 +209,7 @@ class Judge {
       used += *server.memory_used;
     }
     if (!unlimited.empty()) {
-      add(Verdict::warning, "memory", "no limit (maxmemory 0) at " + names(unlimited),
+      add(FactVerdict::warning, "memory", "no limit (maxmemory 0) at " + names(unlimited),
           "The server takes memory until the kernel kills it, and then all blocks are gone. CONFIG SET maxmemory SIZE, some way "
           "below "
           "the memory of the machine.");
@@ -221,18 +222,18 @@ class Judge {
         fmt::format("{} of {} used; {} blocks of {} fit into all of it, which are {} tokens", to_string(Bytes{used}),
                     to_string(Bytes{max}), blocks, to_string(needs_.block_bytes), tokens);
     if (!too_large.empty()) {
-      add(Verdict::warning, "memory", fmt::format("{}; maxmemory is more than the machine has at {}", text, names(too_large)),
+      add(FactVerdict::warning, "memory", fmt::format("{}; maxmemory is more than the machine has at {}", text, names(too_large)),
           "The kernel kills the server before it evicts. CONFIG SET maxmemory SIZE, some way below the memory of the machine.");
     } else if (!full_up.empty()) {
-      add(Verdict::warning, "memory", fmt::format("{}; full, with noeviction, at {}", text, names(full_up)),
+      add(FactVerdict::warning, "memory", fmt::format("{}; full, with noeviction, at {}", text, names(full_up)),
           "New blocks are not written until others expire. CONFIG SET maxmemory-policy volatile-ttl.");
     } else if (tokens < few_tokens) {
-      add(Verdict::warning, "memory", text,
+      add(FactVerdict::warning, "memory", text,
           "That is little: blocks are evicted before somebody asks for them. Give the engine more (CONFIG SET maxmemory SIZE, or "
           "more "
           "servers).");
     } else {
-      add(Verdict::ok, "memory", text);
+      add(FactVerdict::ok, "memory", text);
     }
   }
 
@@ -251,7 +252,7 @@ class Judge {
                                                  : "appendonly is on, and it "
                                                    "saves snapshots";
           return {
-              Verdict::warning, "", what + at,
+              FactVerdict::warning, "", what + at,
               "A cache need not survive. Each snapshot forks the server, which then may need up to twice its memory and answers "
               "late; a log writes every block to the disk, too. CONFIG SET appendonly no, CONFIG SET save \"\"."};
         });
@@ -260,7 +261,7 @@ class Judge {
   void client() {
     if (facts_.trouble.empty()) return;
     const bool works = facts_.reads && facts_.reads->failed == 0 && facts_.writes && facts_.writes->failed == 0;
-    add(works ? Verdict::warning : Verdict::failed, "client", "Terrace's client says: " + facts_.trouble,
+    add(works ? FactVerdict::warning : FactVerdict::failed, "client", "Terrace's client says: " + facts_.trouble,
         "Blocks that need it are misses, or are not written, renewed or removed. The user needs +hello +auth +ping +select "
         "+cluster +get +set +exists +pexpire +unlink, and the names ~PREFIX:*.");
   }
@@ -269,9 +270,9 @@ class Judge {
 
   void round_trip() {
     if (facts_.round_trips.empty()) {
-      if (nothing_written()) add(Verdict::unknown, "probes", "no block was written that could be found");
+      if (nothing_written()) add(FactVerdict::unknown, "probes", "no block was written that could be found");
       else if (facts_.probes_failed > 0)
-        add(Verdict::failed, "probes", fmt::format("none of {} was answered", facts_.probes_failed));
+        add(FactVerdict::failed, "probes", fmt::format("none of {} was answered", facts_.probes_failed));
       return;
     }
     const double deadline = std::chrono::duration<double>(needs_.probe_deadline).count();
@@ -281,32 +282,32 @@ class Judge {
                                    milliseconds(slow), facts_.round_trips.size());
     if (facts_.probes_failed > 0) text += fmt::format("; {} had no answer", facts_.probes_failed);
     if (median >= deadline) {
-      add(Verdict::failed, "probes", text,
+      add(FactVerdict::failed, "probes", text,
           fmt::format(
               "A request waits {} at most (probe-deadline), so it goes on without the answer. Use an engine that is nearer, or "
               "let requests wait longer.",
               milliseconds(deadline)));
     } else if (slow >= deadline || facts_.probes_failed > 0) {
-      add(Verdict::warning, "probes", text,
+      add(FactVerdict::warning, "probes", text,
           fmt::format(
               "Some requests wait for {} (probe-deadline) and go on without the answer. A server that forks, swaps or shares its "
               "processor answers late, and so does a busy network.",
               milliseconds(deadline)));
     } else {
-      add(Verdict::ok, "probes", text);
+      add(FactVerdict::ok, "probes", text);
     }
   }
 
   void speed(const char* label, const std::optional<SharedSpeed>& speed) {
     if (!speed) return;
     if (speed->failed > 0) {
-      add(Verdict::failed, label,
+      add(FactVerdict::failed, label,
           fmt::format("{} of {} blocks of {} failed", speed->failed, speed->blocks, to_string(needs_.block_bytes)),
           "Blocks that fail are misses, or are not written. The lines above say what the servers refuse or lack.");
       return;
     }
     const double bytes = static_cast<double>(count(needs_.block_bytes)) * static_cast<double>(speed->blocks);
-    add(Verdict::ok, label,
+    add(FactVerdict::ok, label,
         fmt::format("{}, in blocks of {}", per_second(speed->seconds > 0 ? bytes / speed->seconds : 0),
                     to_string(needs_.block_bytes)));
   }
@@ -316,26 +317,26 @@ class Judge {
     if (load <= 0) return;
     const double compute = needs_.compute_seconds;
     if (compute <= 0) {
-      add(Verdict::unknown, "pays",
+      add(FactVerdict::unknown, "pays",
           fmt::format("loading a block takes {}; how long computing it takes is not given", milliseconds(load)),
           "--prefill-tokens-per-second NUMBER says it: the tokens of prompts that the engine computes in a second.");
       return;
     }
     const std::string text = fmt::format("loading a block takes {}, computing it {}", milliseconds(load), milliseconds(compute));
     if (load >= compute) {
-      add(Verdict::warning, "pays", text,
+      add(FactVerdict::warning, "pays", text,
           "Requests ask and then compute all the same, so nothing is read from there. A faster network, more connections "
           "(connections-per-node), more servers, or a KV cache of 8 bits make loads faster.");
       return;
     }
     const double trips = 2 * quantile(facts_.round_trips, 0.5);  // a probe, and the first read
     const double from = std::max(1.0, std::ceil(trips / (compute - load)));
-    add(Verdict::ok, "pays", fmt::format("{}: it pays from {:.0f} block{} on", text, from, from == 1 ? "" : "s"));
+    add(FactVerdict::ok, "pays", fmt::format("{}: it pays from {:.0f} block{} on", text, from, from == 1 ? "" : "s"));
   }
 
   void removed() {
     if (facts_.not_removed == 0) return;
-    add(Verdict::warning, "left", fmt::format("{} values of this check could not be removed", facts_.not_removed),
+    add(FactVerdict::warning, "left", fmt::format("{} values of this check could not be removed", facts_.not_removed),
         "They expire within a minute. The user needs +unlink.");
   }
 
@@ -346,12 +347,12 @@ class Judge {
 
 }  // namespace
 
-const char* to_string(Verdict verdict) {
+const char* to_string(FactVerdict verdict) {
   switch (verdict) {
-    case Verdict::ok: return "ok";
-    case Verdict::warning: return "warning";
-    case Verdict::unknown: return "cannot tell";
-    case Verdict::failed: return "failed";
+    case FactVerdict::ok: return "ok";
+    case FactVerdict::warning: return "warning";
+    case FactVerdict::unknown: return "cannot tell";
+    case FactVerdict::failed: return "failed";
   }
   return "unknown";
 }

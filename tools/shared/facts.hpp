@@ -58,18 +58,18 @@ struct SharedNeeds {
   Duration probe_deadline{};
 };
 
-enum class Verdict : std::uint8_t {
+enum class FactVerdict : std::uint8_t {
   ok,
   warning,  ///< it works, but costs something
   unknown,  ///< the server does not tell
   failed,   ///< the store cannot be used like this
 };
 /// "ok", "warning", "cannot tell", "failed".
-[[nodiscard]] const char* to_string(Verdict verdict);
+[[nodiscard]] const char* to_string(FactVerdict verdict);
 
 /// The judgement of one fact.
 struct Finding {
-  Verdict verdict = Verdict::ok;
+  FactVerdict verdict = FactVerdict::ok;
   std::string label{};   ///< at most 8 characters
   std::string text{};    ///< one sentence without its end
   std::string advice{};  ///< what it costs, and how to mend it

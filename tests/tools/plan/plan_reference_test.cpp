@@ -22,13 +22,13 @@
 namespace terrace::tools {
 namespace {
 
-struct OneTier {
+struct PlannedTier {
   std::uint64_t blocks;
   std::uint64_t lru_hits;
   std::string opt;  ///< per cent
 };
 
-struct TwoTiers {
+struct PlannedTiers {
   std::uint64_t device;
   std::uint64_t host;
   InclusionPolicy inclusion;
@@ -39,8 +39,8 @@ struct TwoTiers {
 
 struct Trace {
   std::string name;
-  std::vector<OneTier> one_tier;
-  std::vector<TwoTiers> two_tiers;
+  std::vector<PlannedTier> one_tier;
+  std::vector<PlannedTiers> two_tiers;
 
   friend void PrintTo(const Trace& trace, std::ostream* out) { *out << trace.name; }
 };
@@ -98,7 +98,7 @@ TEST_P(PlanReference, hits_and_moves_what_a_correct_cache_does) {
   const auto per_cent = [&](std::uint64_t hits) {
     return fmt::format("{:.2f}", 100.0 * static_cast<double>(hits) / static_cast<double>(log.blocks()));
   };
-  for (const OneTier& row : GetParam().one_tier) {
+  for (const PlannedTier& row : GetParam().one_tier) {
     EXPECT_EQ(counts.hits(PlanPolicy::lru, row.blocks), row.lru_hits) << row.blocks;
     EXPECT_EQ(per_cent(counts.hits(PlanPolicy::opt, row.blocks)), row.opt) << row.blocks;
     // This is no exact number, because the default policy may improve.
@@ -106,7 +106,7 @@ TEST_P(PlanReference, hits_and_moves_what_a_correct_cache_does) {
               static_cast<double>(row.lru_hits) - 0.001 * static_cast<double>(log.blocks()));
   }
   const PlanMachine machine{.block_tokens = block_tokens, .block_bytes = MiB};
-  for (const TwoTiers& row : GetParam().two_tiers) {
+  for (const PlannedTiers& row : GetParam().two_tiers) {
     SCOPED_TRACE(fmt::format("{} and {}, {}", row.device, row.host, to_string(row.inclusion)));
     const TierSizes sizes{.device = row.device, .host = row.host, .inclusion = row.inclusion};
     const TierCosts costs = tier_costs(log, counts, PlanPolicy::lru, sizes, machine);

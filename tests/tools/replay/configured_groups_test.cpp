@@ -161,12 +161,12 @@ TEST(ConfiguredLinks, belong_to_the_ranks) {
 
 // ---- refusals ------------------------------------------------------------------------------------------------------------
 
-struct Bad {
+struct BadGroups {
   std::string file;
   std::vector<std::string> words;
   std::string sentence;
 };
-class BadReplayConfig : public testing::TestWithParam<Bad> {};
+class BadReplayConfig : public testing::TestWithParam<BadGroups> {};
 
 TEST_P(BadReplayConfig, is_refused_with_one_sentence_that_names_what_the_user_wrote) {
   try {
@@ -184,74 +184,84 @@ const std::string window =
 INSTANTIATE_TEST_SUITE_P(
     All, BadReplayConfig,
     testing::Values(
-        Bad{"[[pool]]\nlayers = 4", {"--mode", "loop"}, "t.toml:2: pool.layers runs in --mode confined"},
-        Bad{"[[pool]]\nlayers = 4",
-            {"--reference"},
-            "--reference copies whole blocks: t.toml:2: pool.layers makes no sense with it"},
-        Bad{"[[pool]]\nlayers = 3", {}, "pool.block-bytes: 64KiB cannot be divided into 3 layers: use a multiple of 3 bytes"},
-        Bad{"[[pool]]\nblock-bytes = 1000\nlayers = 50",
-            {},
-            "t.toml:2: pool.block-bytes: 1000B cannot be divided into 50 layers: use a multiple of 400 bytes"},
-        Bad{"[[pool]]\nblock-bytes = 1000",
-            {"--layers", "50"},
-            "t.toml:2: pool.block-bytes: 1000B cannot be divided into 50 layers: use a multiple of 400 bytes"},
-        Bad{"",
-            {"--layers", "16384"},
-            "--block-bytes: 64KiB cannot be divided into 16384 layers: use a multiple of 131072 bytes"},
-        Bad{"[[pool]]\n[[pool]]\nlayers = 4\nblock-bytes = 16\n[[group]]\n[[group]]\npool = 1",
-            {},
-            "t.toml:4: pool.block-bytes: 16B cannot be divided into 4 layers: use a multiple of 32 bytes"},
+        BadGroups{"[[pool]]\nlayers = 4", {"--mode", "loop"}, "t.toml:2: pool.layers runs in --mode confined"},
+        BadGroups{"[[pool]]\nlayers = 4",
+                  {"--reference"},
+                  "--reference copies whole blocks: t.toml:2: pool.layers makes no sense with it"},
+        BadGroups{
+            "[[pool]]\nlayers = 3", {}, "pool.block-bytes: 64KiB cannot be divided into 3 layers: use a multiple of 3 bytes"},
+        BadGroups{"[[pool]]\nblock-bytes = 1000\nlayers = 50",
+                  {},
+                  "t.toml:2: pool.block-bytes: 1000B cannot be divided into 50 layers: use a multiple of 400 bytes"},
+        BadGroups{"[[pool]]\nblock-bytes = 1000",
+                  {"--layers", "50"},
+                  "t.toml:2: pool.block-bytes: 1000B cannot be divided into 50 layers: use a multiple of 400 bytes"},
+        BadGroups{"",
+                  {"--layers", "16384"},
+                  "--block-bytes: 64KiB cannot be divided into 16384 layers: use a multiple of 131072 bytes"},
+        BadGroups{"[[pool]]\n[[pool]]\nlayers = 4\nblock-bytes = 16\n[[group]]\n[[group]]\npool = 1",
+                  {},
+                  "t.toml:4: pool.block-bytes: 16B cannot be divided into 4 layers: use a multiple of 32 bytes"},
         // A key has as many tokens as the hash unit.
-        Bad{two,
+        BadGroups{
+            two,
             {"--block-tokens", "64"},
             "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not 64"},
-        Bad{two,
+        BadGroups{
+            two,
             {"--block-tokens", "1048576"},
             "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not "
             "1048576"},
-        Bad{two,
+        BadGroups{
+            two,
             {"--block-tokens", "10"},
             "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not 10"},
-        Bad{two,
+        BadGroups{
+            two,
             {"trace.jsonl"},
             "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not "
             "512"},
-        Bad{"[[group]]\nblock-tokens = 16",
+        BadGroups{
+            "[[group]]\nblock-tokens = 16",
             {"--block-tokens", "64", "--reference"},
             "[[group]] (t.toml:2): the greatest common divisor of all blocks is 16 tokens, so --block-tokens must be 16, not 64"},
-        Bad{"[[group]]\nblock-tokens = 4294967295",
+        BadGroups{
+            "[[group]]\nblock-tokens = 4294967295",
             {},
             "[[group]] (t.toml:2): the greatest common divisor of all blocks is 4294967295 tokens: a replay can have at most "
             "1048576"},
-        Bad{two + "layers = 4", {}, "t.toml:5: there is no option \"layers\" in [[group]]; it belongs in [[pool]]"},
-        Bad{"[[pool]]\nlayers = 4\n",
-            {"--groups", "full:32", "--block-tokens", "64"},
-            "--groups: blocks of 64 tokens and their multiples are possible (--block-tokens), and one group must have such "
-            "blocks"},
-        Bad{"[[group]]\nblock-tokens = 65537\n[[group]]\nblock-tokens = 65539",
+        BadGroups{two + "layers = 4", {}, "t.toml:5: there is no option \"layers\" in [[group]]; it belongs in [[pool]]"},
+        BadGroups{"[[pool]]\nlayers = 4\n",
+                  {"--groups", "full:32", "--block-tokens", "64"},
+                  "--groups: blocks of 64 tokens and their multiples are possible (--block-tokens), and one group must have such "
+                  "blocks"},
+        BadGroups{
+            "[[group]]\nblock-tokens = 65537\n[[group]]\nblock-tokens = 65539",
             {},
             "t.toml:2: hits end at common multiples of the blocks of all groups, and these have none under 2^32 hash units"},
-        Bad{"",
+        BadGroups{
+            "",
             {"--groups", "full:1,full:65537,full:65539", "--block-tokens", "1"},
             "--groups: hits end at common multiples of the blocks of all groups, and these have none under 2^32 hash units"},
         // Options that a replay does not have.
-        Bad{two, {"--mode", "loop"}, "[[group]] (t.toml:2) runs in --mode confined"},
-        Bad{two, {"--reference"}, "--reference is for one group: [[group]] (t.toml:2) makes no sense with it"},
-        Bad{window, {}, "[[group]] (t.toml:4): one group must be full, and not optional"},
-        Bad{"[[group]]\n[[group]]\nkind = \"cross\"",
-            {},
-            "[[group]] (t.toml:3): a replay has no encoder, so it cannot have a group with cross attention"},
-        Bad{"[[group]]\nkind = \"cross\"", {}, "t.toml:2: a hash unit needs at least one group"},
-        Bad{window + "optional = true\nblock-tokens-x = 1",
-            {},
-            "t.toml:8: there is no option \"block-tokens-x\" in [[group]]; did "
-            "you mean block-tokens?"},
-        Bad{"[[pool]]\nnull-block = true\n[[group]]\nblock-tokens = 16\n[[group]]\nblock-tokens = 32\noptional = true",
+        BadGroups{two, {"--mode", "loop"}, "[[group]] (t.toml:2) runs in --mode confined"},
+        BadGroups{two, {"--reference"}, "--reference is for one group: [[group]] (t.toml:2) makes no sense with it"},
+        BadGroups{window, {}, "[[group]] (t.toml:4): one group must be full, and not optional"},
+        BadGroups{"[[group]]\n[[group]]\nkind = \"cross\"",
+                  {},
+                  "[[group]] (t.toml:3): a replay has no encoder, so it cannot have a group with cross attention"},
+        BadGroups{"[[group]]\nkind = \"cross\"", {}, "t.toml:2: a hash unit needs at least one group"},
+        BadGroups{window + "optional = true\nblock-tokens-x = 1",
+                  {},
+                  "t.toml:8: there is no option \"block-tokens-x\" in [[group]]; did "
+                  "you mean block-tokens?"},
+        BadGroups{
+            "[[pool]]\nnull-block = true\n[[group]]\nblock-tokens = 16\n[[group]]\nblock-tokens = 32\noptional = true",
             {},
             "[[group]] (t.toml:4): blocks of 32 tokens in an optional group: a hit may end within them, because no required "
             "group "
             "has such blocks"},
-        Bad{"engine-owns-slots = true", {}, "t.toml:1: engine-owns-slots: a replay has no engine with slots of its own"}));
+        BadGroups{"engine-owns-slots = true", {}, "t.toml:1: engine-owns-slots: a replay has no engine with slots of its own"}));
 
 }  // namespace
 }  // namespace terrace::tools

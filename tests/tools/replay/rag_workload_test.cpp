@@ -10,10 +10,10 @@
 namespace terrace::tools {
 namespace {
 
-constexpr std::uint32_t block_tokens = 64;
+constexpr std::uint32_t rag_block_tokens = 64;
 
 std::vector<TraceRequest> make(std::uint64_t seed, std::size_t requests, const RagModel& model = {}) {
-  RagWorkload workload{seed, block_tokens, model};
+  RagWorkload workload{seed, rag_block_tokens, model};
   std::vector<TraceRequest> made;
   while (made.size() < requests) made.push_back(workload.next().value());
   return made;
@@ -35,7 +35,7 @@ TEST(RagWorkload, stays_the_same_from_release_to_release) {
 std::vector<std::size_t> children(const std::vector<TraceRequest>& requests, const RagModel& model) {
   std::map<std::uint64_t, std::set<std::uint64_t>> behind;
   for (const TraceRequest& request : requests) {
-    for (std::size_t i = model.preamble / block_tokens + 1; i < request.hash_ids.size(); ++i) {
+    for (std::size_t i = model.preamble / rag_block_tokens + 1; i < request.hash_ids.size(); ++i) {
       behind[request.hash_ids[i - 1]].insert(request.hash_ids[i]);
     }
   }
@@ -63,9 +63,9 @@ TEST(RagWorkload, asks_each_question_once) {
 TEST(RagWorkload, puts_the_same_documents_in_different_orders) {
   // Two documents of one block each and nothing else: the ids show their order.
   RagModel model;
-  model.preamble = block_tokens;
+  model.preamble = rag_block_tokens;
   model.documents = 2;
-  model.document_median = block_tokens;
+  model.document_median = rag_block_tokens;
   model.document_sigma = 0;
   model.document_counts = {0, 1, 0, 0};
   model.question_median = 1;

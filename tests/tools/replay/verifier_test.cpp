@@ -37,8 +37,8 @@ class FarMemory final : public BlockAccess {
   std::vector<std::vector<std::byte>> slots_;
 };
 
-constexpr std::uint32_t block_tokens = 8;
-constexpr BlockShape shape{Bytes{block_bytes}, block_tokens};
+constexpr std::uint32_t verified_block_tokens = 8;
+constexpr BlockShape shape{Bytes{block_bytes}, verified_block_tokens};
 const std::vector<BlockKey> keys{key_of(1), key_of(2), key_of(3)};
 const std::vector<SlotId> table{SlotId{5}, SlotId{2}, SlotId{7}, SlotId{0}};
 
@@ -46,7 +46,7 @@ const std::vector<SlotId> table{SlotId{5}, SlotId{2}, SlotId{7}, SlotId{0}};
 ComputeBatch batch_of(std::uint64_t request, std::size_t hits) {
   ComputeBatch batch;
   batch.add_hits(request, keys, std::vector(hits, Source::host), table);
-  batch.add_tokens(request, keys, table, block_tokens, {hits * block_tokens, 3 * block_tokens + 2});
+  batch.add_tokens(request, keys, table, verified_block_tokens, {hits * verified_block_tokens, 3 * verified_block_tokens + 2});
   return batch;
 }
 

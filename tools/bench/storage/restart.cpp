@@ -28,7 +28,7 @@ namespace terrace::tools {
 namespace {
 
 constexpr Bytes block_bytes = KiB * 4;
-constexpr std::uint32_t blocks_max = 1U << 28;
+constexpr std::uint32_t restart_blocks_max = 1U << 28;
 
 [[noreturn]] void fail(const char* what, const std::filesystem::path& path, const ErrorCode& error) {
   throw std::runtime_error{fmt::format("{} {}: {}", what, path.string(), error.message())};
@@ -173,8 +173,8 @@ class Ground {
 
 void bench_restart(const RestartBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
-  if (options.blocks == 0 || options.blocks > blocks_max) {
-    throw std::invalid_argument{fmt::format("--blocks {}: must be from 1 to {}", options.blocks, blocks_max)};
+  if (options.blocks == 0 || options.blocks > restart_blocks_max) {
+    throw std::invalid_argument{fmt::format("--blocks {}: must be from 1 to {}", options.blocks, restart_blocks_max)};
   }
   if (options.prefix_blocks == 0) throw std::invalid_argument{"--prefix-blocks 0: at least 1 is needed"};
   EventFdWaker waker;

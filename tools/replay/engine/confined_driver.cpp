@@ -20,8 +20,6 @@ namespace {
 /// How many launched parts of steps may still be computed when the next step is decided.
 constexpr std::size_t launches_ahead_max = 1;
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 SchedulerLimits limits_of(const ReplayOptions& options) {
   return {.step_tokens = options.reference ? std::numeric_limits<std::uint64_t>::max() : options.step_tokens,
           .in_flight_max = options.concurrency,
@@ -56,7 +54,7 @@ ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& system, EventFdWak
 }
 
 void ConfinedDriver::run() {
-  began_ = now();
+  began_ = steady_now();
   for (;;) {
     // First acknowledge earlier wakes, then look for work: an event that comes after this wakes the thread again.
     waker_.acknowledge();
@@ -106,7 +104,7 @@ bool ConfinedDriver::reap() {
   bool any = false;
   for (; !launched_.empty() && launched_.front().number <= done; launched_.pop_front()) {
     const Launch& launch = launched_.front();
-    for (const TimePoint came : launch.prompted) session_.first_tokens().add(now() - came);
+    for (const TimePoint came : launch.prompted) session_.first_tokens().add(steady_now() - came);
     for (const ComputeBatch::Hits& hits : launch.batch->hits) {
       const bool first = std::ranges::find(launch.begun, hits.request) != launch.begun.end();
       const auto at = flights_.find(hits.request);  // empty if the request was aborted meanwhile
@@ -141,7 +139,7 @@ bool ConfinedDriver::take_requests() {
   announce();
   bool any = false;
   while (scheduler_.wants_more()) {
-    if (next() == nullptr || now() < due(*next())) break;
+    if (next() == nullptr || steady_now() < due(*next())) break;
     any = true;
     Prepared request = std::move(coming_.front());
     coming_.pop_front();
@@ -152,7 +150,7 @@ bool ConfinedDriver::take_requests() {
     }
     scheduler_.add({request.number, request.prompt_tokens, request.output_tokens, request.abort});
     auto flight = std::make_unique<Flight>();
-    flight->came = session_.options().speed ? due(request) : now();
+    flight->came = session_.options().speed ? due(request) : steady_now();
     flight->request = std::move(request);
     flights_.emplace(flight->request.number, std::move(flight));
   }
@@ -170,7 +168,7 @@ void ConfinedDriver::announce() {
       coming_.push_back(std::move(*request));
     }
     const Prepared& request = coming_[announced_];
-    if (now() + ahead < due(request)) return;
+    if (steady_now() + ahead < due(request)) return;
     PrefetchOrder order;
     order.keys = session_.to_share(request, request.prompt_tokens);
     order.tenant = session_.acquire_request(request, request.prompt_tokens).tenant;
@@ -373,9 +371,9 @@ void ConfinedDriver::advance(const Flight& flight) {
 }
 
 void ConfinedDriver::end_lease(Flight& flight) {
-  const auto begin = now();
+  const auto begin = steady_now();
   cache_.release(std::move(flight.lease), flight.computed);
-  session_.latencies().release.add(now() - begin);
+  session_.latencies().release.add(steady_now() - begin);
 }
 
 /// Drops all requests except those whose work has been launched completely.
@@ -406,7 +404,7 @@ void ConfinedDriver::sleep() {
     }
   }
   timespec timeout{};
-  if (const TimePoint present = now(); until != never && until > present) {
+  if (const TimePoint present = steady_now(); until != never && until > present) {
     const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - present).count();
     constexpr std::int64_t second = 1'000'000'000;
     timeout.tv_sec = static_cast<time_t>(left / second);

@@ -31,16 +31,14 @@ constexpr auto paused_interval = std::chrono::milliseconds{1};
 /// How long an interrupted replay waits for its requests. The same for work under way at the end of a replay with a checkpoint.
 constexpr auto ending_limit = std::chrono::seconds{10};
 
-TimePoint now() { return std::chrono::steady_clock::now(); }
-
 /// Calls AsyncCache::acquire, and measures only the call itself, without the wait for blocks.
 template <class Token>
 auto timed_acquire(AsyncCache& cache, const AcquireRequest& request, Latencies& latencies, Token&& token) {
   return asio::async_initiate<Token, void(ErrorCode, Grant)>(
       [&cache, &latencies](auto handler, const AcquireRequest& wanted) {
-        const TimePoint begin = now();
+        const TimePoint begin = steady_now();
         cache.acquire(wanted, std::move(handler));
-        latencies.add(now() - begin);
+        latencies.add(steady_now() - begin);
       },
       token, request);
 }
@@ -59,7 +57,7 @@ LoopDriver::LoopDriver(Session& session, CacheSystem& system, EventFdWaker& wake
       changed_{strand_} {}
 
 void LoopDriver::run() {
-  began_ = now();
+  began_ = steady_now();
   watch_wakes();
   asio::co_spawn(strand_, serve_all(), [this](const std::exception_ptr& error) {
     wakes_.release();  // the descriptor belongs to the waker
@@ -85,13 +83,13 @@ asio::awaitable<void> LoopDriver::serve_all() {
   }
   std::optional<TimePoint> stop_waiting_at;
   while (in_flight_ > 0) {
-    if (stopping() && !stop_waiting_at) stop_waiting_at = now() + ending_limit;
-    if (stop_waiting_at && now() >= *stop_waiting_at) break;
+    if (stopping() && !stop_waiting_at) stop_waiting_at = steady_now() + ending_limit;
+    if (stop_waiting_at && steady_now() >= *stop_waiting_at) break;
     co_await wait_for_change(stop_waiting_at.value_or(never));
   }
   // stop() fails the requests that still wait. Requests that have their blocks end first. A replay with a checkpoint ends in time
   // even if the disk hangs.
-  const TimePoint until = session_.options().checkpoint ? now() + ending_limit : never;
+  const TimePoint until = session_.options().checkpoint ? steady_now() + ending_limit : never;
   auto [error, left] = co_await cache_.stop(until, as_result);
   TERRACE_CHECK(!error && (left.none() || until != never));
   while (in_flight_ > 0) co_await wait_for_change(never);
@@ -113,12 +111,12 @@ asio::awaitable<void> LoopDriver::serve(Prepared request) {
     co_return;
   }
   Life life{std::move(request)};
-  life.came = now();
+  life.came = steady_now();
   const std::span<const BlockKey> keys = session_.to_share(life.request, life.request.prompt_tokens);
   const auto match = [keys](Cache& cache) { return cache.match(keys); };
-  const TimePoint begin = now();
+  const TimePoint begin = steady_now();
   co_await cache_.perform(match, as_result);
-  session_.latencies().match.add(now() - begin);
+  session_.latencies().match.add(steady_now() - begin);
 
   const std::uint32_t block_tokens = session_.options().block_tokens;
   std::uint64_t known = life.request.prompt_tokens;
@@ -162,7 +160,7 @@ asio::awaitable<bool> LoopDriver::acquire(Life& life, std::uint64_t tokens) {
       ++attempt;
     } else if (error == Errc::paused && !stopping()) {
       // The cache is being cleared, until an operator resumes it.
-      asio::steady_timer timer{strand_, now() + paused_interval};
+      asio::steady_timer timer{strand_, steady_now() + paused_interval};
       ErrorCode ignored;
       co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     } else if (error != Errc::cleared) {
@@ -189,9 +187,9 @@ asio::awaitable<LoopDriver::Extended> LoopDriver::extend(Life& life, std::uint64
   const std::uint32_t blocks = CacheManager::blocks_for(tokens, session_.options().block_tokens);
   const auto there = static_cast<std::uint32_t>(life.grant.table.size());
   if (blocks <= there) co_return Extended::yes;
-  const TimePoint begin = now();
+  const TimePoint begin = steady_now();
   auto [error, table] = co_await cache_.extend(life.grant.lease, HashUnits{blocks - there}, as_result);
-  session_.latencies().extend.add(now() - begin);
+  session_.latencies().extend.add(steady_now() - begin);
   // A request that has outgrown the pool is handled like one that finds no room.
   if (error && error != Errc::no_room && error != Errc::never_fits) {
     session_.fail(fmt::format("request {}: extend failed: {}", life.request.number, error.message()));
@@ -231,9 +229,9 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   life.furthest = std::max(life.furthest, to);
 
   const std::span<const BlockKey> keys = session_.to_share(request, to);
-  const TimePoint begin = now();
+  const TimePoint begin = steady_now();
   auto [error, committed] = co_await cache_.commit(life.grant.lease, keys, launched.fence, as_result);
-  session_.latencies().commit.add(now() - begin);
+  session_.latencies().commit.add(steady_now() - begin);
   if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
   // A commit stops before a block that is being loaded. The next commit continues from there.
   const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
@@ -243,22 +241,22 @@ asio::awaitable<void> LoopDriver::compute(Life& life, std::uint64_t to) {
   co_await wait_for_compute(computing);
   if (!life.prompted && to >= request.prompt_tokens) {
     life.prompted = true;
-    session_.first_tokens().add(now() - life.came);
+    session_.first_tokens().add(steady_now() - life.came);
   }
   if (first_hits && !batch->hits.empty()) life.compared = batch->hits.front().compared;
 }
 
 void LoopDriver::end_lease(Life& life) {
-  const TimePoint begin = now();
+  const TimePoint begin = steady_now();
   life.grant.lease.reset();
-  session_.latencies().release.add(now() - begin);
+  session_.latencies().release.add(steady_now() - begin);
 }
 
 /// Returns false if the replay stops before.
 asio::awaitable<bool> LoopDriver::wait_until_due(double timestamp_ms) {
   if (!session_.options().speed) co_return true;
   const TimePoint due = began_ + session_.due_after(timestamp_ms);
-  while (!stopping() && now() < due) co_await wait_for_change(due);
+  while (!stopping() && steady_now() < due) co_await wait_for_change(due);
   co_return !stopping();
 }
 

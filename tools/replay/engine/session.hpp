@@ -25,6 +25,8 @@
 
 namespace terrace::tools {
 
+[[nodiscard]] inline TimePoint steady_now() { return std::chrono::steady_clock::now(); }
+
 /// A request with its keys, as a driver serves it.
 struct Prepared {
   std::uint64_t number = 0;  ///< its number in the trace, from 1; also its RequestId
