@@ -6,6 +6,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 add_compile_options(-fno-semantic-interposition)
+# GCC collects garbage less often, which is 5 % of its time; a large unit takes 1 to 2 GiB.
+add_compile_options($<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=524288>)
 
 add_library(terrace_build_flags INTERFACE)
 target_compile_options(terrace_build_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow

@@ -80,6 +80,8 @@ class Staging:
     def ask(self, call: Call) -> None:
         """Gives the call a row, now or (then it is woken) when one is free. In the order of the calls."""
         self._wanting.append(call)
+        if not self._free:  # an exception may have kept a free row from _free
+            self._free.update((key, row) for key, row in self._rows.items() if row.is_free())
         if not self._free:
             try:
                 self._grow()
@@ -127,8 +129,7 @@ class Staging:
     def _grow(self) -> None:
         """Doubles the number of rows, as far as it may."""
         count = min(max(1, len(self._rows)), rows_max(self._block_bytes) - len(self._rows))
-        if count <= 0:  # an exception may have kept a free row from _free
-            self._free.update((key, row) for key, row in self._rows.items() if row.is_free())
+        if count <= 0:
             return
         memory = mmap.mmap(-1, count * self._block_bytes)
         region = self._register(memory)

@@ -115,7 +115,7 @@ def test_an_exception_at_any_line_costs_no_block_and_no_row(tmp_path: Path, call
         assert line > 20
         gc.collect()
         rows = store._staging._rows.values()
-        assert all(row.is_free() for row in rows) and len(rows) <= 16
+        assert all(row.is_free() for row in rows) and len(rows) <= 8
         if call.endswith("put"):
             check_content(store, names)
 

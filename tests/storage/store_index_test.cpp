@@ -12,14 +12,14 @@
 namespace terrace::test {
 namespace {
 
-using State = StoreIndex::State;
+using IndexState = StoreIndex::State;
 
 /// The same rules with plain maps, which are searched completely every time.
 class NaiveIndex {
  public:
   struct Entry {
     StoredBlock block;
-    State state = State::writing;
+    IndexState state = IndexState::writing;
     std::uint64_t last_use = 0;
     unsigned readers = 0;
     bool marked_for_removal = false;
@@ -42,7 +42,7 @@ class NaiveIndex {
     std::set<BlockKey> best;
     std::pair<std::uint64_t, std::uint64_t> least{~0ULL, 0};
     for (const auto& [key, e] : entries) {
-      if (e.state != State::ready || e.readers > 0 || has_child(key)) continue;
+      if (e.state != IndexState::ready || e.readers > 0 || has_child(key)) continue;
       if (newcomer.depth > 0 && key == newcomer.parent) continue;
       const std::pair<std::uint64_t, std::uint64_t> rank{e.last_use, ~std::uint64_t{e.block.depth}};
       if (rank < least) best.clear();
@@ -61,8 +61,8 @@ class NaiveIndex {
     for (bool again = true; again;) {
       again = false;
       for (auto& [key, e] : entries) {
-        if (e.state != State::awaiting_parent || entries.at(e.block.parent).state != State::ready) continue;
-        e.state = State::ready;
+        if (e.state != IndexState::awaiting_parent || entries.at(e.block.parent).state != IndexState::ready) continue;
+        e.state = IndexState::ready;
         became_ready.insert(key);
         again = true;
       }
@@ -117,17 +117,17 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
               ASSERT_TRUE(victims.contains(placed->evicted->key));
               naive.entries.erase(placed->evicted->key);
             }
-            naive.entries[block.key] = {block, State::writing, index.now(), 0, false};
+            naive.entries[block.key] = {block, IndexState::writing, index.now(), 0, false};
           }
           break;
         }
         case 3: {  // the data of a block have arrived
-          if (!slot || mine->second.state != State::writing) break;
+          if (!slot || mine->second.state != IndexState::writing) break;
           std::vector<SlotId> ready;
           index.data_arrived(*slot, ready);
           std::set<BlockKey> expected;
-          const bool waits = block.depth > 0 && naive.entries.at(block.parent).state != State::ready;
-          mine->second.state = waits ? State::awaiting_parent : State::ready;
+          const bool waits = block.depth > 0 && naive.entries.at(block.parent).state != IndexState::ready;
+          mine->second.state = waits ? IndexState::awaiting_parent : IndexState::ready;
           if (!waits) expected.insert(block.key);
           naive.settle(expected);
           ASSERT_EQ(keys_at(index, ready), expected);
@@ -142,7 +142,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
             std::set<BlockKey> subtree;
             naive.descend(key, subtree);
             for (const auto& d : gone) {
-              if (d.was == State::writing) held.emplace_back(d.slot, true), ++naive.untouchable;
+              if (d.was == IndexState::writing) held.emplace_back(d.slot, true), ++naive.untouchable;
             }
             for (const BlockKey& k : subtree) naive.entries.erase(k);
           }
@@ -158,8 +158,8 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           for (const StoreIndex::Dropped& d : gone) {
             ASSERT_EQ(d.was, naive.entries.at(d.key).state);
             dropped.insert(d.key);
-            if (d.was == State::writing) held.emplace_back(d.slot, true);
-            if (d.was == State::writing || naive.entries.at(d.key).readers > 0) ++naive.untouchable;
+            if (d.was == IndexState::writing) held.emplace_back(d.slot, true);
+            if (d.was == IndexState::writing || naive.entries.at(d.key).readers > 0) ++naive.untouchable;
           }
           ASSERT_EQ(gone.back().key, block.key) << "children first";
           ASSERT_EQ(dropped, subtree);
@@ -167,7 +167,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           break;
         }
         case 5:  // hold
-          if (!slot || mine->second.state != State::ready) break;
+          if (!slot || mine->second.state != IndexState::ready) break;
           index.hold(*slot);
           ++mine->second.readers;
           held.emplace_back(*slot, false);
@@ -179,7 +179,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
           held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
           const StoreIndex::Entry& e = index.at(released);
           const bool last = e.operations == 1;
-          if (e.state == State::removing) {
+          if (e.state == IndexState::removing) {
             const bool slot_retired = last && random.chance(0.01);
             if (slot_retired) index.retire_slot(released);
             if (last && !slot_retired) --naive.untouchable;
@@ -191,7 +191,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
         }
         case 7:  // use, mark for removal
           if (!slot) break;
-          if (mine->second.state != State::ready && random.chance(0.2)) {
+          if (mine->second.state != IndexState::ready && random.chance(0.2)) {
             index.mark_for_removal(*slot);
             mine->second.marked_for_removal = true;
           } else {
@@ -203,7 +203,7 @@ TEST(StoreIndex, agrees_with_plain_maps_over_random_operations) {
       }
       index.check_invariants();
       ASSERT_EQ(index.count_orphans(), 0U);
-      ASSERT_EQ(index.count(State::removing) + index.count(State::bad), naive.untouchable);
+      ASSERT_EQ(index.count(IndexState::removing) + index.count(IndexState::bad), naive.untouchable);
       ASSERT_EQ(index.free(), capacity - naive.entries.size() - naive.untouchable);
     }
     for (const auto& [slot, is_write] : held) index.release(slot);
@@ -255,7 +255,7 @@ TEST(StoreIndex, restores_in_any_order_but_for_orphans_and_doubles) {
   EXPECT_EQ(dropped, (std::vector{SlotId{1}, SlotId{3}, SlotId{4}, SlotId{8}, SlotId{9}}));
   EXPECT_GT(index.now(), 9U) << "what comes is younger than all that is restored";
   index.check_invariants();
-  EXPECT_EQ(index.count(State::ready), 3U);
+  EXPECT_EQ(index.count(IndexState::ready), 3U);
   EXPECT_EQ(index.free(), 9U);
   EXPECT_EQ(index.find(prefix[1].key), SlotId{5});
   EXPECT_FALSE(index.find(lone[1].key).has_value());

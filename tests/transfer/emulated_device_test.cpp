@@ -22,8 +22,8 @@ using test::pattern;
 using test::run;
 using test::writes;
 
-constexpr Bytes block_bytes{4096};
-constexpr std::uint32_t slots = 16;
+constexpr Bytes emulated_block{4096};
+constexpr std::uint32_t emulated_slots = 16;
 
 /// A link whose other direction has no limit and never fails.
 LinkModel link_out(const LinkDirection& out) {
@@ -37,14 +37,14 @@ class EmulatedDeviceTest : public testing::Test {
   ~EmulatedDeviceTest() override { device_.reset(); }
 
   void start(EmulatedFaults faults = {}, LinkModel link = {}) {
-    device_.emplace(slots, arena_, EmulatedOptions{.name = "emulated", .link = link, .faults = faults});
+    device_.emplace(emulated_slots, arena_, EmulatedOptions{.name = "emulated", .link = link, .faults = faults});
     device_->set_waker(waker_);
-    for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
+    for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
   }
   /// Fills each device slot with pattern 100 + slot.
   void write_device() {
     Fence last;
-    for (std::uint32_t slot = 0; slot < slots; ++slot) last = device_->launch(writes(slot, 100 + slot));
+    for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) last = device_->launch(writes(slot, 100 + slot));
     test::await_compute(*device_, last);
   }
   std::vector<CopyDone> await_done(std::size_t wanted) {
@@ -76,7 +76,7 @@ class EmulatedDeviceTest : public testing::Test {
     return holds(arena_.block(SlotId{3}), 999);
   }
 
-  HostArena arena_{slots, block_bytes, block_bytes * 6};
+  HostArena arena_{emulated_slots, emulated_block, emulated_block * 6};
   EventFdWaker waker_;
   std::optional<EmulatedDevice> device_;
 };
@@ -85,12 +85,12 @@ TEST_F(EmulatedDeviceTest, plants_no_fault_unless_told_to) {
   start();
   write_device();
   for (const Direction direction : {swap_out, swap_in}) {
-    device_->submit({1, direction, {}, {run(0, 0, slots)}});
+    device_->submit({1, direction, {}, {run(0, 0, emulated_slots)}});
     const std::vector<CopyDone> done = await_done(1);
     ASSERT_EQ(done.size(), 1U);
     EXPECT_FALSE(done[0].error);
   }
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+  for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) {
     EXPECT_EQ(wrong_bits(slot, 100 + slot), 0) << slot;
     EXPECT_TRUE(holds(device_bytes(slot), 100 + slot)) << slot;
   }
@@ -165,25 +165,25 @@ TEST_F(EmulatedDeviceTest, fails_every_nth_command_after_half_of_its_first_block
 TEST_F(EmulatedDeviceTest, moves_every_byte_over_a_link_with_a_rate) {
   start({}, link_out({.bytes_per_second = per_second(MiB * 64), .latency = std::chrono::microseconds{50}}));
   write_device();
-  for (std::uint32_t slot = 0; slot < slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
-  ASSERT_EQ(await_done(slots).size(), slots);
-  for (std::uint32_t slot = 0; slot < slots; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot));
+  for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
+  ASSERT_EQ(await_done(emulated_slots).size(), emulated_slots);
+  for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot));
 }
 
 TEST_F(EmulatedDeviceTest, keeps_order_and_every_byte_over_a_link_with_jitter_and_stalls) {
   start({}, link_out({.jitter_max = std::chrono::microseconds{300}, .stall_every = 4, .stall = std::chrono::milliseconds{1}}));
   write_device();
-  for (std::uint32_t slot = 0; slot < slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
-  const std::vector<CopyDone> done = await_done(slots);
-  ASSERT_EQ(done.size(), slots);
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+  for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) device_->submit({slot, swap_out, {}, {run(slot, slot, 1)}});
+  const std::vector<CopyDone> done = await_done(emulated_slots);
+  ASSERT_EQ(done.size(), emulated_slots);
+  for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) {
     EXPECT_EQ(done[slot].token, slot);
     if (slot % 4 == 3) {
       EXPECT_GE(done[slot].took, std::chrono::milliseconds{1}) << slot;
     }
     EXPECT_TRUE(holds(arena_.block(SlotId{slot}), 100 + slot)) << slot;
   }
-  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.stalled = slots / 4});
+  EXPECT_EQ(device_->link_counts(swap_out), LinkCounts{.stalled = emulated_slots / 4});
   EXPECT_EQ(device_->link_counts(swap_in), LinkCounts{});
 }
 
@@ -226,9 +226,12 @@ TEST_F(EmulatedDeviceTest, drops_late_bytes_and_computations_to_come_when_it_is_
 }
 
 TEST_F(EmulatedDeviceTest, must_have_layers_that_divide_a_block) {
-  EXPECT_THROW((EmulatedDevice{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = 3}}}), std::invalid_argument);
-  EXPECT_THROW((EmulatedDevice{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = 0}}}), std::invalid_argument);
-  EXPECT_EQ((EmulatedDevice{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = 8}}}.info().pool().layers), 8U);
+  EXPECT_THROW((EmulatedDevice{std::array{PoolMemory{.slots = emulated_slots, .host = &arena_, .layers = 3}}}),
+               std::invalid_argument);
+  EXPECT_THROW((EmulatedDevice{std::array{PoolMemory{.slots = emulated_slots, .host = &arena_, .layers = 0}}}),
+               std::invalid_argument);
+  EXPECT_EQ((EmulatedDevice{std::array{PoolMemory{.slots = emulated_slots, .host = &arena_, .layers = 8}}}.info().pool().layers),
+            8U);
 }
 
 TEST_F(EmulatedDeviceTest, must_have_a_slot) { EXPECT_THROW((EmulatedDevice{0, arena_}), std::invalid_argument); }

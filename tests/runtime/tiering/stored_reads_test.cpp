@@ -116,7 +116,7 @@ class StoredReadsTest : public ::testing::Test {
   std::uint64_t tokens[6] = {};  ///< of the last order, by block
 };
 
-using Blocks = std::vector<std::uint32_t>;
+using Numbers = std::vector<std::uint32_t>;
 
 TEST_F(StoredReadsTest, give_slots_in_the_order_of_urgency_and_then_of_arrival) {
   make(0, 2);
@@ -125,36 +125,36 @@ TEST_F(StoredReadsTest, give_slots_in_the_order_of_urgency_and_then_of_arrival) 
   (void)want(2, Urgency::make_room);
   (void)want(3, Urgency::request);
   (void)want(4, Urgency::make_room);
-  EXPECT_EQ(ordered(), (Blocks{1, 3}));
-  EXPECT_EQ(ordered(), Blocks{}) << "there are two staging slots";
+  EXPECT_EQ(ordered(), (Numbers{1, 3}));
+  EXPECT_EQ(ordered(), Numbers{}) << "there are two staging slots";
   EXPECT_EQ(pool->reads.size(), 5U);
   end(1, Errc::io_failed);
   end(3, Errc::io_failed);
-  EXPECT_EQ(ordered(), (Blocks{2, 4}));
+  EXPECT_EQ(ordered(), (Numbers{2, 4}));
   end(2, Errc::io_failed);
   end(4, Errc::io_failed);
-  EXPECT_EQ(ordered(), (Blocks{0}));
+  EXPECT_EQ(ordered(), (Numbers{0}));
 }
 
 TEST_F(StoredReadsTest, wait_without_a_landing_slot_until_a_reader_releases_one) {
   make(0, 1);
   (void)want(0);
   (void)want(1);
-  EXPECT_EQ(ordered(), (Blocks{0}));
+  EXPECT_EQ(ordered(), (Numbers{0}));
   end(0);
-  EXPECT_EQ(ordered(), Blocks{}) << "the reader copies the block on";
+  EXPECT_EQ(ordered(), Numbers{}) << "the reader copies the block on";
   const auto landed = results();
   ASSERT_EQ(landed.size(), 1U);
   EXPECT_TRUE(landed[0].landing.staging);
   pool->reads.release(pool->blocks[0], landed[0].landing);
-  EXPECT_EQ(ordered(), (Blocks{1}));
+  EXPECT_EQ(ordered(), (Numbers{1}));
 }
 
 TEST_F(StoredReadsTest, land_in_a_host_copy_if_they_can_which_is_held_for_the_reader) {
   make(1, 1);
   (void)want(0);
   (void)want(1);
-  EXPECT_EQ(ordered(), (Blocks{0, 1}));
+  EXPECT_EQ(ordered(), (Numbers{0, 1}));
   EXPECT_EQ(host_copy(0), CopyState::filling);
   EXPECT_EQ(host_copy(1), CopyState::absent) << "it lands in staging";
   end(1);
@@ -180,7 +180,7 @@ TEST_F(StoredReadsTest, land_in_staging_under_exclusive_copies) {
   make(2, 1, InclusionPolicy::exclusive);
   (void)want(0);
   (void)want(1);
-  EXPECT_EQ(ordered(), (Blocks{0}));
+  EXPECT_EQ(ordered(), (Numbers{0}));
   EXPECT_EQ(host_copy(0), CopyState::absent);
 }
 
@@ -192,9 +192,9 @@ TEST_F(StoredReadsTest, that_are_cancelled_while_they_wait_leave_the_queue_at_an
   pool->reads.cancel(ids[4]);  // the last
   pool->reads.check_invariants();
   EXPECT_EQ(pool->reads.size(), 2U);
-  EXPECT_EQ(ordered(), (Blocks{1}));
+  EXPECT_EQ(ordered(), (Numbers{1}));
   end(1, Errc::io_failed);
-  EXPECT_EQ(ordered(), (Blocks{3}));
+  EXPECT_EQ(ordered(), (Numbers{3}));
   end(3, Errc::io_failed);
   EXPECT_EQ(results().size(), 2U) << "there is no result for the others";
   EXPECT_EQ(pool->reads.size(), 0U);
@@ -205,25 +205,25 @@ TEST_F(StoredReadsTest, that_are_cancelled_while_storage_reads_keep_their_slots_
   const ReadId to_host = want(0);
   const ReadId to_staging = want(1);
   (void)want(2);
-  ASSERT_EQ(ordered(), (Blocks{0, 1}));
+  ASSERT_EQ(ordered(), (Numbers{0, 1}));
   pool->reads.cancel(to_host);
   pool->reads.cancel(to_staging);
   EXPECT_EQ(pool->reads.size(), 3U);
   EXPECT_EQ(host_copy(0), CopyState::filling);
-  EXPECT_EQ(ordered(), Blocks{});
+  EXPECT_EQ(ordered(), Numbers{});
   end(0);
   EXPECT_EQ(host_copy(0), CopyState::ready) << "it goes no further than the host";
   end(1);
   EXPECT_EQ(staging_free(), 1U);
   EXPECT_TRUE(results().empty());
-  EXPECT_EQ(ordered(), (Blocks{2}));
+  EXPECT_EQ(ordered(), (Numbers{2}));
 }
 
 TEST_F(StoredReadsTest, that_fail_after_they_were_cancelled_free_their_slots) {
   make(1, 1);
   const ReadId to_host = want(0);
   const ReadId to_staging = want(1);
-  ASSERT_EQ(ordered(), (Blocks{0, 1}));
+  ASSERT_EQ(ordered(), (Numbers{0, 1}));
   pool->reads.cancel(to_host);
   pool->reads.cancel(to_staging);
   end(0, Errc::io_failed);
@@ -240,7 +240,7 @@ TEST_F(StoredReadsTest, that_fail_say_why_and_free_their_slots) {
     make(1, 1);
     (void)want(0);
     (void)want(1);
-    ASSERT_EQ(ordered(), (Blocks{0, 1}));
+    ASSERT_EQ(ordered(), (Numbers{0, 1}));
     end(0, error);
     end(1, error);
     const auto failed = results();
@@ -260,7 +260,7 @@ TEST_F(StoredReadsTest, that_the_store_answers_at_once_have_one_result_each) {
   make(0, 1);
   for (std::uint32_t block = 0; block < 6; ++block) (void)want(block);
   for (std::uint32_t block = 0; block < 6; ++block) {
-    ASSERT_EQ(ordered(), (Blocks{block}));
+    ASSERT_EQ(ordered(), (Numbers{block}));
     end(block);
     const auto landed = results();
     ASSERT_EQ(landed.size(), 1U);
@@ -274,15 +274,15 @@ TEST_F(StoredReadsTest, that_the_store_answers_at_once_have_one_result_each) {
 TEST_F(StoredReadsTest, of_a_block_that_has_come_to_the_host_are_given_back_or_read_into_staging) {
   make(1, 2);
   (void)want(0);
-  ASSERT_EQ(ordered(), (Blocks{0}));
+  ASSERT_EQ(ordered(), (Numbers{0}));
   (void)want(0, Urgency::request, Overtaken::is_given_back);
-  EXPECT_EQ(ordered(), Blocks{});
+  EXPECT_EQ(ordered(), Numbers{});
   const auto given_back = results();
   ASSERT_EQ(given_back.size(), 1U);
   EXPECT_EQ(given_back[0].kind, Kind::given_back);
   EXPECT_EQ(given_back[0].part, 0U);
   (void)want(0);
-  EXPECT_EQ(ordered(), (Blocks{0}));
+  EXPECT_EQ(ordered(), (Numbers{0}));
   EXPECT_EQ(staging_free(), 1U);
 }
 
@@ -292,7 +292,7 @@ TEST_F(StoredReadsTest, of_a_block_that_storage_has_lost_are_given_back_or_left_
   (void)want(0);
   (void)want(1, Urgency::request, Overtaken::is_given_back);
   pool->residency.forget_stored(pool->blocks[0]);
-  EXPECT_EQ(ordered(), (Blocks{0, 1}));
+  EXPECT_EQ(ordered(), (Numbers{0, 1}));
   const auto given_back = results();
   ASSERT_EQ(given_back.size(), 1U);
   EXPECT_EQ(given_back[0].kind, Kind::given_back);

@@ -32,18 +32,18 @@ using test::holds;
 using test::run;
 using test::transfer;
 
-constexpr std::uint32_t slots = 16;
+constexpr std::uint32_t awaited_slots = 16;
 constexpr std::uint32_t layers = 4;
-constexpr Bytes block_bytes{64};
-constexpr std::uint32_t all = TransferPort::all_layers;
+constexpr Bytes awaited_block{64};
+constexpr std::uint32_t every_layer = TransferPort::all_layers;
 
 /// A device that the test advances. The stream of its engine is its compute timeline.
 class AwaitTransfer : public testing::Test {
  protected:
   AwaitTransfer() {
-    for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
+    for (std::uint32_t slot = 0; slot < awaited_slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
     TransferSchedulerConfig config;
-    config.pieces.bytes = Bytes{count(block_bytes) / layers};  // a piece is one layer of one block
+    config.pieces.bytes = Bytes{count(awaited_block) / layers};  // a piece is one layer of one block
     config.pieces.in_flight = 2;
     transfers_.emplace(config, device_, clock_, waker_);
   }
@@ -71,12 +71,12 @@ class AwaitTransfer : public testing::Test {
   void look(std::uint32_t slot, std::uint32_t leading, std::uint64_t seed) {
     device_.launch([=, this](BlockAccess& access) {
       const auto block = access.read(SlotId{slot}, {});
-      seen_.push_back(holds(block.first(count(block_bytes) / layers * leading), seed));
+      seen_.push_back(holds(block.first(count(awaited_block) / layers * leading), seed));
     });
   }
 
-  HostArena arena_{slots, block_bytes};
-  SimulatedDevice device_{std::array{PoolMemory{.slots = slots, .host = &arena_, .layers = layers}}};
+  HostArena arena_{awaited_slots, awaited_block};
+  SimulatedDevice device_{std::array{PoolMemory{.slots = awaited_slots, .host = &arena_, .layers = layers}}};
   ManualClock clock_;
   EventFdWaker waker_;
   std::optional<DirectTransfers> transfers_;
@@ -93,13 +93,13 @@ TEST_F(AwaitTransfer, is_for_the_leading_layers_as_their_pieces_reach_the_device
   EXPECT_TRUE(await(1, 2));
   look(8, 2, 203);
   EXPECT_EQ(await(1, 3).error(), Errc::not_ready);
-  EXPECT_EQ(await(1, all).error(), Errc::not_ready);
+  EXPECT_EQ(await(1, every_layer).error(), Errc::not_ready);
   EXPECT_TRUE(await(1, 0)) << "there is nothing to wait for";
   EXPECT_EQ(std::ranges::count(device_.step_options(), SimulatedDevice::Part::compute), 0) << "the stream waits";
   device_.run();
   EXPECT_EQ(seen_, (std::vector<bool>{true, true}));
   poll();
-  ASSERT_TRUE(await(1, all));
+  ASSERT_TRUE(await(1, every_layer));
   look(8, 4, 203);
   device_.run();
   EXPECT_EQ(seen_, (std::vector<bool>{true, true, true}));
@@ -117,25 +117,25 @@ TEST_F(AwaitTransfer, of_a_transfer_that_is_not_by_layer_is_for_whole_blocks) {
 TEST_F(AwaitTransfer, is_not_ready_while_a_piece_waits_for_its_turn) {
   submit(1, run(0, 8, 3), false);  // three pieces, of which two are under way
   poll();
-  EXPECT_EQ(await(1, all).error(), Errc::not_ready);
+  EXPECT_EQ(await(1, every_layer).error(), Errc::not_ready);
   copy_all();
   poll();
-  EXPECT_TRUE(await(1, all));
+  EXPECT_TRUE(await(1, every_layer));
 }
 
 TEST_F(AwaitTransfer, succeeds_until_the_event_of_the_end_is_collected_and_then_knows_nothing) {
-  EXPECT_EQ(await(1, all).error(), Errc::unknown_request);
+  EXPECT_EQ(await(1, every_layer).error(), Errc::unknown_request);
   submit(1, run(3, 8, 1), false);
   poll();
   copy_all();
-  EXPECT_TRUE(await(1, all)) << "the device has not been asked";
+  EXPECT_TRUE(await(1, every_layer)) << "the device has not been asked";
   ASSERT_EQ(poll(), 1U);
   EXPECT_EQ(events_[0].kind, TransferEvent::Kind::finished);
-  EXPECT_EQ(await(1, all).error(), Errc::unknown_request);
+  EXPECT_EQ(await(1, every_layer).error(), Errc::unknown_request);
   submit(1, run(4, 9, 1), false);
-  EXPECT_EQ(await(1, all).error(), Errc::not_ready) << "the id is another transfer's now";
+  EXPECT_EQ(await(1, every_layer).error(), Errc::not_ready) << "the id is another transfer's now";
   poll();
-  EXPECT_TRUE(await(1, all));
+  EXPECT_TRUE(await(1, every_layer));
 }
 
 TEST_F(AwaitTransfer, fails_with_the_error_of_a_transfer_of_which_a_part_has_failed) {
@@ -144,16 +144,16 @@ TEST_F(AwaitTransfer, fails_with_the_error_of_a_transfer_of_which_a_part_has_fai
   device_.fail_next(swap_in);
   copy_all();
   poll();
-  EXPECT_EQ(await(1, all).error(), Errc::io_failed);
+  EXPECT_EQ(await(1, every_layer).error(), Errc::io_failed);
   EXPECT_EQ(await(1, 1).error(), Errc::io_failed);
 }
 
 TEST_F(AwaitTransfer, is_refused_for_a_rank_or_a_stream_that_does_not_exist) {
   submit(1, run(3, 8, 1), false);
   poll();
-  EXPECT_EQ(transfers_->await(TransferId{1}, all, {}, 1).error(), Errc::invalid_argument);
+  EXPECT_EQ(transfers_->await(TransferId{1}, every_layer, {}, 1).error(), Errc::invalid_argument);
   int not_a_stream = 0;
-  EXPECT_EQ(transfers_->await(TransferId{1}, all, &not_a_stream, 0).error(), Errc::invalid_argument);
+  EXPECT_EQ(transfers_->await(TransferId{1}, every_layer, &not_a_stream, 0).error(), Errc::invalid_argument);
 }
 
 /// Random transfers and waits: a stream that was told to go on after a transfer has its bytes.
@@ -162,8 +162,9 @@ TEST_F(AwaitTransfer, never_lets_a_stream_see_a_block_that_has_not_arrived) {
   std::uint64_t id = 0;
   std::size_t looked = 0;
   for (int round = 0; round < 3'000; ++round) {
-    for (std::uint32_t slot = 0; slot < slots; ++slot) fill(arena_.block(SlotId{slot}), 1'000 + round * slots + slot);
-    const auto first = static_cast<std::uint32_t>(random.below(slots - 3));
+    for (std::uint32_t slot = 0; slot < awaited_slots; ++slot)
+      fill(arena_.block(SlotId{slot}), 1'000 + round * awaited_slots + slot);
+    const auto first = static_cast<std::uint32_t>(random.below(awaited_slots - 3));
     const auto blocks = static_cast<std::uint32_t>(random.between(1, 3));
     submit(++id, run(first, first, blocks), random.chance(0.5));
     std::uint32_t asked = 0;
@@ -173,7 +174,7 @@ TEST_F(AwaitTransfer, never_lets_a_stream_see_a_block_that_has_not_arrived) {
         const auto leading = static_cast<std::uint32_t>(random.between(1, layers));
         // A transfer that is not by layer is one layer, which is whole blocks.
         if (asked < 3 && await(id, leading)) {
-          look(first + blocks - 1, leading, 1'000 + static_cast<std::uint64_t>(round) * slots + first + blocks - 1);
+          look(first + blocks - 1, leading, 1'000 + static_cast<std::uint64_t>(round) * awaited_slots + first + blocks - 1);
           ++asked;
           ++looked;
         }
@@ -194,15 +195,17 @@ TEST_F(AwaitTransfer, never_lets_a_stream_see_a_block_that_has_not_arrived) {
 class AwaitRanks : public testing::Test {
  protected:
   void start(RankPayload payload) {
-    ranks_.emplace(test::Ranks::Options{.count = 2, .payload = payload}, std::array{PoolMemory{.slots = slots, .host = &arena_}},
-                   TransferSchedulerConfig{}, clock_, waker_);
+    ranks_.emplace(test::Ranks::Options{.count = 2, .payload = payload},
+                   std::array{PoolMemory{.slots = awaited_slots, .host = &arena_}}, TransferSchedulerConfig{}, clock_, waker_);
   }
-  Result<void> await(std::uint64_t id, std::uint32_t rank) { return ranks_->transfers().await(TransferId{id}, all, {}, rank); }
+  Result<void> await(std::uint64_t id, std::uint32_t rank) {
+    return ranks_->transfers().await(TransferId{id}, every_layer, {}, rank);
+  }
   std::size_t poll() {
     events_.clear();
     return ranks_->transfers().poll(events_);
   }
-  HostArena arena_{slots, block_bytes};
+  HostArena arena_{awaited_slots, awaited_block};
   ManualClock clock_;
   EventFdWaker waker_;
   std::optional<test::Ranks> ranks_;
@@ -248,13 +251,14 @@ TEST_F(AwaitRanks, fail_where_any_rank_has_failed) {
 /// With threads: loads by layer into slots that a stream reads, and swap-outs of slots that it writes again, without any wait of
 /// the host but for the next poll.
 TEST(AwaitThreads, order_a_stream_with_the_copies_of_real_threads) {
-  HostArena arena{slots, block_bytes};
-  std::vector<std::byte> memory(slots * count(block_bytes));
+  HostArena arena{awaited_slots, awaited_block};
+  std::vector<std::byte> memory(awaited_slots * count(awaited_block));
   std::vector<DeviceRegion> regions;
   for (std::uint32_t layer = 0; layer < layers; ++layer) {
     // The layers lie in the opposite order.
-    const std::uint64_t part = count(block_bytes) / layers;
-    regions.push_back({reinterpret_cast<std::uintptr_t>(memory.data()) + (layers - 1 - layer) * slots * part, part, part, layer});
+    const std::uint64_t part = count(awaited_block) / layers;
+    regions.push_back(
+        {reinterpret_cast<std::uintptr_t>(memory.data()) + (layers - 1 - layer) * awaited_slots * part, part, part, layer});
   }
   const auto each_part = [&](std::uint32_t slot, const auto& part) {
     for (const DeviceRegion& region : regions) {
@@ -262,11 +266,11 @@ TEST(AwaitThreads, order_a_stream_with_the_copies_of_real_threads) {
     }
   };
   EmulatedStream stream;
-  EmulatedDevice device{std::array{PoolMemory{.slots = slots, .host = &arena, .regions = regions}}};
+  EmulatedDevice device{std::array{PoolMemory{.slots = awaited_slots, .host = &arena, .regions = regions}}};
   EventFdWaker waker;
   const SteadyClock clock;
   TransferSchedulerConfig config;
-  config.pieces.bytes = Bytes{count(block_bytes) / layers};
+  config.pieces.bytes = Bytes{count(awaited_block) / layers};
   ThreadedTransfers transfers{config, device, clock, waker};
   std::atomic<std::uint32_t> wrong{0};
   std::uint64_t id = 0;
@@ -284,7 +288,7 @@ TEST(AwaitThreads, order_a_stream_with_the_copies_of_real_threads) {
   };
   for (std::uint64_t round = 0; round < 300; ++round) {
     std::vector<TransferEvent> events;
-    const auto slot = static_cast<std::uint32_t>(round % slots);
+    const auto slot = static_cast<std::uint32_t>(round % awaited_slots);
     stream.synchronize();
     fill(arena.block(SlotId{slot}), round);
     Transfer up = transfer(++id, swap_in, request, {run(slot, slot, 1)});
@@ -317,7 +321,7 @@ TEST(AwaitThreads, order_a_stream_with_the_copies_of_real_threads) {
     ASSERT_TRUE(written);
     down.after = *written;
     transfers.submit(std::move(down));
-    until_ordered(all, events);
+    until_ordered(every_layer, events);
     stream.run([&, slot] { each_part(slot, [](std::span<std::byte> part, std::uint32_t) { fill(part, 12'345); }); });
     while (!finished()) {
       waker.wait(test::patience_ms);
