@@ -10,7 +10,8 @@
 namespace terrace::capi {
 
 // A key of C and a BlockKey are the same bytes, so that arrays of keys are not copied.
-static_assert(sizeof(terrace_key) == sizeof(BlockKey) && alignof(terrace_key) == alignof(BlockKey));
+static_assert(sizeof(terrace_key) == sizeof(BlockKey));
+static_assert(alignof(terrace_key) == alignof(BlockKey));
 
 [[nodiscard]] inline std::span<const BlockKey> keys_of(const terrace_key* keys, std::size_t count) {
   return {reinterpret_cast<const BlockKey*>(keys), count};

@@ -13,7 +13,8 @@ using namespace terrace::capi;
 namespace terrace::capi {
 namespace {
 
-static_assert(sizeof(SlotId) == sizeof(uint32_t) && alignof(SlotId) == alignof(uint32_t));
+static_assert(sizeof(SlotId) == sizeof(uint32_t));
+static_assert(alignof(SlotId) == alignof(uint32_t));
 static_assert(static_cast<int>(OffloadHit::storage) == TERRACE_STORAGE &&
               static_cast<int>(Source::storage) + 1 == TERRACE_STORAGE);
 static_assert(static_cast<int>(Source::shared) + 1 == TERRACE_SHARED);

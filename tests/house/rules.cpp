@@ -116,8 +116,8 @@ constexpr std::array<std::string_view, 20> no_business_of_radix{
 constexpr std::array<std::string_view, 2> seams_of_moodycamel{"base/completion_queue.hpp", "storage/io/threaded_io.hpp"};
 
 /// True if the path is in the folder or below it.
-bool is_in(std::string_view path, std::string_view folder) {
-  return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');
+bool is_in(std::string_view path, std::string_view above) {
+  return path.starts_with(above) && (path.size() == above.size() || path[above.size()] == '/');
 }
 
 /// The deepest folder of the list that has the file.

@@ -29,14 +29,15 @@ SimulatedSharedFaults random_faults(Random& random) {
 /// Two or three worlds, on one clock.
 class Worlds {
  public:
-  explicit Worlds(std::uint64_t seed)
-      : random_{seed * 31 + 7}, engine_{seed, clock_, static_cast<std::uint32_t>(random_.between(1, 3)), random_faults(random_)} {
+  explicit Worlds(std::uint64_t model)
+      : random_{model * 31 + 7},
+        engine_{model, clock_, static_cast<std::uint32_t>(random_.between(1, 3)), random_faults(random_)} {
     if (random_.chance(0.3)) engine_.set_values_max(random_.between(1, 40));
     const std::uint64_t worlds = random_.between(2, 3);
     for (std::uint64_t n = 0; n < worlds; ++n) {
-      const std::uint64_t own = seed * 10 + n;
+      const std::uint64_t own = model * 10 + n;
       worlds_.push_back(
-          std::make_unique<test::World>(own, test::shared_options(own, seed), test::Neighbourhood{clock_, engine_}));
+          std::make_unique<test::World>(own, test::shared_options(own, model), test::Neighbourhood{clock_, engine_}));
     }
   }
 

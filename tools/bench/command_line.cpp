@@ -240,6 +240,12 @@ void add_touch_options(CLI::App& touch, TouchBenchOptions& options) {
 
 void run_index(const IndexBenchOptions& options, IndexTraceOptions of_trace) {
   if (of_trace.trace.empty()) {
+    // Prompts that find half of their blocks evict as many, which others must not need.
+    constexpr std::uint32_t blocks_min = 256;
+    for (const std::uint32_t blocks : options.blocks) {
+      if (blocks < blocks_min)
+        throw UsageError{fmt::format("--blocks {}: must be at least {} without --trace", blocks, blocks_min)};
+    }
     bench_index(options);
     return;
   }

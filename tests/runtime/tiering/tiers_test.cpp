@@ -308,7 +308,7 @@ TEST_F(Tiers, a_commit_stops_before_a_block_that_is_being_loaded_and_says_so) {
   ASSERT_TRUE(cache->drop(others).has_value());
   AcquireRequest computes = request(3, keys);
   computes.farthest_source = Source::device;
-  leases[3] = std::move(*cache->acquire(computes));
+  leases[3] = *cache->acquire(computes);
   ASSERT_TRUE(ready(3));
   ASSERT_TRUE(acquire(4, keys).has_value());
   ASSERT_FALSE(ready(4));

@@ -312,20 +312,19 @@ TEST(IndexSubjects, agree_on_every_hit) {
 class BadBench : public testing::TestWithParam<Words> {};
 INSTANTIATE_TEST_SUITE_P(
     All, BadBench,
-    testing::Values(Words{}, Words{"speed"}, Words{"keys", "--block-tokens", "0"},
-                    Words{"keys", "--block-tokens", "64", "--prompt-tokens", "63"}, Words{"keys", "--prompts", "0"},
-                    Words{"keys", "--rounds", "0"}, Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"},
-                    Words{"index", "--blocks", "3"}, Words{"index", "--rounds", "0"}, Words{"index", "--trace", "absent.jsonl"},
-                    Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"}, Words{"transfer", "--device", "tpu"},
-                    Words{"transfer", "--device", "cuda:x"}, Words{"transfer", "--block-bytes", "64KB"},
-                    Words{"transfer", "--block-bytes", "63"}, Words{"transfer", "--block-bytes", "2GiB"},
-                    Words{"transfer", "--blocks", "0"}, Words{"transfer", "--blocks", "1"},
-                    Words{"transfer", "--blocks", "2000000"}, Words{"transfer", "--blocks", "-4"},
-                    Words{"transfer", "--area", "4KiB"}, Words{"transfer", "--blocks", "8", "--area", "1MiB"},
-                    Words{"transfer", "--blocks", "1000000", "--block-bytes", "1GiB"}, Words{"transfer", "--rounds", "0"},
-                    Words{"transfer", "--rounds", "many"}, Words{"transfer", "--pieces-in-flight", "0"},
-                    Words{"transfer", "--piece-bytes", "large"}, Words{"transfer", "--layers", "0"},
-                    Words{"transfer", "--link", "fast"}));
+    testing::Values(
+        Words{}, Words{"speed"}, Words{"keys", "--block-tokens", "0"},
+        Words{"keys", "--block-tokens", "64", "--prompt-tokens", "63"}, Words{"keys", "--prompts", "0"},
+        Words{"keys", "--rounds", "0"}, Words{"keys", "--rounds", "-1"}, Words{"copy", "--area", "1KiB"},
+        Words{"index", "--blocks", "3"}, Words{"index", "--blocks", "255"}, Words{"index", "--rounds", "0"},
+        Words{"index", "--trace", "absent.jsonl"}, Words{"index", "--trace", "absent.jsonl", "--block-tokens", "100"},
+        Words{"transfer", "--device", "tpu"}, Words{"transfer", "--device", "cuda:x"}, Words{"transfer", "--block-bytes", "64KB"},
+        Words{"transfer", "--block-bytes", "63"}, Words{"transfer", "--block-bytes", "2GiB"}, Words{"transfer", "--blocks", "0"},
+        Words{"transfer", "--blocks", "1"}, Words{"transfer", "--blocks", "2000000"}, Words{"transfer", "--blocks", "-4"},
+        Words{"transfer", "--area", "4KiB"}, Words{"transfer", "--blocks", "8", "--area", "1MiB"},
+        Words{"transfer", "--blocks", "1000000", "--block-bytes", "1GiB"}, Words{"transfer", "--rounds", "0"},
+        Words{"transfer", "--rounds", "many"}, Words{"transfer", "--pieces-in-flight", "0"},
+        Words{"transfer", "--piece-bytes", "large"}, Words{"transfer", "--layers", "0"}, Words{"transfer", "--link", "fast"}));
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
   const Ended ended = run(bench_words(GetParam()));

@@ -22,7 +22,7 @@ using test::Prompts;
 /// The most hits of any cache that evicts only leaves, by trying every choice. A block is named by the prefix that it ends.
 class EveryChoice {
  public:
-  EveryChoice(const Prompts& prompts, std::size_t capacity) : prompts_{prompts} {
+  EveryChoice(Prompts prompts, std::size_t capacity) : prompts_{std::move(prompts)} {
     for (Prompt& prompt : prompts_) prompt.resize(std::min(prompt.size(), capacity));
     capacity_ = capacity;
   }

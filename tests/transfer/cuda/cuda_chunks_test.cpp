@@ -191,7 +191,7 @@ TEST_F(CudaChunks, that_another_device_has_pinned_are_refused_unless_they_share_
   open_over_arena();
   const PoolMemory pool{.slots = 1, .host = coming_.get()};
   try {
-    DriverDevice{cuda_->driver(), std::array{pool}, {}};
+    const DriverDevice refused{cuda_->driver(), std::array{pool}, {}};
     FAIL();
   } catch (const CudaError& error) {
     EXPECT_TRUE(says(error.what(), "another device has pinned it, and does not share its pins")) << error.what();

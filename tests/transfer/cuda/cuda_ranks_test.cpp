@@ -295,7 +295,7 @@ TEST_F(CudaRanks, a_share_that_is_not_in_the_slots_is_refused) {
   const auto refusal = [&](HostShare wanted, std::vector<DeviceRegion> regions = {}) -> std::string {
     const PoolMemory pool{.slots = slots, .host = arena_.get(), .share = wanted, .regions = std::move(regions)};
     try {
-      DriverDevice{cuda_.driver(), std::array{pool}, options};
+      const DriverDevice refused{cuda_.driver(), std::array{pool}, options};
       return "";
     } catch (const std::invalid_argument& error) {
       return error.what();

@@ -320,13 +320,13 @@ void add_kernel_calls(CudaDriver& driver) {
   driver.cuModuleLoadData = [](CUmodule* module, const void*) -> CUresult {
     FAKE_BEGIN("cuModuleLoadData");
     if (!fake->machine.loads_kernels) return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    *module = reinterpret_cast<CUmodule>(static_cast<std::uintptr_t>(current() + 1));
+    *module = reinterpret_cast<CUmodule>(static_cast<std::uintptr_t>(current()) + 1);
     fake->count_module(1);
     return CUDA_SUCCESS;
   };
   driver.cuModuleUnload = [](CUmodule module) {
     static_cast<void>(take_back_inside("cuModuleUnload"));
-    const bool is_its = reinterpret_cast<std::uintptr_t>(module) == static_cast<std::uintptr_t>(current() + 1);
+    const bool is_its = reinterpret_cast<std::uintptr_t>(module) == static_cast<std::uintptr_t>(current()) + 1;
     if (!is_its) fake->complain("cuModuleUnload: in another context");
     fake->count_module(-1);
     return CUDA_SUCCESS;
@@ -345,7 +345,7 @@ void add_kernel_calls(CudaDriver& driver) {
     FAKE_BEGIN_ON("cuLaunchKernel", stream);
     if (grid == 0 || threads == 0 || threads > 1024) return CUDA_ERROR_INVALID_VALUE;
     const auto number = reinterpret_cast<std::uintptr_t>(function);
-    if (number / kernels.size() != static_cast<std::uintptr_t>(current() + 1)) {
+    if (number / kernels.size() != static_cast<std::uintptr_t>(current()) + 1) {
       fake->complain("cuLaunchKernel: a kernel of another context");
       return CUDA_ERROR_INVALID_HANDLE;
     }
