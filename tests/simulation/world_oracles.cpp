@@ -23,7 +23,8 @@ void EventMirror::apply(std::span<const KvEvent> events) {
 
 void EventMirror::compare(const CacheManager& manager) const {
   std::size_t found = 0;
-  for (std::uint16_t pool = 0; pool < manager.pool_count(); ++pool) {
+  const auto pools = static_cast<std::uint16_t>(manager.pool_count());
+  for (std::uint16_t pool = 0; pool < pools; ++pool) {
     const Residency& residency = manager.residency(PoolId{pool});
     const PrefixTree& tree = residency.tree();
     tree.for_each([&](BlockRef block) {
@@ -73,7 +74,8 @@ std::vector<std::optional<bool>> could_serve(const CacheManager& manager, const 
 }
 
 void check_promises(const CacheManager& manager, std::span<const std::uint64_t> duplicates) {
-  for (std::uint16_t number = 0; number < manager.pool_count(); ++number) {
+  const auto pools = static_cast<std::uint16_t>(manager.pool_count());
+  for (std::uint16_t number = 0; number < pools; ++number) {
     const PoolId pool{number};
     const Usage device = manager.usage(Tier::device, pool);
     if (device.promised == 0) continue;

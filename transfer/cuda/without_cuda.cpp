@@ -10,6 +10,7 @@ constexpr const char* not_built = "this build has no CUDA device: it was configu
 
 }  // namespace
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): as in the build with CUDA
 std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const PoolMemory>, CudaOptions) { throw std::runtime_error{not_built}; }
 
 std::shared_ptr<HostPins> CudaDevice::shared_pins() { return nullptr; }
