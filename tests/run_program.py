@@ -90,7 +90,7 @@ def main():
                 for line in lines:
                     run.take(line.decode(errors="replace"))
     finally:
-        # Whatever a case has left behind must not outlive the program either.
+        # What a case has started must not outlive the program, whether it hangs or somebody stops this script.
         if program.poll() is None and (hangs or sys.exc_info()[0] is not None):
             os.killpg(program.pid, signal.SIGKILL)
         status = program.wait()
@@ -118,4 +118,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
