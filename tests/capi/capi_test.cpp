@@ -406,6 +406,16 @@ TEST_F(HostRowsFixture, wrong_reservations_are_refused) {
   EXPECT_EQ(terrace_offload_reserve(cache_, &put, &slot, &count), TERRACE_INVALID_ARGUMENT) << "it names device slots";
 }
 
+TEST_F(HostRowsFixture, an_order_that_skips_more_keys_than_it_has_is_refused) {
+  const std::uint32_t slot = 0;
+  terrace_order load = order(1, 0, 1);
+  load.slots = &slot;
+  load.first = 2;
+  EXPECT_EQ(terrace_offload_load(cache_, &load), TERRACE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string{terrace_last_error()}.find("order->first is 2, beyond the 1 keys"), std::string::npos)
+      << terrace_last_error();
+}
+
 TEST_F(HostRowsFixture, wrong_rows_are_refused) {
   const auto open_with = [](std::vector<terrace_host_rows> rows) {
     terrace_open_options options = made<terrace_open_options>();
