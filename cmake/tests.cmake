@@ -5,16 +5,15 @@
 # tests/seed.hpp).
 # A .cpp file of the folder that no terrace_test names fails the configure step: a test that never runs is no test.
 
-# Of the distribution, because python/CMakeLists.txt needs its packages.
+# The distribution's own, because the tests of the Python package need its pytest and numpy (python/CMakeLists.txt).
 find_program(TERRACE_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH REQUIRED)
 
-# A case that is silent for so long hangs. CTest itself waits longer, so that the case is named.
+# A case that is silent for so long hangs. CTest itself waits longer than any program takes, so that the case is named.
 set(TERRACE_CASE_LIMIT 300)
 if(TERRACE_SANITIZE)
   set(TERRACE_CASE_LIMIT 1200)
 endif()
-set(CTEST_TEST_TIMEOUT 7200)
-set(DART_TESTING_TIMEOUT 7200)
+set(TERRACE_PROGRAM_LIMIT 7200)
 
 function(terrace_test name)
   cmake_parse_arguments(ARG "" "SHARDS;COST;LONG" "SOURCES;LINKS;LABELS" ${ARGN})
@@ -35,16 +34,17 @@ function(terrace_test name)
       math(EXPR index "${shard} - 1")
       add_test(NAME ${name}.${shard} COMMAND ${run})
       set_tests_properties(${name}.${shard} PROPERTIES LABELS "${ARG_LABELS}" COST ${ARG_COST}
-        ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+        TIMEOUT ${TERRACE_PROGRAM_LIMIT} ENVIRONMENT "${environment};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
     endforeach()
   else()
     add_test(NAME ${name} COMMAND ${run})
-    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" COST ${ARG_COST} ENVIRONMENT "${environment}")
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" COST ${ARG_COST}
+      TIMEOUT ${TERRACE_PROGRAM_LIMIT} ENVIRONMENT "${environment}")
   endif()
   if(ARG_LONG)
     add_test(NAME ${name}.long COMMAND ${run} --gtest_filter=${ARG_LONG})
     set_tests_properties(${name}.long PROPERTIES LABELS "${ARG_LABELS};long" COST 100
-      ENVIRONMENT "TERRACE_CASE_LIMIT=3600;TERRACE_LONG=1")
+      TIMEOUT ${TERRACE_PROGRAM_LIMIT} ENVIRONMENT "TERRACE_CASE_LIMIT=3600;TERRACE_LONG=1")
   endif()
   set_property(DIRECTORY APPEND PROPERTY TERRACE_TEST_SOURCES ${ARG_SOURCES})
   # `tools/check --only` looks up here which program has a case.

@@ -58,7 +58,7 @@ class Run:
         self.lines.clear()
 
     def tell(self, outcome):
-        print("\n".join([f"{outcome}: {self.case}", *self.lines]), flush=True)
+        print("\n".join([f"{outcome}: {self.case or 'after the last case'}", *self.lines]), flush=True)
 
 
 def name_of(status):

@@ -37,14 +37,6 @@ double cpu_seconds_of(pid_t process) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
-
 /// hiredis, with the same number of blocks under way; a reply is copied to its place, which is all that it offers. With checks,
 /// the checksum of each block is made too, as our client does it.
 class Hiredis {
