@@ -30,7 +30,12 @@ class RealHarness : public SharedStoreHarness {
     else
       for (RealServer* const server : servers()) make_older(*server, std::chrono::round<std::chrono::milliseconds>(time));
   }
-  [[nodiscard]] Duration expiry() const override { return std::chrono::minutes{5}; }
+  [[nodiscard]] Duration expiry() const override { return std::chrono::minutes{10}; }
+  void await_renewal(const std::string& name) override {
+    // A value that has just become older has two thirds of its time left.
+    const std::int64_t renewed = std::chrono::round<std::chrono::milliseconds>(expiry()).count() * 3 / 4;
+    ASSERT_TRUE(comes_true([&] { return command({"PTTL", name}).integer > renewed; }));
+  }
   void change(const std::string& name, const std::function<void(Value&)>& how) override {
     const RespValue reply = command({"GET", name});
     Value value;

@@ -193,6 +193,7 @@ TEST_P(SharedStoreContract, blocks_expire_unless_they_are_renewed) {
     harness_->pass(harness_->expiry() / 3);
     store(1).renew(std::vector<StoredBlock>{used});
     drain(1);
+    for (std::uint32_t part = 0; part < shared_parts(large_block).count; ++part) harness_->await_renewal(value_name(used, part));
   }
   EXPECT_FALSE(read(used, large_block));
   EXPECT_EQ(leading({unused}), 0U);
