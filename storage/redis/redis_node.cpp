@@ -178,6 +178,8 @@ void RedisNode::close() {
 
 void RedisNode::greeted(std::uint32_t number, TimePoint now) {
   Connection& connection = connections_[number];
+  // What the node forbids may have changed while nothing was connected. A further connection is no news of that.
+  if (ready_connections() == 0) complaint_.clear();
   connection.state = State::ready;
   connection.give_up_at = never;
   connection.ready_at = now;
@@ -185,7 +187,6 @@ void RedisNode::greeted(std::uint32_t number, TimePoint now) {
   ++changes_;
   ++connects_;
   trouble_.clear();
-  complaint_.clear();
   const Admission admission = std::exchange(connection.admission, Admission::passed);
   breaker_.ended(admission, Outcome::succeeded, now);
   if (admission != Admission::probe) return;

@@ -72,7 +72,7 @@ class RedisNode {
   void submit(std::unique_ptr<Exchange> exchange, Lane lane);
   /// How something ended that was sent here. `why` is for people.
   void ended(Outcome outcome, TimePoint now, std::string_view why = {});
-  /// The node forbids something: for people, until the next connection. Each sentence is kept once.
+  /// The node forbids something: for people, until the node is connected anew. Each sentence is kept once.
   void complain(std::string_view what);
   void count_redirection() { ++redirections_; }
 

@@ -108,11 +108,11 @@ class FakeEngine final : public RedisTransport {
     clock_.advance(time);
     run();
   }
-  /// Ends all connections to a server.
-  void cut(std::uint16_t port) {
+  /// Ends the connections to a server, or the first `most` of them.
+  void cut(std::uint16_t port, std::size_t most = SIZE_MAX) {
     std::vector<RedisConnectionId> ids;
     for (const auto& [place, link] : links_) {
-      if (link.port == port) ids.push_back(link.id);
+      if (link.port == port && ids.size() < most) ids.push_back(link.id);
     }
     for (const RedisConnectionId& id : ids) client_->lost(id, "cut");
   }

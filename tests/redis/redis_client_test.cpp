@@ -292,6 +292,20 @@ TEST_F(RedisClientTest, goes_on_reading_where_it_may_not_write) {
   EXPECT_TRUE(client().health().reason.ends_with(all)) << client().health().reason;
 }
 
+TEST_F(RedisClientTest, knows_what_is_forbidden_until_the_node_is_connected_anew) {
+  start();
+  server().special = [](const Words& words) { return words[0] == "SET" ? std::string{"-NOPERM no\r\n"} : std::string{}; };
+  EXPECT_EQ(error(write(root_block(1))), Errc::io_failed);
+  ASSERT_EQ(client().health().state, StoreState::degraded);
+  engine_->cut(1, 1);
+  engine_->pass(seconds{1});
+  EXPECT_EQ(node().connections, 2U);
+  EXPECT_EQ(client().health().state, StoreState::degraded);
+  engine_->cut(1);
+  engine_->pass(seconds{1});
+  EXPECT_EQ(client().health().state, StoreState::well);
+}
+
 TEST_F(RedisClientTest, takes_values_that_are_no_values_as_corrupt_and_removes_them) {
   start();
   const StoredBlock block = root_block(1);
