@@ -62,13 +62,22 @@ terrace_offload_event to_c(const OffloadEvent& event) {
   return to;
 }
 
+/// The pool of a call that gives keys, and how it gives them.
+struct KeysIn {
+  PoolId pool;
+  KeyOrder order;
+};
+KeysIn keys_in(uint16_t pool) {
+  return {PoolId{static_cast<uint16_t>(pool & ~TERRACE_ALONE)}, (pool & TERRACE_ALONE) != 0 ? KeyOrder::flat : KeyOrder::prefix};
+}
+
 /// Slots of C as slots of C++; none if the pointer is null.
 std::span<SlotId> slots_of(uint32_t* slots, std::size_t count) {
   return slots == nullptr ? std::span<SlotId>{} : std::span{reinterpret_cast<SlotId*>(slots), count};
 }
 
 /// Says what an order must name.
-enum class Names : bool { slots_or_memory, anything };
+enum class Names : unsigned char { slots_or_memory, anything, nothing };
 
 /// Makes an order of C++ of one of C. The spans stay those of the caller.
 terrace_status read_order(std::string_view function, terrace_offload& cache, const terrace_order* order, Names names,
@@ -81,6 +90,9 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
     return fail(TERRACE_INVALID_ARGUMENT,
                 std::string{function} + ": exactly one of order->slots and order->memory must be given");
   }
+  if (!neither && names == Names::nothing) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->slots and order->memory must be null");
+  }
   if (given.first > given.count) {
     return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->first is " + std::to_string(given.first) +
                                               ", beyond the " + std::to_string(given.count) + " keys");
@@ -89,8 +101,9 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
     return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->urgency is " + std::to_string(given.urgency) +
                                               ", must be a TERRACE_URGENCY_ number");
   }
-  if (given.pool >= cache.block_bytes.size()) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(given.pool));
+  const KeysIn in = keys_in(given.pool);
+  if (in.pool.value() >= cache.block_bytes.size()) {
+    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(in.pool.value()));
   }
   // A job lives until its last event has been polled, also if a drain has collected it.
   if (std::ranges::find(cache.drained, given.id, &terrace_offload_event::job) != cache.drained.end()) {
@@ -104,7 +117,8 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   to.id = OffloadJobId{given.id};
   to.keys = keys_of(given.keys, given.count);
   to.first = given.first;
-  to.pool = PoolId{given.pool};
+  to.pool = in.pool;
+  to.key_order = in.order;
   to.tenant = TenantId{given.tenant};
   to.urgency = static_cast<Urgency>(given.urgency);
   to.deadline = deadline_of(given.deadline);
@@ -119,7 +133,7 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   cache.memory.clear();
   for (void* const each : std::span{given.memory, moved}) {
     if (each == nullptr) return null_pointer(function, "an element of order->memory");
-    cache.memory.emplace_back(static_cast<std::byte*>(each), terrace_offload_block_bytes(&cache, given.pool));
+    cache.memory.emplace_back(static_cast<std::byte*>(each), terrace_offload_block_bytes(&cache, in.pool.value()));
   }
   to.memory = cache.memory;
   return TERRACE_OK;
@@ -171,8 +185,9 @@ terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t po
   TERRACE_NEEDS(states);
   return guarded(__func__, [&, function = __func__] {
     static_assert(sizeof(terrace::OffloadHit) == sizeof *states);
+    const KeysIn in = keys_in(pool);
     const std::span<terrace::OffloadHit> hits{reinterpret_cast<terrace::OffloadHit*>(states), count};
-    return finish(function, cache->offload->look_up(keys_of(keys, count), hits, terrace::PoolId{pool}));
+    return finish(function, cache->offload->look_up(keys_of(keys, count), hits, in.pool, in.order));
   });
 }
 
@@ -182,8 +197,9 @@ terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t po
   TERRACE_NEEDS(leading);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (pool >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
-    *leading = cache->offload->leading(keys_of(keys, count), terrace::PoolId{pool});
+    const KeysIn in = keys_in(pool);
+    if (in.pool.value() >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
+    *leading = cache->offload->leading(keys_of(keys, count), in.pool, in.order);
     return TERRACE_OK;
   });
 }
@@ -195,7 +211,8 @@ terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t p
   TERRACE_NEEDS(keys);
   TERRACE_NEEDS(bitmap);
   return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->offload->bitmap(keys_of(keys, count), words_of(bitmap, count), terrace::PoolId{pool}));
+    const KeysIn in = keys_in(pool);
+    return finish(function, cache->offload->bitmap(keys_of(keys, count), words_of(bitmap, count), in.pool, in.order));
   });
 }
 
@@ -206,8 +223,9 @@ terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const
   TERRACE_NEEDS(looking);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (pool >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
-    const terrace::OffloadFound found = cache->offload->find(keys_of(keys, count), terrace::PoolId{pool});
+    const KeysIn in = keys_in(pool);
+    if (in.pool.value() >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
+    const terrace::OffloadFound found = cache->offload->find(keys_of(keys, count), in.pool, in.order);
     *leading = found.blocks;
     *looking = found.looking ? 1 : 0;
     return TERRACE_OK;
@@ -243,21 +261,22 @@ terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_
   TERRACE_HANDLE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    const KeysIn in = keys_in(pool);
     const terrace::Result<std::uint32_t> blocks =
-        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool});
+        cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), in.pool, {}, in.order);
     if (pinned != nullptr) *pinned = blocks ? *blocks : 0;
     return finish(function, blocks);
   });
 }
 
-terrace_status terrace_offload_pin_slots(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
-                                         size_t count, uint32_t* host_slots) {
+terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots) {
   TERRACE_HANDLE(cache);
-  if (count > 0) TERRACE_NEEDS(keys);
-  if (count > 0) TERRACE_NEEDS(host_slots);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), terrace::PoolId{pool},
-                                                slots_of(host_slots, count)));
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    terrace::OffloadOrder given;
+    if (const terrace_status wrong = read_order(function, *cache, order, Names::nothing, given)) return wrong;
+    const std::size_t meant = given.keys.size() - given.first;
+    if (meant > 0 && host_slots == nullptr) return null_pointer(function, "host_slots");
+    return finish(function, cache->offload->pin(given.id, given.keys, given.pool, slots_of(host_slots, meant), given.key_order));
   });
 }
 
@@ -271,7 +290,8 @@ terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, cons
   TERRACE_HANDLE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->offload->touch(keys_of(keys, count), terrace::PoolId{pool}));
+    const KeysIn in = keys_in(pool);
+    return finish(function, cache->offload->touch(keys_of(keys, count), in.pool, in.order));
   });
 }
 
@@ -282,7 +302,7 @@ terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_ord
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     *reserved = 0;
     terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, Names::anything, given)) return wrong;
+    if (const terrace_status wrong = read_order(function, *cache, order, Names::nothing, given)) return wrong;
     const std::size_t moved = given.keys.size() - given.first;
     if (moved > 0 && host_slots == nullptr) return null_pointer(function, "host_slots");
     const terrace::Result<std::uint32_t> blocks = cache->offload->reserve(given, slots_of(host_slots, moved));

@@ -350,6 +350,10 @@ TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache,
 
 enum { TERRACE_MISS = 0, TERRACE_PENDING = 1, TERRACE_HOST = 2, TERRACE_STORAGE = 3 };
 enum { TERRACE_SHARED = 4 };  ///< only as the source of a loaded block: the shared store
+/// Added to the number of a pool where a call gives keys, terrace_order::pool included: each of the keys stands alone, also with
+/// key-order prefix, where they are otherwise those of one prefix. A block stands in one way, and every call that names it says
+/// so; a block that is stored in both ways is two blocks.
+#define TERRACE_ALONE 0x8000U
 /// Sets states[i] to where keys[i] is. Has no side effect; so have the next two.
 TERRACE_C_API terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                      size_t count, uint8_t* states);
@@ -372,7 +376,7 @@ typedef struct terrace_order {
   const uint32_t* slots;  ///< device slots, one for each moved block; or null
   void* const* memory;    ///< host memory of one block for each moved block; or null. Of slots and memory exactly one is given.
                           ///< A load with neither brings the blocks to the host tier, and a reservation has neither
-  uint32_t first;         ///< with key-order prefix, the blocks from this index on are moved
+  uint32_t first;         ///< with key-order prefix, the blocks from this index on are meant; 0 for keys that stand alone
   uint16_t pool;
   uint16_t shared;  ///< 1: a load reads blocks that no tier has from the shared store
   uint64_t tenant;
@@ -388,10 +392,10 @@ TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint
 TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
                                                  size_t count, uint32_t* pinned);
 #define TERRACE_NO_SLOT UINT32_MAX
-/// The same, and a use of the blocks. Sets host_slots[i] to the slot of the host tier that holds keys[i], or to TERRACE_NO_SLOT;
-/// the caller may read these slots until it unpins.
-TERRACE_C_API terrace_status terrace_offload_pin_slots(terrace_offload* cache, uint64_t job, uint16_t pool,
-                                                       const terrace_key* keys, size_t count, uint32_t* host_slots);
+/// The same for the keys of an order that names neither slots nor memory, and a use of the blocks. For the keys from `first` on,
+/// sets host_slots[i] to the slot of the host tier that holds the block, or to TERRACE_NO_SLOT; the caller may read these slots
+/// until it unpins.
+TERRACE_C_API terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots);
 TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job);
 /// The blocks were used elsewhere, so they are evicted later, the first of the keys last. Keys that are not there are ignored.
 TERRACE_C_API terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count);
@@ -436,16 +440,15 @@ TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint6
 
 // ---- the cache as a whole
 
-/// With 0, nothing from before a clear is ever a hit again, as it must be when the weights have changed. Each flag keeps something
-/// whose blocks still mean what their names say. (1 has no effect: earlier headers asked with it for what 0 does now.)
+/// With 0, nothing from before a clear is ever a hit again, as it must be when the weights have changed. Each flag keeps
+/// something whose blocks still mean what their names say. (1 has no effect: earlier headers asked with it for what 0 does now.)
 enum {
   TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< what is stored stays, and is a hit
   TERRACE_CLEAR_KEEP_SHARED = 0x200    ///< the shared store is used further on, without terrace_offload_resume_shared()
 };
 /// Forgets everything that is cached, removes what is stored, and ends the use of a shared store until
-/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, a kill may bring
-/// removed blocks back.
-/// Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
+/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, a kill may
+/// bring removed blocks back. Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
 TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
 /// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
 /// the same.

@@ -24,8 +24,10 @@ namespace terrace {
 /// resize, quotas, retention, write-back jobs, checkpoint, durability, events (KvEvent), byte counts, bandwidth limits. cache()
 /// returns it.
 ///
-/// Keys: opaque_key() makes them from names of any length (terrace/keys.hpp). KeyOrder says whether the keys of an
-/// order are a prefix, or stand alone.
+/// Keys: opaque_key() makes them from names of any length (terrace/keys.hpp). KeyOrder says whether the keys of a call are a
+/// prefix, or stand alone. In a cache whose own order is flat (CacheSystemOptions::key_order) they always stand alone. In one in
+/// prefix order both have their place: blocks of windows and of recurrent states are of use without those before them. A block
+/// that is stored in both ways is two blocks.
 ///
 /// Ownership: the Cache outlives the OffloadCache, and has one at a time. Destroying it ends no job: call drain() before, or let
 /// CacheSystem wait. poll() of this class takes the place of Cache::poll(). Slots and memory that an
@@ -53,19 +55,21 @@ class TERRACE_API OffloadCache {
   [[nodiscard]] OffloadHit look_up(const BlockKey& key, PoolId pool = {}) const;
   /// Sets hits[i] to the state of keys[i]. Both have the same length. In prefix order keys are a prefix. Fails:
   /// invalid_argument.
-  [[nodiscard]] Result<void> look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool = {}) const;
+  [[nodiscard]] Result<void> look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool = {},
+                                     KeyOrder order = KeyOrder::prefix) const;
   /// Number of leading keys of which there is a copy. `pending` counts as a copy, too.
-  [[nodiscard]] std::uint32_t leading(std::span<const BlockKey> keys, PoolId pool = {}) const;
+  [[nodiscard]] std::uint32_t leading(std::span<const BlockKey> keys, PoolId pool = {}, KeyOrder order = KeyOrder::prefix) const;
   /// Sets bit i of bits[i / 64] if there is a copy of keys[i], and clears it otherwise. `bits` is as long as that needs. Fails:
   /// invalid_argument.
-  [[nodiscard]] Result<void> bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool = {}) const;
+  [[nodiscard]] Result<void> bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool = {},
+                                    KeyOrder order = KeyOrder::prefix) const;
 
   /// The same as leading(), and asks the shared store for the keys after that, if there is one that can be used. It does not
   /// wait: while `looking`, poll() and ask again with the same keys. That ends after SharedStorage::probe_deadline at the latest,
   /// then without blocks of the shared store. An answer is believed for a second. Whether the blocks are still there is known
   /// only when a load (OffloadOrder::shared) has read them. Equal questions of several requests are one. Also in flat order,
   /// the keys are those of one prefix. No such pool: none.
-  [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, PoolId pool = {});
+  [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, PoolId pool = {}, KeyOrder order = KeyOrder::prefix);
 
   // ---- jobs
 
@@ -86,17 +90,17 @@ class TERRACE_API OffloadCache {
   /// Returns the number of blocks. Fails: not_found (none is cached), duplicate_request (the id has a pin), no_room
   /// (OffloadLimits::pinned_blocks), invalid_argument, paused, stopped.
   ///
-  /// If `slots` is not empty, it has the length of `keys`, and slots[i] becomes the slot of the host tier that holds keys[i], or
+  /// `slots` are for the last keys, all of them or fewer, and become the slots of the host tier that hold these, or
   /// no_host_slot. The caller may read these slots until it ends the pin, for example with a mover of its own. Such a pin is a
-  /// use of the blocks.
+  /// use of all the blocks.
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool = {},
-                                          std::span<SlotId> slots = {});
+                                          std::span<SlotId> slots = {}, KeyOrder order = KeyOrder::prefix);
   /// Fails: not_found.
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
 
   /// The blocks were used elsewhere, for example in slots of the device where the engine found them: they are evicted later, the
   /// first of the keys last. Keys that are not there are ignored. Fails: invalid_argument (no such pool).
-  Result<void> touch(std::span<const BlockKey> keys, PoolId pool = {});
+  Result<void> touch(std::span<const BlockKey> keys, PoolId pool = {}, KeyOrder order = KeyOrder::prefix);
 
   // ---- blocks that the caller brings to the host tier itself, for example with a mover of its own (PoolOptions::host_rows)
 

@@ -2,6 +2,7 @@
 
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
 
@@ -35,6 +36,8 @@ struct OffloadOrder {
   /// The key of each block. In prefix order (KeyOrder::prefix) these are the keys of a prefix, from its first block on,
   /// made of names that are chained hashes, or by KeyChain::append_opaque.
   std::span<const BlockKey> keys{};
+  /// `flat`: each of the keys stands alone, also in a cache in prefix order. A block stands in one way, and every call says so.
+  KeyOrder key_order = KeyOrder::prefix;
   /// In prefix order, the job moves the blocks from this index on; the keys before it say only where they belong.
   std::uint32_t first = 0;
   /// Device slots: one for each moved block. Of slots and memory exactly one is given. A load with neither brings the blocks to

@@ -198,7 +198,8 @@ struct TERRACE_API CacheSystemOptions {
   /// If true, the device_blocks slots of each pool belong to the engine, and the cache has no device tier of its own. It serves
   /// the orders of an OffloadCache: `OffloadCache offload{system.cache()};`.
   bool engine_owns_slots = false;
-  /// For an OffloadCache: whether the keys of an order are a prefix, or stand alone. `flat` needs engine_owns_slots.
+  /// For an OffloadCache: whether keys are those of a prefix, where a call does not say that they stand alone; or always stand
+  /// alone. `flat` needs engine_owns_slots.
   KeyOrder key_order = KeyOrder::prefix;
   HostWarmUp host_warm_up = HostWarmUp::before_serving;
   /// How pages of the host tier are first touched: number of threads, NUMA node, huge pages.

@@ -28,9 +28,9 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy in device and host is evicted
 };
 
-/// How the keys of an OffloadCache order its blocks (docs/design/offload-cache.md).
+/// How the keys of a call of OffloadCache order its blocks (docs/design/offload-cache.md).
 enum class KeyOrder : unsigned char {
-  prefix,  ///< the keys of an order are those of a prefix, from its first block on
+  prefix,  ///< the keys are those of a prefix, from its first block on
   flat,    ///< keys have no order: every block stands alone
 };
 

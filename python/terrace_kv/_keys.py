@@ -15,13 +15,19 @@ KEY_BYTES = 32
 
 class Keys:
     """Keys of blocks, made once and used in several calls. They are made by keys() of a Store or OffloadCache, and by
-    prefix_keys() and token_keys() of an OffloadCache."""
+    prefix_keys(), token_keys() and lone_keys() of an OffloadCache.
 
-    __slots__ = ("_array", "count")
+    Attributes:
+        count: How many there are.
+        alone: Each stands alone, also in an OffloadCache in prefix order.
+    """
 
-    def __init__(self, array: ctypes.Array[ctypes.c_char], count: int) -> None:
+    __slots__ = ("_array", "alone", "count")
+
+    def __init__(self, array: ctypes.Array[ctypes.c_char], count: int, alone: bool = False) -> None:
         self._array = array
         self.count = count
+        self.alone = alone
 
     def __len__(self) -> int:
         return self.count
@@ -39,7 +45,7 @@ class Keys:
             if step != 1:
                 raise ValueError(f"a slice of keys has the step {step}, must be 1")
             count = max(0, stop - start)
-            return Keys(ctypes.create_string_buffer(self._bytes(start, count), KEY_BYTES * count or 1), count)
+            return Keys(ctypes.create_string_buffer(self._bytes(start, count), KEY_BYTES * count or 1), count, self.alone)
         if not 0 <= index < self.count:
             raise IndexError(index)
         return self._bytes(index, 1)
@@ -64,12 +70,12 @@ def _names(names: Sequence[bytes]) -> tuple[Names, object]:
     return Names(joined, ctypes.addressof(each), 0, count), each
 
 
-def keys_of_names(key_namespace: bytes, names: Sequence[bytes]) -> Keys:
+def keys_of_names(key_namespace: bytes, names: Sequence[bytes], alone: bool = False) -> Keys:
     """Keys that stand for one block each, wherever it stands."""
     packed, _kept = _names(names)
     array = ctypes.create_string_buffer(KEY_BYTES * packed.count or 1)
     check(lib.terrace_keys_of_names(key_namespace, len(key_namespace), byref(packed), array))
-    return Keys(array, packed.count)
+    return Keys(array, packed.count, alone)
 
 
 def keys_of_prefix(key_namespace: bytes, names: Sequence[bytes]) -> Keys:

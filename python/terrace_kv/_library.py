@@ -384,7 +384,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_store": (_STATUS, [_H, POINTER(Order)]),
     "terrace_offload_cancel": (_STATUS, [_H, c_uint64]),
     "terrace_offload_pin": (_STATUS, [_H, c_uint64, c_uint16, c_void_p, c_size_t, POINTER(c_uint32)]),
-    "terrace_offload_pin_slots": (_STATUS, [_H, c_uint64, c_uint16, c_void_p, c_size_t, c_void_p]),
+    "terrace_offload_pin_slots": (_STATUS, [_H, c_void_p, c_void_p]),
     "terrace_offload_unpin": (_STATUS, [_H, c_uint64]),
     "terrace_offload_touch": (_STATUS, [_H, c_uint16, c_void_p, c_size_t]),
     "terrace_offload_reserve": (_STATUS, [_H, POINTER(Order), c_void_p, POINTER(c_uint32)]),

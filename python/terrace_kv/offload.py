@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
+_ALONE = 0x8000  # TERRACE_ALONE
 _KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # of terrace_offload_clear
 
 
@@ -129,8 +130,14 @@ class OffloadCache(Polled):
     # ---- keys
 
     def keys(self, names: Sequence[bytes]) -> Keys:
-        """Keys of blocks that stand alone (key-order = "flat")."""
+        """Keys of blocks that stand alone (key-order = "flat"), or of a prefix whose names are chained hashes: each name stands
+        for those before it, too (key-order = "prefix")."""
         return keys_of_names(self.namespace, names)
+
+    def lone_keys(self, names: Sequence[bytes]) -> Keys:
+        """Keys of blocks of which each stands alone, with any key-order: blocks of a window or a state, which are of use without
+        those before them. A block stands in one way, and every call that names it says so."""
+        return keys_of_names(self.namespace, names, alone=True)
 
     def prefix_keys(self, names: Sequence[bytes]) -> Keys:
         """Keys of a prefix (key-order = "prefix"): each stands for all names before it, too."""
@@ -154,18 +161,14 @@ class OffloadCache(Polled):
 
     def look_up(self, keys: Names, pool: int = 0) -> list[State]:
         """Where each block is. Has no side effect."""
-        made = self._keys(keys)
-        states = (ctypes.c_uint8 * (made.count or 1))()
-        with self._lock:
-            check(lib.terrace_offload_look_up(self._open(), _pool(pool), made._array, made.count, states))
-        return [State(state) for state in states[: made.count]]
+        return [State(state) for state in self._states(self._keys(keys), pool)]
 
     def leading(self, keys: Names, pool: int = 0) -> int:
         """How many of the first keys have a copy without a gap. Has no side effect."""
         made = self._keys(keys)
         leading = c_size_t()
         with self._lock:
-            check(lib.terrace_offload_leading(self._open(), _pool(pool), made._array, made.count, byref(leading)))
+            check(lib.terrace_offload_leading(self._open(), _pool(pool, made), made._array, made.count, byref(leading)))
         return leading.value
 
     def find(self, keys: Names, pool: int = 0) -> tuple[int, bool]:
@@ -176,7 +179,7 @@ class OffloadCache(Polled):
         leading = c_size_t()
         looking = c_int32()
         with self._lock:
-            check(lib.terrace_offload_find(self._open(), _pool(pool), made._array, made.count, byref(leading), byref(looking)))
+            check(lib.terrace_offload_find(self._open(), _pool(pool, made), made._array, made.count, byref(leading), byref(looking)))
         return leading.value, bool(looking.value)
 
     # ---- jobs
@@ -215,7 +218,15 @@ class OffloadCache(Polled):
             check(lib.terrace_offload_cancel(self._open(), _job(job)))
 
     def fetch(
-        self, job: int, keys: Names, *, pool: int = 0, tenant: int = 0, timeout: float | None = None, shared: bool = False
+        self,
+        job: int,
+        keys: Names,
+        *,
+        first: int = 0,
+        pool: int = 0,
+        tenant: int = 0,
+        timeout: float | None = None,
+        shared: bool = False,
     ) -> None:
         """Brings blocks from storage, and if `shared` from the shared store, to the host tier. Does not wait; a job as load()."""
         self._order(
@@ -224,6 +235,7 @@ class OffloadCache(Polled):
             keys,
             writes=False,
             anywhere=True,
+            first=first,
             pool=pool,
             tenant=tenant,
             timeout=timeout,
@@ -235,7 +247,7 @@ class OffloadCache(Polled):
         made = self._keys(keys)
         pinned = c_uint32()
         with self._lock:
-            check(lib.terrace_offload_pin(self._open(), _job(job), _pool(pool), made._array, made.count, byref(pinned)))
+            check(lib.terrace_offload_pin(self._open(), _job(job), _pool(pool, made), made._array, made.count, byref(pinned)))
         return pinned.value
 
     def touch(self, keys: Names, pool: int = 0) -> None:
@@ -243,17 +255,16 @@ class OffloadCache(Polled):
         ignored."""
         made = self._keys(keys)
         with self._lock:
-            check(lib.terrace_offload_touch(self._open(), _pool(pool), made._array, made.count))
+            check(lib.terrace_offload_touch(self._open(), _pool(pool, made), made._array, made.count))
 
     # ---- blocks that the engine moves itself
 
-    def pin_slots(self, job: int, keys: Names, pool: int = 0) -> list[int]:
-        """As pin(), and a use of the blocks. Returns the slot of the host tier that holds each block, or NO_SLOT. The engine may
-        read these slots until it calls unpin()."""
-        made = self._keys(keys)
-        slots = (c_uint32 * made.count)()
+    def pin_slots(self, job: int, keys: Names, *, first: int = 0, pool: int = 0) -> list[int]:
+        """As pin(), and a use of the blocks. Returns the slot of the host tier that holds each block from index `first` on, or
+        NO_SLOT. The engine may read these slots until it calls unpin()."""
+        _kept, order, slots = self._host_slots(job, keys, first, pool, 0)
         with self._lock:
-            check(lib.terrace_offload_pin_slots(self._open(), _job(job), _pool(pool), made._array, made.count, slots))
+            check(lib.terrace_offload_pin_slots(self._open(), byref(order), slots))
         return slots[:]
 
     def reserve(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0) -> list[int]:
@@ -264,13 +275,7 @@ class OffloadCache(Polled):
         Raises:
             Busy: Too much is reserved.
         """
-        made = self._keys(keys)
-        if not 0 <= first <= made.count:
-            raise ValueError(f"first is {first}, must be from 0 to the number of keys, {made.count}")
-        slots = (c_uint32 * (made.count - first))()
-        order = _library.Order(
-            id=job, keys=ctypes.addressof(made._array), count=made.count, first=first, pool=pool, tenant=tenant
-        )
+        _kept, order, slots = self._host_slots(job, keys, first, pool, tenant)
         reserved = c_uint32()
         with self._lock:
             check(lib.terrace_offload_reserve(self._open(), byref(order), slots, byref(reserved)))
@@ -549,8 +554,26 @@ class OffloadCache(Polled):
 
     # ---- inside
 
+    def _states(self, keys: Keys, pool: int = 0) -> bytes:
+        """The numbers of the states."""
+        states = ctypes.create_string_buffer(keys.count or 1)
+        with self._lock:
+            check(lib.terrace_offload_look_up(self._open(), _pool(pool, keys), keys._array, keys.count, states))
+        return states.raw[: keys.count]
+
     def _keys(self, keys: Names) -> Keys:
         return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
+
+    def _host_slots(
+        self, job: int, keys: Names, first: int, pool: int, tenant: int
+    ) -> tuple[Keys, _library.Order, ctypes.Array[c_uint32]]:
+        """An order that means host slots, with the keys that it points to, and a place for the slots."""
+        made = self._keys(keys)
+        _check_first(first, made)
+        order = _library.Order(
+            id=_job(job), keys=ctypes.addressof(made._array), count=made.count, first=first, pool=_pool(pool, made), tenant=tenant
+        )
+        return made, order, (c_uint32 * (made.count - first))()
 
     def _put_back(self, number: int, events: list[JobEvent]) -> None:
         if events:
@@ -622,8 +645,7 @@ class OffloadCache(Polled):
         shared: bool = False,
     ) -> None:
         made = self._keys(keys)
-        if not 0 <= first <= made.count:
-            raise ValueError(f"first is {first}, must be from 0 to the number of keys, {made.count}")
+        _check_first(first, made)
         if (slots is None) == (memory is None) and not anywhere:
             raise ValueError("exactly one of slots and memory must be given")
         moved = made.count - first
@@ -635,7 +657,7 @@ class OffloadCache(Polled):
             keys=ctypes.addressof(made._array),
             count=made.count,
             first=first,
-            pool=pool,
+            pool=_pool(pool, made),
             tenant=tenant,
             after=after,
             deadline=0 if timeout is None else max(1, nanoseconds(timeout)),
@@ -693,8 +715,14 @@ def _job(job: int) -> int:
     return in_range("job", job, c_uint64)
 
 
-def _pool(pool: int) -> int:
-    return in_range("pool", pool, c_uint16)
+def _pool(pool: int, keys: Keys | None = None) -> int:
+    number = in_range("pool", pool, c_uint16)
+    return number | _ALONE if keys is not None and keys.alone else number
+
+
+def _check_first(first: int, keys: Keys) -> None:
+    if not 0 <= first <= keys.count:
+        raise ValueError(f"first is {first}, must be from 0 to the number of keys, {keys.count}")
 
 
 def _rank(rank: int) -> int:

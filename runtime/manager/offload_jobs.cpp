@@ -11,14 +11,15 @@ namespace terrace {
 OffloadJobs::OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
     : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
 
-void OffloadJobs::look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const {
+void OffloadJobs::look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const {
   std::ranges::fill(hits, OffloadHit::miss);
   if (state_.status != CacheStatus::normal) return;
   const NamedCopies& copies = groups_.at(pool).named_copies();
-  copies.find(keys, found_);
+  const bool flat = copies.flat(order);
+  copies.find(keys, order, found_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    const Prefix prefix = copies.flat() ? found_[i] : found_.front();
-    const auto depth = copies.flat() ? 0U : static_cast<std::uint32_t>(i);
+    const Prefix prefix = flat ? found_[i] : found_.front();
+    const auto depth = flat ? 0U : static_cast<std::uint32_t>(i);
     if (depth < prefix.length) hits[i] = copies.look_up({prefix.node, depth});
   }
 }
@@ -42,7 +43,7 @@ Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) 
   if (!groups_.has(order.pool) || order.first > order.keys.size()) return Errc::invalid_argument;
   const TieredPool& pool = groups_.at(order.pool);
   const std::size_t blocks = order.keys.size() - order.first;
-  if (pool.named_copies().flat() && order.first > 0) return Errc::invalid_argument;
+  if (pool.named_copies().flat(order.key_order) && order.first > 0) return Errc::invalid_argument;
   const bool named = !order.slots.empty() || !order.memory.empty();
   if (!named && direction == Direction::swap_out && blocks > 0) return Errc::invalid_argument;
   if (named && (order.slots.empty() == order.memory.empty() || order.slots.size() + order.memory.size() != blocks)) {
@@ -56,13 +57,20 @@ Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) 
   return pool.named_copies().check(order, direction);
 }
 
+/// Blocks that stand alone are used one after the other, so each gets a stamp of its own. Returns the first.
+std::uint64_t OffloadJobs::new_stamps(std::size_t keys) {
+  const std::uint64_t first = state_.last_stamp + 1;
+  state_.last_stamp += std::max<std::size_t>(keys, 1);
+  return first;
+}
+
 Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) {
   if (const Result<void> checked = check(order, direction); !checked) {
     ++state_.offload_totals.refused;
     return checked;
   }
   jobs_.emplace(order.id, Job{order.pool, direction, order.slots.empty() && order.first < order.keys.size()});
-  const std::uint64_t stamp = ++state_.last_stamp;
+  const std::uint64_t stamp = new_stamps(order.keys.size());
   TieredPool& pool = groups_.at(order.pool);
   std::optional<TimePoint> shared_until;
   if (order.shared && state_.shared_usable) shared_until = state_.now + state_.config.shared.read_timeout;
@@ -92,17 +100,20 @@ Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, 
   return std::span<const TransferId>{awaited_};
 }
 
-Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots) {
+Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
+                                       std::span<SlotId> slots) {
   if (stopped_) return Errc::stopped;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  if (!groups_.has(pool) || (!slots.empty() && slots.size() != keys.size())) return Errc::invalid_argument;
+  if (!groups_.has(pool) || slots.size() > keys.size()) return Errc::invalid_argument;
   if (pins_.contains(job)) return Errc::duplicate_request;
   const NamedCopies& copies = groups_.at(pool).named_copies();
-  copies.find(keys, found_);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const Prefix prefix = copies.flat() ? found_[i] : found_.front();
-    const auto depth = copies.flat() ? 0U : static_cast<std::uint32_t>(i);
-    slots[i] = depth < prefix.length ? copies.host_slot({prefix.node, depth}) : no_host_slot;
+  const bool flat = copies.flat(order);
+  copies.find(keys, order, found_);
+  const std::size_t first = keys.size() - slots.size();
+  for (std::size_t i = first; i < keys.size(); ++i) {
+    const Prefix prefix = flat ? found_[i] : found_.front();
+    const auto depth = flat ? 0U : static_cast<std::uint32_t>(i);
+    slots[i - first] = depth < prefix.length ? copies.host_slot({prefix.node, depth}) : no_host_slot;
   }
   std::erase_if(found_, [](const Prefix& prefix) { return prefix.length == 0; });
   std::uint32_t blocks = 0;
@@ -112,7 +123,7 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
   if (!slots.empty()) {
     state_.offload_totals.loaded_host += static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
-    groups_.at(pool).use_named(keys, ++state_.last_stamp);
+    groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
   }
   pins_.emplace(job, Pin{pool, std::exchange(found_, {})});
   pinned_ += blocks;
@@ -126,9 +137,9 @@ Result<void> OffloadJobs::unpin(OffloadJobId job) {
   return {};
 }
 
-Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, PoolId pool) {
+Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool) {
   if (!groups_.has(pool)) return Errc::invalid_argument;
-  groups_.at(pool).use_named(keys, ++state_.last_stamp);
+  groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
   requests_.settle();
   return {};
 }
@@ -140,13 +151,13 @@ Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<
     return Errc::invalid_argument;
   }
   TieredPool& pool = groups_.at(order.pool);
-  if ((pool.named_copies().flat() && order.first > 0) || !order.slots.empty() || !order.memory.empty()) {
+  if ((pool.named_copies().flat(order.key_order) && order.first > 0) || !order.slots.empty() || !order.memory.empty()) {
     return Errc::invalid_argument;
   }
   if (reservations_.contains(order.id)) return Errc::duplicate_request;
   if (reserved_ + slots.size() > limits_.pinned_blocks) return Errc::no_room;
   if (const Result<void> chained = pool.named_copies().check(order, Direction::swap_out); !chained) return chained.error();
-  Reservation reservation{order.pool, pool.reserve_named(order, ++state_.last_stamp, slots)};
+  Reservation reservation{order.pool, pool.reserve_named(order, new_stamps(order.keys.size()), slots)};
   const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
   if (blocks > 0) reservations_.emplace(order.id, std::move(reservation));
   reserved_ += blocks;

@@ -28,7 +28,7 @@ class OffloadJobs {
 
   void set_limits(const OffloadLimits& limits) { limits_ = limits; }
   /// The same as in OffloadCache (include/terrace/offload_cache.hpp).
-  void look_up(std::span<const BlockKey> keys, PoolId pool, std::span<OffloadHit> hits) const;
+  void look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const;
   /// The same as OffloadCache::find. `hits`: what look_up() says now for these keys.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
   /// Takes an answer of the shared store.
@@ -39,9 +39,10 @@ class OffloadJobs {
   /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as that, except for the
   /// errors of the device.
   [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
-  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots);
+  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
+                                          std::span<SlotId> slots);
   [[nodiscard]] Result<void> unpin(OffloadJobId job);
-  Result<void> touch(std::span<const BlockKey> keys, PoolId pool);
+  Result<void> touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool);
   [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
   [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
   void stop_accepting() { stopped_ = true; }
@@ -73,6 +74,7 @@ class OffloadJobs {
 
   [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
+  [[nodiscard]] std::uint64_t new_stamps(std::size_t keys);
   void end_pin(OffloadJobId job);
 
   ManagerState& state_;

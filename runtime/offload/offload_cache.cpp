@@ -16,23 +16,25 @@ OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
   return hit;
 }
 
-Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool) const {
+Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool,
+                                   KeyOrder order) const {
   if (hits.size() != keys.size() || pool.value() >= cache_.state_->executor.pools().size()) return Errc::invalid_argument;
-  cache_.state_->manager.offload().look_up(keys, pool, hits);
+  cache_.state_->manager.offload().look_up(keys, order, pool, hits);
   return {};
 }
 
-std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool) const {
+std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) const {
   hits_.resize(keys.size());
-  if (!look_up(keys, hits_, pool)) return 0;
+  if (!look_up(keys, hits_, pool, order)) return 0;
   return static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin());
 }
 
-Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool) const {
+Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool,
+                                  KeyOrder order) const {
   constexpr std::size_t word = 64;
   if (bits.size() != (keys.size() + word - 1) / word) return Errc::invalid_argument;
   hits_.resize(keys.size());
-  if (const Result<void> known = look_up(keys, hits_, pool); !known) return known;
+  if (const Result<void> known = look_up(keys, hits_, pool, order); !known) return known;
   std::ranges::fill(bits, 0);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (hits_[i] != OffloadHit::miss) bits[i / word] |= std::uint64_t{1} << (i % word);
@@ -40,9 +42,9 @@ Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std:
   return {};
 }
 
-OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool) {
+OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) {
   hits_.resize(keys.size());
-  if (!look_up(keys, hits_, pool)) return {};
+  if (!look_up(keys, hits_, pool, order)) return {};
   cache_.state_->note_time();
   cache_.state_->note_shared();
   const OffloadFound found = cache_.state_->manager.offload().find(keys, hits_);
@@ -70,7 +72,7 @@ Result<void> OffloadCache::store(const OffloadOrder& order) {
   const bool watched = cache_.state_->offload_is_watched();
   if (watched) {
     hits_.resize(order.keys.size());
-    (void)look_up(order.keys, hits_, order.pool);
+    (void)look_up(order.keys, hits_, order.pool, order.key_order);
   }
   const Result<void> begun = cache_.state_->manager.offload().store(order);
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::store_job, order.id, order.keys.size() - order.first);
@@ -96,10 +98,11 @@ Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamR
   return cache_.state_->await(*transfers, layers, stream, rank);
 }
 
-Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots) {
-  const Result<std::uint32_t> pinned = cache_.state_->manager.offload().pin(job, keys, pool, slots);
+Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots,
+                                        KeyOrder order) {
+  const Result<std::uint32_t> pinned = cache_.state_->manager.offload().pin(job, keys, order, pool, slots);
   if (pinned && !slots.empty() && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(pool, keys, [&](std::size_t i) { return slots[i] != no_host_slot; });
+    cache_.state_->note_offload_asked(pool, keys.last(slots.size()), [&](std::size_t i) { return slots[i] != no_host_slot; });
   }
   return pinned;
 }
@@ -110,8 +113,8 @@ Result<void> OffloadCache::unpin(OffloadJobId job) {
   return unpinned;
 }
 
-Result<void> OffloadCache::touch(std::span<const BlockKey> keys, PoolId pool) {
-  const Result<void> touched = cache_.state_->manager.offload().touch(keys, pool);
+Result<void> OffloadCache::touch(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) {
+  const Result<void> touched = cache_.state_->manager.offload().touch(keys, order, pool);
   cache_.state_->end_call();
   return touched;
 }

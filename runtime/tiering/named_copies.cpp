@@ -23,10 +23,10 @@ NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Re
 
 // ---- what there is -----------------------------------------------------------------------------------------------------------
 
-void NamedCopies::find(std::span<const BlockKey> keys, std::vector<Prefix>& found) const {
+void NamedCopies::find(std::span<const BlockKey> keys, KeyOrder order, std::vector<Prefix>& found) const {
   const PrefixTree& tree = residency_.tree();
   found.clear();
-  if (!flat_) {
+  if (!flat(order)) {
     // The tree relies on chained keys, and compares only some of them. Keys of a caller may not be chained, so all are compared.
     Prefix prefix = tree.find(keys);
     for (std::uint32_t depth = 0; depth < prefix.length; ++depth) {
@@ -56,9 +56,9 @@ Result<void> NamedCopies::check(const OffloadOrder& order, Direction direction) 
   }
   if (direction == Direction::swap_out) {
     std::vector<Prefix> found;
-    find(order.keys, found);
+    find(order.keys, order.key_order, found);
     // Keys that are not chained: the tree would take them for a prefix that it knows.
-    const bool chained = flat_ || found.front().length == residency_.tree().find(order.keys).length;
+    const bool chained = flat(order.key_order) || found.front().length == residency_.tree().find(order.keys).length;
     return chained ? Result<void>{} : Result<void>{Errc::invalid_argument};
   }
   if (order.slots.size() < 2) return {};
@@ -324,17 +324,17 @@ void NamedCopies::sweep() {
 /// Tells the shared writer of the blocks of a job that has ended.
 void NamedCopies::offer(const Job& job) {
   if (job.failed == job.parts.size() || job.pins.empty()) return;
-  if (job.direction == Direction::swap_out) return offer_new(job.pins, job.first);
+  if (job.direction == Direction::swap_out) return offer_new(job.pins, job.flat, job.first);
   // A load to the host tier prepares a use, and is none.
   if (job.parts.front().to_host_only()) return;
-  if (flat_) shared_writer_->on_hits(job.pins);
+  if (job.flat) shared_writer_->on_hits(job.pins);
   else shared_writer_->on_hits(leading_in_host(job.pins.front(), 0));
 }
 
 /// The blocks from depth `from` on have just come to the host tier.
-void NamedCopies::offer_new(std::span<const Prefix> pins, std::uint32_t from) {
+void NamedCopies::offer_new(std::span<const Prefix> pins, bool flat, std::uint32_t from) {
   if (!shared_writer_ || pins.empty()) return;
-  if (flat_) return shared_writer_->on_commit(pins);
+  if (flat) return shared_writer_->on_commit(pins);
   const Prefix there = leading_in_host(pins.front(), from);
   if (there.length > from) shared_writer_->on_commit(there, from);
 }

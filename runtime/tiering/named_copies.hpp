@@ -38,10 +38,11 @@ class NamedCopies {
               Actions& actions, OffloadTotals& totals);
 
   /// The cached part of the keys: one prefix, or in flat order one prefix for each key (of length 0 if there is none).
-  void find(std::span<const BlockKey> keys, std::vector<Prefix>& found) const;
+  void find(std::span<const BlockKey> keys, KeyOrder order, std::vector<Prefix>& found) const;
   /// The state of a block of a prefix that find() returned.
   [[nodiscard]] OffloadHit look_up(BlockRef block) const;
-  [[nodiscard]] bool flat() const { return flat_; }
+  /// Whether keys that a call gives in this order stand alone. In a flat cache all do.
+  [[nodiscard]] bool flat(KeyOrder order) const { return flat_ || order == KeyOrder::flat; }
 
   /// The host slot that holds the block; no_host_slot if none does.
   [[nodiscard]] SlotId host_slot(BlockRef block) const {
@@ -59,8 +60,9 @@ class NamedCopies {
   void store(const OffloadOrder& order, std::uint64_t stamp);
   /// Blocks whose host copies the caller fills itself.
   struct Reserved {
-    std::vector<Prefix> pins;
+    std::vector<Prefix> pins;  ///< one, or in flat order one for each block
     std::vector<BlockRef> blocks;
+    bool flat = false;
   };
   /// Begins host copies of the blocks of an order that check() has accepted (OffloadCache::reserve). Without any, it keeps no
   /// pin.
@@ -126,6 +128,7 @@ class NamedCopies {
     Fence after;
     TenantId tenant;
     std::uint32_t first = 0;
+    bool flat = false;  ///< its blocks stand alone: one pin for each
     bool by_layer = false;
     bool cancelled = false;
     ErrorCode error;  ///< of the first part that failed
@@ -144,7 +147,8 @@ class NamedCopies {
   };
 
   /// Blocks before the result need a host copy even if storage has them, because new blocks of the order follow them.
-  [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks) const;
+  /// In flat order there are none.
+  [[nodiscard]] std::uint32_t parents(std::span<const BlockRef> blocks, bool flat) const;
   void pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins, std::vector<BlockRef>& blocks);
   void touch(std::span<const Prefix> pins, std::uint64_t stamp);
   void unpin(std::span<const Prefix> pins);
@@ -163,7 +167,7 @@ class NamedCopies {
   void count(const Job& job, const Part& part, ErrorCode error);
   [[nodiscard]] std::uint64_t& loaded(Source source);
   void offer(const Job& job);
-  void offer_new(std::span<const Prefix> pins, std::uint32_t from);
+  void offer_new(std::span<const Prefix> pins, bool flat, std::uint32_t from);
   [[nodiscard]] Prefix leading_in_host(Prefix whole, std::uint32_t from) const;
   void sweep();
 

@@ -19,6 +19,7 @@ NamedCopies::JobIndex NamedCopies::add(const OffloadOrder& order, Direction dire
   job.after = order.after;
   job.tenant = order.tenant;
   job.first = order.first;
+  job.flat = flat(order.key_order);
   job.by_layer = order.by_layer && direction == Direction::swap_in;
   job.parts.resize(order.keys.size() - order.first);
   for (std::size_t i = 0; i < job.parts.size(); ++i) {
@@ -61,9 +62,9 @@ void NamedCopies::load(const OffloadOrder& order, std::span<Prefix> found, std::
   Job& job = jobs_.at(index);
   job.shared_until = shared_until;
   // (Keys that are not chained are misses.)
-  const bool extends = shared_until && (flat_ || found.front().length == tree.find(order.keys).length);
+  const bool extends = shared_until && (job.flat || found.front().length == tree.find(order.keys).length);
   for (std::size_t i = 0; i < found.size(); ++i) {
-    const std::span<const BlockKey> wanted = flat_ ? order.keys.subspan(i, 1) : order.keys;
+    const std::span<const BlockKey> wanted = job.flat ? order.keys.subspan(i, 1) : order.keys;
     if (extends && found[i].length < wanted.size()) {
       // Blocks that no tier has become blocks of the tree without copies.
       found[i] = residency_.extend_pinned({}, wanted, order.tenant, group);
@@ -76,8 +77,8 @@ void NamedCopies::load(const OffloadOrder& order, std::span<Prefix> found, std::
   }
   if (extends) touch(job.pins, stamp);
   for (std::uint32_t i = 0; i < parts; ++i) {
-    const Prefix prefix = flat_ ? found[i] : found.front();
-    const std::uint32_t depth = flat_ ? 0 : order.first + i;
+    const Prefix prefix = job.flat ? found[i] : found.front();
+    const std::uint32_t depth = job.flat ? 0 : order.first + i;
     if (depth >= prefix.length) {
       end_part({index, i}, Errc::not_found);
       continue;
@@ -95,7 +96,7 @@ void NamedCopies::store(const OffloadOrder& order, std::uint64_t stamp) {
   const auto parts = static_cast<std::uint32_t>(job.parts.size());
   pin_keys(order, stamp, job.pins, named_);
   for (std::uint32_t i = 0; i < parts; ++i) job.parts[i].block = named_[i];
-  job.parents = parents(named_);
+  job.parents = parents(named_, job.flat);
   for (std::uint32_t i = 0; i < parts; ++i) resolve_store({index, i});
   if (parts == 0) finished_.push_back(index);
   sweep();
@@ -105,7 +106,7 @@ void NamedCopies::store(const OffloadOrder& order, std::uint64_t stamp) {
 void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins,
                            std::vector<BlockRef>& blocks) {
   blocks.clear();
-  if (flat_) {
+  if (flat(order.key_order)) {
     for (std::size_t i = 0; i < order.keys.size(); ++i) {
       pins.push_back(residency_.extend_pinned({}, order.keys.subspan(i, 1), order.tenant, {}));
       blocks.push_back(pins.back().last());
@@ -118,9 +119,9 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::
   touch(pins, stamp);
 }
 
-/// The first blocks of an order are used last.
+/// The first blocks of an order are used last. `stamp` is the first of as many as there are pins.
 void NamedCopies::touch(std::span<const Prefix> pins, std::uint64_t stamp) {
-  for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp);
+  for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp++);
 }
 
 /// The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
@@ -128,8 +129,8 @@ void NamedCopies::unpin(std::span<const Prefix> pins) {
   for (std::size_t i = pins.size(); i-- > 0;) residency_.unpin_incomplete(pins[i]);
 }
 
-std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks) const {
-  if (flat_) return 0;
+std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks, bool flat) const {
+  if (flat) return 0;
   const auto is_new = [this](BlockRef block) {
     return !residency_.copy(block, Tier::host).present() && !residency_.stored(block);
   };
@@ -139,10 +140,11 @@ std::uint32_t NamedCopies::parents(std::span<const BlockRef> blocks) const {
 
 NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
   Reserved reserved;
+  reserved.flat = flat(order.key_order);
   reserved.pins.reserve(slots.size());
   reserved.blocks.reserve(slots.size());
   pin_keys(order, stamp, reserved.pins, named_);
-  const std::uint32_t needed = parents(named_);
+  const std::uint32_t needed = parents(named_, reserved.flat);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const BlockRef block = named_[i];
     slots[i] = no_host_slot;
@@ -161,7 +163,7 @@ NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint6
     reserved.blocks.push_back(block);
   }
   if (reserved.blocks.empty()) unpin(std::exchange(reserved.pins, {}));
-  if (!flat_ || reserved.blocks.size() == reserved.pins.size()) return reserved;
+  if (!reserved.flat || reserved.blocks.size() == reserved.pins.size()) return reserved;
   // Blocks that stand alone and need no slot are not kept.
   std::vector<Prefix> kept;
   for (std::size_t i = reserved.pins.size(); i-- > 0;) {
@@ -184,7 +186,8 @@ void NamedCopies::publish(const Reserved& reserved, bool filled) {
     residency_.publish(block, Tier::host);
     if (config_.stores_by(WritePolicy::write_through) && !residency_.stored(block)) storage_writer_.write_through(block, 1);
   }
-  if (filled && !reserved.blocks.empty()) offer_new(reserved.pins, flat_ ? 0 : reserved.blocks.front().depth);
+  if (filled && !reserved.blocks.empty())
+    offer_new(reserved.pins, reserved.flat, reserved.flat ? 0 : reserved.blocks.front().depth);
   unpin(reserved.pins);
 }
 

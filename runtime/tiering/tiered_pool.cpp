@@ -182,20 +182,20 @@ void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
 
 // ---- copies to and from named slots --------------------------------------------------------------------------------------
 
-void TieredPool::use_named(std::span<const BlockKey> keys, std::uint64_t stamp) {
-  use(keys, stamp);
+void TieredPool::use_named(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp) {
+  use(keys, order, stamp);
   if (!shared_writer_) return;
-  if (named_copies_.flat()) shared_writer_->on_hits(named_);
+  if (named_copies_.flat(order)) shared_writer_->on_hits(named_);
   else shared_writer_->on_hits(named_.front());
 }
 
 /// The blocks of these keys that there are go to named_.
-void TieredPool::use(std::span<const BlockKey> keys, std::uint64_t stamp) {
-  named_copies_.find(keys, named_);
+void TieredPool::use(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp) {
+  named_copies_.find(keys, order, named_);
   // The first blocks are used last. So of blocks that stand alone, the last ones are evicted first.
   for (std::size_t i = named_.size(); i-- > 0;) {
     if (named_[i].length == 0) continue;
-    residency_.touch(named_[i], stamp);
+    residency_.touch(named_[i], stamp++);
     tell_storage_of_hit({.prefix = named_[i]});
   }
 }
@@ -203,7 +203,7 @@ void TieredPool::use(std::span<const BlockKey> keys, std::uint64_t stamp) {
 /// (The job tells the shared writer of the hits when it ends, because only then the host tier has them.)
 void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp,
                             GroupId group) {
-  use(order.keys, stamp);
+  use(order.keys, order.key_order, stamp);
   named_copies_.load(order, named_, shared_until, stamp, group);
 }
 

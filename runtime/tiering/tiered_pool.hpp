@@ -165,8 +165,9 @@ class TieredPool {
 
   [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
   /// The caller uses what there is of these blocks.
-  void use_named(std::span<const BlockKey> keys, std::uint64_t stamp);
-  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks. `group`: of the blocks.
+  void use_named(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
+  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks; if they stand
+  /// alone, the first of as many as there are keys. `group`: of the blocks.
   void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp, GroupId group = {});
   void store_named(const OffloadOrder& order, std::uint64_t stamp);
   [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
@@ -299,7 +300,7 @@ class TieredPool {
  private:
   void adopt_known(BlockRef block, SlotId own, Fence written);
   void tell_storage_of_hit(const Found& found);
-  void use(std::span<const BlockKey> keys, std::uint64_t stamp);
+  void use(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
   void copy_down(std::uint32_t from, Prefix prefix);
   void hand_out_reads();
   bool sweep_hidden();

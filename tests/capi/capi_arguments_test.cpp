@@ -267,13 +267,13 @@ void offload_calls(std::uint64_t seed) {
         const auto job = any.number<std::uint64_t>(6);
         std::array<std::uint32_t, blocks> host_slots{};
         Arguments::judge(terrace_offload_pin(cache, job, any.number<std::uint16_t>(2), any.keys(), blocks, &pinned));
-        Arguments::judge(terrace_offload_pin_slots(cache, any.number<std::uint64_t>(6), any.number<std::uint16_t>(2), any.keys(),
-                                                   blocks, any.one_in(4) ? nullptr : host_slots.data()));
         terrace_order order = made<terrace_order>();
         order.id = job;
         order.keys = any.keys();
         order.count = any.below(blocks);
-        order.pool = any.number<std::uint16_t>(2);
+        order.first = any.number<std::uint32_t>(2);
+        order.pool = static_cast<std::uint16_t>(any.number<std::uint16_t>(2) | (any.one_in(2) ? TERRACE_ALONE : 0U));
+        Arguments::judge(terrace_offload_pin_slots(cache, &order, any.one_in(4) ? nullptr : host_slots.data()));
         std::uint32_t reserved = 0;
         Arguments::judge(terrace_offload_reserve(cache, &order, host_slots.data(), &reserved));
         Arguments::judge(terrace_offload_publish(cache, job, 0));

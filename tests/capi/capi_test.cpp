@@ -319,9 +319,11 @@ class HostRowsFixture : public ::testing::Test {
   static constexpr std::size_t block_bytes = 4096;
   static constexpr std::uint32_t row_count = 4;
 
-  void SetUp() override {
+  void SetUp() override { open(config); }
+  void open(const char* wanted) {
+    terrace_offload_destroy(std::exchange(cache_, nullptr), TERRACE_NEVER);
     terrace_open_options options = made<terrace_open_options>();
-    options.config = config;
+    options.config = wanted;
     options.host_rows = &rows_;
     options.host_rows_count = 1;
     ASSERT_EQ(terrace_offload_open(&options, &cache_), TERRACE_OK) << terrace_last_error();
@@ -378,11 +380,40 @@ TEST_F(HostRowsFixture, the_caller_fills_and_reads_rows_of_its_own_memory) {
   ASSERT_EQ(terrace_offload_load(cache_, &get), TERRACE_OK) << terrace_last_error();
   ASSERT_EQ(terrace_offload_drain(cache_, TERRACE_NEVER), TERRACE_OK);
   EXPECT_EQ(into[0], std::byte{11});
-  ASSERT_EQ(terrace_offload_pin_slots(cache_, 3, 0, keys_.data(), 3, at.data()), TERRACE_OK);
+  const terrace_order pin = order(3, 0, 3);
+  ASSERT_EQ(terrace_offload_pin_slots(cache_, &pin, at.data()), TERRACE_OK);
   EXPECT_EQ(memory_[at[0] * block_bytes], std::byte{10});
   EXPECT_EQ(memory_[at[1] * block_bytes], std::byte{11});
   EXPECT_EQ(at[2], TERRACE_NO_SLOT);
   EXPECT_EQ(terrace_offload_unpin(cache_, 3), TERRACE_OK);
+}
+
+TEST_F(HostRowsFixture, in_prefix_order_keys_may_stand_alone) {
+  open("[[pool]]\nblock-bytes = 4096\ndevice-blocks = 1\nhost-blocks = 4\n");
+  std::array<std::uint32_t, 3> at{};
+  std::uint32_t count = 0;
+  terrace_order put = order(1, 0, 2);
+  put.pool = TERRACE_ALONE;
+  ASSERT_EQ(terrace_offload_reserve(cache_, &put, at.data(), &count), TERRACE_OK) << terrace_last_error();
+  ASSERT_EQ(count, 2U);
+  for (std::size_t i = 0; i < 2; ++i) memory_[at[i] * block_bytes] = static_cast<std::byte>(10 + i);
+  ASSERT_EQ(terrace_offload_publish(cache_, 1, 1), TERRACE_OK);
+  std::array<std::uint8_t, 2> states{};
+  ASSERT_EQ(terrace_offload_look_up(cache_, 0, keys_.data(), 2, states.data()), TERRACE_OK);
+  EXPECT_EQ(states, (std::array<std::uint8_t, 2>{TERRACE_HOST, TERRACE_MISS})) << "as a prefix, the second follows the first";
+  ASSERT_EQ(terrace_offload_look_up(cache_, TERRACE_ALONE, keys_.data(), 2, states.data()), TERRACE_OK);
+  EXPECT_EQ(states, (std::array<std::uint8_t, 2>{TERRACE_HOST, TERRACE_HOST}));
+  std::size_t leading = 0;
+  ASSERT_EQ(terrace_offload_leading(cache_, TERRACE_ALONE, keys_.data(), 3, &leading), TERRACE_OK);
+  EXPECT_EQ(leading, 2U);
+  terrace_order pin = order(2, 0, 2);
+  pin.pool = TERRACE_ALONE;
+  ASSERT_EQ(terrace_offload_pin_slots(cache_, &pin, at.data()), TERRACE_OK);
+  EXPECT_EQ(memory_[at[1] * block_bytes], std::byte{11});
+  EXPECT_EQ(terrace_offload_unpin(cache_, 2), TERRACE_OK);
+  pin.slots = at.data();
+  EXPECT_EQ(terrace_offload_pin_slots(cache_, &pin, at.data()), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(terrace_offload_look_up(cache_, TERRACE_ALONE + 1, keys_.data(), 2, states.data()), TERRACE_INVALID_ARGUMENT);
 }
 
 TEST_F(HostRowsFixture, options_of_an_earlier_header_have_no_rows) {

@@ -14,9 +14,11 @@ class OffloadHostSlots : public Offload {
  protected:
   OffloadOrder order_of(std::uint64_t id, const std::vector<BlockKey>& keys) { return order(id, keys, {}); }
   /// Reserves slots, fills them with the byte, and publishes them.
-  void fill(std::uint64_t id, const std::vector<BlockKey>& keys, int byte) {
+  void fill(std::uint64_t id, const std::vector<BlockKey>& keys, int byte, KeyOrder in = KeyOrder::prefix) {
     std::vector<SlotId> to(keys.size());
-    const Result<std::uint32_t> reserved = offload->reserve(order_of(id, keys), to);
+    OffloadOrder wanted = order_of(id, keys);
+    wanted.key_order = in;
+    const Result<std::uint32_t> reserved = offload->reserve(wanted, to);
     ASSERT_TRUE(reserved.has_value());
     if (*reserved == 0) return;
     for (const SlotId slot : to) {
@@ -322,6 +324,62 @@ TEST_F(OffloadHostSlots, wrong_orders_change_nothing) {
   EXPECT_EQ(offload->reserve(order_of(4, names({3})), std::span{to}.first(1)).error(), Errc::stopped);
   ASSERT_TRUE(offload->publish(OffloadJobId{1}, true).has_value());
   EXPECT_EQ(offload->publish(OffloadJobId{1}, true).error(), Errc::not_found);
+}
+
+TEST_F(OffloadHostSlots, in_prefix_order_blocks_may_stand_alone) {
+  make(sizes(6, KeyOrder::prefix));
+  fill(1, names({1, 2, 3}), 10);
+  fill(2, names({9, 8, 7}), 20, KeyOrder::flat);
+  EXPECT_EQ(look_up(names({1, 2, 3})), (std::vector{host, host, host}));
+  std::vector<OffloadHit> hits(4);
+  ASSERT_TRUE(offload->look_up(names({8, 2, 7, 1}), hits, {}, KeyOrder::flat).has_value());
+  // A first block stands alone as well as before those that follow it.
+  EXPECT_EQ(hits, (std::vector{host, miss, host, host}));
+  EXPECT_EQ(offload->leading(names({9, 8, 2}), {}, KeyOrder::flat), 2U);
+  std::vector<std::uint64_t> bits(1);
+  ASSERT_TRUE(offload->bitmap(names({8, 2, 7}), bits, {}, KeyOrder::flat).has_value());
+  EXPECT_EQ(bits[0], 0b101U);
+  EXPECT_EQ(offload->find(names({7, 9, 2}), {}, KeyOrder::flat), (OffloadFound{2, false}));
+  OffloadOrder load = order(3, names({7, 2, 9}), slots({1, 2, 3}));
+  load.key_order = KeyOrder::flat;
+  ASSERT_TRUE(offload->load(load).has_value());
+  settle();
+  EXPECT_EQ(results(3), (std::map<std::uint32_t, ErrorCode>{{0, {}}, {1, Errc::not_found}, {2, {}}}));
+  EXPECT_EQ(read(SlotId{1}), 20);
+  EXPECT_EQ(read(SlotId{3}), 20);
+  load.first = 1;
+  load.id = OffloadJobId{4};
+  EXPECT_EQ(offload->load(load).error(), Errc::invalid_argument) << "nothing comes before a block that stands alone";
+  cache->manager().check_invariants();
+}
+
+TEST_F(OffloadHostSlots, of_blocks_that_stand_alone_the_last_of_a_call_goes_first) {
+  for (const KeyOrder in_cache : {KeyOrder::flat, KeyOrder::prefix}) {
+    make(sizes(4, in_cache));
+    fill(1, names({1, 2, 3, 4}), 10, KeyOrder::flat);
+    fill(2, names({5}), 20, KeyOrder::flat);
+    std::vector<OffloadHit> hits(5);
+    ASSERT_TRUE(offload->look_up(names({1, 2, 3, 4, 5}), hits, {}, KeyOrder::flat).has_value());
+    EXPECT_EQ(hits, (std::vector{host, host, host, miss, host}));
+    ASSERT_TRUE(offload->touch(names({3, 2}), {}, KeyOrder::flat).has_value());
+    fill(3, names({6, 7}), 30, KeyOrder::flat);
+    hits.resize(7);
+    ASSERT_TRUE(offload->look_up(names({1, 2, 3, 4, 5, 6, 7}), hits, {}, KeyOrder::flat).has_value());
+    EXPECT_EQ(hits, (std::vector{miss, host, host, miss, miss, host, host}));
+  }
+}
+
+TEST_F(OffloadHostSlots, a_pin_gives_the_slots_of_the_last_blocks) {
+  make(sizes(4, KeyOrder::prefix));
+  fill(1, names({1, 2, 3}), 10);
+  std::vector<SlotId> all(3);
+  std::vector<SlotId> last(2);
+  ASSERT_EQ(offload->pin(OffloadJobId{2}, names({1, 2, 3}), {}, all).value(), 3U);
+  ASSERT_EQ(offload->pin(OffloadJobId{3}, names({1, 2, 3}), {}, last).value(), 3U);
+  EXPECT_EQ(last, (std::vector{all[1], all[2]}));
+  EXPECT_EQ(offload->totals().loaded_host, 5U);
+  last.resize(4);
+  EXPECT_EQ(offload->pin(OffloadJobId{4}, names({1, 2, 3}), {}, last).error(), Errc::invalid_argument);
 }
 
 }  // namespace

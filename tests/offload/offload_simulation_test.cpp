@@ -26,6 +26,7 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
     world.wind_down();
     const test::OffloadWorld::Seen& seen = world.seen();
     total.loaded += seen.loaded;
+    total.loaded_alone += seen.loaded_alone;
     total.from_storage += seen.from_storage;
     total.stored += seen.stored;
     total.late += seen.late;
@@ -51,16 +52,18 @@ TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_re
     total.pinned_slots += seen.pinned_slots;
   }
   std::printf(
-      "loaded %lu (storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, layers %lu, "
+      "loaded %lu (alone %lu, storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, "
+      "layers %lu, "
       "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu, awaited %lu + %lu, not ready "
       "%lu, brought %lu, reserved %lu (given back %lu), pinned slots %lu\n",
-      total.loaded, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full, total.orphans,
-      total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared, total.joined,
-      total.refused, total.storage_errors, total.awaited_loads, total.awaited_stores, total.not_ready, total.brought,
-      total.reserved, total.given_back, total.pinned_slots);
+      total.loaded, total.loaded_alone, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full,
+      total.orphans, total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared,
+      total.joined, total.refused, total.storage_errors, total.awaited_loads, total.awaited_stores, total.not_ready,
+      total.brought, total.reserved, total.given_back, total.pinned_slots);
   if (count < 100) return;
   // Worlds in which nothing happens would prove nothing.
   EXPECT_GT(total.loaded, count * 10);
+  EXPECT_GT(total.loaded_alone, count / 2);
   EXPECT_GT(total.from_storage, count / 2);
   EXPECT_GT(total.stored, count * 20);
   EXPECT_GT(total.late, count);

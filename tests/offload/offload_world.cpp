@@ -156,13 +156,14 @@ const std::vector<std::byte>& OffloadWorld::content(const Name& name) {
   return bytes;
 }
 
-/// Names of an order. In prefix order, a name contains those of all blocks before it, as a chained hash does.
+/// Names of an order. In prefix order, a name contains those of all blocks before it, as a chained hash does; or all names stand
+/// alone, and none is that of a prefix.
 std::vector<OffloadWorld::Name> OffloadWorld::random_names() {
   std::vector<Name> names;
   const std::uint64_t count = random_.between(1, 7);
-  if (options_.order == KeyOrder::flat) {
+  if (options_.order == KeyOrder::flat || random_.chance(0.2)) {
     std::set<Name> distinct;
-    while (distinct.size() < count) distinct.insert({generation_, static_cast<std::uint32_t>(random_.below(24))});
+    while (distinct.size() < count) distinct.insert({generation_, alone_from + static_cast<std::uint32_t>(random_.below(24))});
     names.assign(distinct.begin(), distinct.end());
     std::ranges::reverse(names);
     return names;
@@ -182,13 +183,14 @@ void OffloadWorld::order(bool load) {
   job.load = load;
   job.names = load && !found_.empty() ? std::exchange(found_, {}) : random_names();
   const std::vector<BlockKey> keys = keys_of(job.names);
-  if (options_.order == KeyOrder::prefix && random_.chance(0.5)) {
+  if (order_of(job.names) == KeyOrder::prefix && random_.chance(0.5)) {
     job.first = static_cast<std::uint32_t>(random_.below(keys.size()));
   }
   const std::size_t blocks = keys.size() - job.first;
   OffloadOrder order;
   order.id = OffloadJobId{random_.chance(0.05) && !live_.empty() ? live_.begin()->first.value() : next_id_++};
   order.keys = keys;
+  order.key_order = order_of(job.names);
   order.first = job.first;
   job.clears = clears_;
   order.urgency = static_cast<Urgency>(random_.below(urgency_count));
@@ -307,6 +309,7 @@ void OffloadWorld::on_block(const OffloadEvent& event, Live& job) {
       ++seen_.brought;
     }
     ++seen_.loaded;
+    if (options_.order == KeyOrder::prefix && order_of(job.names) == KeyOrder::flat) ++seen_.loaded_alone;
     (*job.seen)[i].right_result = true;
     TERRACE_CHECK(!(*job.seen)[i].wrong);
     if (event.source == Source::storage) ++seen_.from_storage;
@@ -369,6 +372,8 @@ void OffloadWorld::step() {
     if (!winding_down_) plant_fault();
   } else if (dice == 98 && options_.crashes && !winding_down_ && random_.chance(0.15)) {
     crash();
+  } else if (dice == 99 && !live_.empty() && random_.chance(0.3)) {
+    TERRACE_CHECK(offload_->cancel(std::next(live_.begin(), static_cast<std::ptrdiff_t>(random_.below(live_.size())))->first));
   }
 }
 
@@ -501,13 +506,14 @@ void OffloadWorld::compare_hits() {
   const std::vector<Name> names = random_names();
   const std::vector<BlockKey> keys = keys_of(names);
   std::vector<OffloadHit> hits(keys.size());
-  TERRACE_CHECK(offload_->look_up(keys, hits).has_value());
+  const KeyOrder order = order_of(names);
+  TERRACE_CHECK(offload_->look_up(keys, hits, {}, order).has_value());
   std::vector<std::uint64_t> bits(1);
-  TERRACE_CHECK(offload_->bitmap(keys, bits).has_value());
+  TERRACE_CHECK(offload_->bitmap(keys, bits, {}, order).has_value());
   std::uint32_t leading = 0;
   while (leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
-  TERRACE_CHECK(offload_->leading(keys) == leading);
-  (void)find(keys, leading);
+  TERRACE_CHECK(offload_->leading(keys, {}, order) == leading);
+  (void)find(names, leading);
   for (std::size_t i = 0; i < names.size(); ++i) {
     note(static_cast<std::uint64_t>(hits[i]));
     TERRACE_CHECK(((bits[0] >> i & 1U) != 0) == (hits[i] != OffloadHit::miss));

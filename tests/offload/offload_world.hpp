@@ -65,7 +65,8 @@ class OffloadWorld {
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
 
   struct Seen {
-    std::uint64_t loaded = 0;  ///< blocks, each compared
+    std::uint64_t loaded = 0;        ///< blocks, each compared
+    std::uint64_t loaded_alone = 0;  ///< of these, blocks that stand alone in a cache in prefix order
     std::uint64_t from_storage = 0;
     std::uint64_t from_shared = 0;
     std::uint64_t found_shared = 0;  ///< blocks that only the shared store had, by find()
@@ -101,6 +102,8 @@ class OffloadWorld {
   static constexpr std::uint32_t block_bytes = 4096;
   static constexpr std::uint32_t device_slots = 16;
   using Name = std::vector<std::uint32_t>;
+  /// Names of blocks that stand alone end with this number or a larger one.
+  static constexpr std::uint32_t alone_from = 1000;
 
   struct Live {
     bool load = false;
@@ -131,6 +134,9 @@ class OffloadWorld {
   [[nodiscard]] std::vector<BlockKey> keys_of(const std::vector<Name>& names) const;
   [[nodiscard]] const std::vector<std::byte>& content(const Name& name);
   [[nodiscard]] std::vector<Name> random_names();
+  [[nodiscard]] static KeyOrder order_of(const std::vector<Name>& names) {
+    return !names.empty() && names.front().back() >= alone_from ? KeyOrder::flat : KeyOrder::prefix;
+  }
   void order(bool load);
   void poll();
   void on_block(const OffloadEvent& event, Live& job);
@@ -140,7 +146,7 @@ class OffloadWorld {
   void disturb_shared();
   void configure_shared(SharedConfig& shared);
   void ask();
-  OffloadFound find(const std::vector<BlockKey>& keys, std::uint32_t leading);
+  OffloadFound find(const std::vector<Name>& names, std::uint32_t leading);
   void disk_step();
   void crash();
   void compare_hits();

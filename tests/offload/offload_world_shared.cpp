@@ -66,15 +66,15 @@ void OffloadWorld::disturb_shared() {
 void OffloadWorld::ask() {
   if (winding_down_) return;
   if (asked_.empty()) asked_ = random_names();
-  const std::vector<BlockKey> keys = keys_of(asked_);
-  const OffloadFound found = find(keys, offload_->leading(keys));
+  const OffloadFound found = find(asked_, offload_->leading(keys_of(asked_), {}, order_of(asked_)));
   if (found.looking) return;
   found_ = std::exchange(asked_, {});
   found_.resize(found.blocks);
 }
 
-OffloadFound OffloadWorld::find(const std::vector<BlockKey>& keys, std::uint32_t leading) {
-  const OffloadFound found = offload_->find(keys);
+OffloadFound OffloadWorld::find(const std::vector<Name>& names, std::uint32_t leading) {
+  const std::vector<BlockKey> keys = keys_of(names);
+  const OffloadFound found = offload_->find(keys, {}, order_of(names));
   note(found.blocks + (found.looking ? 100 : 0));
   TERRACE_CHECK(found.blocks >= leading && found.blocks <= keys.size());
   if (!options_.shared) TERRACE_CHECK(found == (OffloadFound{leading, false}));

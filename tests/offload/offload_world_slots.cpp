@@ -18,8 +18,12 @@ void OffloadWorld::pin() {
   const OffloadJobId id{random_.chance(0.5) || live_.empty() ? next_id_ : live_.begin()->first.value()};
   const std::vector<Name> names = random_names();
   std::vector<SlotId> slots(names.size());
-  if (random_.chance(0.2)) TERRACE_CHECK(offload_->touch(keys_of(names)).has_value());
-  const Result<std::uint32_t> pinned = offload_->pin(id, keys_of(names), {}, slots);
+  if (random_.chance(0.2)) TERRACE_CHECK(offload_->touch(keys_of(names), {}, order_of(names)).has_value());
+  // Slots of the last blocks, or of all.
+  const std::size_t first = order_of(names) == KeyOrder::prefix ? random_.below(names.size() + 1) : 0;
+  const auto wanted = std::span{slots}.subspan(first);
+  std::ranges::fill(slots, no_host_slot);
+  const Result<std::uint32_t> pinned = offload_->pin(id, keys_of(names), {}, wanted, order_of(names));
   if (!pinned) return;
   HostCopies& copies = pins_[id];
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -36,7 +40,8 @@ void OffloadWorld::reserve() {
   OffloadOrder order;
   order.id = duplicate ? reservations_.begin()->first : OffloadJobId{next_id_++};
   order.keys = keys;
-  if (options_.order == KeyOrder::prefix && random_.chance(0.3))
+  order.key_order = order_of(names);
+  if (order.key_order == KeyOrder::prefix && options_.order == KeyOrder::prefix && random_.chance(0.3))
     order.first = static_cast<std::uint32_t>(random_.below(keys.size()));
   std::vector<SlotId> slots(keys.size() - order.first);
   const Result<std::uint32_t> reserved = offload_->reserve(order, slots);

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
+from .._keys import Keys
 from .._library import Busy
 from ..offload import OffloadCache
 from ..store import Result, Store
@@ -90,26 +93,42 @@ class SharedLookups(_Lookups):
         self._answer(self._questions.pop(result.job), result.succeeded)
 
 
-class CacheLookups(_Lookups):
-    """Questions to the shared store of an OffloadCache. The cache ends each by its option `probe-deadline`."""
+class Question(NamedTuple):
+    """Chunks that the cache can be asked about in one call."""
 
-    def __init__(self, cache: OffloadCache) -> None:
+    chunks: list[bytes]
+    keys: Keys
+    first: int
+    """The chunks are those of the keys from this index on."""
+
+
+class CacheLookups(_Lookups):
+    """Questions to the shared store of an OffloadCache. The cache ends each by its option `probe-deadline`.
+
+    Args:
+        cache: The cache.
+        split: Makes the questions about some chunks of a request.
+    """
+
+    def __init__(self, cache: OffloadCache, split: Callable[[str, list[bytes]], Iterable[Question]]) -> None:
         super().__init__()
         self._cache = cache
-        self._questions: list[list[bytes]] = []
+        self._split = split
+        self._questions: list[Question] = []
 
     def send(self) -> None:
         """Takes the answers that the last poll() of the cache has brought, and asks the questions of this step; the next poll()
         sends them."""
-        self._questions += self._wanted.values()
+        for request, chunks in self._wanted.items():
+            self._questions += self._split(request, chunks)
         self._wanted.clear()
         questions, self._questions = self._questions, []
-        for chunks in questions:
-            there, looking = self._cache.find(chunks)
+        for question in questions:
+            there, looking = self._cache.find(question.keys)
             if looking:
-                self._questions.append(chunks)
+                self._questions.append(question)
             else:
-                self._answer(chunks, there)
+                self._answer(question.chunks, max(0, there - question.first))
 
     @property
     def waiting(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import struct
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vllm.logger import init_logger
@@ -24,21 +24,25 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
+from .._keys import Keys
 from .._library import Busy
 from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
 from ..offload import OffloadCache
 from . import metrics
-from .looking import CacheLookups
+from .chains import Chain, Chains, Run
+from .looking import CacheLookups, Question
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
 _PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
 _STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
-_HOST, _SHARED = int(State.HOST), int(State.SHARED)
+_MISS, _HOST, _STORAGE, _SHARED = int(State.MISS), int(State.HOST), int(State.STORAGE), int(State.SHARED)
 
 
 class TerraceOffloadingManager(OffloadingManager):
     """Decides with an OffloadCache whose host tier is vLLM's shared region; vLLM's workers copy.
+
+    The cache has the chunks in the order of their prefixes (Chains), so that its policy sees what vLLM's users repeat.
 
     A chunk is `ready` (in host memory), `pending` (a worker or storage is writing it), or unknown here; then storage is asked, and
     after that a shared store if there is one (the table `shared` of the configuration).
@@ -52,6 +56,7 @@ class TerraceOffloadingManager(OffloadingManager):
         view: The rows of the shared region, one chunk each.
         staging: How many of the rows are for chunks on their way to and from storage.
         namespace: Names model, weights and layout.
+        chunk_tokens: By number of the KV cache group: the tokens of a chunk.
         weights_fixed: The weights never change while the engine runs; then a reset forgets nothing.
         keep_storage: A reset leaves what is stored to the next start, instead of removing it.
         events: Report what was stored and removed to vLLM.
@@ -64,6 +69,7 @@ class TerraceOffloadingManager(OffloadingManager):
         view: memoryview,
         staging: int,
         namespace: bytes,
+        chunk_tokens: Mapping[int, int],
         *,
         weights_fixed: bool = False,
         keep_storage: bool = False,
@@ -76,13 +82,17 @@ class TerraceOffloadingManager(OffloadingManager):
         pool = {"block-bytes": chunk_bytes, "device-blocks": 1, "host-blocks": rows - staging, "staging-blocks": staging}
         self._has_storage = "storage" in config
         self._cache = OffloadCache(
-            {"key-order": "flat", **config, "pool": [pool]},
+            {**config, "pool": [pool]},
             host_memory=[HostMemory(view, chunk_bytes)],
             namespace=namespace,
             log=lambda level, sentence: (logger.info, logger.warning, logger.error)[min(level, 2)]("%s", sentence),
         )
         self._cache.record_changes()
-        self._shared = CacheLookups(self._cache) if "shared" in config else None
+        flat = config.get("key-order") == "flat"
+        self._chains = Chains({} if flat else chunk_tokens, lambda keys: bytes(self._cache.keys(keys)._array))
+        self._contexts: dict[str, ReqContext] = {}  # of requests that wait for something below host memory
+        self._changes = 0  # of what the cache has: grows with each
+        self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
         self._looked = False  # for answers of the shared store, in this step
         self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
         self._weights_fixed = weights_fixed
@@ -94,12 +104,11 @@ class TerraceOffloadingManager(OffloadingManager):
         self._stored: set[OffloadKey] = set()  # of the chunks with a name here, those that storage has
         self._pending: set[OffloadKey] = set()
         self._keys_by_name: dict[bytes, OffloadKey] = {}
-        self._stores: dict[frozenset[OffloadKey], int] = {}  # reservations, whose rows workers write
-        self._loads: dict[frozenset[OffloadKey], list[int]] = {}  # pins, whose rows workers read
+        self._stores: dict[frozenset[OffloadKey], list[int]] = {}  # reservations, whose rows workers write
+        self._loads: dict[frozenset[OffloadKey], list[list[int]]] = {}  # pins, whose rows workers read
         self._wanted: dict[str, list[OffloadKey]] = {}  # by request: chunks to be fetched at the end of the step
         self._fetches: dict[int, list[OffloadKey]] = {}
         self._fetched: dict[str, set[OffloadKey]] = {}  # by request
-        self._used: dict[str, dict[OffloadKey, None]] = {}  # by request: chunks that it loaded or stored, in order
         self._steps_ahead = steps_ahead
         self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step of use, reservations and pins of before a reset
         self._step = 0
@@ -117,7 +126,7 @@ class TerraceOffloadingManager(OffloadingManager):
             return LookupResult.HIT_PENDING
         if not self._has_storage and self._shared is None:
             return LookupResult.MISS
-        return self._ask_below(key, req_context.req_id)
+        return self._ask_below(key, req_context)
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
         """Where the chunk was before this request wanted it."""
@@ -128,62 +137,90 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         """Keeps the chunks where they are until complete_load(), and returns their rows. All were hits in this step."""
-        job = self._new_job()
-        rows = self._cache.pin_slots(job, list(keys))
+        runs = self._chains.runs(list(keys), req_context)
+        self._chains.loaded(runs)
+        rows: list[int] = []
+        jobs: list[int] = []
+        for run in runs:
+            jobs.append(self._new_job())
+            rows += self._cache.pin_slots(jobs[-1], self._keys_of(run), first=run.first)
         if NO_SLOT in rows:
-            self._cache.unpin(job)
+            for job in jobs:
+                self._cache.unpin(job)
             raise RuntimeError(f"{rows.count(NO_SLOT)} of {len(rows)} chunks to be loaded are not in host memory")
-        self._loads.setdefault(frozenset(keys), []).append(job)
-        self._used.setdefault(req_context.req_id, {}).update(dict.fromkeys(keys))
+        self._loads.setdefault(frozenset(keys), []).append(jobs)
         self._metrics.loading += len(rows)
         return CPULoadStoreSpec(rows)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """The workers have read the rows."""
         name = frozenset(keys)
-        jobs = self._loads[name]
-        job = jobs.pop()
-        if not jobs:
+        loads = self._loads[name]
+        jobs = loads.pop()
+        if not loads:
             del self._loads[name]
         self._metrics.loading -= len(name)
-        self._cache.unpin(job)
+        for job in jobs:
+            self._cache.unpin(job)
         self._follow()
 
     # ---- stores: from the device to rows, by vLLM's workers
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
-        """Takes rows for the chunks that are not there. None if there is no row for any of them."""
+        """Takes rows for the chunks that are not there. None if there is no row for any of them. A chunk whose predecessors are
+        not in host memory is of no use there, and is left out."""
         ready, pending = self._ready, self._pending
-        new = [key for key in keys if key not in ready and key not in pending]
-        if not new:
-            return PrepareStoreOutput([], CPULoadStoreSpec([]), [])
-        self._metrics.allocations.append(len(new))
-        made = self._cache.keys(new)
-        job = self._new_job()
-        try:
-            rows = self._cache.reserve(job, made)
-        except Busy:
+        wanted = 0
+        full = False
+        new: list[OffloadKey] = []
+        rows: list[int] = []
+        jobs: list[int] = []
+        evicted: list[OffloadKey] = []
+        for run in self._chains.offered(list(keys), req_context):
+            missing = [i for i, key in enumerate(run.keys) if key not in ready and key not in pending]
+            if not missing:
+                continue
+            wanted += len(missing)
+            run = self._part(run, missing)
+            before = run.chain.keys[run.first - 1] if run.chain is not None and run.first > 0 else None
+            if before is not None and before not in ready and before not in pending:
+                continue
+            job = self._new_job()
+            try:
+                taken = self._cache.reserve(job, self._keys_of(run), first=run.first)
+            except Busy:
+                full = True
+                continue
+            names = self._names_of(run)
+            places = [i for i, row in enumerate(taken) if row != NO_SLOT]
+            if not places:
+                full = full or _MISS in self._cache._states(self._keys_of(run))[run.first :]
+                continue
+            jobs.append(job)
+            for i in places:
+                key = run.keys[i]
+                new.append(key)
+                rows.append(taken[i])
+                self._keys_by_name[names[i]] = key
+            if run.chain is None:
+                self._chains.stand_alone(new[-len(places) :])
+        if wanted:
+            self._metrics.allocations.append(wanted)
+            evicted = self._follow()
+        if not new and full:
             return None
-        evicted = self._follow()
-        names = list(made)
-        if NO_SLOT in rows:
-            taken = [i for i, row in enumerate(rows) if row != NO_SLOT]
-            if not taken and State.MISS in self._cache.look_up(made):
-                return None
-            new, names, rows = [new[i] for i in taken], [names[i] for i in taken], [rows[i] for i in taken]
         if new:
             pending.update(new)
-            self._keys_by_name.update(zip(names, new))
-            self._stores[frozenset(new)] = job
-            self._used.setdefault(req_context.req_id, {}).update(dict.fromkeys(new))
-        return PrepareStoreOutput(list(new), CPULoadStoreSpec(rows), evicted)
+            self._stores[frozenset(new)] = jobs
+        return PrepareStoreOutput(new, CPULoadStoreSpec(rows), evicted)
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
         """The workers have written the rows of one prepare_store(), or have failed to."""
         chunks = frozenset(keys)
-        job = self._stores.pop(chunks)
+        jobs = self._stores.pop(chunks)
         self._pending.difference_update(chunks)
-        self._cache.publish(job, success)
+        for job in jobs:
+            self._cache.publish(job, success)
         if success:
             self._ready.update(chunks)
         else:
@@ -192,7 +229,8 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """The chunks were used, so they are given up later."""
-        self._cache.touch(list(keys))
+        for run in self._chains.runs(list(keys), req_context):
+            self._cache.touch(self._keys_of(run))
         self._follow()
 
     # ---- requests and steps
@@ -202,10 +240,9 @@ class TerraceOffloadingManager(OffloadingManager):
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Of the chunks of the request, the first are now those that were used last: the end of a prefix goes before its begin."""
-        if used := self._used.pop(req_context.req_id, None):
-            self._cache.touch(sorted(used, key=lambda key: req_context.get_offload_key_position(key) or 0))
-            self._follow()
+        """Forgets the request. It is no use of its chunks: loads and stores were."""
+        self._chains.end(req_context.req_id)
+        self._contexts.pop(req_context.req_id, None)
         self._fetched.pop(req_context.req_id, None)
         self._end_wish(self._wanted.pop(req_context.req_id, ()))
 
@@ -220,14 +257,23 @@ class TerraceOffloadingManager(OffloadingManager):
             if self._shared.waiting:
                 self._collect()  # sends the questions
         for request, keys in self._wanted.items():
-            job = self._new_job()
-            try:
-                self._cache.fetch(job, keys, shared=self._shared is not None)
-            except Busy:
-                self._end_wish(keys)  # the next look-up asks again
-                continue
-            self._fetches[job] = keys
-            self._fetched.setdefault(request, set()).update(keys)
+            for run in self._chains.in_order(keys, self._contexts[request]):
+                before = self._absent_before(run)
+                # What takes more reads of chunks that the GPU has than of those that it lacks is computed.
+                if len(before) > len(run.keys):
+                    self._fetched.setdefault(request, set()).update(run.keys)
+                    self._end_wish(run.keys)
+                    continue
+                job = self._new_job()
+                try:
+                    self._cache.fetch(
+                        job, self._keys_of(run), first=run.first - len(before), shared=self._shared is not None
+                    )
+                except Busy:
+                    self._end_wish(run.keys)  # the next look-up asks again
+                    continue
+                self._fetched.setdefault(request, set()).update(run.keys)
+                self._fetches[job] = before + run.keys
         if self._wanted:
             self._wanted.clear()
             self._follow()
@@ -239,9 +285,9 @@ class TerraceOffloadingManager(OffloadingManager):
     def reset_cache(self) -> None:
         """Forgets everything, unless the weights are fixed. Rows that workers still read or write stay out of use for
         some steps: in the first step after a reset workers end all jobs of before, and vLLM plans only few steps ahead of them."""
-        loads = [job for jobs in self._loads.values() for job in jobs]
+        loads = [job for loads in self._loads.values() for jobs in loads for job in jobs]
         if self._stores or loads:
-            self._stale.append((self._step + self._steps_ahead, list(self._stores.values()), loads))
+            self._stale.append((self._step + self._steps_ahead, [job for jobs in self._stores.values() for job in jobs], loads))
         self._pending.difference_update(*self._stores)
         self._stores.clear()
         self._loads.clear()
@@ -257,13 +303,13 @@ class TerraceOffloadingManager(OffloadingManager):
         self._cache.namespace = self._cache.namespace[:32] + secrets.token_bytes(16)
         self._cache.clear(keep_storage=self._keep_storage)
         self._follow()
+        self._chains.forget()
         self._ready.clear()
         self._stored.clear()
         self._pending.clear()
         self._keys_by_name.clear()
         self._hoped.clear()
         self._fetched.clear()
-        self._used.clear()
 
     # ---- observers
 
@@ -284,7 +330,7 @@ class TerraceOffloadingManager(OffloadingManager):
             return
         # Nobody completes these any more, and what waits for them would keep the cache from its end.
         stale = [job for _last, stores, _loads in self._stale for job in stores]
-        for job in [*self._stores.values(), *stale]:
+        for job in [*(job for jobs in self._stores.values() for job in jobs), *stale]:
             self._cache.publish(job, False)
         self._stores.clear()
         self._stale.clear()
@@ -296,25 +342,90 @@ class TerraceOffloadingManager(OffloadingManager):
         self._last_job += 1
         return self._last_job
 
-    def _ask_below(self, key: OffloadKey, request: str) -> LookupResult:
-        made = self._cache.keys([key])
-        (state,) = self._cache.look_up(made)
-        if state not in (State.STORAGE, State.MISS):
+    def _part(self, run: Run, places: Sequence[int]) -> Run:
+        """The run, or as few of its chunks as have all of these."""
+        if len(places) == len(run.keys):
+            return run
+        if run.chain is None:
+            return run._replace(keys=[run.keys[i] for i in places])
+        return Run(run.keys[places[0] : places[-1] + 1], run.chain, run.first + places[0])
+
+    def _keys_of(self, run: Run) -> Keys:
+        """The keys with which the cache names the run: from index `first` on they are its chunks."""
+        if run.chain is None:
+            return self._cache.lone_keys(run.keys)
+        return self._chains.prefix(run.chain, run.first + len(run.keys))
+
+    def _names_of(self, run: Run) -> list[bytes]:
+        """The names by which the cache's changes call the chunks."""
+        if run.chain is None:
+            return list(self._cache.keys(run.keys))
+        return run.chain.names_of(run.first, run.first + len(run.keys))
+
+    def _questions(self, request: str, chunks: list[OffloadKey]) -> Iterator[Question]:
+        if (context := self._contexts.get(request)) is not None:
+            for run in self._chains.to_be_kept(self._chains.runs(chunks, context)):
+                yield Question(run.keys, self._keys_of(run), run.first)
+
+    def _ask_below(self, key: OffloadKey, context: ReqContext) -> LookupResult:
+        request = context.req_id
+        alone, state, name = self._look_below(key, context)
+        if state not in (_STORAGE, _MISS):
             # (PENDING: a reservation of before a reset, whose rows nobody will publish.)
             return LookupResult.MISS
         if key in self._fetched.get(request, ()):
             return LookupResult.MISS  # it came, and was evicted before its use; or it could not be read
-        if state is State.MISS:
+        self._contexts[request] = context
+        if state == _MISS:
             there = self._ask_shared(key, request)
             if not there:
                 return LookupResult.RETRY if there is None else LookupResult.MISS
             self._hoped.add(key)
         else:
             self._stored.add(key)
-        self._keys_by_name[made[0]] = key
+        if alone:
+            self._chains.stand_alone([key])
+        self._keys_by_name[name] = key
         self._pending.add(key)
         self._wanted.setdefault(request, []).append(key)
         return LookupResult.HIT_PENDING
+
+    def _look_below(self, key: OffloadKey, context: ReqContext) -> tuple[bool, int, bytes]:
+        """Whether the chunk stands alone, where it is, and its name."""
+        found = self._chains.find(key, context)
+        if found is not None:
+            chain, index = found
+            state = self._states(chain)[index]
+            # A group that an earlier process knew to be sparse has stored its chunks alone.
+            if state != _MISS or not (self._has_storage or self._chains.is_sparse(key)):
+                return False, state, chain.name(index)
+        lone = self._cache.lone_keys([key])
+        (state,) = self._cache._states(lone)
+        alone = found is None or state != _MISS or self._chains.is_sparse(key)
+        if found is not None and state != _MISS:
+            self._chains.is_found_alone(key)
+        return alone, state, lone[0]
+
+    def _absent_before(self, run: Run) -> list[OffloadKey]:
+        """The chunks before the run that are not in host memory, where none stays behind an absent one. They are to come, too."""
+        if run.chain is None:
+            return []
+        states = self._states(run.chain)
+        first = next((i for i in range(run.first) if states[i] != _HOST), run.first)
+        before = run.chain.keys[first : run.first]
+        if 0 < len(before) <= len(run.keys):
+            for i, key in enumerate(before, first):
+                self._keys_by_name[run.chain.name(i)] = key
+                if states[i] == _MISS:
+                    self._hoped.add(key)
+            self._pending.update(before)
+        return before
+
+    def _states(self, chain: Chain) -> bytes:
+        """Where the chunks of the chain are."""
+        if chain.states is None or chain.states[0] != self._changes or len(chain.states[1]) < len(chain.keys):
+            chain.states = (self._changes, self._cache._states(self._chains.prefix(chain, len(chain.keys))))
+        return chain.states[1]
 
     def _ask_shared(self, key: OffloadKey, request: str) -> bool | None:
         """Whether the shared store has the chunk; None: not known yet."""
@@ -346,16 +457,19 @@ class TerraceOffloadingManager(OffloadingManager):
             written = any(key in chunks for chunks in self._stores)
             if key not in self._ready and key not in self._stored and not written:
                 self._keys_by_name.pop(self._cache.keys([key])[0], None)
+                self._chains.gone(key)
         self._hoped.difference_update(keys)
 
     def _follow(self) -> list[OffloadKey]:
         """Takes the cache's changes. Returns the chunks that host memory has given up."""
         evicted: list[OffloadKey] = []
+        self._changes += 1
         # Without other sources, only evictions say something new, and name a chunk for the last time.
         if not self._has_storage and self._shared is None and self._events is None:
             for name, kind, _source in self._cache._raw_changes(_PLACES):
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
                     self._ready.discard(key)
+                    self._chains.gone(key)
                     evicted.append(key)
             return evicted
         for name, kind, source in self._cache._raw_changes(_PLACES):
@@ -371,6 +485,7 @@ class TerraceOffloadingManager(OffloadingManager):
                     evicted.append(key)
                 if key not in self._ready and key not in self._stored and key not in self._pending:
                     del self._keys_by_name[name]
+                    self._chains.gone(key)
             else:
                 continue
             if self._events is not None:

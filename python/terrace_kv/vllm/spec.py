@@ -112,6 +112,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 given,
                 staging,
                 namespace,
+                {group.group_id: group.tokens_per_block * self.config.cache.blocks_per_chunk for group in self.config.groups},
                 weights_fixed=bool(options.get("weights_fixed", False)),
                 keep_storage=bool(options.get("keep_storage", False)),
                 events=self.kv_events_config.enable_kv_cache_events,

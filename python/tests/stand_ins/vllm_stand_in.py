@@ -44,9 +44,13 @@ class OffloadingEvent:
 class ReqContext:
     req_id: str
     kv_transfer_params: dict[str, Any] | None = None
+    _offload_key_positions: dict[bytes, int] = field(default_factory=dict, init=False)
+
+    def set_offload_key_position(self, key: bytes, end_token: int) -> None:
+        self._offload_key_positions[key] = end_token
 
     def get_offload_key_position(self, key: bytes) -> int | None:
-        return None
+        return self._offload_key_positions.get(key)
 
 
 @dataclass

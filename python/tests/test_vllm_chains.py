@@ -1,0 +1,445 @@
+"""TerraceOffloadingSpec keeps chunks in the order of their prefixes: requests that say where their chunks end, as vLLM's do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import vllm_modules  # noqa: F401  (before vLLM)
+from vllm_modules import ROW, config, keys
+
+from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext  # isort: skip
+from vllm.v1.kv_offload.config import OffloadingGroupConfig
+
+from terrace_kv.vllm import TerraceOffloadingSpec
+
+HIT, MISS, PENDING = LookupResult.HIT, LookupResult.MISS, LookupResult.HIT_PENDING
+STEP = ScheduleEndContext(new_req_ids=(), preempted_req_ids=())
+TOKENS = 16
+
+
+def content(key: bytes) -> bytes:
+    return np.random.default_rng(int.from_bytes(key[:8], "little") * 7 + key[-1]).bytes(ROW)
+
+
+def of_group(group: int, chain: Sequence[bytes]) -> list[bytes]:
+    return [key[:-4] + group.to_bytes(4, "big") for key in chain]
+
+
+class Request:
+    """A request whose chunks are these in each group, as vLLM's scheduler knows it."""
+
+    numbers = 0
+
+    def __init__(self, engine: Engine, chain: Sequence[bytes], groups: int = 1) -> None:
+        Request.numbers += 1
+        self.engine = engine
+        self.context = ReqContext(req_id=f"request {Request.numbers}")
+        self.chains = [of_group(group, chain) for group in range(groups)]
+        for each in self.chains:
+            for i, key in enumerate(each):
+                self.context.set_offload_key_position(key, (i + 1) * TOKENS)
+        engine.manager.on_new_request(self.context)
+
+    def look_up(self, first: int = 0, group: int = 0) -> list[LookupResult]:
+        """From the first chunk that the GPU does not have, up to a miss."""
+        answers = []
+        for key in self.chains[group][first:]:
+            answers.append(self.engine.manager.lookup(key, self.context))
+            if answers[-1] is MISS:
+                break
+        return answers
+
+    def load(self, *wanted: Sequence[bytes]) -> None:
+        """Loads the chunks, of one group after the other, and compares them."""
+        self.engine.load([key for each in wanted for key in each], self.context)
+
+    def store(self, *wanted: Sequence[bytes]) -> list[bytes]:
+        """Offers the chunks, and writes those that are to be stored. Returns these."""
+        return self.engine.store([key for each in wanted for key in each], self.context)
+
+    def finish(self) -> None:
+        self.engine.manager.on_request_finished(self.context)
+
+    def run(self, first: int = 0) -> int:
+        """The whole life of a request of one group whose first chunks the GPU has. Returns how many chunks it loads."""
+        answers = self.look_up(first)
+        while PENDING in answers or LookupResult.RETRY in answers:
+            self.engine.step()
+            self.engine.manager._cache.wait(0.01)
+            answers = self.look_up(first)
+        hits = answers.count(HIT)
+        chain = self.chains[0]
+        if hits:
+            self.load(chain[first : first + hits])
+        stored_from = first + hits if hits else 0
+        if stored_from < len(chain):
+            self.store(chain[stored_from:])
+        self.finish()
+        self.engine.step()
+        return hits
+
+
+class Engine:
+    """A manager, and a worker that fills and reads its rows."""
+
+    def __init__(self, path: Path | None = None, *, chunks: int = 8, groups: int = 1, engine_id: str = "e", **options: Any) -> None:
+        terrace: dict[str, Any] = {"weights_revision": "1", **options}
+        if path is not None:
+            terrace = {"path": str(path), "capacity": "4MiB", **terrace}
+        rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
+        described = tuple(OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i) for i in range(groups))
+        extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
+        self.manager: Any = TerraceOffloadingSpec(config(extra_config=extra, groups=described, engine_id=engine_id)).get_manager()
+        self.rows = np.frombuffer(self.manager._view, dtype=np.int8).reshape(rows, ROW)
+
+    def begin_store(self, wanted: Sequence[bytes], context: ReqContext) -> list[bytes] | None:
+        output = self.manager.prepare_store(wanted, context)
+        if output is None:
+            return None
+        for key, row in zip(output.keys_to_store, output.store_spec.chunk_ids, strict=True):
+            self.rows[row] = np.frombuffer(content(key), dtype=np.int8)
+        return output.keys_to_store
+
+    def store(self, wanted: Sequence[bytes], context: ReqContext) -> list[bytes]:
+        stored = self.begin_store(wanted, context)
+        if stored:
+            self.manager.complete_store(set(stored), context)
+        return stored or []
+
+    def load(self, wanted: Sequence[bytes], context: ReqContext) -> None:
+        spec = self.manager.prepare_load(wanted, context)
+        for key, row in zip(wanted, spec.chunk_ids, strict=True):
+            assert self.rows[row].tobytes() == content(key)
+        self.manager.complete_load(set(wanted), context)
+
+    def step(self) -> None:
+        self.manager.on_schedule_end(STEP)
+
+    def settle(self) -> None:
+        """Waits until everything that was written is in storage."""
+        job = self.manager._cache.start_write_back()
+        while self.manager._cache.write_back(job).state.name == "RUNNING":
+            self.manager._cache.wait(0.1)
+            self.step()
+
+    def counts(self) -> dict[str, int]:
+        return self.manager._cache.statistics()
+
+    def close(self) -> None:
+        del self.rows
+        self.manager.shutdown()
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = Engine()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def two_groups() -> Iterator[Engine]:
+    made = Engine(groups=2, chunks=16)
+    yield made
+    made.close()
+
+
+# ---- full attention
+
+
+def test_a_prefix_that_many_requests_have_stays(engine: Engine) -> None:
+    system = keys(3)
+    for i in range(6):
+        Request(engine, system + keys(5, 100 * (i + 1))).run()
+    assert Request(engine, system).look_up() == [HIT] * 3
+    assert Request(engine, keys(3)[:1] + keys(1, 100)).look_up() == [HIT, MISS], "the prefix is another one"
+
+
+def test_no_chunk_is_kept_behind_one_that_is_absent(engine: Engine) -> None:
+    first = Request(engine, keys(8))
+    assert first.run() == 0
+    Request(engine, keys(6, 20)).run()
+    answers = Request(engine, keys(8)).look_up()
+    assert answers == [HIT, HIT, MISS], "the end has gone first"
+    late = Request(engine, keys(8, 40))
+    late.store(late.chains[0][:4])
+    Request(engine, keys(8, 60)).run()
+    assert late.store(late.chains[0][4:]) == [], "of no use without those before them, which have gone"
+    assert not engine.manager._chains.is_sparse(late.chains[0][0])
+
+
+def test_a_load_behind_what_the_gpu_has_is_a_use_of_all(engine: Engine) -> None:
+    Request(engine, keys(6)).run()
+    Request(engine, keys(2, 20)).run()
+    assert Request(engine, keys(6)).run(first=4) == 2
+    assert engine.counts()["loaded_host"] == 2, "the others were not read"
+    Request(engine, keys(2, 40)).run()
+    assert Request(engine, keys(6)).look_up() == [HIT] * 6
+    assert Request(engine, keys(1, 20)).look_up() == [MISS]
+
+
+def test_what_only_the_gpu_has_comes_to_host_memory_with_what_follows(engine: Engine) -> None:
+    Request(engine, keys(4)).run()
+    Request(engine, keys(7, 20)).run()
+    assert Request(engine, keys(4)).look_up() == [HIT, MISS]
+    again = Request(engine, keys(5))
+    assert again.look_up(first=3) == [MISS]
+    assert again.store(again.chains[0]) == keys(5)[1:]
+
+
+def test_a_request_that_is_preempted_goes_on(engine: Engine) -> None:
+    request = Request(engine, keys(6))
+    request.look_up()
+    request.store(request.chains[0][:4])
+    # It is scheduled again, and has lost its place on the GPU.
+    assert request.look_up() == [HIT] * 4 + [MISS]
+    request.load(request.chains[0][:4])
+    assert request.store(request.chains[0][4:]) == keys(6)[4:]
+    request.finish()
+    assert Request(engine, keys(6)).look_up() == [HIT] * 6
+
+
+def test_a_reset_in_the_middle_of_a_request_begins_its_chain_anew(engine: Engine) -> None:
+    request = Request(engine, keys(4))
+    request.store(request.chains[0][:2])
+    engine.manager.reset_cache()
+    assert request.look_up() == [MISS]
+    assert request.store(request.chains[0]) == keys(4), "vLLM offers all again"
+    assert Request(engine, keys(4)).run() == 4
+
+
+def test_a_request_without_room_is_offered_again(engine: Engine) -> None:
+    reading = Request(engine, keys(8))
+    reading.run()
+    engine.manager.prepare_load(keys(8), reading.context)
+    other = Request(engine, keys(2, 20))
+    assert engine.begin_store(other.chains[0], other.context) is None, "every row is read"
+    engine.manager.complete_load(set(keys(8)), reading.context)
+    assert other.store(other.chains[0]) == keys(2, 20)
+
+
+def test_chunks_that_a_worker_could_not_write_take_those_behind_them_along(engine: Engine) -> None:
+    request = Request(engine, keys(4))
+    first = engine.begin_store(request.chains[0][:2], request.context)
+    second = engine.begin_store(request.chains[0][2:], request.context)
+    assert first is not None and second is not None
+    engine.manager.complete_store(set(second), request.context)
+    engine.manager.complete_store(set(first), request.context, False)
+    assert request.look_up() == [MISS]
+    assert Request(engine, keys(4)).run() == 0
+    assert Request(engine, keys(4)).run() == 4
+
+
+# ---- windows and states
+
+
+def test_a_group_of_which_chunks_are_left_out_stands_alone(two_groups: Engine) -> None:
+    engine = two_groups
+    request = Request(engine, keys(6), groups=2)
+    full, window = request.chains
+    assert request.store(full, window[4:]) == full + window[4:]
+    request.finish()
+    again = Request(engine, keys(6), groups=2)
+    assert again.look_up() == [HIT] * 6
+    assert [engine.manager.lookup(key, again.context) for key in reversed(window)] == [HIT, HIT, MISS, MISS, MISS, MISS]
+    again.load(full, window[4:])
+    # Those that are used stay, whatever became of the chunks before them.
+    for i in range(4):
+        other = Request(engine, keys(4, 100 * (i + 1)), groups=2)
+        other.store(other.chains[0], other.chains[1][3:])
+        other.finish()
+        once_more = Request(engine, keys(6), groups=2)
+        once_more.load(full, window[4:])
+
+
+def test_a_load_that_begins_later_tells_a_window(two_groups: Engine) -> None:
+    engine = two_groups
+    request = Request(engine, keys(4), groups=2)
+    full, window = request.chains
+    assert request.store(full, window) == full + window, "it is all offered as long as the window covers it"
+    request.finish()
+    again = Request(engine, keys(4), groups=2)
+    again.load(full, window[2:])
+    assert not engine.manager._chains.is_sparse(full[0])
+    assert engine.manager._chains.is_sparse(window[0])
+    longer = Request(engine, keys(5), groups=2)
+    longer.load(longer.chains[0][:4], window[2:])
+    assert longer.store(longer.chains[0][4:], longer.chains[1][4:]) == [longer.chains[0][4], longer.chains[1][4]]
+    assert engine.manager.lookup(longer.chains[1][4], longer.context) is HIT
+
+
+def test_chunks_that_end_within_a_chunk_or_nowhere_stand_alone(engine: Engine) -> None:
+    request = Request(engine, keys(2))
+    request.store(request.chains[0])
+    (tail,) = keys(1, 50)
+    request.context.set_offload_key_position(tail, 2 * TOKENS + 5)
+    assert request.store([tail]) == [tail]
+    nowhere = keys(2, 60)
+    assert request.store(nowhere) == nowhere
+    other = Request(engine, keys(2))
+    assert [engine.manager.lookup(key, other.context) for key in [tail, *nowhere]] == [HIT] * 3
+    other.load([tail], nowhere[::-1], other.chains[0])
+
+
+def test_with_flat_keys_every_chunk_stands_alone() -> None:
+    engine = Engine(config={"key-order": "flat"})
+    request = Request(engine, keys(4))
+    assert request.store(request.chains[0][2:]) == keys(4)[2:]
+    assert engine.manager.lookup(keys(4)[3], request.context) is HIT
+    engine.close()
+
+
+# ---- below host memory
+
+
+def test_a_prefix_comes_back_from_storage(tmp_path: Path) -> None:
+    engine = Engine(tmp_path)
+    Request(engine, keys(6)).run()
+    engine.settle()
+    Request(engine, keys(8, 20)).run()
+    engine.settle()
+    assert Request(engine, keys(6)).look_up() == [PENDING] * 6
+    assert Request(engine, keys(6)).run() == 6
+    assert engine.counts()["loaded_storage"] == 6
+    engine.close()
+
+
+def test_the_rest_of_a_prefix_comes_back_behind_what_the_gpu_has(tmp_path: Path) -> None:
+    first = Engine(tmp_path)
+    Request(first, keys(6)).run()
+    first.settle()
+    first.close()
+    second = Engine(tmp_path)
+    assert Request(second, keys(6)).run(first=4) == 0, "more chunks that the GPU has would have to be read than it lacks"
+    assert second.counts()["loaded_storage"] == 0
+    request = Request(second, keys(7))
+    assert request.look_up(first=3) == [PENDING] * 3 + [MISS], "known without a look at those before them"
+    assert request.run(first=3) == 3
+    assert second.counts()["loaded_storage"] == 6
+    assert Request(second, keys(6)).run() == 6
+    second.close()
+
+
+def test_chunks_that_stand_alone_are_found_after_a_restart(tmp_path: Path) -> None:
+    first = Engine(tmp_path, groups=2, chunks=16)
+    request = Request(first, keys(6), groups=2)
+    request.store(request.chains[0], request.chains[1][4:])
+    first.settle()
+    first.close()
+    second = Engine(tmp_path, groups=2, chunks=16)
+    again = Request(second, keys(6), groups=2)
+    wanted = [*again.chains[0], *again.chains[1][4:]]
+    assert [second.manager.lookup(key, again.context) for key in reversed(wanted)] == [PENDING] * 8
+    assert second.manager.lookup(again.chains[1][3], again.context) is MISS
+    while any(second.manager.lookup(key, again.context) is PENDING for key in wanted):
+        second.step()
+        second.manager._cache.wait(0.01)
+    again.load(again.chains[0], again.chains[1][4:])
+    second.close()
+
+
+def test_a_prefix_comes_from_a_shared_store() -> None:
+    shared = {"url": "memory:", "write-policy": "write-through", "probe-deadline": "10s"}
+    first, second = (Engine(engine_id=f"engine {i}", shared=shared, groups=2, chunks=16) for i in range(2))
+    first.step()
+    second.step()
+    request = Request(first, keys(5), groups=2)
+    request.store(request.chains[0], request.chains[1][3:])
+    while first.counts()["shared_written"] < 7:
+        first.manager._cache.wait(0.1)
+        first.step()
+    again = Request(second, keys(6), groups=2)
+    second.manager._chains.is_found_alone(again.chains[1][0])
+    wanted = [*again.chains[0][2:5], *reversed(again.chains[1][3:5])]
+    for _ in range(1000):
+        answers = [second.manager.lookup(key, again.context) for key in wanted]
+        if answers == [HIT] * 5:
+            break
+        assert MISS not in answers
+        second.step()
+        second.manager._cache.wait(0.01)
+    again.load(again.chains[0][2:5], again.chains[1][3:5])
+    assert second.manager.lookup(again.chains[0][5], again.context) in (MISS, LookupResult.RETRY)
+    first.close()
+    second.close()
+
+
+# ---- everything at once
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_schedule_serves_the_right_bytes(tmp_path: Path, seed: int) -> None:
+    """Requests with two groups, full attention and a window, that share prefixes; workers that take their time and fail; the GPU
+    has some leading chunks of a request. A row that a load gets has the bytes of its key."""
+    draw = random.Random(seed)
+    window = 2
+    engine = Engine(tmp_path if seed % 2 else None, groups=2, chunks=draw.choice([10, 16, 30]))
+    manager = engine.manager
+    prompts = [[draw.randrange(2) for _ in range(draw.randint(1, 8))] for _ in range(12)]
+
+    def chain(prompt: list[int]) -> list[bytes]:
+        made, name = [], 1
+        for each in prompt:
+            name = name * 3 + each
+            made += keys(1, name)
+        return made
+
+    writing: list[tuple[set[bytes], ReqContext]] = []
+    reading: list[tuple[list[bytes], Any, ReqContext]] = []
+    living: list[tuple[Request, int]] = []
+    loaded = 0
+    for _ in range(1200):
+        action = draw.randrange(1000)
+        if action < 250 and len(living) < 4:
+            living.append((Request(engine, chain(draw.choice(prompts)), groups=2), 0))
+        elif action < 600 and living:
+            place = draw.randrange(len(living))
+            request, stored = living[place]
+            full, windowed = request.chains
+            if stored == 0:
+                on_gpu = draw.choice([0, 0, draw.randint(0, len(full))])
+                hits = on_gpu
+                while hits < len(full) and manager.lookup(full[hits], request.context) is HIT:
+                    hits += 1
+                needed = windowed[max(hits - window, on_gpu) : hits]
+                if hits > on_gpu and all(manager.lookup(key, request.context) is HIT for key in reversed(needed)):
+                    wanted = full[on_gpu:hits] + needed
+                    reading.append((wanted, manager.prepare_load(wanted, request.context), request.context))
+                    stored = hits
+            until = min(len(full), stored + draw.randint(1, 5))
+            offered = full[stored:until] + windowed[max(stored, until - window) : until]
+            if offered:
+                taken = engine.begin_store(offered, request.context)
+                if taken:
+                    writing.append((set(taken), request.context))
+                stored = until if taken is not None else stored
+            living[place] = (request, stored)
+            if stored == len(full):
+                request.finish()
+                del living[place]
+        elif action < 780 and writing:
+            done, context = writing.pop(draw.randrange(len(writing)))
+            manager.complete_store(done, context, draw.random() < 0.95)
+        elif action < 900 and reading:
+            wanted, spec, context = reading.pop(draw.randrange(len(reading)))
+            for key, row in zip(wanted, spec.chunk_ids, strict=True):
+                assert engine.rows[row].tobytes() == content(key)
+                loaded += 1
+            manager.complete_load(set(wanted), context)
+        elif action < 990:
+            engine.step()
+        elif action < 997 and living:
+            living.pop(draw.randrange(len(living)))[0].finish()  # aborted
+        elif action >= 998:
+            manager.reset_cache()
+            writing.clear()
+            reading.clear()
+            living.clear()
+    assert loaded > 0
+    assert not manager._chains.is_sparse(of_group(0, keys(1))[0]), "full attention is never taken for a window"
+    engine.close()
