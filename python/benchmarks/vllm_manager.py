@@ -47,7 +47,7 @@ class Terrace(TerraceOffloadingManager):
     def __init__(self, chunks: int, policy: str, namespace: int = 0) -> None:
         memory = mmap.mmap(-1, chunks * CHUNK_BYTES)
         view = memoryview(np.frombuffer(memory, dtype=np.int8).reshape(chunks, CHUNK_BYTES))
-        super().__init__({"policy": policy}, view, 0, bytes([namespace]) * 32, {0: 1, 1: 1})
+        super().__init__({"policy": policy}, view, 0, bytes([namespace]) * 32, {0: 1})
 
 
 Maker = Callable[[int, int], Any]  # of a manager, from a number of chunks and one of a namespace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext
 from vllm.v1.kv_offload.config import OffloadingGroupConfig
 
 from terrace_kv.vllm import TerraceOffloadingSpec
+from terrace_kv.vllm.names import full_attention
 
 HIT, MISS, PENDING = LookupResult.HIT, LookupResult.MISS, LookupResult.HIT_PENDING
 STEP = ScheduleEndContext(new_req_ids=(), preempted_req_ids=())
@@ -84,6 +86,18 @@ class Request:
         return hits
 
 
+class FullAttentionSpec:
+    """Of this name in vLLM: attention to all tokens before."""
+
+
+class Latent(FullAttentionSpec):
+    """As vLLM's MLAAttentionSpec."""
+
+
+class SlidingWindowSpec:
+    """Any other."""
+
+
 class Engine:
     """A manager, and a worker that fills and reads its rows."""
 
@@ -94,7 +108,11 @@ class Engine:
         rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
         described = tuple(OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i) for i in range(groups))
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
+        kinds = [FullAttentionSpec(), SlidingWindowSpec()][:groups]
+        # vLLM's connector has it in a variable of this name when it makes the manager.
+        kv_cache_config = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=kind) for kind in kinds])
         self.manager: Any = TerraceOffloadingSpec(config(extra_config=extra, groups=described, engine_id=engine_id)).get_manager()
+        assert kv_cache_config
         self.rows = np.frombuffer(self.manager._view, dtype=np.int8).reshape(rows, ROW)
 
     def begin_store(self, wanted: Sequence[bytes], context: ReqContext) -> list[bytes] | None:
@@ -170,7 +188,6 @@ def test_no_chunk_is_kept_behind_one_that_is_absent(engine: Engine) -> None:
     late.store(late.chains[0][:4])
     Request(engine, keys(8, 60)).run()
     assert late.store(late.chains[0][4:]) == [], "of no use without those before them, which have gone"
-    assert not engine.manager._chains.is_sparse(late.chains[0][0])
 
 
 def test_a_load_behind_what_the_gpu_has_is_a_use_of_all(engine: Engine) -> None:
@@ -238,7 +255,7 @@ def test_chunks_that_a_worker_could_not_write_take_those_behind_them_along(engin
 # ---- windows and states
 
 
-def test_a_group_of_which_chunks_are_left_out_stands_alone(two_groups: Engine) -> None:
+def test_chunks_of_a_window_stand_alone(two_groups: Engine) -> None:
     engine = two_groups
     request = Request(engine, keys(6), groups=2)
     full, window = request.chains
@@ -251,26 +268,42 @@ def test_a_group_of_which_chunks_are_left_out_stands_alone(two_groups: Engine) -
     # Those that are used stay, whatever became of the chunks before them.
     for i in range(4):
         other = Request(engine, keys(4, 100 * (i + 1)), groups=2)
-        other.store(other.chains[0], other.chains[1][3:])
+        other.store(other.chains[0], other.chains[1])
         other.finish()
         once_more = Request(engine, keys(6), groups=2)
         once_more.load(full, window[4:])
 
 
-def test_a_load_that_begins_later_tells_a_window(two_groups: Engine) -> None:
+def test_of_a_window_only_what_is_used_stays(two_groups: Engine) -> None:
     engine = two_groups
-    request = Request(engine, keys(4), groups=2)
+    request = Request(engine, keys(5), groups=2)
     full, window = request.chains
-    assert request.store(full, window) == full + window, "it is all offered as long as the window covers it"
+    assert request.store(full, window) == full + window, "vLLM offers all as long as the window covers it"
     request.finish()
-    again = Request(engine, keys(4), groups=2)
-    again.load(full, window[2:])
-    assert not engine.manager._chains.is_sparse(full[0])
-    assert engine.manager._chains.is_sparse(window[0])
-    longer = Request(engine, keys(5), groups=2)
-    longer.load(longer.chains[0][:4], window[2:])
-    assert longer.store(longer.chains[0][4:], longer.chains[1][4:]) == [longer.chains[0][4], longer.chains[1][4]]
-    assert engine.manager.lookup(longer.chains[1][4], longer.context) is HIT
+    Request(engine, keys(5), groups=2).load(full, window[3:])
+    other = Request(engine, keys(5, 100), groups=2)
+    assert len(other.store(other.chains[0], other.chains[1][1:])) == 9, "of 16 rows, 7 are used again"
+    again = Request(engine, keys(5), groups=2)
+    assert again.look_up() == [HIT] * 5
+    assert [engine.manager.lookup(key, again.context) for key in window] == [MISS] * 3 + [HIT] * 2
+
+
+def test_groups_are_told_apart_as_vllm_describes_them() -> None:
+    described = config(groups=tuple(OffloadingGroupConfig(TOKENS, ("layer",), i) for i in range(3)))
+    assert full_attention(described) == {}, "unknown groups stand alone"
+    kv_cache_config = SimpleNamespace(
+        kv_cache_groups=[SimpleNamespace(kv_cache_spec=each()) for each in (SlidingWindowSpec, FullAttentionSpec, Latent)]
+    )
+    assert full_attention(described) == {1: TOKENS, 2: TOKENS}
+    assert kv_cache_config
+    newer = SimpleNamespace(
+        groups=[
+            SimpleNamespace(group_id=0, tokens_per_block=16, sliding_window_size_in_chunks=None),
+            SimpleNamespace(group_id=1, tokens_per_block=16, sliding_window_size_in_chunks=1),
+        ],
+        cache=SimpleNamespace(blocks_per_chunk=4),
+    )
+    assert full_attention(newer) == {0: 64}
 
 
 def test_chunks_that_end_within_a_chunk_or_nowhere_stand_alone(engine: Engine) -> None:
@@ -354,7 +387,6 @@ def test_a_prefix_comes_from_a_shared_store() -> None:
         first.manager._cache.wait(0.1)
         first.step()
     again = Request(second, keys(6), groups=2)
-    second.manager._chains.is_found_alone(again.chains[1][0])
     wanted = [*again.chains[0][2:5], *reversed(again.chains[1][3:5])]
     for _ in range(1000):
         answers = [second.manager.lookup(key, again.context) for key in wanted]
@@ -441,5 +473,4 @@ def test_any_schedule_serves_the_right_bytes(tmp_path: Path, seed: int) -> None:
             reading.clear()
             living.clear()
     assert loaded > 0
-    assert not manager._chains.is_sparse(of_group(0, keys(1))[0]), "full attention is never taken for a window"
     engine.close()

@@ -56,7 +56,7 @@ class TerraceOffloadingManager(OffloadingManager):
         view: The rows of the shared region, one chunk each.
         staging: How many of the rows are for chunks on their way to and from storage.
         namespace: Names model, weights and layout.
-        chunk_tokens: By number of the KV cache group: the tokens of a chunk.
+        chunk_tokens: By number of the KV cache group: the tokens of a chunk, for those of full attention.
         weights_fixed: The weights never change while the engine runs; then a reset forgets nothing.
         keep_storage: A reset leaves what is stored to the next start, instead of removing it.
         events: Report what was stored and removed to vLLM.
@@ -138,7 +138,6 @@ class TerraceOffloadingManager(OffloadingManager):
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         """Keeps the chunks where they are until complete_load(), and returns their rows. All were hits in this step."""
         runs = self._chains.runs(list(keys), req_context)
-        self._chains.loaded(runs)
         rows: list[int] = []
         jobs: list[int] = []
         for run in runs:
@@ -176,7 +175,7 @@ class TerraceOffloadingManager(OffloadingManager):
         rows: list[int] = []
         jobs: list[int] = []
         evicted: list[OffloadKey] = []
-        for run in self._chains.offered(list(keys), req_context):
+        for run in self._chains.runs(list(keys), req_context):
             missing = [i for i, key in enumerate(run.keys) if key not in ready and key not in pending]
             if not missing:
                 continue
@@ -202,8 +201,6 @@ class TerraceOffloadingManager(OffloadingManager):
                 new.append(key)
                 rows.append(taken[i])
                 self._keys_by_name[names[i]] = key
-            if run.chain is None:
-                self._chains.stand_alone(new[-len(places) :])
         if wanted:
             self._metrics.allocations.append(wanted)
             evicted = self._follow()
@@ -364,12 +361,12 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def _questions(self, request: str, chunks: list[OffloadKey]) -> Iterator[Question]:
         if (context := self._contexts.get(request)) is not None:
-            for run in self._chains.to_be_kept(self._chains.runs(chunks, context)):
+            for run in self._chains.runs(chunks, context):
                 yield Question(run.keys, self._keys_of(run), run.first)
 
     def _ask_below(self, key: OffloadKey, context: ReqContext) -> LookupResult:
         request = context.req_id
-        alone, state, name = self._look_below(key, context)
+        state, name = self._look_below(key, context)
         if state not in (_STORAGE, _MISS):
             # (PENDING: a reservation of before a reset, whose rows nobody will publish.)
             return LookupResult.MISS
@@ -383,28 +380,18 @@ class TerraceOffloadingManager(OffloadingManager):
             self._hoped.add(key)
         else:
             self._stored.add(key)
-        if alone:
-            self._chains.stand_alone([key])
         self._keys_by_name[name] = key
         self._pending.add(key)
         self._wanted.setdefault(request, []).append(key)
         return LookupResult.HIT_PENDING
 
-    def _look_below(self, key: OffloadKey, context: ReqContext) -> tuple[bool, int, bytes]:
-        """Whether the chunk stands alone, where it is, and its name."""
-        found = self._chains.find(key, context)
-        if found is not None:
+    def _look_below(self, key: OffloadKey, context: ReqContext) -> tuple[int, bytes]:
+        """Where the chunk is, and its name."""
+        if (found := self._chains.find(key, context)) is not None:
             chain, index = found
-            state = self._states(chain)[index]
-            # A group that an earlier process knew to be sparse has stored its chunks alone.
-            if state != _MISS or not (self._has_storage or self._chains.is_sparse(key)):
-                return False, state, chain.name(index)
+            return self._states(chain)[index], chain.names_of(index, index + 1)[0]
         lone = self._cache.lone_keys([key])
-        (state,) = self._cache._states(lone)
-        alone = found is None or state != _MISS or self._chains.is_sparse(key)
-        if found is not None and state != _MISS:
-            self._chains.is_found_alone(key)
-        return alone, state, lone[0]
+        return self._cache._states(lone)[0], lone[0]
 
     def _absent_before(self, run: Run) -> list[OffloadKey]:
         """The chunks before the run that are not in host memory, where none stays behind an absent one. They are to come, too."""
@@ -414,10 +401,8 @@ class TerraceOffloadingManager(OffloadingManager):
         first = next((i for i in range(run.first) if states[i] != _HOST), run.first)
         before = run.chain.keys[first : run.first]
         if 0 < len(before) <= len(run.keys):
-            for i, key in enumerate(before, first):
-                self._keys_by_name[run.chain.name(i)] = key
-                if states[i] == _MISS:
-                    self._hoped.add(key)
+            self._keys_by_name.update(zip(run.chain.names_of(first, run.first), before))
+            self._hoped.update(key for i, key in enumerate(before, first) if states[i] == _MISS)
             self._pending.update(before)
         return before
 
@@ -457,7 +442,6 @@ class TerraceOffloadingManager(OffloadingManager):
             written = any(key in chunks for chunks in self._stores)
             if key not in self._ready and key not in self._stored and not written:
                 self._keys_by_name.pop(self._cache.keys([key])[0], None)
-                self._chains.gone(key)
         self._hoped.difference_update(keys)
 
     def _follow(self) -> list[OffloadKey]:
@@ -469,7 +453,6 @@ class TerraceOffloadingManager(OffloadingManager):
             for name, kind, _source in self._cache._raw_changes(_PLACES):
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
                     self._ready.discard(key)
-                    self._chains.gone(key)
                     evicted.append(key)
             return evicted
         for name, kind, source in self._cache._raw_changes(_PLACES):
@@ -485,7 +468,6 @@ class TerraceOffloadingManager(OffloadingManager):
                     evicted.append(key)
                 if key not in self._ready and key not in self._stored and key not in self._pending:
                     del self._keys_by_name[name]
-                    self._chains.gone(key)
             else:
                 continue
             if self._events is not None:

@@ -65,6 +65,7 @@ def chunk_namespace(
     model = config.model.name
     fields = {
         "format": _FORMAT,
+        "order": "prefix",  # under the names of before, chunks may stand alone
         "vllm": vllm.__version__,
         "model": model,
         "model_config": identity.config_digest(model),
@@ -85,13 +86,38 @@ def chunk_namespace(
     return identity.namespace("vllm", fields), fields
 
 
+def full_attention(config: Any) -> dict[int, int]:
+    """By number of the KV cache group: the tokens of a chunk, for the groups of full attention. Of the others, windows and states,
+    vLLM keeps only what a later token attends to. A group of which vLLM does not tell what it is counts as one of those.
+
+    Args:
+        config: vLLM's OffloadingConfig.
+    """
+    described = getattr(_on_stack("kv_cache_config", "kv_cache_groups"), "kv_cache_groups", ())
+    full = {}
+    for group in config.groups:
+        if hasattr(group, "sliding_window_size_in_chunks"):  # since vLLM 0.33
+            is_full = group.sliding_window_size_in_chunks is None
+        else:
+            spec = described[group.group_id].kv_cache_spec if group.group_id < len(described) else None
+            is_full = any(each.__name__ == "FullAttentionSpec" for each in type(spec).__mro__)
+        if is_full:
+            full[group.group_id] = group.tokens_per_block * config.cache.blocks_per_chunk
+    return full
+
+
 def _engine_config() -> Any:
-    """vLLM's own configuration, or None. vLLM's connector has it, but hands on a part that tells nothing of adapters and draft
-    models. It makes specs and tiers in its constructor, so its variable is on the stack."""
+    """vLLM's own configuration, or None."""
+    return _on_stack("vllm_config", "lora_config")
+
+
+def _on_stack(name: str, attribute: str) -> Any:
+    """What vLLM's connector has under this name, or None. The connector makes specs and tiers in its constructor, so its variables
+    are on the stack; what it hands on tells nothing of adapters, draft models and kinds of attention."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        found = frame.f_locals.get("vllm_config")
-        if hasattr(found, "lora_config"):
+        found = frame.f_locals.get(name)
+        if hasattr(found, attribute):
             return found
         frame = frame.f_back
     return None

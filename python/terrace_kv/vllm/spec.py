@@ -11,7 +11,7 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 from . import metrics
 from .manager import TerraceOffloadingManager
-from .names import chunk_namespace, store_name
+from .names import chunk_namespace, full_attention, store_name
 
 logger = init_logger("vllm." + __name__)
 
@@ -80,6 +80,10 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
             options.get("attention_backend"),
             options.get("adapters"),
         )
+        whole = full_attention(self.config)
+        for group in self.config.groups:
+            if group.group_id not in whole:
+                logger.info("Terrace: chunks of group %d stand alone: it is no full attention", group.group_id)
         below = "path" in options or "shared" in options
         staging = min(64, max(2, self.num_chunks // 16)) if below else 0
         if self.num_chunks <= staging:
@@ -112,7 +116,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 given,
                 staging,
                 namespace,
-                {group.group_id: group.tokens_per_block * self.config.cache.blocks_per_chunk for group in self.config.groups},
+                whole,
                 weights_fixed=bool(options.get("weights_fixed", False)),
                 keep_storage=bool(options.get("keep_storage", False)),
                 events=self.kv_events_config.enable_kv_cache_events,
