@@ -31,7 +31,7 @@ class CopyingWorker(OffloadingWorker):
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
         return self._copy(job_id, src_spec, dst_spec, is_store=True)
 
-    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
         return self._copy(job_id, dst_spec, src_spec, is_store=False)
 
     def _copy(self, job_id: int, device: Any, host: Any, *, is_store: bool) -> bool:

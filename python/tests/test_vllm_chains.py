@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -101,17 +102,22 @@ class SlidingWindowSpec:
 class Engine:
     """A manager, and a worker that fills and reads its rows."""
 
-    def __init__(self, path: Path | None = None, *, chunks: int = 8, groups: int = 1, engine_id: str = "e", **options: Any) -> None:
+    def __init__(self, path: Path | None = None, *, chunks: int = 8, groups: int = 1, **options: Any) -> None:
         terrace: dict[str, Any] = {"weights_revision": "1", **options}
         if path is not None:
             terrace = {"path": str(path), "capacity": "4MiB", **terrace}
         rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
-        described = tuple(OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i) for i in range(groups))
+        newer = "sliding_window_size_in_chunks" in OffloadingGroupConfig.__dataclass_fields__  # vLLM 0.33
+        described = tuple(
+            OffloadingGroupConfig(TOKENS, (f"layer.{i}",), i, **({"sliding_window_size_in_chunks": i or None} if newer else {}))
+            for i in range(groups)
+        )
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
         kinds = [FullAttentionSpec(), SlidingWindowSpec()][:groups]
         # vLLM's connector has it in a variable of this name when it makes the manager.
         kv_cache_config = SimpleNamespace(kv_cache_groups=[SimpleNamespace(kv_cache_spec=kind) for kind in kinds])
-        self.manager: Any = TerraceOffloadingSpec(config(extra_config=extra, groups=described, engine_id=engine_id)).get_manager()
+        named = f"engine {uuid4()}"  # vLLM's region is a file of this name
+        self.manager: Any = TerraceOffloadingSpec(config(extra_config=extra, groups=described, engine_id=named)).get_manager()
         assert kv_cache_config
         self.rows = np.frombuffer(self.manager._view, dtype=np.int8).reshape(rows, ROW)
 
@@ -289,7 +295,8 @@ def test_of_a_window_only_what_is_used_stays(two_groups: Engine) -> None:
 
 
 def test_groups_are_told_apart_as_vllm_describes_them() -> None:
-    described = config(groups=tuple(OffloadingGroupConfig(TOKENS, ("layer",), i) for i in range(3)))
+    groups = [SimpleNamespace(group_id=i, tokens_per_block=TOKENS) for i in range(3)]
+    described = SimpleNamespace(groups=groups, cache=SimpleNamespace(blocks_per_chunk=1))
     assert full_attention(described) == {}, "unknown groups stand alone"
     kv_cache_config = SimpleNamespace(
         kv_cache_groups=[SimpleNamespace(kv_cache_spec=each()) for each in (SlidingWindowSpec, FullAttentionSpec, Latent)]
@@ -378,7 +385,7 @@ def test_chunks_that_stand_alone_are_found_after_a_restart(tmp_path: Path) -> No
 
 def test_a_prefix_comes_from_a_shared_store() -> None:
     shared = {"url": "memory:", "write-policy": "write-through", "probe-deadline": "10s"}
-    first, second = (Engine(engine_id=f"engine {i}", shared=shared, groups=2, chunks=16) for i in range(2))
+    first, second = (Engine(shared=shared, groups=2, chunks=16) for _ in range(2))
     first.step()
     second.step()
     request = Request(first, keys(5), groups=2)
@@ -465,6 +472,7 @@ def test_any_schedule_serves_the_right_bytes(tmp_path: Path, seed: int) -> None:
             manager.complete_load(set(wanted), context)
         elif action < 990:
             engine.step()
+            manager.on_reset_flushed()  # nobody works on what was under way before
         elif action < 997 and living:
             living.pop(draw.randrange(len(living)))[0].finish()  # aborted
         elif action >= 998:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -46,7 +48,7 @@ class Engine:
         rows = chunks + (2 if path is not None or "shared" in options else 0)  # staging
         extra = {"cpu_bytes_to_use": rows * ROW, "terrace": terrace}
         named = OffloadingModelConfig(name=of_model, dtype="bfloat16")
-        self.spec = TerraceOffloadingSpec(config(extra_config=extra, engine_id=engine_id, model=named))
+        self.spec = TerraceOffloadingSpec(config(extra_config=extra, engine_id=f"{engine_id} {uuid4()}", model=named))
         self.manager: Any = self.spec.get_manager()
         self.rows = np.frombuffer(self.manager._view, dtype=np.int8).reshape(rows, ROW)
         self.request = ReqContext(req_id="a request")
@@ -265,7 +267,8 @@ def test_a_request_that_ends_wants_nothing(stored: Engine) -> None:
 
 
 @pytest.mark.parametrize("weights_fixed", [False, True])
-def test_rows_in_use_stay_out_of_use_after_a_reset(weights_fixed: bool) -> None:
+def test_rows_in_use_stay_out_of_use_after_a_reset(weights_fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terrace_kv.vllm.manager._HAS_FENCE", False)  # as before vLLM 0.33
     engine = Engine(weights_fixed=weights_fixed)
     engine.store(keys(3, 10))
     reading = engine.manager.prepare_load(keys(2, 10), engine.request).chunk_ids
@@ -315,6 +318,68 @@ def test_events_name_medium_and_removal(stored: Engine) -> None:
         stored.store(keys(8, first))
     removed = [key for event in stored.manager.take_events() if event.removed and event.medium is Medium.CPU for key in event.keys]
     assert set(keys(2)) <= set(removed)
+
+
+def test_a_reset_ends_when_vllm_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As since vLLM 0.33: however many steps it takes."""
+    monkeypatch.setattr("terrace_kv.vllm.manager._HAS_FENCE", True)
+    engine = Engine()
+    engine.store(keys(3, 10))
+    busy = {*engine.manager.prepare_load(keys(2, 10), engine.request).chunk_ids}
+    engine.manager.reset_cache()
+    busy.update(engine.store(keys(2), complete=False).store_spec.chunk_ids)
+    engine.manager.reset_cache()
+    for _ in range(50):
+        engine.step()
+    output = engine.store(keys(8, 20))
+    assert len(output.keys_to_store) == 4 and not busy.intersection(output.store_spec.chunk_ids)
+    engine.manager.on_reset_flushed()
+    assert len(engine.store(keys(4, 40)).keys_to_store) == 4 and engine.look_up(keys(8, 20)).count(HIT) == 4
+    engine.manager.on_reset_flushed()
+    engine.close()
+
+
+def test_what_did_not_come_is_told_to_who_has_noted_it(stored: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As since vLLM 0.33, which takes HIT_PENDING for a chunk that is in host memory."""
+
+    @dataclass
+    class Event:
+        keys: list[bytes]
+        medium: Any
+        removed: bool
+        ownership: str | None = None
+        removal_expected: bool = False
+        metadata_only: bool = False
+
+    stored.store(keys(2))
+    stored.settle()
+    stored.store(keys(8, 20))
+    list(stored.manager.take_events())
+    monkeypatch.setattr("terrace_kv.vllm.manager._HAS_METADATA", True)
+    monkeypatch.setattr("terrace_kv.vllm.manager.OffloadingEvent", Event)
+    assert stored.look_up(keys(2)) == [PENDING] * 2
+    stored.manager.on_request_finished(stored.request)  # aborted before the end of the step
+    (event,) = stored.manager.take_events()
+    assert event.metadata_only and event.removed and event.medium is Medium.CPU and sorted(event.keys) == keys(2)
+    assert stored.look_up(keys(2)) == [PENDING] * 2
+    stored.wait()
+    assert not any(event.metadata_only for event in stored.manager.take_events())
+
+
+def test_a_fetch_that_has_ended_is_seen_by_the_stores_of_the_step(stored: Engine) -> None:
+    """As in vLLM 0.33, where the end of the step comes after its stores."""
+    stored.store(keys(3))
+    stored.settle()
+    stored.store(keys(8, 20))
+    assert stored.look_up(keys(3)) == [PENDING] * 3
+    stored.step()
+    for _ in range(1000):
+        stored.manager._cache.wait(0.01)
+        stored.manager._collected = False  # as the end of a step does
+        output = stored.store(keys(3))
+        if output is not None and stored.look_up(keys(3)) == [HIT] * 3:
+            break
+    assert output.keys_to_store == [] and not stored.manager.has_pending_work()
 
 
 def test_metrics_are_those_of_vllm_and_ours(engine: Engine) -> None:
@@ -381,6 +446,7 @@ def test_any_order_of_calls_serves_the_right_bytes(tmp_path: Path, seed: int) ->
             engine.manager.complete_load(set(hits), request)
         elif action < 988:
             engine.step()
+            engine.manager.on_reset_flushed()  # nobody works on what was under way before
         elif action < 997:
             engine.manager.on_request_finished(request)
         else:

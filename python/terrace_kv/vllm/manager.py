@@ -36,6 +36,8 @@ logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its 
 
 _PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
 _STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
+_HAS_FENCE = hasattr(OffloadingManager, "on_reset_flushed")  # since vLLM 0.33
+_HAS_METADATA = "metadata_only" in getattr(OffloadingEvent, "__dataclass_fields__", ())  # the same
 _MISS, _HOST, _STORAGE, _SHARED = int(State.MISS), int(State.HOST), int(State.STORAGE), int(State.SHARED)
 
 
@@ -60,7 +62,9 @@ class TerraceOffloadingManager(OffloadingManager):
         weights_fixed: The weights never change while the engine runs; then a reset forgets nothing.
         keep_storage: A reset leaves what is stored to the next start, instead of removing it.
         events: Report what was stored and removed to vLLM.
-        steps_ahead: The most steps that vLLM plans before workers have carried out the first of them.
+        steps_ahead: The most steps that vLLM plans before workers have carried out the first of them. Only for a vLLM that does
+            not say when that is (on_reset_flushed).
+        info: What vLLM's gauge of the configuration says of host memory.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class TerraceOffloadingManager(OffloadingManager):
         events: bool = False,
         steps_ahead: int = 8,
         tier: str = "terrace",
+        info: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         assert view.shape is not None and view.strides is not None
         rows, chunk_bytes = view.shape[0], view.strides[0]
@@ -94,10 +99,12 @@ class TerraceOffloadingManager(OffloadingManager):
         self._changes = 0  # of what the cache has: grows with each
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
         self._looked = False  # for answers of the shared store, in this step
+        self._collected = False  # what storage has brought, in this step
         self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
         self._weights_fixed = weights_fixed
         self._keep_storage = keep_storage
         self._tier = tier
+        self._info = dict(info or {})
         self._rows = rows
         self._last_job = 0
         self._ready: set[OffloadKey] = set()
@@ -168,6 +175,8 @@ class TerraceOffloadingManager(OffloadingManager):
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
         """Takes rows for the chunks that are not there. None if there is no row for any of them. A chunk whose predecessors are
         not in host memory is of no use there, and is left out."""
+        if self._fetches and not self._collected:
+            self._collect()  # (vLLM 0.33 calls on_schedule_end() after this)
         ready, pending = self._ready, self._pending
         wanted = 0
         full = False
@@ -247,12 +256,14 @@ class TerraceOffloadingManager(OffloadingManager):
         """Collects what storage has brought, and asks it for what this step wants."""
         self._step += 1
         self._looked = False
-        self._end_stale()
+        if not _HAS_FENCE:
+            self._end_stale(self._step)
         self._collect()
         if self._shared is not None:
             self._shared.send()
             if self._shared.waiting:
                 self._collect()  # sends the questions
+        self._collected = False  # of the next step
         for request, keys in self._wanted.items():
             for run in self._chains.in_order(keys, self._contexts[request]):
                 before = self._absent_before(run)
@@ -280,8 +291,9 @@ class TerraceOffloadingManager(OffloadingManager):
         return bool(self._fetches)
 
     def reset_cache(self) -> None:
-        """Forgets everything, unless the weights are fixed. Rows that workers still read or write stay out of use for
-        some steps: in the first step after a reset workers end all jobs of before, and vLLM plans only few steps ahead of them."""
+        """Forgets everything, unless the weights are fixed. Rows that workers still read or write stay out of use until
+        on_reset_flushed(). Before vLLM 0.33, which has no such call, for some steps: in the first step after a reset workers end
+        all jobs of before, and vLLM plans only few steps ahead of them."""
         loads = [job for loads in self._loads.values() for jobs in loads for job in jobs]
         if self._stores or loads:
             self._stale.append((self._step + self._steps_ahead, [job for jobs in self._stores.values() for job in jobs], loads))
@@ -308,7 +320,16 @@ class TerraceOffloadingManager(OffloadingManager):
         self._hoped.clear()
         self._fetched.clear()
 
+    def on_reset_flushed(self) -> None:
+        """The workers have ended all jobs of before the last reset, and of before earlier ones."""
+        self._end_stale(None)
+        self._follow()
+
     # ---- observers
+
+    def config_info(self) -> Sequence[Mapping[str, str | int | float | bool]]:
+        """Labels of vLLM's gauge of the configuration."""
+        return [self._info]
 
     def take_events(self) -> Iterable[OffloadingEvent]:
         """What was stored and removed since the last call, in order."""
@@ -423,6 +444,7 @@ class TerraceOffloadingManager(OffloadingManager):
         return self._shared.ask(key, request)
 
     def _collect(self) -> None:
+        self._collected = True
         ended: list[OffloadKey] = []
         for event in self._cache.poll():
             if event.kind is not JobEventKind.ENDED:
@@ -437,6 +459,11 @@ class TerraceOffloadingManager(OffloadingManager):
     def _end_wish(self, keys: Collection[OffloadKey]) -> None:
         """The chunks have come from below, or will not."""
         self._pending.difference_update(keys)
+        if self._events is not None and _HAS_METADATA:
+            # vLLM has noted a chunk that was HIT_PENDING as one that is in host memory.
+            absent = [key for key in keys if key not in self._ready and key not in self._pending]
+            if absent:
+                self._events.append(OffloadingEvent(absent, Medium.CPU, True, metadata_only=True))
         for key in self._hoped.intersection(keys):
             # (After a reset, a worker may be writing a chunk that is fetched, too.)
             written = any(key in chunks for chunks in self._stores)
@@ -478,15 +505,15 @@ class TerraceOffloadingManager(OffloadingManager):
         assert self._events is not None
         medium = Medium.CPU if in_host else Medium.STORAGE
         last = self._events[-1] if self._events else None
-        if last is not None and last.medium is medium and last.removed is removed:
+        if last is not None and last.medium is medium and last.removed is removed and last.removal_expected:
             last.keys.append(key)
             return
         owner = None if in_host else self._tier
         self._events.append(OffloadingEvent([key], medium, removed, ownership=owner, removal_expected=True))
 
-    def _end_stale(self) -> None:
-        """Frees the rows of before a reset that no worker uses any more."""
-        while self._stale and self._stale[0][0] < self._step:
+    def _end_stale(self, step: int | None) -> None:
+        """Frees the rows of before a reset that no worker uses any more in this step. None: of all resets."""
+        while self._stale and (step is None or self._stale[0][0] < step):
             _last, stores, loads = self._stale.popleft()
             for job in stores:
                 self._cache.publish(job, False)

@@ -71,6 +71,11 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
         check_one_host(self.config.parallel.world_size)
         return super().create_worker(kv_caches)
 
+    def _info(self) -> dict[str, Any]:
+        """The labels that vLLM's own manager of this spec has, since vLLM 0.33."""
+        host = getattr(self, "cpu_info", None)
+        return {} if host is None else {**host.as_config_info(), "tier": "0:primary"}
+
     def _make_manager(self) -> OffloadingManager:
         options = self._options
         namespace, fields = chunk_namespace(
@@ -121,6 +126,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 keep_storage=bool(options.get("keep_storage", False)),
                 events=self.kv_events_config.enable_kv_cache_events,
                 steps_ahead=self.config.parallel.pp_size + 4,
+                info=self._info(),
             )
         except BaseException:
             region.cleanup()
