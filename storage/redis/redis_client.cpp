@@ -299,7 +299,7 @@ TimePoint RedisClient::next_deadline() const {
   }
   if (map_question_) next = std::min(next, map_give_up_);
   else if (map_wanted_ && ready) next = std::min(next, map_next_);
-  if (!without_map_.empty() && !awaits_map()) next = TimePoint::min();
+  if (!without_map_.empty() && !awaits_map()) next = TimePoint{};
   return next;
 }
 

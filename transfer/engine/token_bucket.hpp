@@ -26,9 +26,9 @@ class TokenBucket {
   }
 
   [[nodiscard]] bool limited() const { return count(per_second_) > 0; }
-  /// Returns the time from which on `cost` bytes may go; `cost` is at most the depth. TimePoint::min() if there is no limit.
+  /// Returns the time from which on `cost` bytes may go; `cost` is at most the depth. TimePoint{} if there is no limit.
   [[nodiscard]] TimePoint allowed_at(Bytes cost) const {
-    if (!limited()) return TimePoint::min();
+    if (!limited()) return TimePoint{};
     return full_at_ - (time_for(depth_) - time_for(cost));
   }
   void take(Bytes cost, TimePoint now) {

@@ -46,9 +46,9 @@ class TransferEngine {
   /// Collects the pieces that have ended, handles deadlines, and starts the pieces that may start. Appends the events, and
   /// returns their number.
   std::size_t poll(std::vector<TransferEvent>& out);
-  /// Returns the time at which poll() has something to do although the waker is not woken; TimePoint::min() if it has something
-  /// now.
-  [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint::min() : scheduler_.next_deadline(); }
+  /// Returns the time at which poll() has something to do although the waker is not woken; TimePoint{}, which is long ago, if it
+  /// has something now.
+  [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint{} : scheduler_.next_deadline(); }
   /// Returns true if nothing is queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
   [[nodiscard]] const Device& device() const { return device_; }

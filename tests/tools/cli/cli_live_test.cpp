@@ -1,4 +1,5 @@
 // `terrace top`, `set`, `job`, `clear`, `update`, `pause` and `resume` on a replay that serves.
+#include "tests/patience.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <boost/json.hpp>
@@ -177,7 +178,11 @@ TEST_P(LiveCommands, ctrl_c_ends_a_capture_early_and_keeps_it) {
 }
 
 TEST_P(LiveCommands, plan_shows_what_other_sizes_would_have_brought) {
-  const Ended plan = run(with_socket({"plan"}));
+  Ended plan;
+  EXPECT_TRUE(comes_true([&] {
+    plan = run(with_socket({"plan"}));
+    return plan.out.find("nothing was measured yet") == std::string::npos;
+  }));
   EXPECT_EQ(plan.status, 0) << plan.err;
   EXPECT_LE(width(plan.out), 80U) << plan.out;
   EXPECT_NE(plan.out.find("samples of 8 blocks"), std::string::npos) << plan.out;

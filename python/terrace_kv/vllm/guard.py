@@ -1,0 +1,134 @@
+"""Whether chunks below host memory are worth reading, or are computed sooner."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable
+
+_STEPS = 64  # of which the median counts
+_STEPS_NEEDED = 8
+_EVIDENCE = 2.0  # seconds of reading before it is called slow
+_HALVED_AFTER = 10.0  # seconds of reading: what was read before counts half
+_PROBE_PAUSE = 5.0  # seconds between two requests that try again
+_PROBE_CHUNKS = 16  # that such a request may read
+
+
+class LoadGuard:
+    """Compares two speeds, in tokens a second: at which the engine computes prompts, and at which storage (or the shared store)
+    has brought chunks lately. While storage is slower, chunks there count as misses, except for a few every five seconds, which
+    show when it has become faster.
+
+    Compute: an option, or learned from the tokens that were computed in a step and the time to the next step; of the last 64
+    steps with such tokens the median counts, so that gaps without work are left out. Until eight are known, everything is loaded.
+
+    Storage: the tokens that came, over the time in which chunks were awaited. It is slow if it would be even with all awaited
+    chunks arriving now. Who asks sees only at steps what has come. So a step after which nothing is awaited does not count: a
+    storage whose reads end within a step is never slow.
+
+    It reads no clock and does no I/O. Threads: vLLM's scheduler.
+
+    Args:
+        prefill_speed: Tokens a second, or None: it is learned.
+        say: Takes a sentence for the log, and whether it is a warning.
+    """
+
+    def __init__(self, prefill_speed: float | None, say: Callable[[str, bool], None]) -> None:
+        if prefill_speed is not None and not prefill_speed > 0:
+            raise ValueError(f"prefill_speed is {prefill_speed}, must be more than 0 tokens a second")
+        self._given = prefill_speed
+        self._learned: deque[float] = deque(maxlen=_STEPS)
+        self._say = say
+        self._said = prefill_speed is not None
+        self._computed = 0.0
+        self._step_at: float | None = None
+        self._awaited = 0  # chunks
+        self._awaited_tokens = 0.0
+        self._seen_at = 0.0
+        self._read = 0.0  # tokens, lately
+        self._busy = 0.0  # seconds, lately
+        self._slow = False
+        self._next_probe = 0.0
+        self._probing: str | None = None
+        self._probe_left = 0
+        self.declined = 0
+        """Chunks that were there, and were not read because that takes longer than to compute them."""
+
+    @property
+    def prefill_speed(self) -> float | None:
+        """Tokens that the engine computes in a second; None: not known yet."""
+        if self._given is not None:
+            return self._given
+        return statistics.median(self._learned) if len(self._learned) >= _STEPS_NEEDED else None
+
+    def computed(self, tokens: float) -> None:
+        """The step under way computes these."""
+        self._computed += tokens
+
+    def step(self, now: float) -> None:
+        """A step of the scheduler ends, and the next one begins."""
+        if self._computed > 0 and self._step_at is not None and now > self._step_at:
+            self._learned.append(self._computed / (now - self._step_at))
+            if self._given is None and len(self._learned) == _STEPS_NEEDED:
+                self._say(f"the engine computes {self.prefill_speed:.0f} tokens a second", False)
+        self._computed = 0
+        self._step_at = now
+
+    def asked(self, chunks: int, tokens: float, now: float) -> None:
+        """Chunks of so many tokens are read from now on."""
+        if self._awaited == 0:
+            self._seen_at = now
+        self._awaited += chunks
+        self._awaited_tokens += tokens
+        if not self._said:
+            self._said = True
+            self._say(
+                "the speed at which the engine computes is not known yet, so stored chunks are loaded however long that takes; "
+                "prefill_speed states it",
+                False,
+            )
+
+    def saw(self, chunks: int, tokens: float, came: float, now: float) -> None:
+        """Of the chunks that were asked for, these have come, or will not. `came`: tokens of those that have. To be called at each
+        step, also if there is nothing to tell."""
+        self._awaited -= chunks
+        self._awaited_tokens -= tokens
+        self._read += came
+        if self._awaited > 0:
+            self._busy += max(0.0, now - self._seen_at)
+        self._seen_at = now
+        if self._busy > _HALVED_AFTER:
+            self._busy /= 2
+            self._read /= 2
+        if (compute := self.prefill_speed) is None:
+            return
+        if not self._slow and self._busy >= _EVIDENCE and self._read + self._awaited_tokens < compute * self._busy:
+            self._slow = True
+            self._say(
+                f"storage brings {self._read / self._busy:.0f} tokens a second, and the engine computes {compute:.0f}: stored "
+                "chunks are computed, and not loaded, until storage is faster",
+                True,
+            )
+            self._forget(now)
+        elif self._slow and came > 0 and self._awaited == 0 and self._read >= compute * self._busy:
+            self._slow = False
+            self._say("storage is faster than the engine again: stored chunks are loaded", True)
+            self._forget(now)
+
+    def allows(self, request: str, now: float) -> bool:
+        """Whether the request may read another chunk."""
+        if not self._slow:
+            return True
+        if self._awaited == 0 and now >= self._next_probe:
+            self._forget(now)
+            self._probing, self._probe_left = request, _PROBE_CHUNKS
+        if request == self._probing and self._probe_left > 0:
+            self._probe_left -= 1
+            return True
+        self.declined += 1
+        return False
+
+    def _forget(self, now: float) -> None:
+        self._read = self._busy = 0.0
+        self._next_probe = now + _PROBE_PAUSE
+        self._probing = None
