@@ -482,3 +482,43 @@ def test_any_schedule_serves_the_right_bytes(tmp_path: Path, seed: int) -> None:
             living.clear()
     assert loaded > 0
     engine.close()
+
+
+def test_a_storage_that_is_slower_than_compute_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terrace_kv.vllm.guard._EVIDENCE", 0.0)
+    first = Engine(tmp_path, chunks=64)
+    Request(first, keys(60)).run()
+    first.settle()
+    first.close()
+    slow = {"storage": {"bandwidth": "256KiB/s"}}  # 32 chunks, 512 tokens a second
+    second = Engine(tmp_path, chunks=64, prefill_speed=1e6, config=slow)
+    assert Request(second, keys(20)).look_up() == [PENDING] * 20
+    for length in range(21, 61):
+        if Request(second, keys(length)).look_up()[-1] is MISS:
+            break
+        second.step()
+        second.manager._cache.wait(0.01)
+    assert length < 60
+    counts = second.manager.get_stats().data["data"]
+    assert counts["vllm:kv_offload_terrace_declined"][("terrace",)] >= 1
+    second.close()
+
+
+def test_the_speed_of_compute_is_learned_from_what_is_stored(engine: Engine) -> None:
+    """Chunks that the GPU has are offered, too, and were not computed."""
+    learned: list[float] = []
+    engine.manager._guard.computed = learned.append
+    engine.manager._has_storage = True  # only then it matters
+    on_gpu = Request(engine, keys(6))
+    assert on_gpu.look_up(first=2) == [MISS]
+    on_gpu.store(on_gpu.chains[0][:4])
+    on_gpu.store(on_gpu.chains[0][4:])
+    assert sum(learned) == 4 * TOKENS
+    on_gpu.finish()
+    loading = Request(engine, keys(8))
+    loading.load(loading.chains[0][:6])
+    loading.store(loading.chains[0][6:])
+    assert sum(learned) == 6 * TOKENS
+    unknown = Request(engine, keys(2, 60))
+    unknown.store(unknown.chains[0])
+    assert sum(learned) == 6 * TOKENS, "nobody has asked for these, so they may be the GPU's"

@@ -519,3 +519,40 @@ def test_chunks_of_another_engine_come_through_a_shared_store(tmp_path: Path) ->
     assert counters["read_chunks"] == 3 and counters["read_bytes"] == 3 * len(content[0]) and "shared_chunks" not in counters
     first.close()
     second.close()
+
+
+def test_a_store_that_is_slower_than_compute_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("terrace_kv.vllm.guard._EVIDENCE", 0.0)
+    engine = Engine(tmp_path, prefill_speed=1e6)
+    engine.finish(keys(16), list(range(16)), load=False)
+    engine.close()
+    slow = Engine(tmp_path, prefill_speed=1e6, bandwidth="256KiB/s")  # 32 chunks, 512 tokens a second
+    assert slow.look_up(keys(16)) == [True] * 16
+    slow.job(keys(16), list(range(16)), load=True)
+    while slow.look_up(keys(1)) == [True]:
+        slow.tier.get_finished_jobs()
+        slow.tier._store.wait(0.01)
+    assert slow.counters()["declined"] >= 1
+    slow.close()
+
+
+def test_the_speed_of_compute_is_learned_from_what_is_offered(engine: Engine) -> None:
+    learned: list[float] = []
+    engine.tier._guard.computed = learned.append  # type: ignore[method-assign]
+    request = ReqContext(req_id="another request")
+    for i, key in enumerate(keys(6)):
+        request.set_offload_key_position(key, (i + 1) * 16)
+    assert engine.tier.lookup(keys(6)[2], request) is LookupResult.MISS
+    job = TransferJob(
+        job_id=1, keys=keys(6), chunk_ids=np.arange(6, dtype=np.int32), is_promotion=False, req_context=request
+    )
+    kv_cache_config = SimpleNamespace(kv_cache_groups=[])
+    assert kv_cache_config
+    engine.tier._tokens = {keys(1)[0][-4:]: 16}
+    engine.tier.submit_store(job)
+    assert learned == [], "nothing was known of the group when the chunk was looked up"
+    engine.tier.on_request_finished(request)
+    engine.tier.lookup(keys(6)[2], request)
+    engine.tier.submit_store(dataclasses.replace(job, job_id=2))
+    assert learned == [4 * 16], "the first two were in host memory or on the GPU"
+    engine.results(2)

@@ -113,6 +113,11 @@ class Chains:
             chain.names += self._make_names(chain.keys[known:end])
         return Keys((ctypes.c_char * (end * KEY_BYTES)).from_buffer_copy(chain.names), end)
 
+    def tokens(self, run: Run) -> float:
+        """The tokens of a prompt for which the run stands, if those of all groups of full attention come. Chunks that stand alone
+        count nothing."""
+        return len(run.keys) * self._tokens[run.keys[0][_GROUP]] / len(self._tokens) if run.chain is not None else 0
+
     def _grow(self, chain: Chain, group: bytes, context: ReqContext) -> None:
         # (A name of vLLM's own, which tools/engines checks: the public call asks for one key, and does not say which there are.)
         positions = getattr(context, "_offload_key_positions", {})

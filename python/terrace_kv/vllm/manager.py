@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import struct
+import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -30,6 +31,7 @@ from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, Stat
 from ..offload import OffloadCache
 from . import metrics
 from .chains import Chain, Chains, Run
+from .guard import LoadGuard
 from .looking import CacheLookups, Question
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
@@ -64,6 +66,7 @@ class TerraceOffloadingManager(OffloadingManager):
         events: Report what was stored and removed to vLLM.
         steps_ahead: The most steps that vLLM plans before workers have carried out the first of them. Only for a vLLM that does
             not say when that is (on_reset_flushed).
+        prefill_speed: Tokens that the engine computes in a second (LoadGuard). None: it is learned.
         info: What vLLM's gauge of the configuration says of host memory.
     """
 
@@ -80,6 +83,7 @@ class TerraceOffloadingManager(OffloadingManager):
         events: bool = False,
         steps_ahead: int = 8,
         tier: str = "terrace",
+        prefill_speed: float | None = None,
         info: Mapping[str, str | int | float | bool] | None = None,
     ) -> None:
         assert view.shape is not None and view.strides is not None
@@ -96,6 +100,8 @@ class TerraceOffloadingManager(OffloadingManager):
         flat = config.get("key-order") == "flat"
         self._chains = Chains({} if flat else chunk_tokens, lambda keys: bytes(self._cache.keys(keys)._array))
         self._contexts: dict[str, ReqContext] = {}  # of requests that wait for something below host memory
+        self._guard = LoadGuard(prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Terrace: %s", text))
+        self._computes: dict[str, int] = {}  # by request: the index in a chain from which on the engine computes, as far as known
         self._changes = 0  # of what the cache has: grows with each
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
         self._looked = False  # for answers of the shared store, in this step
@@ -116,6 +122,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._wanted: dict[str, list[OffloadKey]] = {}  # by request: chunks to be fetched at the end of the step
         self._fetches: dict[int, list[OffloadKey]] = {}
         self._fetched: dict[str, set[OffloadKey]] = {}  # by request
+        self._reading: dict[int, tuple[int, float]] = {}  # by fetch: chunks and tokens for which it was made
         self._steps_ahead = steps_ahead
         self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step of use, reservations and pins of before a reset
         self._step = 0
@@ -145,6 +152,9 @@ class TerraceOffloadingManager(OffloadingManager):
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
         """Keeps the chunks where they are until complete_load(), and returns their rows. All were hits in this step."""
         runs = self._chains.runs(list(keys), req_context)
+        self._computes[req_context.req_id] = max(
+            (run.first + len(run.keys) for run in runs if run.chain is not None), default=0
+        )
         rows: list[int] = []
         jobs: list[int] = []
         for run in runs:
@@ -184,7 +194,12 @@ class TerraceOffloadingManager(OffloadingManager):
         rows: list[int] = []
         jobs: list[int] = []
         evicted: list[OffloadKey] = []
+        computes_from = self._computes.get(req_context.req_id)
         for run in self._chains.runs(list(keys), req_context):
+            if computes_from is not None and run.chain is not None:
+                # (The chunks before were on the GPU, or were loaded.)
+                computed = min(len(run.keys), max(0, run.first + len(run.keys) - computes_from))
+                self._guard.computed(self._chains.tokens(run) * computed / len(run.keys))
             missing = [i for i, key in enumerate(run.keys) if key not in ready and key not in pending]
             if not missing:
                 continue
@@ -249,6 +264,7 @@ class TerraceOffloadingManager(OffloadingManager):
         """Forgets the request. It is no use of its chunks: loads and stores were."""
         self._chains.end(req_context.req_id)
         self._contexts.pop(req_context.req_id, None)
+        self._computes.pop(req_context.req_id, None)
         self._fetched.pop(req_context.req_id, None)
         self._end_wish(self._wanted.pop(req_context.req_id, ()))
 
@@ -256,6 +272,7 @@ class TerraceOffloadingManager(OffloadingManager):
         """Collects what storage has brought, and asks it for what this step wants."""
         self._step += 1
         self._looked = False
+        self._guard.step(time.monotonic())
         if not _HAS_FENCE:
             self._end_stale(self._step)
         self._collect()
@@ -282,6 +299,8 @@ class TerraceOffloadingManager(OffloadingManager):
                     continue
                 self._fetched.setdefault(request, set()).update(run.keys)
                 self._fetches[job] = before + run.keys
+                self._reading[job] = (len(run.keys), self._chains.tokens(run))
+                self._guard.asked(*self._reading[job], time.monotonic())
         if self._wanted:
             self._wanted.clear()
             self._follow()
@@ -340,6 +359,7 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def get_stats(self) -> Any:
         """Usage of host memory now, and changes of the counters."""
+        self._metrics.counts.declined = self._guard.declined
         return self._metrics.report(self._cache, self._rows, sum(map(len, self._stores)))
 
     def shutdown(self) -> None:
@@ -387,6 +407,8 @@ class TerraceOffloadingManager(OffloadingManager):
 
     def _ask_below(self, key: OffloadKey, context: ReqContext) -> LookupResult:
         request = context.req_id
+        if request not in self._computes and (found := self._chains.find(key, context)) is not None:
+            self._computes[request] = found[1]  # what is before has been looked up, or is on the GPU
         state, name = self._look_below(key, context)
         if state not in (_STORAGE, _MISS):
             # (PENDING: a reservation of before a reset, whose rows nobody will publish.)
@@ -398,9 +420,9 @@ class TerraceOffloadingManager(OffloadingManager):
             there = self._ask_shared(key, request)
             if not there:
                 return LookupResult.RETRY if there is None else LookupResult.MISS
-            self._hoped.add(key)
-        else:
-            self._stored.add(key)
+        if not self._guard.allows(request, time.monotonic()):
+            return LookupResult.MISS
+        (self._hoped if state == _MISS else self._stored).add(key)
         self._keys_by_name[name] = key
         self._pending.add(key)
         self._wanted.setdefault(request, []).append(key)
@@ -446,12 +468,17 @@ class TerraceOffloadingManager(OffloadingManager):
     def _collect(self) -> None:
         self._collected = True
         ended: list[OffloadKey] = []
+        chunks, tokens, came = 0, 0.0, 0.0
         for event in self._cache.poll():
             if event.kind is not JobEventKind.ENDED:
                 if event.status != 0:
                     self._metrics.counts.count_failed_loads([event.status])
                 continue
             ended += self._fetches.pop(event.job, ())
+            wanted, worth = self._reading.pop(event.job, (0, 0.0))
+            chunks, tokens = chunks + wanted, tokens + worth
+            came += worth * event.moved / max(1, event.moved + event.failed)
+        self._guard.saw(chunks, tokens, came, time.monotonic())
         self._pending.difference_update(ended)
         self._follow()
         self._end_wish(ended)

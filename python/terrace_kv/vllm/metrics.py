@@ -26,6 +26,7 @@ _COUNTERS = {
     "load_failures": "Number of chunks that could not be read for another reason.",
     "store_failures": "Number of chunks that could not be written.",
     "dropped": "Number of chunks that were not written because too much was under way.",
+    "declined": "Number of chunks that were there, and not read, because they are computed sooner.",
     "evicted": "Number of chunks that were given up to make room: by the store; with TerraceOffloadingSpec, by host memory.",
 }
 _GAUGES = {
@@ -49,6 +50,7 @@ class Counts:
     load_failures: int = 0
     store_failures: int = 0
     dropped: int = 0
+    declined: int = 0
     evicted: int = 0
 
     def copy(self) -> Counts:

@@ -16,7 +16,8 @@ from .names import chunk_namespace, full_attention, store_name
 logger = init_logger("vllm." + __name__)
 
 _OPTIONS = (
-    "path", "capacity", "shared", "weights_revision", "weights_fixed", "keep_storage", "attention_backend", "adapters", "config"
+    "path", "capacity", "shared", "weights_revision", "weights_fixed", "keep_storage", "attention_backend", "adapters",
+    "prefill_speed", "config",
 )  # fmt: skip
 
 
@@ -37,6 +38,8 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
         weights_fixed: True if the weights never change while the engine runs; then a reset of the cache and sleep forget nothing.
             Otherwise a reset removes what is stored, and ends the use of the shared store until the next start.
         keep_storage: True if a reset leaves what is stored to the next start, which finds it if it has the weights of before.
+        prefill_speed: Tokens that the engine computes in a second. While storage is slower, it is not read from. Without it the
+            speed is learned.
         config: A mapping with more options of docs/configuration.md, such as {"policy": "lru", "storage": {"io": "threads"}}.
 
     All workers and the scheduler must be on one host, because they share memory.
@@ -126,6 +129,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 keep_storage=bool(options.get("keep_storage", False)),
                 events=self.kv_events_config.enable_kv_cache_events,
                 steps_ahead=self.config.parallel.pp_size + 4,
+                prefill_speed=options.get("prefill_speed"),
                 info=self._info(),
             )
         except BaseException:

@@ -24,8 +24,9 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 from .._library import Busy
 from ..store import EventKind, Health, Result, Store
 from . import metrics
+from .guard import LoadGuard
 from .looking import SharedLookups
-from .names import chunk_namespace, store_name
+from .names import chunk_namespace, full_attention, store_name
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
@@ -62,6 +63,8 @@ class TerraceTier(SecondaryTierManager):
         shared: The table [shared] of docs/configuration.md as an object, {"url": "redis://kv@cache:6379"}: a store that several
             machines share, behind the disk.
         shared_probe_timeout: After so many seconds without an answer of the shared store, a chunk counts as not there.
+        prefill_speed: Tokens that the engine computes in a second. While the store is slower, it is not read from. Without it the
+            speed is learned.
         shutdown_timeout: The longest time for unfinished writes at the end, in seconds.
         Any option of the table [storage] of docs/configuration.md, with "_" for "-".
 
@@ -87,6 +90,7 @@ class TerraceTier(SecondaryTierManager):
         locality: str | None = None,
         shared: dict[str, Any] | None = None,
         shared_probe_timeout: float = 0.02,
+        prefill_speed: float | None = None,
         shutdown_timeout: float = 60.0,
         **storage: Any,
     ) -> None:
@@ -121,6 +125,11 @@ class TerraceTier(SecondaryTierManager):
             **storage,
         )
         self._shared = SharedLookups(self._store, shared_probe_timeout) if shared is not None else None
+        self._tokens = {group.to_bytes(4, "big"): tokens for group, tokens in full_attention(config).items()}
+        self._guard = LoadGuard(
+            prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Tier %s: %s", tier_type, text)
+        )
+        self._computes: dict[str, int] = {}  # by request: the token from which on the engine computes, as far as known
         try:
             self._region = self._store.register(primary_kv_view)
         except BaseException:
@@ -141,15 +150,22 @@ class TerraceTier(SecondaryTierManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """HIT if a load would find the chunk. A hit that has become untrue by the time of the load is a failed load. RETRY while the
         shared store is asked."""
-        if key in self._resident:
-            return LookupResult.HIT
-        made = self._store.keys([key])
-        if not self._store.contains_many(made)[0]:
-            there = False if self._shared is None else self._shared.ask(key, req_context.req_id)
-            return LookupResult.RETRY if there is None else LookupResult.HIT if there else LookupResult.MISS
-        self._resident.add(key)
-        self._keys_by_name[made[0]] = key
-        return LookupResult.HIT
+        if req_context.req_id not in self._computes and (end := self._end(key, req_context)):
+            self._computes[req_context.req_id] = end - self._tokens[key[-4:]]  # all before is in host memory or on the GPU
+        if key not in self._resident:
+            made = self._store.keys([key])
+            if self._store.contains_many(made)[0]:
+                self._resident.add(key)
+                self._keys_by_name[made[0]] = key
+            else:
+                there = False if self._shared is None else self._shared.ask(key, req_context.req_id)
+                if not there:
+                    return LookupResult.RETRY if there is None else LookupResult.MISS
+        return LookupResult.HIT if self._guard.allows(req_context.req_id, time.monotonic()) else LookupResult.MISS
+
+    def _end(self, key: OffloadKey, req_context: ReqContext) -> int:
+        """The token at which the chunk ends; 0 if that is unknown, or the chunk is not of full attention."""
+        return (req_context.get_offload_key_position(key) or 0) if key[-4:] in self._tokens else 0
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """The chunks were used, so they are evicted later."""
@@ -161,6 +177,11 @@ class TerraceTier(SecondaryTierManager):
 
     def submit_store(self, job_metadata: TransferJob) -> None:
         """Writes the chunks that are not there yet. If the store has too much to do, the job fails, and vLLM goes on without it."""
+        computes_from = self._computes.get(job_metadata.req_context.req_id)
+        if computes_from is not None:
+            self._guard.computed(
+                self._worth([key for key in job_metadata.keys if self._end(key, job_metadata.req_context) > computes_from])
+            )
         job = self._new_job(job_metadata, [key not in self._resident for key in job_metadata.keys])
         if not job.keys:
             self._done.append(JobResult(job_id=job_metadata.job_id, success=True, transfer_time=0.0, transfer_bytes=0))
@@ -173,13 +194,16 @@ class TerraceTier(SecondaryTierManager):
 
     def submit_load(self, job_metadata: TransferJob) -> None:
         """Reads chunks into rows of the primary tier. If the store has too much to do, the job waits."""
-        self._jobs[job_metadata.job_id] = self._new_job(job_metadata, None)
+        job = self._new_job(job_metadata, None)
+        self._jobs[job_metadata.job_id] = job
+        self._guard.asked(len(job.keys), self._worth(job.keys), time.monotonic())
         self._waiting.append(job_metadata.job_id)
         self._submit_waiting()
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
         """The results since the last call."""
         self._collect()
+        self._guard.saw(0, 0, 0, time.monotonic())
         self._submit_waiting()
         if self._shared is not None:
             self._shared.send()
@@ -193,6 +217,14 @@ class TerraceTier(SecondaryTierManager):
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """No wishes: new chunks are offered as they are computed."""
         return RequestOffloadingContext()
+
+    def on_request_finished(self, req_context: ReqContext) -> None:
+        """Forgets the request."""
+        self._computes.pop(req_context.req_id, None)
+
+    def on_schedule_end(self, context: Any) -> None:
+        """A step of the engine."""
+        self._guard.step(time.monotonic())
 
     def drain_jobs(self) -> None:
         """Waits until no job uses the primary tier's memory. The results come with the next get_finished_jobs().
@@ -231,6 +263,7 @@ class TerraceTier(SecondaryTierManager):
             return None
         self._next_report = now + _STATISTICS_INTERVAL
         counts, store = self._counts, self._store.statistics()
+        counts.declined = self._guard.declined
         counts.shared_chunks, counts.written_bytes = store["shared_hits"], store["written_bytes"]
         # (A chunk of the shared store that came after its deadline is no hit. A counter never goes back for it.)
         counts.read_chunks = max(counts.read_chunks, store["hits"] - store["shared_hits"])
@@ -291,6 +324,7 @@ class TerraceTier(SecondaryTierManager):
 
     def _fail(self, number: int) -> None:
         job = self._jobs.pop(number)
+        self._guard.saw(len(job.keys), self._worth(job.keys), 0, time.monotonic())
         self._counts.load_failures += len(job.keys)
         self._done.append(JobResult(job_id=number, success=False, transfer_time=0.0, transfer_bytes=0))
 
@@ -306,8 +340,13 @@ class TerraceTier(SecondaryTierManager):
                 self._stored(job, result)
         self._follow_events()
 
+    def _worth(self, keys: Collection[OffloadKey]) -> float:
+        """The tokens of a prompt for which the chunks stand, if those of all groups of full attention come."""
+        return sum(self._tokens.get(key[-4:], 0) for key in keys) / max(1, len(self._tokens))
+
     def _loaded(self, job: _Job, result: Result) -> None:
         arrived = [key for key, status in zip(job.keys, result.statuses) if status == 0]
+        self._guard.saw(len(job.keys), self._worth(job.keys), self._worth(arrived), time.monotonic())
         if not result.ok:
             self._counts.count_failed_loads(result.statuses)
             if self._store.health()[0] is Health.DOWN:
