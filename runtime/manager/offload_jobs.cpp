@@ -119,14 +119,16 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   std::uint32_t blocks = 0;
   for (const Prefix& prefix : found_) blocks += prefix.length;
   if (blocks == 0) return Errc::not_found;
-  if (pinned_ + blocks > limits_.pinned_blocks) return Errc::no_room;
+  // Blocks that only say where others belong do not count: engines that load the end of long prefixes would soon reach the limit.
+  const std::uint64_t meant = slots.empty() ? blocks : slots.size();
+  if (pinned_ + meant > limits_.pinned_blocks) return Errc::no_room;
   for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
   if (!slots.empty()) {
     state_.offload_totals.loaded_host += static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
     groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
   }
-  pins_.emplace(job, Pin{pool, std::exchange(found_, {})});
-  pinned_ += blocks;
+  pins_.emplace(job, Pin{pool, std::exchange(found_, {}), meant});
+  pinned_ += meant;
   return blocks;
 }
 
@@ -182,8 +184,8 @@ void OffloadJobs::end_pin(OffloadJobId job) {
   const Pin pin = std::move(found->second);
   pins_.erase(found);
   // The first blocks are unpinned last, as by jobs (NamedCopies).
+  pinned_ -= pin.blocks;
   for (std::size_t i = pin.prefixes.size(); i-- > 0;) {
-    pinned_ -= pin.prefixes[i].length;
     groups_.at(pin.pool).unpin_incomplete(pin.prefixes[i]);
   }
 }

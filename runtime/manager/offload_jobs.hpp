@@ -66,6 +66,7 @@ class OffloadJobs {
   struct Pin {
     PoolId pool;
     std::vector<Prefix> prefixes;
+    std::uint64_t blocks = 0;  ///< that count for OffloadLimits
   };
   struct Reservation {
     PoolId pool;

@@ -369,6 +369,20 @@ TEST_F(OffloadHostSlots, of_blocks_that_stand_alone_the_last_of_a_call_goes_firs
   }
 }
 
+TEST_F(OffloadHostSlots, of_a_pin_only_blocks_with_slots_count_for_the_limit) {
+  OffloadLimits limits;
+  limits.pinned_blocks = 3;
+  make(sizes(4, KeyOrder::prefix), limits);
+  fill(1, names({1, 2, 3}), 10);
+  std::vector<SlotId> last(1);
+  for (const std::uint64_t job : {2U, 3U, 4U}) {
+    ASSERT_EQ(offload->pin(OffloadJobId{job}, names({1, 2, 3}), {}, last).value(), 3U);
+  }
+  EXPECT_EQ(offload->pin(OffloadJobId{5}, names({1, 2, 3}), {}, last).error(), Errc::no_room);
+  ASSERT_TRUE(offload->unpin(OffloadJobId{3}).has_value());
+  EXPECT_EQ(offload->pin(OffloadJobId{5}, names({1, 2, 3}), {}, last).value(), 3U);
+}
+
 TEST_F(OffloadHostSlots, a_pin_gives_the_slots_of_the_last_blocks) {
   make(sizes(4, KeyOrder::prefix));
   fill(1, names({1, 2, 3}), 10);

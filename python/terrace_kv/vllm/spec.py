@@ -89,8 +89,10 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
             options.get("adapters"),
         )
         whole = full_attention(self.config)
+        if not whole:
+            logger.warning("Terrace: vLLM tells of no group of full attention, so chunks are given up by their last use alone")
         for group in self.config.groups:
-            if group.group_id not in whole:
+            if whole and group.group_id not in whole:
                 logger.info("Terrace: chunks of group %d stand alone: it is no full attention", group.group_id)
         below = "path" in options or "shared" in options
         staging = min(64, max(2, self.num_chunks // 16)) if below else 0
