@@ -88,9 +88,12 @@ def note_calls(manager: Any, name: str, tokens: dict[int, int]) -> None:
     setattr(manager, f"prepare_{name}", noted)
 
 
-def sparse_groups() -> list[int]:
-    """The groups of layers that Terrace's manager takes for windows or states."""
-    return sorted(int.from_bytes(group, "big") for manager in MANAGERS if hasattr(manager, "_chains") for group in manager._chains._sparse)
+def chained_groups() -> list[int] | None:
+    """The groups of layers whose chunks Terrace's manager keeps in order. None: another manager."""
+    for manager in MANAGERS:
+        if hasattr(manager, "_chains"):
+            return sorted(int.from_bytes(group, "big") for group in manager._chains._tokens)
+    return None
 
 
 def generate(llm: LLM, prompts: list[list[int]], count: int = 8) -> list[dict[str, Any]]:
@@ -133,7 +136,7 @@ def metrics(llm: LLM) -> dict[str, float]:
 def result(llm: LLM, outputs: list[Any]) -> None:
     statistics = STORES[0].statistics() if STORES else None
     done = {"outputs": outputs, "statistics": statistics, "preempted": len(PREEMPTED), "metrics": metrics(llm)}
-    done |= {"calls": CALLS, "sparse": sparse_groups()}
+    done |= {"calls": CALLS, "chained": chained_groups()}
     print("RESULT " + json.dumps(done), flush=True)
 
 

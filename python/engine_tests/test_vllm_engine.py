@@ -42,8 +42,8 @@ class Run:
     metrics: dict[str, float]
     calls: list[tuple[str, dict[str, list[int]]]]
     """What vLLM has asked the manager to store and to load: by group of layers, the chunks' numbers in their request."""
-    sparse: list[int]
-    """The groups of layers that Terrace's manager has taken for windows. None in the tier, which keeps each chunk alone."""
+    chained: list[int] | None
+    """The groups of layers whose chunks Terrace's manager keeps in order, or None in the tier, which keeps each alone."""
 
     @property
     def read_chunks(self) -> int:
@@ -308,7 +308,7 @@ def test_two_groups_of_layers(windowed: Path, tmp_path: Path, step: int, door: A
     assert second.cached == [[192]] and second.same_as(alone)
     assert second.calls == [["load", {FULL: [0, 1, 2, 3, 4, 5], WINDOW: [4, 5]}]]
     assert second.read_chunks == 8 and second.read_bytes == first.written_bytes
-    assert first.sparse == second.sparse == ([1] if door is spec else [])
+    assert first.chained == second.chained == ([0] if door is spec else None), "full attention, and not the window"
     control = run(windowed, door(tmp_path), ASK, engine=engine, ZERO_LOADS="1")
     assert control.cached == [[192]] and not control.same_as(alone)
 
@@ -349,7 +349,7 @@ def test_two_groups_in_host_memory_alone(windowed: Path) -> None:
     assert served.cached[-3] == [96], "the second turn"
     assert served.preempted > 0, "nothing was preempted, so this test shows nothing"
     assert served.statistics is not None and served.statistics["loaded_host"] > 0
-    assert served.sparse == [1]
+    assert served.chained == [0]
     control = run(windowed, memory, steps, engine=engine, ZERO_LOADS="1")
     assert answers(control)[: len(OTHERS)] == answers(alone)[: len(OTHERS)]
     assert answers(control)[len(OTHERS) :] != answers(alone)[len(OTHERS) :]
