@@ -20,8 +20,8 @@ from terrace_kv.vllm.spec import TerraceOffloadingSpec, check_one_host
 
 class CopyingWorker(OffloadingWorker):
     def __init__(self, kv: Any, blocks_per_chunk: int, region: SharedOffloadRegion) -> None:
-        # A row of the region has room for each tensor, whatever the group of the chunk: groups have their layers in the same tensors,
-        # in other blocks.
+        # A row of the region has room for each tensor, whatever the group of the chunk: the layers of all groups lie in the same
+        # tensors, in blocks of their own.
         self._tensors = [each.tensor for each in kv.tensors]
         self._strides = [each.page_size_bytes for each in kv.tensors]
         self._groups = [[(ref.tensor_idx, ref.page_size_bytes) for ref in refs] for refs in kv.group_data_refs]

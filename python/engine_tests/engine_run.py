@@ -41,8 +41,8 @@ def sampling(count: int = 8) -> SamplingParams:
 
 
 def watch() -> None:
-    """Notes each store and cache that is opened, each request that is preempted, and the chunks that are offered to the manager to be
-    stored or loaded, in this process."""
+    """Notes each store and cache that is opened, each request that is preempted, and the chunks that vLLM asks the manager to store
+    and to load, in this process."""
     from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 

@@ -16,8 +16,8 @@ VOCABULARY = 512
 
 
 def write(directory: Path, seed: int = 0, window: int = 0) -> Path:
-    """Writes config.json and model.safetensors. With a window, the last layer attends to so many tokens only, and vLLM has two groups
-    of layers. The weights have ordinary sizes, about 1.5 / sqrt(inputs): with smaller ones the
+    """Writes config.json and model.safetensors. With a window, the last layer attends to so many tokens only, and vLLM has two
+    groups of layers. The weights have ordinary sizes, about 1.5 / sqrt(inputs): with smaller ones the
     output hardly depends on the KV cache, and a comparison of outputs would prove nothing."""
     directory.mkdir(parents=True, exist_ok=True)
     config: dict[str, object] = {
