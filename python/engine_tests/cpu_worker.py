@@ -20,12 +20,14 @@ from terrace_kv.vllm.spec import TerraceOffloadingSpec, check_one_host
 
 class CopyingWorker(OffloadingWorker):
     def __init__(self, kv: Any, blocks_per_chunk: int, region: SharedOffloadRegion) -> None:
-        assert len(kv.group_data_refs) == 1, "one group of layers"
-        self._tensors = [kv.tensors[ref.tensor_idx].tensor for ref in kv.group_data_refs[0]]
-        self._sizes = [ref.page_size_bytes for ref in kv.group_data_refs[0]]
+        # A row of the region has room for each tensor, whatever the group of the chunk: the layers of all groups lie in the same
+        # tensors, in blocks of their own.
+        self._tensors = [each.tensor for each in kv.tensors]
+        self._strides = [each.page_size_bytes for each in kv.tensors]
+        self._groups = [[(ref.tensor_idx, ref.page_size_bytes) for ref in refs] for refs in kv.group_data_refs]
         self._blocks_per_chunk = blocks_per_chunk
         self._region = region
-        self._rows = [region.create_next_worker_view(size * blocks_per_chunk) for size in self._sizes]
+        self._rows = [region.create_next_worker_view(stride * blocks_per_chunk) for stride in self._strides]
         self._done: list[TransferResult] = []
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
@@ -36,22 +38,31 @@ class CopyingWorker(OffloadingWorker):
 
     def _copy(self, job_id: int, device: Any, host: Any, *, is_store: bool) -> bool:
         begin, moved = time.monotonic(), 0
-        first = int(device.block_indices[0])
-        for i, block in enumerate(device.block_ids):
-            chunk = int(host.block_ids[(first + i) // self._blocks_per_chunk - first // self._blocks_per_chunk])
-            place = (first + i) % self._blocks_per_chunk
-            for tensor, size, rows in zip(self._tensors, self._sizes, self._rows):
-                page = tensor[int(block)].reshape(-1).view(torch.int8)[:size]
-                row = rows[chunk, place * size : (place + 1) * size]
-                if is_store:
-                    row.copy_(page)
-                elif "ZERO_LOADS" in os.environ:
-                    page.zero_()
-                else:
-                    page.copy_(row)
-                moved += size
+        blocks = [int(block) for block in device.block_ids]
+        chunks = [int(chunk) for chunk in host.block_ids]
+        assert len(device.group_sizes) == len(device.block_indices) == len(self._groups)
+        for refs, count, first in zip(self._groups, device.group_sizes, device.block_indices):
+            begins_at = first % self._blocks_per_chunk
+            rows = -(-(begins_at + count) // self._blocks_per_chunk) if count else 0
+            for place, block in enumerate(blocks[:count], begins_at):
+                for tensor, size in refs:
+                    moved += self._copy_page(tensor, size, block, chunks[place // self._blocks_per_chunk], place, is_store)
+            del blocks[:count], chunks[:rows]
+        assert not blocks and not chunks, "all that was named is copied"
         self._done.append(TransferResult(job_id, True, moved, time.monotonic() - begin))
         return True
+
+    def _copy_page(self, tensor: int, size: int, block: int, chunk: int, place: int, is_store: bool) -> int:
+        page = self._tensors[tensor][block].reshape(-1).view(torch.int8)[:size]
+        at = place % self._blocks_per_chunk * self._strides[tensor]
+        row = self._rows[tensor][chunk, at : at + size]
+        if is_store:
+            row.copy_(page)
+        elif "ZERO_LOADS" in os.environ:
+            page.zero_()
+        else:
+            page.copy_(row)
+        return size
 
     def get_finished(self) -> list[TransferResult]:
         done, self._done = self._done, []

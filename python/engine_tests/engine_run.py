@@ -32,6 +32,8 @@ from terrace_kv import OffloadCache, Store  # noqa: E402
 
 STORES: list[Store | OffloadCache] = []
 PREEMPTED: list[str] = []
+MANAGERS: list[Any] = []
+CALLS: list[tuple[str, dict[int, list[int]]]] = []
 
 
 def sampling(count: int = 8) -> SamplingParams:
@@ -39,7 +41,9 @@ def sampling(count: int = 8) -> SamplingParams:
 
 
 def watch() -> None:
-    """Notes each store and cache that is opened and each request that is preempted in this process."""
+    """Notes each store and cache that is opened, each request that is preempted, and the chunks that vLLM asks the manager to store
+    and to load, in this process."""
+    from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
     from vllm.v1.core.sched.scheduler import Scheduler
 
     preempt = Scheduler._preempt_request
@@ -55,9 +59,41 @@ def watch() -> None:
         PREEMPTED.append(request.request_id)
         return preempt(scheduler, request, *arguments, **options)
 
+    make_scheduler = OffloadingConnectorScheduler.__init__
+
+    def with_noted_calls(scheduler: Any, *arguments: Any, **options: Any) -> None:
+        make_scheduler(scheduler, *arguments, **options)
+        MANAGERS.append(scheduler.manager)
+        tokens = {group.group_idx: group.tokens_per_chunk for group in scheduler.config.kv_group_configs}
+        for name in "store", "load":
+            note_calls(scheduler.manager, name, tokens)
+
+    OffloadingConnectorScheduler.__init__ = with_noted_calls
     Store.__init__ = watched(Store.__init__)  # type: ignore[method-assign]
     OffloadCache.__init__ = watched(OffloadCache.__init__)  # type: ignore[method-assign]
     Scheduler._preempt_request = preempted
+
+
+def note_calls(manager: Any, name: str, tokens: dict[int, int]) -> None:
+    prepare = getattr(manager, f"prepare_{name}")
+
+    def noted(keys: Any, context: Any) -> Any:
+        chunks: dict[int, list[int]] = {}
+        for key in keys:
+            group = int.from_bytes(key[-4:], "big")
+            chunks.setdefault(group, []).append(context.get_offload_key_position(key) // tokens[group] - 1)
+        CALLS.append((name, chunks))
+        return prepare(keys, context)
+
+    setattr(manager, f"prepare_{name}", noted)
+
+
+def chained_groups() -> list[int] | None:
+    """The groups of layers whose chunks Terrace's manager keeps in order. None: another manager."""
+    for manager in MANAGERS:
+        if hasattr(manager, "_chains"):
+            return sorted(int.from_bytes(group, "big") for group in manager._chains._tokens)
+    return None
 
 
 def generate(llm: LLM, prompts: list[list[int]], count: int = 8) -> list[dict[str, Any]]:
@@ -100,6 +136,7 @@ def metrics(llm: LLM) -> dict[str, float]:
 def result(llm: LLM, outputs: list[Any]) -> None:
     statistics = STORES[0].statistics() if STORES else None
     done = {"outputs": outputs, "statistics": statistics, "preempted": len(PREEMPTED), "metrics": metrics(llm)}
+    done |= {"calls": CALLS, "chained": chained_groups()}
     print("RESULT " + json.dumps(done), flush=True)
 
 

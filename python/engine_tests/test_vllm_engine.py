@@ -40,6 +40,10 @@ class Run:
     statistics: dict[str, int] | None
     preempted: int
     metrics: dict[str, float]
+    calls: list[tuple[str, dict[str, list[int]]]]
+    """What vLLM has asked the manager to store and to load: by group of layers, the chunks' numbers in their request."""
+    chained: list[int] | None
+    """The groups of layers whose chunks Terrace's manager keeps in order, or None in the tier, which keeps each alone."""
 
     @property
     def read_chunks(self) -> int:
@@ -126,6 +130,12 @@ def run(
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model.write(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose last layer attends to two chunks: a second group of layers."""
+    return tiny_model.write(tmp_path_factory.mktemp("windowed"), window=2 * CHUNK)
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +291,72 @@ def test_reset_and_sleep_keep_what_is_stored(model: Path, tmp_path: Path, plain:
 def test_after_sleep_weights_may_be_others(model: Path, tmp_path: Path, plain: Any, door: Any) -> None:
     served = run(model, door(tmp_path), [*STORE, {"sleep": True}, *ASK])
     assert served.cached == [[0], [0]] and answers(served) == answers(plain(ASK)) * 2
+
+
+TWO_GROUPS: dict[str, Any] = {"disable_hybrid_kv_cache_manager": False}
+FULL, WINDOW = "0", "1"
+
+
+@pytest.mark.parametrize("step", [1024, 2 * CHUNK], ids=["one-step", "steps"])
+def test_two_groups_of_layers(windowed: Path, tmp_path: Path, step: int, door: Any) -> None:
+    engine = {**TWO_GROUPS, "max_num_batched_tokens": step}
+    alone = run(windowed, None, ASK, engine=engine)
+    first = run(windowed, door(tmp_path), STORE, engine=engine)
+    assert first.cached == [[0]] and first.same_as(alone)
+    assert offered(first, "store", FULL) == [0, 1, 2, 3, 4, 5] and offered(first, "store", WINDOW) == [4, 5]
+    second = run(windowed, door(tmp_path), ASK, engine=engine)
+    assert second.cached == [[192]] and second.same_as(alone)
+    assert second.calls == [["load", {FULL: [0, 1, 2, 3, 4, 5], WINDOW: [4, 5]}]]
+    assert second.read_chunks == 8 and second.read_bytes == first.written_bytes
+    assert first.chained == second.chained == ([0] if door is spec else None), "full attention, and not the window"
+    control = run(windowed, door(tmp_path), ASK, engine=engine, ZERO_LOADS="1")
+    assert control.cached == [[192]] and not control.same_as(alone)
+
+
+def test_a_window_of_which_everything_was_stored(windowed: Path, tmp_path: Path, door: Any) -> None:
+    """With this setting vLLM offers each chunk of the window's group, as of full attention, and loads the last two."""
+    engine = {**TWO_GROUPS, "prefix_cache_retention_interval": None}
+    alone = run(windowed, None, ASK, engine=engine)
+    first = run(windowed, door(tmp_path), STORE, engine=engine)
+    assert first.same_as(alone)
+    assert offered(first, "store", FULL) == offered(first, "store", WINDOW) == [0, 1, 2, 3, 4, 5]
+    second = run(windowed, door(tmp_path), ASK, engine=engine)
+    assert second.cached == [[192]] and second.same_as(alone)
+    assert second.calls == [["load", {FULL: [0, 1, 2, 3, 4, 5], WINDOW: [4, 5]}]]
+
+
+def test_two_groups_in_host_memory_alone(windowed: Path) -> None:
+    """Prompts that evict each other from the GPU, a conversation of two turns, and preempted requests."""
+    memory = {"spec_name": "CpuTerraceSpec", "spec_module_path": "cpu_worker", "cpu_bytes_to_use": 8 << 20}
+    engine = {**TWO_GROUPS, "num_gpu_blocks_override": 26, "max_model_len": 512, "max_num_batched_tokens": 2 * CHUNK}
+    one_by_one = [{"prompts": [each]} for each in OTHERS]
+    steps = [
+        *one_by_one,
+        *one_by_one,
+        {"prompts": [PROMPT[:100]]},
+        *one_by_one,
+        *ASK,
+        {"prompts": OTHERS, "generate": 100},
+        *ASK,
+    ]
+    served = run(windowed, memory, steps, engine=engine)
+    alone = run(windowed, None, steps, engine=engine)
+    for step, ours, theirs in zip(steps, served.outputs, alone.outputs):
+        assert [each["tokens"] for each in ours] == [each["tokens"] for each in theirs], step
+    assert answers(served)[:-2] == answers(alone)[:-2], "requests alone on the GPU"
+    again = served.cached[len(OTHERS) : 2 * len(OTHERS)]
+    assert again == [[160]] * len(OTHERS)
+    assert served.cached[-3] == [96], "the second turn"
+    assert served.preempted > 0, "nothing was preempted, so this test shows nothing"
+    assert served.statistics is not None and served.statistics["loaded_host"] > 0
+    assert served.chained == [0]
+    control = run(windowed, memory, steps, engine=engine, ZERO_LOADS="1")
+    assert answers(control)[: len(OTHERS)] == answers(alone)[: len(OTHERS)]
+    assert answers(control)[len(OTHERS) :] != answers(alone)[len(OTHERS) :]
+
+
+def offered(served: Run, call: str, group: str) -> list[int]:
+    return [chunk for name, chunks in served.calls if name == call for chunk in chunks.get(group, [])]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -15,11 +15,12 @@ FEED_FORWARD = 256
 VOCABULARY = 512
 
 
-def write(directory: Path, seed: int = 0) -> Path:
-    """Writes config.json and model.safetensors. The weights have ordinary sizes, about 1.5 / sqrt(inputs): with smaller ones the
+def write(directory: Path, seed: int = 0, window: int = 0) -> Path:
+    """Writes config.json and model.safetensors. With a window, the last layer attends to so many tokens only, and vLLM has two
+    groups of layers. The weights have ordinary sizes, about 1.5 / sqrt(inputs): with smaller ones the
     output hardly depends on the KV cache, and a comparison of outputs would prove nothing."""
     directory.mkdir(parents=True, exist_ok=True)
-    config = {
+    config: dict[str, object] = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_size": HIDDEN,
@@ -38,6 +39,9 @@ def write(directory: Path, seed: int = 0) -> Path:
         "bos_token_id": 1,
         "eos_token_id": 2,
     }
+    if window:
+        config["layer_types"] = ["full_attention"] * (LAYERS - 1) + ["sliding_attention"]
+        config["sliding_window"] = window
     (directory / "config.json").write_text(json.dumps(config))
     random = np.random.default_rng(seed)
 
