@@ -282,25 +282,7 @@ class TerraceOffloadingManager(OffloadingManager):
                 self._collect()  # sends the questions
         self._collected = False  # of the next step
         for request, keys in self._wanted.items():
-            for run in self._chains.in_order(keys, self._contexts[request]):
-                before = self._absent_before(run)
-                # What takes more reads of chunks that the GPU has than of those that it lacks is computed.
-                if len(before) > len(run.keys):
-                    self._fetched.setdefault(request, set()).update(run.keys)
-                    self._end_wish(run.keys)
-                    continue
-                job = self._new_job()
-                try:
-                    self._cache.fetch(
-                        job, self._keys_of(run), first=run.first - len(before), shared=self._shared is not None
-                    )
-                except Busy:
-                    self._end_wish(run.keys)  # the next look-up asks again
-                    continue
-                self._fetched.setdefault(request, set()).update(run.keys)
-                self._fetches[job] = before + run.keys
-                self._reading[job] = (len(run.keys), self._chains.tokens(run))
-                self._guard.asked(*self._reading[job], time.monotonic())
+            self._fetch(request, self._chains.in_order(keys, self._contexts[request]))
         if self._wanted:
             self._wanted.clear()
             self._follow()
@@ -436,18 +418,39 @@ class TerraceOffloadingManager(OffloadingManager):
         lone = self._cache.lone_keys([key])
         return self._cache._states(lone)[0], lone[0]
 
+    def _fetch(self, request: str, runs: Sequence[Run]) -> None:
+        """Brings what a request wants from below host memory."""
+        before = [self._absent_before(run) for run in runs]
+        # What takes more reads of chunks that the GPU has than of those that it lacks is computed.
+        if sum(map(len, before)) > sum(len(run.keys) for run in runs):
+            for run in runs:
+                self._fetched.setdefault(request, set()).update(run.keys)
+                self._end_wish(run.keys)
+            return
+        for run, absent in zip(runs, before, strict=True):
+            first = run.first - len(absent)
+            job = self._new_job()
+            try:
+                self._cache.fetch(job, self._keys_of(run), first=first, shared=self._shared is not None)
+            except Busy:
+                self._end_wish(run.keys)  # the next look-up asks again
+                continue
+            self._fetched.setdefault(request, set()).update(run.keys)
+            self._fetches[job] = absent + run.keys
+            self._reading[job] = (len(run.keys), self._chains.tokens(run))
+            self._guard.asked(*self._reading[job], time.monotonic())
+            if run.chain is not None and absent:
+                self._keys_by_name.update(zip(run.chain.names_of(first, run.first), absent))
+                self._hoped.update(key for key in absent if key not in self._stored)
+                self._pending.update(absent)
+
     def _absent_before(self, run: Run) -> list[OffloadKey]:
         """The chunks before the run that are not in host memory, where none stays behind an absent one. They are to come, too."""
         if run.chain is None:
             return []
         states = self._states(run.chain)
         first = next((i for i in range(run.first) if states[i] != _HOST), run.first)
-        before = run.chain.keys[first : run.first]
-        if 0 < len(before) <= len(run.keys):
-            self._keys_by_name.update(zip(run.chain.names_of(first, run.first), before))
-            self._hoped.update(key for i, key in enumerate(before, first) if states[i] == _MISS)
-            self._pending.update(before)
-        return before
+        return run.chain.keys[first : run.first]
 
     def _states(self, chain: Chain) -> bytes:
         """Where the chunks of the chain are."""
