@@ -326,6 +326,15 @@ def test_chunks_that_end_within_a_chunk_or_nowhere_stand_alone(engine: Engine) -
     other.load([tail], nowhere[::-1], other.chains[0])
 
 
+def test_places_may_be_noted_in_any_order(engine: Engine) -> None:
+    request = Request(engine, [])
+    for i in (3, 0, 2, 1):
+        request.context.set_offload_key_position(keys(4)[i], (i + 1) * TOKENS)
+    assert request.store(keys(4)) == keys(4)
+    assert Request(engine, keys(4)).run() == 4
+    assert engine.manager._chains.runs(keys(4), request.context)[0].keys == keys(4)
+
+
 def test_with_flat_keys_every_chunk_stands_alone() -> None:
     engine = Engine(config={"key-order": "flat"})
     request = Request(engine, keys(4))

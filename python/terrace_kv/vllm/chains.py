@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 
 from .._keys import KEY_BYTES, Keys
 
+_NAME = struct.Struct(f"{KEY_BYTES}s")
 _GROUP = slice(-4, None)  # of an OffloadKey: the number of the KV cache group
 
 
@@ -27,8 +29,7 @@ class Chain:
 
     def names_of(self, first: int, end: int) -> list[bytes]:
         """The names of these chunks."""
-        names = bytes(self.names[first * KEY_BYTES : end * KEY_BYTES])
-        return [names[at : at + KEY_BYTES] for at in range(0, len(names), KEY_BYTES)]
+        return [name for (name,) in _NAME.iter_unpack(memoryview(self.names)[first * KEY_BYTES : end * KEY_BYTES])]
 
 
 class Run(NamedTuple):
@@ -39,6 +40,13 @@ class Run(NamedTuple):
     """None: they stand alone."""
     first: int
     """The index of the first of them in the chain."""
+
+    def between(self, keys: Sequence[OffloadKey]) -> Run:
+        """As few of the chunks as have all of these, which are some of them in their order."""
+        if self.chain is None:
+            return Run(list(keys), None, 0)
+        begin, end = self.keys.index(keys[0]), self.keys.index(keys[-1]) + 1
+        return Run(self.keys[begin:end], self.chain, self.first + begin)
 
 
 class Chains:
@@ -53,10 +61,10 @@ class Chains:
 
     Args:
         tokens: By number of the KV cache group: the tokens of a chunk, for those of full attention.
-        make_names: Makes the names of keys, side by side.
+        make_names: Makes the names of keys.
     """
 
-    def __init__(self, tokens: Mapping[int, int], make_names: Callable[[Sequence[OffloadKey]], bytes]) -> None:
+    def __init__(self, tokens: Mapping[int, int], make_names: Callable[[Sequence[OffloadKey]], Keys]) -> None:
         self._tokens = {group.to_bytes(4, "big"): count for group, count in tokens.items()}
         self._make_names = make_names
         self._requests: dict[str, dict[bytes, Chain]] = {}
@@ -75,10 +83,15 @@ class Chains:
         tokens = self._tokens.get(key[_GROUP])
         if position is None or tokens is None or position % tokens:
             return None
-        chain = self._requests.setdefault(context.req_id, {}).setdefault(key[_GROUP], Chain())
+        chains = self._requests.get(context.req_id)
+        if chains is None:
+            chains = self._requests[context.req_id] = {}
+        chain = chains.get(key[_GROUP])
+        if chain is None:
+            chain = chains[key[_GROUP]] = Chain()
         index = position // tokens - 1
         if index >= len(chain.keys):
-            self._grow(chain, key[_GROUP], context)
+            self._grow(chain, key[_GROUP], position, context)
         return (chain, index) if index < len(chain.keys) and chain.keys[index] == key else None
 
     def runs(self, keys: Sequence[OffloadKey], context: ReqContext) -> list[Run]:
@@ -93,7 +106,7 @@ class Chains:
                 at += 1
                 continue
             chain, first = found
-            here = list(keys[at:])
+            here = list(keys[at:] if at > 0 else keys)
             there = chain.keys[first : first + len(here)]
             if there != here:
                 here = here[: next((i for i, key in enumerate(there) if key != here[i]), len(there))]
@@ -110,7 +123,10 @@ class Chains:
         """The keys of the first `end` chunks."""
         known = len(chain.names) // KEY_BYTES
         if known < end:
-            chain.names += self._make_names(chain.keys[known:end])
+            made = self._make_names(chain.keys[known:end])
+            chain.names += made._array
+            if known == 0:
+                return made
         return Keys((ctypes.c_char * (end * KEY_BYTES)).from_buffer_copy(chain.names), end)
 
     def tokens(self, run: Run) -> float:
@@ -118,10 +134,19 @@ class Chains:
         count nothing."""
         return len(run.keys) * self._tokens[run.keys[0][_GROUP]] / len(self._tokens) if run.chain is not None else 0
 
-    def _grow(self, chain: Chain, group: bytes, context: ReqContext) -> None:
+    def _grow(self, chain: Chain, group: bytes, last: int, context: ReqContext) -> None:
+        """Reads the chain as far as the chunk that ends at token `last`, or further."""
         # (A name of vLLM's own, which tools/engines checks: the public call asks for one key, and does not say which there are.)
         positions = getattr(context, "_offload_key_positions", {})
-        by_position = {position: key for key, position in positions.items() if key[_GROUP] == group}
         tokens = self._tokens[group]
+        end = (len(chain.keys) + 1) * tokens
+        for key, position in positions.items():
+            if position == end and key[_GROUP] == group:
+                chain.keys.append(key)
+                end += tokens
+        if end > last:
+            return
+        # (A key whose place was noted before those of the keys before it.)
+        by_position = {position: key for key, position in positions.items() if key[_GROUP] == group}
         while (key := by_position.get((len(chain.keys) + 1) * tokens)) is not None:
             chain.keys.append(key)

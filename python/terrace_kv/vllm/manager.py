@@ -98,7 +98,7 @@ class TerraceOffloadingManager(OffloadingManager):
         )
         self._cache.record_changes()
         flat = config.get("key-order") == "flat"
-        self._chains = Chains({} if flat else chunk_tokens, lambda keys: bytes(self._cache.keys(keys)._array))
+        self._chains = Chains({} if flat else chunk_tokens, self._cache.keys)
         self._contexts: dict[str, ReqContext] = {}  # of requests that wait for something below host memory
         self._guard = LoadGuard(prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Terrace: %s", text))
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which on the engine computes, as far as known
@@ -200,11 +200,12 @@ class TerraceOffloadingManager(OffloadingManager):
                 # (The chunks before were on the GPU, or were loaded.)
                 computed = min(len(run.keys), max(0, run.first + len(run.keys) - computes_from))
                 self._guard.computed(self._chains.tokens(run) * computed / len(run.keys))
-            missing = [i for i, key in enumerate(run.keys) if key not in ready and key not in pending]
+            missing = [key for key in run.keys if key not in ready and key not in pending]
             if not missing:
                 continue
             wanted += len(missing)
-            run = self._part(run, missing)
+            if len(missing) < len(run.keys):
+                run = run.between(missing)
             before = run.chain.keys[run.first - 1] if run.chain is not None and run.first > 0 else None
             if before is not None and before not in ready and before not in pending:
                 continue
@@ -214,24 +215,24 @@ class TerraceOffloadingManager(OffloadingManager):
             except Busy:
                 full = True
                 continue
-            names = self._names_of(run)
-            places = [i for i, row in enumerate(taken) if row != NO_SLOT]
-            if not places:
-                full = full or _MISS in self._cache._states(self._keys_of(run))[run.first :]
-                continue
+            names, got = self._names_of(run), run.keys
+            if NO_SLOT in taken:
+                places = [i for i, row in enumerate(taken) if row != NO_SLOT]
+                if not places:
+                    full = full or _MISS in self._cache._states(self._keys_of(run))[run.first :]
+                    continue
+                names, got, taken = [names[i] for i in places], [got[i] for i in places], [taken[i] for i in places]
             jobs.append(job)
-            for i in places:
-                key = run.keys[i]
-                new.append(key)
-                rows.append(taken[i])
-                self._keys_by_name[names[i]] = key
+            new += got
+            rows += taken
+            self._keys_by_name.update(zip(names, got))
+            pending.update(got)
         if wanted:
             self._metrics.allocations.append(wanted)
             evicted = self._follow()
         if not new and full:
             return None
         if new:
-            pending.update(new)
             self._stores[frozenset(new)] = jobs
         return PrepareStoreOutput(new, CPULoadStoreSpec(rows), evicted)
 
@@ -361,14 +362,6 @@ class TerraceOffloadingManager(OffloadingManager):
     def _new_job(self) -> int:
         self._last_job += 1
         return self._last_job
-
-    def _part(self, run: Run, places: Sequence[int]) -> Run:
-        """The run, or as few of its chunks as have all of these."""
-        if len(places) == len(run.keys):
-            return run
-        if run.chain is None:
-            return run._replace(keys=[run.keys[i] for i in places])
-        return Run(run.keys[places[0] : places[-1] + 1], run.chain, run.first + places[0])
 
     def _keys_of(self, run: Run) -> Keys:
         """The keys with which the cache names the run: from index `first` on they are its chunks."""
