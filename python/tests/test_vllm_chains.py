@@ -280,19 +280,6 @@ def test_chunks_of_a_window_stand_alone(two_groups: Engine) -> None:
         once_more.load(full, window[4:])
 
 
-def test_a_window_goes_before_the_prefix_that_it_belongs_to() -> None:
-    engine = Engine(groups=2, chunks=8, config={"policy": "lru"})
-    request = Request(engine, keys(4), groups=2)
-    full, window = request.chains
-    request.store(full, window)
-    other = Request(engine, keys(3, 100), groups=2)
-    other.store(other.chains[0])
-    again = Request(engine, keys(4), groups=2)
-    assert again.look_up() == [HIT] * 4
-    assert [engine.manager.lookup(key, again.context) for key in window] == [HIT] + [MISS] * 3
-    engine.close()
-
-
 def test_of_a_window_only_what_is_used_stays(two_groups: Engine) -> None:
     engine = two_groups
     request = Request(engine, keys(5), groups=2)

@@ -155,12 +155,11 @@ class TerraceOffloadingManager(OffloadingManager):
         self._computes[req_context.req_id] = max(
             (run.first + len(run.keys) for run in runs if run.chain is not None), default=0
         )
-        found: dict[int, list[int]] = {}
+        rows: list[int] = []
         jobs: list[int] = []
-        for place, run in _in_order_of_use(runs):
+        for run in runs:
             jobs.append(self._new_job())
-            found[place] = self._cache.pin_slots(jobs[-1], self._keys_of(run), first=run.first)
-        rows = [row for place in sorted(found) for row in found[place]]
+            rows += self._cache.pin_slots(jobs[-1], self._keys_of(run), first=run.first)
         if NO_SLOT in rows:
             for job in jobs:
                 self._cache.unpin(job)
@@ -191,11 +190,12 @@ class TerraceOffloadingManager(OffloadingManager):
         ready, pending = self._ready, self._pending
         wanted = 0
         full = False
-        reserved: dict[int, tuple[list[OffloadKey], list[int]]] = {}
+        new: list[OffloadKey] = []
+        rows: list[int] = []
         jobs: list[int] = []
         evicted: list[OffloadKey] = []
         computes_from = self._computes.get(req_context.req_id)
-        for place, run in _in_order_of_use(self._chains.runs(list(keys), req_context)):
+        for run in self._chains.runs(list(keys), req_context):
             if computes_from is not None and run.chain is not None:
                 # (The chunks before were on the GPU, or were loaded.)
                 computed = min(len(run.keys), max(0, run.first + len(run.keys) - computes_from))
@@ -223,15 +223,13 @@ class TerraceOffloadingManager(OffloadingManager):
                     continue
                 names, got, taken = [names[i] for i in places], [got[i] for i in places], [taken[i] for i in places]
             jobs.append(job)
-            reserved[place] = got, taken
+            new += got
+            rows += taken
             self._keys_by_name.update(zip(names, got))
             pending.update(got)
         if wanted:
             self._metrics.allocations.append(wanted)
             evicted = self._follow()
-        # Rows in the order of the keys.
-        new = [key for place in sorted(reserved) for key in reserved[place][0]]
-        rows = [row for place in sorted(reserved) for row in reserved[place][1]]
         if not new and full:
             return None
         if new:
@@ -544,8 +542,3 @@ class TerraceOffloadingManager(OffloadingManager):
                 self._cache.publish(job, False)
             for job in loads:
                 self._cache.unpin(job)
-
-
-def _in_order_of_use(runs: Sequence[Run]) -> list[tuple[int, Run]]:
-    """The runs with their places, those of full attention last: a window is of no use without them, so it goes first."""
-    return sorted(enumerate(runs), key=lambda each: each[1].chain is not None)
