@@ -352,10 +352,8 @@ TEST_F(Gpu, does_not_mark_a_stream_of_another_context) {
   copy(swap_in, {run(0, 0, slots)});
 }
 
-TEST_F(Gpu, is_calibrated_in_less_than_ten_seconds) {
-  const auto begin = std::chrono::steady_clock::now();
+TEST_F(Gpu, is_calibrated_for_both_directions_and_all_sizes) {
   const CopyMethodTable table = calibrate_methods(*driver_, 0, SteadyClock{});
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{10});
   for (const Direction direction : {swap_out, swap_in}) {
     for (std::size_t number = 0; number < CopyMethodTable::piece_counts.size(); ++number) {
       EXPECT_GT(table.cell(direction, 3, number).rates[static_cast<std::size_t>(CopyMethod::plain)], 0);
