@@ -62,6 +62,22 @@ def test_the_speed_is_learned_from_steps_and_gaps_are_left_out() -> None:
     assert world.said == ["the engine computes 1000 tokens a second"]
 
 
+@pytest.mark.parametrize("stores_first", [False, True])
+def test_what_a_step_computes_counts_for_the_time_that_follows(stores_first: bool) -> None:
+    """However long the step before took: one of decoding, or a pause."""
+    guard = LoadGuard(None, lambda text, warning: None, stores_first=stores_first)
+    now = 0.0
+    for i in range(20):
+        tokens = 100 if i % 2 else 0
+        if stores_first:
+            guard.computed(tokens)
+        guard.step(now)
+        if not stores_first:
+            guard.computed(tokens)
+        now += 0.1 if tokens else 0.003
+    assert guard.prefill_speed == pytest.approx(1000)
+
+
 def test_a_stated_speed_wins() -> None:
     world = World(prefill_speed=50)
     world.compute(20)

@@ -31,16 +31,21 @@ class LoadGuard:
     Args:
         prefill_speed: Tokens a second, or None: it is learned.
         say: Takes a sentence for the log, and whether it is a warning.
+        stores_first: vLLM tells what a step computes before step(), as since 0.33, and not after it.
     """
 
-    def __init__(self, prefill_speed: float | None, say: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, prefill_speed: float | None, say: Callable[[str, bool], None], *, stores_first: bool = False
+    ) -> None:
         if prefill_speed is not None and not prefill_speed > 0:
             raise ValueError(f"prefill_speed is {prefill_speed}, must be more than 0 tokens a second")
         self._given = prefill_speed
         self._learned: deque[float] = deque(maxlen=_STEPS)
         self._say = say
         self._said = prefill_speed is not None
-        self._computed = 0.0
+        self._stores_first = stores_first
+        self._computed = 0.0  # tokens of which step() has not heard
+        self._computing = 0.0  # of the step that began at _step_at, with stores_first
         self._step_at: float | None = None
         self._awaited = 0  # chunks
         self._awaited_tokens = 0.0
@@ -62,16 +67,17 @@ class LoadGuard:
         return statistics.median(self._learned) if len(self._learned) >= _STEPS_NEEDED else None
 
     def computed(self, tokens: float) -> None:
-        """The step under way computes these."""
+        """A step computes these."""
         self._computed += tokens
 
     def step(self, now: float) -> None:
-        """A step of the scheduler ends, and the next one begins."""
-        if self._computed > 0 and self._step_at is not None and now > self._step_at:
-            self._learned.append(self._computed / (now - self._step_at))
+        """The scheduler has made a step, which workers carry out from now on."""
+        tokens = self._computing if self._stores_first else self._computed
+        if tokens > 0 and self._step_at is not None and now > self._step_at:
+            self._learned.append(tokens / (now - self._step_at))
             if self._given is None and len(self._learned) == _STEPS_NEEDED:
                 self._say(f"the engine computes {self.prefill_speed:.0f} tokens a second", False)
-        self._computed = 0
+        self._computing, self._computed = self._computed, 0.0
         self._step_at = now
 
     def asked(self, chunks: int, tokens: float, now: float) -> None:

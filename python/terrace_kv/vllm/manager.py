@@ -100,7 +100,11 @@ class TerraceOffloadingManager(OffloadingManager):
         flat = config.get("key-order") == "flat"
         self._chains = Chains({} if flat else chunk_tokens, self._cache.keys)
         self._contexts: dict[str, ReqContext] = {}  # of requests that wait for something below host memory
-        self._guard = LoadGuard(prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Terrace: %s", text))
+        self._guard = LoadGuard(
+            prefill_speed,
+            lambda text, warns: (logger.warning if warns else logger.info)("Terrace: %s", text),
+            stores_first=_HAS_FENCE,
+        )
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which on the engine computes, as far as known
         self._changes = 0  # of what the cache has: grows with each
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
