@@ -242,8 +242,8 @@ def test_pages_stored_after_a_clear_are_found_until_the_next_attach(tmp_path: Pa
     # Nothing tells whether the weights are still those that pages are named by.
     storage, pool, _ = stored(tmp_path)
     assert storage.clear()
-    want = flat(pool, 8)
-    assert storage.batch_set_v1(keys(2), indices(pool, [8, 9])) == [True, True]
+    want = flat(pool, 6)
+    assert storage.batch_set_v1(keys(2), indices(pool, [6, 7])) == [True, True]
     assert storage.batch_exists(keys(4)) == 2
     assert storage.batch_get_v1(keys(2), indices(pool, [4, 5])) == [True, True]
     assert flat(pool, 4) == want
