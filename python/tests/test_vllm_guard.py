@@ -58,6 +58,7 @@ def test_the_speed_is_learned_from_steps_and_gaps_are_left_out() -> None:
     world.compute(10, seconds=60)  # nobody asked anything for a minute
     assert world.guard.prefill_speed == pytest.approx(1000)
     world.compute(100, tokens=0)
+    world.read(10, per_second=1000)
     assert world.guard.prefill_speed == pytest.approx(1000), "decoding says nothing"
     assert world.said == ["the engine computes 1000 tokens a second"]
 

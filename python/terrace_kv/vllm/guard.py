@@ -86,7 +86,7 @@ class LoadGuard:
             self._seen_at = now
         self._awaited += chunks
         self._awaited_tokens += tokens
-        if not self._said:
+        if not self._said and self.prefill_speed is None:
             self._said = True
             self._say(
                 "the speed at which the engine computes is not known yet, so stored chunks are loaded however long that takes; "
