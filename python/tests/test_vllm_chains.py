@@ -12,16 +12,15 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import vllm_modules  # noqa: F401  (before vLLM)
-from vllm_modules import ROW, config, keys
+from vllm_modules import ROW, SpecEngine, config, keys
 
-from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext  # isort: skip
+from vllm.v1.kv_offload.base import LookupResult, ReqContext  # isort: skip
 from vllm.v1.kv_offload.config import OffloadingGroupConfig
 
 from terrace_kv.vllm import TerraceOffloadingSpec
 from terrace_kv.vllm.names import full_attention
 
 HIT, MISS, PENDING = LookupResult.HIT, LookupResult.MISS, LookupResult.HIT_PENDING
-STEP = ScheduleEndContext(new_req_ids=(), preempted_req_ids=())
 TOKENS = 16
 
 
@@ -99,7 +98,7 @@ class SlidingWindowSpec:
     """Any other."""
 
 
-class Engine:
+class Engine(SpecEngine):
     """A manager, and a worker that fills and reads its rows."""
 
     def __init__(self, path: Path | None = None, *, chunks: int = 8, groups: int = 1, **options: Any) -> None:
@@ -141,22 +140,8 @@ class Engine:
             assert self.rows[row].tobytes() == content(key)
         self.manager.complete_load(set(wanted), context)
 
-    def step(self) -> None:
-        self.manager.on_schedule_end(STEP)
-
-    def settle(self) -> None:
-        """Waits until everything that was written is in storage."""
-        job = self.manager._cache.start_write_back()
-        while self.manager._cache.write_back(job).state.name == "RUNNING":
-            self.manager._cache.wait(0.1)
-            self.step()
-
     def counts(self) -> dict[str, int]:
         return self.manager._cache.statistics()
-
-    def close(self) -> None:
-        del self.rows
-        self.manager.shutdown()
 
 
 @pytest.fixture
@@ -499,17 +484,17 @@ def test_a_storage_that_is_slower_than_compute_is_not_read(tmp_path: Path, monke
     Request(first, keys(60)).run()
     first.settle()
     first.close()
-    slow = {"storage": {"bandwidth": "256KiB/s"}}  # 32 chunks, 512 tokens a second
-    second = Engine(tmp_path, chunks=64, prefill_speed=1e6, config=slow)
+    second = Engine(tmp_path, chunks=64, prefill_speed=1e6)
+    poll = second.manager._cache.poll
+    second.manager._cache.poll = lambda: []  # nothing comes
     assert Request(second, keys(20)).look_up() == [PENDING] * 20
-    for length in range(21, 61):
-        if Request(second, keys(length)).look_up()[-1] is MISS:
-            break
+    second.step()
+    while second.manager._guard.allows("nobody", 0.0):
         second.step()
-        second.manager._cache.wait(0.01)
-    assert length < 60
+    assert Request(second, keys(21)).look_up() == [PENDING] * 20 + [MISS], "no more is read"
     counts = second.manager.get_stats().data["data"]
     assert counts["vllm:kv_offload_terrace_declined"][("terrace",)] >= 1
+    second.manager._cache.poll = poll
     second.close()
 
 

@@ -13,23 +13,22 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import vllm_modules  # noqa: F401  (before vLLM)
-from vllm_modules import ROW, config, damage, keys, model, vllm_config
+from vllm_modules import ROW, SpecEngine, config, damage, keys, model, vllm_config
 
-from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext, ScheduleEndContext  # isort: skip
+from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: skip
 from vllm.v1.kv_offload.config import OffloadingModelConfig
 
 from terrace_kv import InvalidArgument
 from terrace_kv.vllm import TerraceOffloadingSpec
 
 HIT, MISS, PENDING = LookupResult.HIT, LookupResult.MISS, LookupResult.HIT_PENDING
-STEP = ScheduleEndContext(new_req_ids=(), preempted_req_ids=())
 
 
 def content(key: bytes) -> bytes:
     return np.random.default_rng(int.from_bytes(key[:8], "little")).bytes(ROW)
 
 
-class Engine:
+class Engine(SpecEngine):
     """vLLM's scheduler and a worker, which fills and reads rows of the shared region."""
 
     def __init__(
@@ -72,26 +71,12 @@ class Engine:
     def look_up(self, wanted: list[bytes]) -> list[LookupResult]:
         return [self.manager.lookup(key, self.request) for key in wanted]
 
-    def step(self) -> None:
-        self.manager.on_schedule_end(STEP)
-
     def wait(self) -> None:
         """Steps until storage has brought what was wanted."""
         self.step()
         while self.manager.has_pending_work():
             self.manager._cache.wait(1.0)
             self.step()
-
-    def settle(self) -> None:
-        """Waits until everything that was written is in storage."""
-        job = self.manager._cache.start_write_back()
-        while self.manager._cache.write_back(job).state.name == "RUNNING":
-            self.manager._cache.wait(0.1)
-            self.step()
-
-    def close(self) -> None:
-        del self.rows
-        self.manager.shutdown()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ IS_REAL = importlib.util.find_spec("vllm") is not None
 if not IS_REAL:
     vllm_stand_in.install()
 
+from vllm.v1.kv_offload.base import ScheduleEndContext  # noqa: E402
 from vllm.v1.kv_offload.config import (  # noqa: E402
     OffloadingCacheConfig,
     OffloadingConfig,
@@ -73,3 +74,26 @@ def damage(path: Path, content: bytes) -> None:
                     stream.write(bytes([data[at + 100] ^ 1]))
                 return
     raise AssertionError("the chunk is on no file")
+
+
+class SpecEngine:
+    """What the engines of the tests of TerraceOffloadingSpec share. `manager` and `rows` are made by the class that inherits."""
+
+    manager: Any
+    rows: Any
+
+    def step(self) -> None:
+        """The end of a step of vLLM's scheduler."""
+        self.manager.on_schedule_end(ScheduleEndContext(new_req_ids=(), preempted_req_ids=()))
+
+    def settle(self) -> None:
+        """Waits until everything that was written is in storage."""
+        job = self.manager._cache.start_write_back()
+        while self.manager._cache.write_back(job).state.name == "RUNNING":
+            self.manager._cache.wait(0.1)
+            self.step()
+
+    def close(self) -> None:
+        """Ends the manager."""
+        del self.rows
+        self.manager.shutdown()

@@ -178,7 +178,7 @@ void RedisNode::close() {
 
 void RedisNode::greeted(std::uint32_t number, TimePoint now) {
   Connection& connection = connections_[number];
-  // What the node forbids may have changed while nothing was connected. A further connection is no news of that.
+  // While nothing was connected, the node may have got other rules. A further connection says nothing about them.
   if (ready_connections() == 0) complaint_.clear();
   connection.state = State::ready;
   connection.give_up_at = never;
