@@ -541,20 +541,13 @@ def test_a_store_that_is_slower_than_compute_is_not_read(tmp_path: Path, monkeyp
 def test_the_speed_of_compute_is_learned_from_what_is_offered(engine: Engine) -> None:
     learned: list[float] = []
     engine.tier._guard.computed = learned.append  # type: ignore[method-assign]
-    request = ReqContext(req_id="another request")
-    for i, key in enumerate(keys(6)):
-        request.set_offload_key_position(key, (i + 1) * 16)
+    engine.tier._tokens = {keys(1)[0][-4:]: 16}  # the group is full attention
+    request, unknown = ReqContext(req_id="another request"), ReqContext(req_id="one that was not looked up")
+    for context in (request, unknown):
+        for i, key in enumerate(keys(6)):
+            context.set_offload_key_position(key, (i + 1) * 16)
     assert engine.tier.lookup(keys(6)[2], request) is LookupResult.MISS
-    job = TransferJob(
-        job_id=1, keys=keys(6), chunk_ids=np.arange(6, dtype=np.int32), is_promotion=False, req_context=request
-    )
-    kv_cache_config = SimpleNamespace(kv_cache_groups=[])
-    assert kv_cache_config
-    engine.tier._tokens = {keys(1)[0][-4:]: 16}
-    engine.tier.submit_store(job)
-    assert learned == [], "nothing was known of the group when the chunk was looked up"
-    engine.tier.on_request_finished(request)
-    engine.tier.lookup(keys(6)[2], request)
-    engine.tier.submit_store(dataclasses.replace(job, job_id=2))
-    assert learned == [4 * 16], "the first two were in host memory or on the GPU"
+    for number, context in enumerate((unknown, request)):
+        engine.tier.submit_store(TransferJob(number, keys(6), np.arange(6, dtype=np.int32), False, context))
+    assert learned == [4 * 16], "the first two were in host memory or on the GPU; of the other request, perhaps all"
     engine.results(2)
