@@ -222,7 +222,7 @@ struct TERRACE_API CacheSystemOptions {
   /// `store_uncached` to true if other instances read its output. Needs storage or a shared store. Cannot be combined with
   /// InclusionPolicy::inclusive.
   bool store_uncached = false;
-  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// With WritePolicy::selective: a block is stored at this hit, 1 to 255.
   std::uint32_t selective_hits = 1;

@@ -18,6 +18,9 @@ enum class InclusionPolicy : unsigned char {
   non_inclusive,  ///< the host copy stays after a swap-in, and can be dropped at any time
   exclusive,      ///< a block has a copy in one of the two tiers; a swap-in frees the host slot
   inclusive,      ///< every computed block is copied to the host at once
+  /// As exclusive, but a host copy stays after a swap-in until the host needs its slot. Such copies are given up before all
+  /// others. So the tiers together hold as many different blocks, and fewer blocks are copied down.
+  lazy_exclusive,
 };
 
 /// Which blocks are written to storage, and when.
@@ -64,6 +67,7 @@ enum class EvictionPolicyName : unsigned char {
     case InclusionPolicy::non_inclusive: return "non-inclusive";
     case InclusionPolicy::exclusive: return "exclusive";
     case InclusionPolicy::inclusive: return "inclusive";
+    case InclusionPolicy::lazy_exclusive: return "lazy-exclusive";
   }
   return "?";
 }
@@ -200,8 +204,8 @@ class TERRACE_API EvictionPolicy {
 };
 
 /// Makes the eviction policy of one tier. `capacity` is the number of blocks that it plans for: those of the tier, and for the
-/// host under exclusive copies those of the device as well. Never returns null. A policy that remembers evicted
-/// blocks takes the memory for them when it is made, in proportion to `capacity`.
+/// host under exclusive and lazy-exclusive copies those of the device as well. Never returns null. A policy that remembers
+/// evicted blocks takes the memory for them when it is made, in proportion to `capacity`.
 using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
 
 /// Makes an LruPolicy, which evicts the least recently used leaf first.

@@ -85,7 +85,7 @@ struct AdminSnapshot {
   /// in tokens already.
   std::uint32_t unit_tokens = 0;
   std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
-  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   Measured measured{};
   /// Only of a TierStore. `pools` then has one pool, of which block_bytes, store and health are set; of the other members only
   /// made, number, work.under_way, shared and io are.

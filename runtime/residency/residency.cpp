@@ -23,8 +23,10 @@ std::unique_ptr<EvictionPolicy> make_policy(const PolicyFactory& factory, std::u
 
 Residency::Policies policies_for(const PolicyFactory& factory, InclusionPolicy inclusion, std::uint32_t device,
                                  std::uint32_t host) {
-  // In exclusive mode a block that the host evicts has left both tiers. So the host's policy plans for the blocks of both.
-  const std::uint32_t above = host > 0 && inclusion == InclusionPolicy::exclusive ? device : 0;
+  // If blocks do not stay in both tiers, one that the host evicts has left both. So the host's policy plans for the blocks of
+  // both.
+  const bool apart = inclusion == InclusionPolicy::exclusive || inclusion == InclusionPolicy::lazy_exclusive;
+  const std::uint32_t above = host > 0 && apart ? device : 0;
   return {make_policy(factory, device), make_policy(factory, host + above)};
 }
 
@@ -103,8 +105,32 @@ void Residency::publish(BlockRef block, Tier tier) {
   TERRACE_CHECK(now.state() == CopyState::filling);
   slots_in(tier).change(now.slot(), SlotState::ready);
   tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
+  update_duplicate(block);
   note_retiring(block, tier, now.slot());
   record(KvEvent::Kind::stored, block, tier);
+}
+
+void Residency::update_duplicate(BlockRef block) {
+  if (inclusion_ != InclusionPolicy::lazy_exclusive) return;
+  const Copy in_host = copy(block, Tier::host);
+  if (!in_host.usable()) return;
+  const bool is_one =
+      in_host.state() == CopyState::ready && copy(block, Tier::device).stays() && copy(block, Tier::device).usable();
+  if (is_one == duplicates_.contains(in_host.slot())) return;
+  if (!is_one) return duplicates_.remove(in_host.slot());
+  std::optional<SlotId> before;
+  if (block.depth > 0) {
+    if (const Copy above = copy(tree_.parent(block), Tier::host); above.usable()) before = above.slot();
+  }
+  duplicates_.add(tree_.at({block.node, block.depth + 1}, block.depth), in_host.slot(), before);
+}
+
+/// The copies of a run are not duplicates any more, because those in host or device leave or are read.
+void Residency::forget_duplicates(Run run) {
+  if (duplicates_.size() == 0 || !tree_.any_in_node(run, Tier::host)) return;
+  for (const Copy now : tree_.copies(run, Tier::host)) {
+    if (now.usable()) duplicates_.remove(now.slot());
+  }
 }
 
 void Residency::fail_host_fill(BlockRef block) {
@@ -131,6 +157,7 @@ void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
   device_.raise_fence(slot, written);
   device_.change(slot, SlotState::ready);
   tree_.set_copy(block, Tier::device, Copy{CopyState::ready, slot});
+  update_duplicate(block);
   note_retiring(block, Tier::device, slot);
   record(KvEvent::Kind::stored, block, Tier::device);
 }
@@ -150,6 +177,7 @@ void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence 
 
 void Residency::drop(Run victims, Tier tier) {
   if (watched()) record(KvEvent::Kind::removed, victims, tier);
+  forget_duplicates(victims);
   slots_.resize(victims.size());
   TERRACE_CHECK(read_slots(tree_.copies(victims, tier), slots_.data()));
   tree_.drop(victims, tier);
@@ -171,6 +199,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   slots_in(tier).set_evicting(slot, false);
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
+  if (const Copy in_host = copy(block, Tier::host); in_host.usable()) duplicates_.remove(in_host.slot());
   tree_.set_copy(block, tier, {});
   // A lent slot becomes a staging slot: it stays held until its write has ended.
   if (tier == Tier::host && unlend(slot)) return;
@@ -186,6 +215,7 @@ void Residency::hold(BlockRef block, Tier tier) {
 void Residency::hold(Run run, Tier tier) {
   for (const Copy now : tree_.copies(run, tier)) slots_in(tier).add_reader(now.slot());
   tree_.change(run, tier, CopyState::busy);
+  if (tier == Tier::host) forget_duplicates(run);
 }
 
 void Residency::hold_evicting(BlockRef block, Tier tier) {
@@ -203,6 +233,7 @@ void Residency::hold_evicting(Run run, Tier tier) {
     slots.set_evicting(now.slot(), true);
   }
   tree_.change(run, tier, CopyState::evicting);
+  forget_duplicates(run);
 }
 
 void Residency::unhold_before_drop(BlockRef block, Tier tier) {
@@ -277,6 +308,7 @@ void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
                           : slots.evicting(slot)   ? CopyState::evicting
                                                    : CopyState::busy;
   tree_.set_copy(block, tier, Copy{state, slot});
+  update_duplicate(block);
 }
 
 bool Residency::supported(BlockRef block, Tier tier) const {
@@ -547,8 +579,8 @@ std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
 
 std::size_t Residency::bytes_held() const {
   return tree_.bytes_held() + sample_.bytes_held() + policies_.device->bytes_held() + policies_.host->bytes_held() +
-         device_.bytes_held() + arena_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) + wished_.capacity() / 8 +
-         free_numbers_.capacity() * sizeof(free_numbers_[0]);
+         device_.bytes_held() + arena_.bytes_held() + duplicates_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) +
+         wished_.capacity() / 8 + free_numbers_.capacity() * sizeof(free_numbers_[0]);
 }
 
 }  // namespace terrace

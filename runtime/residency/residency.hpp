@@ -2,6 +2,7 @@
 
 #include "radix/tree/prefix_tree.hpp"
 #include "runtime/measure/residency_sample.hpp"
+#include "runtime/residency/duplicates.hpp"
 #include "runtime/residency/quotas.hpp"
 #include "runtime/residency/slot_allocator.hpp"
 #include "runtime/types/config.hpp"
@@ -143,6 +144,9 @@ class Residency {
   /// Returns true if the block may have a copy in this tier: it is the first of its prefix, or the block before it has a copy in
   /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
+  /// Under InclusionPolicy lazy_exclusive: the block whose host copy goes first, because its device copy stays. Nothing reads the
+  /// host copy.
+  [[nodiscard]] std::optional<BlockRef> duplicate() const { return duplicates_.first(); }
   /// Drops device and host copies of blocks below this one that are not supported any more, unless something reads or pins them.
   void drop_orphans_below(BlockRef block);
 
@@ -264,6 +268,9 @@ class Residency {
   [[nodiscard]] std::uint32_t number_stored(BlockRef block);
   void restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers);
   void show_state(BlockRef block, Tier tier, SlotId slot);
+  /// A copy of the block has changed: its host copy may be a duplicate now, or no longer one.
+  void update_duplicate(BlockRef block);
+  void forget_duplicates(Run run);
   /// Events or sample need to know when copies come and go.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
   /// Returns false if the slot was not lent.
@@ -290,7 +297,8 @@ class Residency {
   Quotas quotas_{tree_};
   SlotAllocator device_;
   SlotAllocator arena_;
-  KvEvents& events_;  ///< gets an event when a copy becomes usable, and when it goes
+  Duplicates duplicates_;  ///< empty under other inclusion policies
+  KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it goes
   ResidencySample sample_;
   std::vector<bool> lent_;               ///< by slot
   std::vector<std::uint8_t> borrowers_;  ///< by slot: writers that still read it, whether it is lent or was evicted since

@@ -37,6 +37,7 @@ void Residency::check_invariants() const {
   TERRACE_CHECK(lent == lent_count_);
 
   std::array<std::uint64_t, tier_count> copies{};
+  std::uint64_t duplicates = 0;
   tree_.for_each([&](BlockRef block) {
     for (const Tier tier : {Tier::device, Tier::host}) {
       const Copy now = copy(block, tier);
@@ -51,6 +52,14 @@ void Residency::check_invariants() const {
         TERRACE_CHECK(slots.evicting(now.slot()) == (now.state() == CopyState::evicting));
       }
     }
+    const Copy in_host = copy(block, Tier::host);
+    if (in_host.usable() && duplicates_.contains(in_host.slot())) {
+      ++duplicates;
+      TERRACE_CHECK(tree_.same(duplicates_.block(in_host.slot()), block));
+    }
+    const bool on_device = copy(block, Tier::device).usable() && copy(block, Tier::device).stays();
+    const bool is_one = inclusion_ == InclusionPolicy::lazy_exclusive && in_host.state() == CopyState::ready && on_device;
+    TERRACE_CHECK(is_one == (in_host.usable() && duplicates_.contains(in_host.slot())));
     const Copy in_storage = copy(block, Tier::storage);
     if (in_storage.present()) {
       ++copies[index(Tier::storage)];
@@ -64,6 +73,7 @@ void Residency::check_invariants() const {
     const SlotAllocator& slots = pool(tier);
     TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
   }
+  TERRACE_CHECK(duplicates == duplicates_.size());
   TERRACE_CHECK(copies[index(Tier::storage)] == stored_.size() - free_numbers_.size());
 }
 

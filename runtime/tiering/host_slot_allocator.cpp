@@ -50,6 +50,12 @@ std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
 
 /// Evicts a run of at most `most` victims, up to the first that has to be stored before.
 void HostSlotAllocator::evict_run(std::uint32_t most) {
+  for (; most > 0; --most) {
+    const std::optional<BlockRef> duplicate = residency_.duplicate();
+    if (!duplicate) break;
+    deferred_eviction_.drop_now(*duplicate, Tier::host);
+  }
+  if (most == 0) return;
   const std::optional<Run> victims = residency_.quotas().victims(Tier::host, most, std::nullopt);
   if (!victims) return;
   Run run{victims->node, victims->end, victims->end};
@@ -62,7 +68,8 @@ void HostSlotAllocator::evict_run(std::uint32_t most) {
   if (run.size() > 0) deferred_eviction_.drop_now(run, Tier::host, clean);
 }
 
-std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant) {
+std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant, LandsIn from) {
+  if (from == LandsIn::free_or_duplicates && residency_.host_free() == 0 && !residency_.duplicate()) return std::nullopt;
   const std::optional<SlotId> slot = take(Residency::PrefixOrder::from_begin, tenant, Unsaved::stays);
   if (slot) ++landing_;
   return slot;
@@ -78,6 +85,7 @@ std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, Tena
 }
 
 bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsaved) {
+  if (const auto duplicate = residency_.duplicate()) return evict(*duplicate, unsaved);
   const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
   const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
   return victim && evict(*victim, unsaved);

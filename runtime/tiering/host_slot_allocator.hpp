@@ -12,7 +12,8 @@
 
 namespace terrace {
 
-/// Gives host slots to device copies: a free slot, or the slot of the copy that Quotas and the eviction policy choose. Under
+/// Gives host slots to device copies: a free slot, that of a duplicate (Residency::duplicate), or that of the copy that Quotas
+/// and the eviction policy choose. Under
 /// write policy `write-back`, a copy that is not on the device, not in storage and not on its way there is first given to
 /// StorageWriter if staging has room. That moves no byte: the copy's slot becomes a staging slot (Residency). If no slot can be
 /// had now but a transfer under way will free one, the swap-out waits here, in order of arrival. Nothing here waits for a disk.
@@ -37,7 +38,9 @@ class HostSlotAllocator {
   [[nodiscard]] std::uint32_t swap_out(Run run, SwapOutPurpose purpose);
   /// Takes a host slot into which a block of this tenant is to be read from storage. Returns nothing if there is no slot, or if
   /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
-  [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant);
+  /// `from`: which slots may be taken.
+  enum class LandsIn : bool { any_slot, free_or_duplicates };
+  [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant, LandsIn from);
   void has_landed() { --landing_; }
   /// Takes a host slot for a block of this tenant that a transfer brings at once. Evicts as swap_out() does, and never waits.
   /// Returns nothing if every copy is in use.

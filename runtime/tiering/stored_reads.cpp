@@ -22,6 +22,7 @@ StoredReads::StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Re
                          SharedTotals& shared)
     // (If the slots of the device belong to the engine, it has no block of the tree.)
     : exclusive_{config.inclusion == InclusionPolicy::exclusive && sizes.engine_blocks == 0},
+      lazy_exclusive_{config.inclusion == InclusionPolicy::lazy_exclusive && sizes.engine_blocks == 0},
       residency_{residency},
       deferred_eviction_{deferred_eviction},
       host_slots_{host_slots},
@@ -96,7 +97,9 @@ bool StoredReads::land(ReadId id) {
   std::optional<SlotId> slot;
   const bool lands_in_host = (!exclusive_ || order.only_host_copy) && residency_.host_blocks() > 0 && !in_host;
   if (lands_in_host && residency_.supported(order.block, Tier::host)) {
-    slot = host_slots_.take_for_landing(order.tenant);
+    slot = host_slots_.take_for_landing(order.tenant, lazy_exclusive_ && !order.only_host_copy
+                                                          ? HostSlotAllocator::LandsIn::free_or_duplicates
+                                                          : HostSlotAllocator::LandsIn::any_slot);
     if (slot) residency_.begin_fill(order.block, Tier::host, *slot);
   }
   const bool staging = !slot;

@@ -139,7 +139,8 @@ class StoredReads {
     return reader.number << 1U | static_cast<std::uint32_t>(reader.kind);
   }
 
-  bool exclusive_;  ///< no block is on the device and in the host
+  bool exclusive_;       ///< no block is on the device and in the host
+  bool lazy_exclusive_;  ///< a block that goes on to the device would be a duplicate in the host
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;

@@ -74,7 +74,7 @@ struct ManagerConfig {
   bool storage = false;
   /// For an OffloadCache.
   KeyOrder key_order = KeyOrder::prefix;
-  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// With WritePolicy::selective: a block is stored at this hit, 1 to 255 (runtime/tiering/hit_count_write_policy.hpp).
   std::uint32_t selective_hits = 1;

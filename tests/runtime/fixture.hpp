@@ -89,7 +89,7 @@ class CacheFixture : public ::testing::Test {
 };
 
 [[nodiscard]] ManagerConfig sizes(std::uint32_t device_blocks, std::uint32_t host_blocks = 0,
-                                  InclusionPolicy inclusion = InclusionPolicy::non_inclusive);
+                                  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive);
 [[nodiscard]] ManagerConfig with_storage(ManagerConfig config, WritePolicy policy);
 
 }  // namespace terrace::test

@@ -49,7 +49,7 @@ WorldOptions random_options(std::uint64_t seed) {
   manager.pools[0].null_block = random.chance(0.2);
   manager.pools[0].first_slot = random.chance(0.2) ? static_cast<std::uint32_t>(random.between(1, 5)) : 0;
   manager.pools[0].host_blocks = random.chance(0.2) ? 0 : static_cast<std::uint32_t>(random.between(1, 24));
-  manager.inclusion = static_cast<InclusionPolicy>(random.below(3));
+  manager.inclusion = static_cast<InclusionPolicy>(random.below(4));
   options.store = static_cast<WorldOptions::Store>(random.below(3));
   options.stored_blocks = static_cast<std::uint32_t>(random.between(4, 40));
   manager.storage = options.store != WorldOptions::Store::none;

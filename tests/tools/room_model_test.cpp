@@ -75,6 +75,22 @@ TEST(RoomModel, with_a_reserve_it_does_not) {
   EXPECT_EQ(ahead.served, 100U);
 }
 
+TEST(RoomModel, copies_relate_by_the_inclusion_policy) {
+  const auto down = [](InclusionPolicy inclusion) {
+    RoomModel with = model(7);
+    with.inclusion = inclusion;
+    std::vector<RoomRequest> requests;
+    for (std::uint32_t n = 0; n < 6; ++n) requests.push_back(prompt(1s * n, 1 + 10 * (n % 2), 4));
+    const RoomResult result = serve_in_virtual_time(requests, with);
+    EXPECT_EQ(count(result.swapped_in), result.host_hits * count(MiB));
+    EXPECT_GE(result.lasted, 5s);
+    return result.swapped_out;
+  };
+  // Exclusive copies go down each time. The host has room for all blocks, so that otherwise each goes down once.
+  EXPECT_GT(down(InclusionPolicy::exclusive), down(InclusionPolicy::lazy_exclusive));
+  EXPECT_EQ(down(InclusionPolicy::lazy_exclusive), down(InclusionPolicy::non_inclusive));
+}
+
 TEST(RoomModel, a_request_waits_while_others_hold_all_slots) {
   const std::vector<RoomRequest> requests{prompt(0s, 1, 6), prompt(1ms, 11, 6), prompt(2ms, 21, 100)};
   const RoomResult result = serve_in_virtual_time(requests, model(8));

@@ -28,6 +28,8 @@ std::string shown(BytesPerSecond bandwidth) { return to_string(bandwidth); }
 std::string shown(OffloadDevice device) { return std::string{to_string(device)}; }
 std::string shown(const std::filesystem::path& path) { return path.string(); }
 std::string shown(IoChoice io) { return std::string{to_string(io)}; }
+std::string shown(InclusionPolicy inclusion) { return std::string{to_string(inclusion)}; }
+std::string shown(EvictionPolicyName policy) { return std::string{to_string(policy)}; }
 template <class T>
 std::string shown(const std::vector<T>& values) {
   std::string all;
@@ -170,7 +172,13 @@ void add_room_options(CLI::App& room, RoomBenchOptions& options) {
   bench.option("--link-bandwidth", model.link_bandwidth, to_positive_bandwidth, "SIZE/s", "Speed of the link in each direction")
       .option("--prefill-speed", model.prefill_speed, to_positive_number, "NUMBER", "Tokens of a prompt computed in a second")
       .option("--output-speed", model.output_speed, to_positive_number, "NUMBER", "Tokens of an output computed in a second")
-      .option("--reserve-max", options.reserve_max, to_fraction, "SHARE", "Largest share of the device that is kept free");
+      .option("--reserve-max", options.reserve_max, to_fraction, "SHARE", "Largest share of the device that is kept free")
+      .option("--inclusion", options.inclusions,
+              one_of(InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive, InclusionPolicy::exclusive,
+                     InclusionPolicy::inclusive),
+              "NAME", "How device and host copies of a block relate: lazy-exclusive, non-inclusive, exclusive, inclusive")
+      .option("--policy", options.policy, one_of(EvictionPolicyName::adaptive, EvictionPolicyName::lru), "NAME",
+              "Eviction policy of both tiers: adaptive, lru");
   bench.report(options.report);
   room.footer("\nExample:\n  terrace bench room conversation_trace.jsonl.gz --device-blocks 3000");
 }

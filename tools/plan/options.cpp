@@ -172,8 +172,9 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
   option("--host-blocks", into.host_blocks, maybe(to_blocks), "COUNT", "Size of the host, 0: none; then storage is planned");
   option("--host-capacity", into.host_capacity, maybe(to_capacity), "SIZE", "The same in bytes");
   option("--inclusion", into.inclusion,
-         maybe(one_of(InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive)), "NAME",
-         "How device and host copies of a block relate: non-inclusive (default), exclusive, inclusive");
+         maybe(one_of(InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive,
+                      InclusionPolicy::lazy_exclusive)),
+         "NAME", "How device and host copies of a block relate: lazy-exclusive (default), exclusive, non-inclusive, inclusive");
   option("--write-policy", into.write_policy, maybe(one_of(WritePolicy::write_through, WritePolicy::write_back)), "NAME",
          "Which blocks are written to storage: write-through (computed blocks; default), write-back (evicted blocks)");
   option("--policies", into.policies, one_of(PlanPolicy::lru, PlanPolicy::default_policy, PlanPolicy::opt), "NAME",

@@ -16,7 +16,8 @@ enum class CopiesBelow : unsigned char { none, of_returned_blocks, of_all };
 CopiesBelow copies_in_host(InclusionPolicy inclusion) {
   switch (inclusion) {
     case InclusionPolicy::non_inclusive: return CopiesBelow::of_returned_blocks;
-    case InclusionPolicy::exclusive: return CopiesBelow::none;
+    case InclusionPolicy::exclusive:
+    case InclusionPolicy::lazy_exclusive: return CopiesBelow::none;
     case InclusionPolicy::inclusive: return CopiesBelow::of_all;
   }
   return CopiesBelow::none;
@@ -69,7 +70,8 @@ std::uint64_t evicted_to_host(const Hits& hits, const TierSizes& sizes, std::uin
   if (sizes.host == 0) return 0;
   switch (sizes.inclusion) {
     case InclusionPolicy::non_inclusive: return hits.first_departures(sizes.device, computed);
-    case InclusionPolicy::exclusive: return hits.counts.evictions(hits.policy, sizes.device);
+    case InclusionPolicy::exclusive:
+    case InclusionPolicy::lazy_exclusive: return hits.counts.evictions(hits.policy, sizes.device);
     case InclusionPolicy::inclusive: return computed;
   }
   return 0;

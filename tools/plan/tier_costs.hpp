@@ -14,7 +14,7 @@ struct TierSizes {
   std::uint64_t device = 0;
   std::uint64_t host = 0;
   std::uint64_t storage = 0;
-  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   WritePolicy write_policy = WritePolicy::write_through;  ///< or write_back
 };
 
@@ -34,14 +34,16 @@ struct PlanMachine {
 /// tiers together hit like one tier of as many blocks as there are different ones in both:
 ///
 /// - Inclusive device and host, and write-through: the lower tier has what is above, so that is the larger size.
-/// - Exclusive device and host: the sum of the sizes.
+/// - Exclusive and lazy-exclusive device and host: the sum of the sizes.
 /// - Non-inclusive device and host, and write-back: a copy below stays when its block returns. So the sum is less those blocks
 ///   above that came from below. Their share above is taken to be that among all blocks that get there.
 ///
-/// For LRU, the hits of exclusive and inclusive tiers are exact, and those of non-inclusive ones an estimate. For OPT they are
-/// the bound for all of them. For the default policy they are an estimate, because each of its tiers decides for itself.
+/// For LRU, the hits of exclusive, lazy-exclusive and inclusive tiers are exact, and those of non-inclusive ones an estimate. For
+/// OPT they are the bound for all of them. For the default policy they are an estimate, because each of its tiers decides for
+/// itself.
 ///
-/// Under exclusive copies, each eviction from the device is a copy down. Otherwise a block goes down once after it was computed.
+/// Under exclusive copies, each eviction from the device is a copy down; under lazy-exclusive ones that is the most. Otherwise a
+/// block goes down once after it was computed.
 struct TierCosts {
   std::uint64_t device_hits = 0;  ///< blocks
   std::uint64_t host_hits = 0;

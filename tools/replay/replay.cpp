@@ -67,7 +67,9 @@ DeviceOptions device_of(const ReplayOptions& options, std::uint32_t rank) {
 
 /// The number of device slots for a SlotReserve: as many as one request can take. 0 if no reserve is needed.
 std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  const bool needed = options.reference && options.inclusion == InclusionPolicy::exclusive && options.host_blocks > 0;
+  const bool needed = options.reference &&
+                      (options.inclusion == InclusionPolicy::exclusive || options.inclusion == InclusionPolicy::lazy_exclusive) &&
+                      options.host_blocks > 0;
   return needed ? std::max(1U, std::min(full_blocks_max, options.device_blocks)) : 0;
 }
 
@@ -163,7 +165,9 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
   TERRACE_CHECK(report.has_value());  // cannot fail, because there is storage and no other write-back job
   result.checkpoint = *report;
   result.checkpoint_seconds = seconds_since(begin);
-  result.left_behind = cache.has_pending_work();
+  // What is left of a checkpoint that ended early, as with a spent daily limit, are copies to the host: drain() waits for them.
+  const bool is_over = result.checkpoint_seconds >= std::chrono::duration<double>{*options.checkpoint}.count();
+  result.left_behind = is_over && cache.has_pending_work();
 }
 
 std::chrono::seconds time_for_checkpoint(const ReplayOptions& options) {

@@ -29,7 +29,7 @@ template <class E>
 constexpr std::array<E, 0> all_of{};
 template <>
 constexpr std::array all_of<InclusionPolicy>{InclusionPolicy::non_inclusive, InclusionPolicy::exclusive,
-                                             InclusionPolicy::inclusive};
+                                             InclusionPolicy::inclusive, InclusionPolicy::lazy_exclusive};
 template <>
 constexpr std::array all_of<WritePolicy>{WritePolicy::none, WritePolicy::write_through, WritePolicy::selective,
                                          WritePolicy::write_back};
@@ -220,8 +220,9 @@ void add_general(std::vector<Option>& all) {
   policy.names = {"adaptive", "lru"};
   all.push_back(live(common(std::move(policy))));
   Option inclusion = named("", "inclusion", FIELD(system.inclusion),
-                           "How device and host copies of a block relate: non-inclusive (a host copy stays after a swap-in), "
-                           "exclusive (a block is in one of the two), inclusive (the host has every computed block too)");
+                           "How device and host copies of a block relate: lazy-exclusive (a host copy stays after a swap-in, and "
+                           "goes first), exclusive (a block is in one of the two), non-inclusive (a host copy stays as long as "
+                           "others that are as new), inclusive (the host has every computed block too)");
   inclusion.old_name = "keep";
   all.push_back(with_flag(std::move(inclusion), "--inclusion", "--relation"));
   all.push_back(

@@ -157,7 +157,7 @@ class Soak : public testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Soak,
-                         testing::Values(Kind{"keep", InclusionPolicy::non_inclusive, WritePolicy::write_through},
+                         testing::Values(Kind{"lazy", InclusionPolicy::lazy_exclusive, WritePolicy::write_through},
                                          Kind{"exclusive", InclusionPolicy::exclusive, WritePolicy::write_back}),
                          [](const auto& param) { return std::string{param.param.name}; });
 

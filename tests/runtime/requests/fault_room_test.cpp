@@ -59,8 +59,8 @@ TEST_F(NoRoomBelow, loses_what_leaves_the_device_and_every_later_look_up_says_so
 }
 
 TEST_F(NoRoomBelow, is_found_out_while_a_block_waits_for_it) {
-  // One of the host's two slots is being loaded from, so the eviction waits for it. Then it is pinned.
-  make(sizes(4, 1));
+  // The host's slot is being loaded from, so the eviction waits for it. Then it is pinned.
+  make(sizes(4, 1, InclusionPolicy::non_inclusive));
   serve(1, keys_of({1}));
   serve(2, keys_of({5, 6, 7, 8}));
   ASSERT_EQ(cache->match(keys_of({1})).found[Source::host], 1U);

@@ -20,7 +20,7 @@ std::vector<BlockKey> prompt(std::uint32_t first, std::uint32_t blocks) {
 class PrefetchTest : public SharedFixture {
  protected:
   static ManagerConfig tiers(std::uint32_t device, std::uint32_t host,
-                             InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
+                             InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive) {
     ManagerConfig config = with_storage(sizes(device, host, inclusion), WritePolicy::write_through);
     config.loads = LoadPolicy::always;
     config.pools[0].staging_blocks = 16;
@@ -44,8 +44,8 @@ class PrefetchTest : public SharedFixture {
 };
 
 TEST_F(PrefetchTest, brings_blocks_of_storage_to_the_host_and_no_further) {
-  for (const InclusionPolicy inclusion :
-       {InclusionPolicy::non_inclusive, InclusionPolicy::inclusive, InclusionPolicy::exclusive}) {
+  for (const InclusionPolicy inclusion : {InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive,
+                                          InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     SCOPED_TRACE(to_string(inclusion));
     make(tiers(16, 32, inclusion));
     const auto keys = prompt(1, 6);

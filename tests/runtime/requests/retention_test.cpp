@@ -106,15 +106,21 @@ TEST_F(CacheRetention, wants_a_policy_that_ranks) {
 }
 
 /// A caller's own policy needs no change of the cache: the configuration makes one for each tier.
-TEST(OwnPolicy, is_made_for_each_tier_with_its_size) {
-  std::vector<std::uint32_t> sizes;
-  ManagerConfig config = test::sizes(8, 4);
-  config.policy = [&](std::uint32_t capacity) {
-    sizes.push_back(capacity);
-    return lru_policy(capacity);
+TEST(OwnPolicy, is_made_for_each_tier_with_the_blocks_that_it_plans_for) {
+  const auto sizes_of = [](InclusionPolicy inclusion) {
+    std::vector<std::uint32_t> sizes;
+    ManagerConfig config = test::sizes(8, 4, inclusion);
+    config.policy = [&](std::uint32_t capacity) {
+      sizes.push_back(capacity);
+      return lru_policy(capacity);
+    };
+    const CacheManager manager{config};
+    return sizes;
   };
-  const CacheManager manager{config};
-  EXPECT_EQ(sizes, (std::vector<std::uint32_t>{8, 4}));
+  EXPECT_EQ(sizes_of(InclusionPolicy::non_inclusive), (std::vector<std::uint32_t>{8, 4}));
+  EXPECT_EQ(sizes_of(InclusionPolicy::inclusive), (std::vector<std::uint32_t>{8, 4}));
+  EXPECT_EQ(sizes_of(InclusionPolicy::exclusive), (std::vector<std::uint32_t>{8, 12}));
+  EXPECT_EQ(sizes_of(InclusionPolicy::lazy_exclusive), (std::vector<std::uint32_t>{8, 12}));
 }
 
 TEST(OwnPolicy, has_to_be_there) {

@@ -53,8 +53,8 @@ std::vector<BlockKey> prompt(std::uint32_t first, std::uint32_t blocks) {
 }
 
 TEST(SharedInstances, serve_every_block_that_another_wrote) {
-  for (const InclusionPolicy inclusion :
-       {InclusionPolicy::non_inclusive, InclusionPolicy::inclusive, InclusionPolicy::exclusive}) {
+  for (const InclusionPolicy inclusion : {InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive,
+                                          InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     for (const std::uint32_t host_blocks : {0U, 16U}) {
       SCOPED_TRACE(std::string{to_string(inclusion)} + ", host blocks: " + std::to_string(host_blocks));
       const auto engine = std::make_shared<SharedMemoryEngine>(MiB);

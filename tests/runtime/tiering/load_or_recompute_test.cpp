@@ -154,7 +154,7 @@ TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
 
 TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
   for (const std::uint32_t host_blocks : {0U, 4U}) {
-    make(with_storage(sizes(4, host_blocks), WritePolicy::write_through));
+    make(with_storage(sizes(4, host_blocks, InclusionPolicy::non_inclusive), WritePolicy::write_through));
     run(1, keys_of({1, 2, 3}));
     run(2, keys_of({5, 6, 7, 8}));
     run(3, keys_of({11, 12, 13, 14}));

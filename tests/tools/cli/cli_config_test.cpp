@@ -76,7 +76,7 @@ TEST(ConfigCommand, show_says_where_each_value_comes_from) {
   expect("pool[0].host-blocks", "3", "flag", "--host-blocks");
   expect("pool[0].device-blocks", "5", "environment", "TERRACE_DEVICE_BLOCKS");
   expect("pool[0].block-bytes", "4KiB", "file", file + ":5");
-  expect("inclusion", "non-inclusive", "default", "default");
+  expect("inclusion", "lazy-exclusive", "default", "default");
   EXPECT_TRUE(options.at("storage.capacity").as_object().at("value").is_null());
   bool ignored = false;
   for (const auto& name : all.at("ignored_variables").as_array()) ignored |= name.as_string() == "TERRACE_PORT_8080_TCP";

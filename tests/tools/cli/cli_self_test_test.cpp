@@ -22,9 +22,9 @@ constexpr const char* small_blocks = "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-b
 
 class SelfTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Configurations, SelfTest,
-                         testing::Values("", "inclusion = \"exclusive\"\n", "inclusion = \"inclusive\"\n",
-                                         "write-policy = \"none\"\n", "engine-owns-slots = true\nkey-order = \"flat\"\n",
-                                         "ranks = 2\n"));
+                         testing::Values("", "inclusion = \"exclusive\"\n", "inclusion = \"non-inclusive\"\n",
+                                         "inclusion = \"inclusive\"\n", "write-policy = \"none\"\n",
+                                         "engine-owns-slots = true\nkey-order = \"flat\"\n", "ranks = 2\n"));
 
 TEST_P(SelfTest, finds_that_every_tier_works_and_leaves_nothing_behind) {
   const TemporaryDirectory directory;

@@ -127,7 +127,8 @@ TEST(Cli, says_how_much_memory_would_fit) {
 
 class EveryWay : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {};
 INSTANTIATE_TEST_SUITE_P(Modes, EveryWay,
-                         testing::Combine(testing::Values("confined", "loop"), testing::Values("keep", "exclusive", "inclusive"),
+                         testing::Combine(testing::Values("confined", "loop"),
+                                          testing::Values("keep", "exclusive", "inclusive", "lazy-exclusive"),
                                           testing::Values("none", "write-through", "selective", "write-back")),
                          [](const auto& row) {
                            std::string name =

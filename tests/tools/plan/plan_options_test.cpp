@@ -45,7 +45,7 @@ TEST(PlanOptions, have_the_defaults_of_the_cache) {
   const PlanOptions trace = parse({"t"});
   EXPECT_EQ(trace.machine.block_tokens, 512U);
   EXPECT_EQ(trace.machine.block_bytes, MiB * 64);
-  EXPECT_EQ(trace.fixed.inclusion, InclusionPolicy::non_inclusive);
+  EXPECT_EQ(trace.fixed.inclusion, InclusionPolicy::lazy_exclusive);
   EXPECT_EQ(trace.fixed.write_policy, WritePolicy::write_through);
   EXPECT_EQ(trace.policies.size(), 3U);
   const PlanOptions workload = parse({});

@@ -187,7 +187,7 @@ TEST(Plan, table_shows_the_figures_of_each_tier) {
   const PlanResult result = plan(options, log);
   const std::string table = to_table(options, result);
   for (const char* const words :
-       {"trace.jsonl: 1,000 requests in 16.6 minutes", "device 40 blocks (2.5MiB); host 80 blocks (5MiB), non-inclusive;\n",
+       {"trace.jsonl: 1,000 requests in 16.6 minutes", "device 40 blocks (2.5MiB); host 80 blocks (5MiB), lazy-exclusive;\n",
         "write-back", "lru  default      opt   first token      GPU saved", "default: hits by tier", "swap-out",
         "drive writes a day", "\n         1,000   62.5MiB", "10.00 %  lru      0 blocks", "100.00 %  opt      no size"}) {
     EXPECT_NE(table.find(words), std::string::npos) << words << "\n" << table;
@@ -223,7 +223,7 @@ TEST(Plan, as_json_has_all_figures_of_all_policies) {
                             {"planned", "storage"},
                             {"device_blocks", 40},
                             {"host_blocks", 80},
-                            {"inclusion", "non-inclusive"},
+                            {"inclusion", "lazy-exclusive"},
                             {"write_policy", "write-through"},
                             {"link_bytes_per_second", 50ULL << 30U},
                             {"disk_bytes_per_second", 3ULL << 30U},

@@ -89,7 +89,8 @@ TEST(TierCosts, with_a_non_inclusive_host) {
   // of two nothing.
   const RequestLog log = log_of({{1, 2}, {3, 4}, {1, 2}, {3, 4}, {1, 2}, {3, 4}, {1, 2}, {3, 4}, {1, 2}, {3, 4}});
   HitCounts counts{log, test::always};
-  const TierCosts costs = tier_costs(log, counts, PlanPolicy::lru, {.device = 2, .host = 2}, machine());
+  const TierCosts costs =
+      tier_costs(log, counts, PlanPolicy::lru, {.device = 2, .host = 2, .inclusion = InclusionPolicy::non_inclusive}, machine());
   // If all four blocks of both tiers were different, 16 of the 20 blocks that the device gets came from the host, and with them
   // 1.6 of the two blocks on the device. If two blocks were in both tiers, none. The line between meets at 0.8 blocks.
   EXPECT_EQ(costs.device_hits, 0U);
@@ -149,6 +150,7 @@ TEST(TierCosts, of_opt_are_the_bound_for_all_ways_of_inclusion) {
     return tier_costs(log, counts, PlanPolicy::opt, {.device = 10, .host = 30, .inclusion = inclusion}, machine()).hits();
   };
   EXPECT_EQ(hits(InclusionPolicy::non_inclusive), hits(InclusionPolicy::exclusive));
+  EXPECT_EQ(hits(InclusionPolicy::lazy_exclusive), hits(InclusionPolicy::exclusive));
   EXPECT_LT(hits(InclusionPolicy::inclusive), hits(InclusionPolicy::exclusive));
 }
 

@@ -101,8 +101,8 @@ TEST(ConfinedReplay, announces_requests_and_finds_their_blocks_in_the_host_tier)
 TEST_P(EngineReplay, gets_everything_back_from_requests_that_are_aborted) {
   ReplayOptions options = small_tiers(GetParam());
   options.abort_rate = 0.5;
-  for (const InclusionPolicy inclusion :
-       {InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
+  for (const InclusionPolicy inclusion : {InclusionPolicy::lazy_exclusive, InclusionPolicy::non_inclusive,
+                                          InclusionPolicy::exclusive, InclusionPolicy::inclusive}) {
     for (const Release release : {Release::done, Release::launch}) {
       options.inclusion = inclusion;
       options.release = release;

@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{{"--storage", "file:/x", "--storage-capacity", "1GiB", "--block-bytes", "6KiB"}, "a multiple of 4KiB"},
         Bad{{"--write-policy", "write-back"}, "needs --storage"},
         Bad{{"--write-policy", "sometimes"}, "there is: none, write-through"},
-        Bad{{"--inclusion", "none"}, "there is: non-inclusive, exclusive, inclusive"},
+        Bad{{"--inclusion", "none"}, "there is: non-inclusive, exclusive, inclusive, lazy-exclusive"},
         Bad{{"--mode", "threads"}, "there is: confined, loop"}, Bad{{"--verify", "most"}, "there is: all, sample, none"},
         Bad{{"--release", "never"}, "there is: done, launch"}, Bad{{"--concurrency", "0"}, "--concurrency: 0"},
         Bad{{"--speed", "0"}, "greater than 0"}, Bad{{"--speed", "-1"}, "greater than 0"},
@@ -313,6 +313,7 @@ TEST(Options, know_every_inclusion_policy_mode_and_fault) {
   EXPECT_EQ(with("--inclusion", "non-inclusive").inclusion, InclusionPolicy::non_inclusive);
   EXPECT_EQ(with("--inclusion", "exclusive").inclusion, InclusionPolicy::exclusive);
   EXPECT_EQ(with("--relation", "inclusive").inclusion, InclusionPolicy::inclusive) << "the earlier name";
+  EXPECT_EQ(with("--inclusion", "lazy-exclusive").inclusion, InclusionPolicy::lazy_exclusive);
   EXPECT_EQ(with("--relation", "keep").inclusion, InclusionPolicy::non_inclusive) << "and word";
   EXPECT_EQ(with("--write-policy", "none").write_policy, WritePolicy::none);
   EXPECT_EQ(with("--write-policy", "selective").write_policy, WritePolicy::selective);

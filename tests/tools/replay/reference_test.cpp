@@ -102,6 +102,26 @@ TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well
   expect_sound(options, result);
 }
 
+/// Each tier's policy decides by what it sees. With the default inclusion policy the two together are not behind LRU.
+TEST(TwoTierPolicies, the_default_policy_hits_at_most_a_tenth_of_a_point_less_than_lru) {
+  const auto hit_rate = [](const std::filesystem::path& trace, std::uint32_t host_blocks, PolicyKind policy) {
+    ReplayOptions options = reference_of(trace, 3000, host_blocks, ReplayOptions{}.inclusion);
+    options.policy = policy;
+    const ReplayResult result = run_replay(options);
+    expect_sound(options, result);
+    return 100.0 * static_cast<double>(result.counts.hits()) / static_cast<double>(result.counts.total);
+  };
+  for (const std::string name : {"synthetic", "conversation", "agent"}) {
+    const auto trace = trace_file(name);
+    if (!trace) GTEST_SKIP() << no_traces;
+    if (name == "agent" && !test::long_run()) continue;
+    for (const std::uint32_t host_blocks : {6000U, 20'000U}) {
+      EXPECT_GE(hit_rate(*trace, host_blocks, PolicyKind::adaptive), hit_rate(*trace, host_blocks, PolicyKind::lru) - 0.1)
+          << name << ", host blocks: " << host_blocks;
+    }
+  }
+}
+
 struct TwoTiers {
   std::string trace;
   std::uint32_t device_blocks;
@@ -143,6 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         TwoTiers{"conversation", 1000, 5000, InclusionPolicy::exclusive, "4.70", "10.32", "84.98", 28'540, 262'501},
         TwoTiers{"conversation", 1000, 5000, InclusionPolicy::inclusive, "4.70", "7.67", "87.63", 21'203, 242'298},
         TwoTiers{"conversation", 1000, 5000, InclusionPolicy::non_inclusive, "4.70", "10.09", "85.21", 27'903, 234'801},
+        TwoTiers{"conversation", 1000, 5000, InclusionPolicy::lazy_exclusive, "4.70", "10.32", "84.98", 28'540, 262'361},
         TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::exclusive, "4.70", "26.40", "68.90", 72'989, 262'501},
         TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::inclusive, "4.70", "25.93", "69.37", 71'702, 191'799},
         TwoTiers{"conversation", 1000, 20'000, InclusionPolicy::non_inclusive, "4.70", "26.22", "69.08", 72'498, 190'241},
@@ -150,6 +171,8 @@ INSTANTIATE_TEST_SUITE_P(
         TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::exclusive, "8.80", "51.95", "39.25", 61'247, 106'518},
         TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::inclusive, "8.80", "51.30", "39.90", 60'479, 47'039},
         TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::non_inclusive, "8.80", "51.66", "39.55", 60'898, 46'614},
+        TwoTiers{"synthetic", 1000, 20'000, InclusionPolicy::lazy_exclusive, "8.80", "51.95", "39.25", 61'247, 102'348},
+        TwoTiers{"agent", 1000, 20'000, InclusionPolicy::lazy_exclusive, "2.50", "92.24", "5.26", 943'071, 727'076},
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::exclusive, "2.50", "92.24", "5.26", 943'071, 995'867},
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::inclusive, "2.50", "91.95", "5.55", 940'169, 56'698},
         TwoTiers{"agent", 1000, 20'000, InclusionPolicy::non_inclusive, "2.50", "91.97", "5.53", 940'369, 56'492},
@@ -176,7 +199,9 @@ std::uint64_t hits_of_chat(std::uint32_t device_blocks, std::uint32_t host_block
 }
 
 TEST(ReferenceIdentities, exclusive_tiers_hit_like_one_tier_of_their_sum) {
-  EXPECT_EQ(hits_of_chat(700, 1300, InclusionPolicy::exclusive), hits_of_chat(2000, 0, InclusionPolicy::non_inclusive));
+  const std::uint64_t one_tier = hits_of_chat(2000, 0, InclusionPolicy::non_inclusive);
+  EXPECT_EQ(hits_of_chat(700, 1300, InclusionPolicy::exclusive), one_tier);
+  EXPECT_EQ(hits_of_chat(700, 1300, InclusionPolicy::lazy_exclusive), one_tier);
 }
 
 TEST(ReferenceIdentities, inclusive_tiers_hit_like_one_tier_of_the_hosts_size) {

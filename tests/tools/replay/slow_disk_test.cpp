@@ -84,7 +84,8 @@ class SlowDisk : public ::testing::TestWithParam<Case> {
 INSTANTIATE_TEST_SUITE_P(
     All, SlowDisk,
     ::testing::Values(Case{InclusionPolicy::non_inclusive, Mode::confined}, Case{InclusionPolicy::exclusive, Mode::confined},
-                      Case{InclusionPolicy::inclusive, Mode::confined}, Case{InclusionPolicy::non_inclusive, Mode::loop},
+                      Case{InclusionPolicy::inclusive, Mode::confined}, Case{InclusionPolicy::lazy_exclusive, Mode::confined},
+                      Case{InclusionPolicy::lazy_exclusive, Mode::loop}, Case{InclusionPolicy::non_inclusive, Mode::loop},
                       Case{InclusionPolicy::exclusive, Mode::loop}, Case{InclusionPolicy::inclusive, Mode::loop}),
     [](const auto& row) {
       std::string name = fmt::format("{}_{}", to_string(row.param.inclusion), tools::to_string(row.param.mode));
@@ -131,7 +132,7 @@ TEST_P(SlowDisk, that_moves_changes_no_step_on_average) {
       took += result.took;
     }
   };
-  constexpr std::uint64_t workloads = 10;
+  constexpr std::uint64_t workloads = 20;
   Sum without;
   std::array<Sum, std::size(policies)> with;
   for (std::uint64_t seed = 1; seed <= workloads; ++seed) {

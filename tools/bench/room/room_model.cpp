@@ -29,6 +29,8 @@ ManagerConfig config_of(const RoomModel& model) {
   config.pools[0].device_blocks = model.device_blocks;
   config.pools[0].host_blocks = model.host_blocks;
   config.device_reserve_max = model.device_reserve_max;
+  config.inclusion = model.inclusion;
+  config.policy = model.policy;
   config.unit_prefill_seconds = model.block_tokens / model.prefill_speed;
   return config;
 }
@@ -68,6 +70,8 @@ class Server {
       clock_.advance(std::max(next - clock_.now(), Duration{1}));
     }
     result_.swapped_out = cache_.moved().swap_out.bytes;
+    result_.swapped_in = cache_.moved().swap_in.bytes;
+    if (!requests_.empty()) result_.lasted = clock_.now() - arrival(0);
     return std::move(result_);
   }
 

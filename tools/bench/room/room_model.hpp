@@ -1,6 +1,7 @@
 #pragma once
 
 #include "terrace/clock.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <chrono>
@@ -28,6 +29,8 @@ struct RoomModel {
   double prefill_speed = 20'000;                         ///< tokens a second of each request
   double output_speed = 50;                              ///< the same for its output
   double device_reserve_max = 0;
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
+  PolicyFactory policy = adaptive_policy;
 };
 
 /// Who waited for what, in virtual time. Blocks are those of the prompts' keys.
@@ -43,6 +46,8 @@ struct RoomResult {
   std::vector<Duration> load_waits;
   std::vector<Duration> first_tokens;  ///< of each served request, from its arrival until its prompt was computed
   Bytes swapped_out{};
+  Bytes swapped_in{};
+  Duration lasted{};  ///< from the first arrival to the end of the last output
 };
 
 /// Serves the requests in virtual time: the real cache and transfer engine, over a device whose link takes its time but moves no

@@ -75,7 +75,7 @@ struct ReplayOptions {
   std::uint32_t host_blocks = 8000;
   StorageOptions storage;
   ResilienceOptions storage_guard;  ///< for file storage
-  InclusionPolicy inclusion = InclusionPolicy::non_inclusive;
+  InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   WritePolicy write_policy = WritePolicy::none;
   /// If set: at the end, also after an interruption, cached blocks are written to storage within this time. Otherwise storage has
   /// only what the write policy stored.
