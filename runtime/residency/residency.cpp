@@ -114,8 +114,8 @@ void Residency::update_duplicate(BlockRef block) {
   if (inclusion_ != InclusionPolicy::lazy_exclusive) return;
   const Copy in_host = copy(block, Tier::host);
   if (!in_host.usable()) return;
-  const bool is_one =
-      in_host.state() == CopyState::ready && copy(block, Tier::device).stays() && copy(block, Tier::device).usable();
+  const Copy on_device = copy(block, Tier::device);
+  const bool is_one = in_host.state() == CopyState::ready && on_device.usable() && on_device.stays();
   if (is_one == duplicates_.contains(in_host.slot())) return;
   if (!is_one) return duplicates_.remove(in_host.slot());
   std::optional<SlotId> before;

@@ -53,13 +53,12 @@ void Residency::check_invariants() const {
       }
     }
     const Copy in_host = copy(block, Tier::host);
-    if (in_host.usable() && duplicates_.contains(in_host.slot())) {
-      ++duplicates;
-      TERRACE_CHECK(tree_.same(duplicates_.block(in_host.slot()), block));
-    }
-    const bool on_device = copy(block, Tier::device).usable() && copy(block, Tier::device).stays();
-    const bool is_one = inclusion_ == InclusionPolicy::lazy_exclusive && in_host.state() == CopyState::ready && on_device;
-    TERRACE_CHECK(is_one == (in_host.usable() && duplicates_.contains(in_host.slot())));
+    const CopyState on_device = copy(block, Tier::device).state();
+    const bool both = in_host.state() == CopyState::ready && (on_device == CopyState::ready || on_device == CopyState::busy);
+    const bool listed = in_host.usable() && duplicates_.contains(in_host.slot());
+    TERRACE_CHECK(listed == (both && inclusion_ == InclusionPolicy::lazy_exclusive));
+    if (listed) TERRACE_CHECK(tree_.same(duplicates_.block(in_host.slot()), block));
+    duplicates += listed ? 1 : 0;
     const Copy in_storage = copy(block, Tier::storage);
     if (in_storage.present()) {
       ++copies[index(Tier::storage)];

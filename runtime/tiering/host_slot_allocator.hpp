@@ -13,11 +13,10 @@
 namespace terrace {
 
 /// Gives host slots to device copies: a free slot, that of a duplicate (Residency::duplicate), or that of the copy that Quotas
-/// and the eviction policy choose. Under
-/// write policy `write-back`, a copy that is not on the device, not in storage and not on its way there is first given to
-/// StorageWriter if staging has room. That moves no byte: the copy's slot becomes a staging slot (Residency). If no slot can be
-/// had now but a transfer under way will free one, the swap-out waits here, in order of arrival. Nothing here waits for a disk.
-/// Threads: the manager's.
+/// and the eviction policy choose. Under write policy `write-back`, a copy that is not on the device, not in storage and not on
+/// its way there is first given to StorageWriter if staging has room. That moves no byte: the copy's slot becomes a staging slot
+/// (Residency). If no slot can be had now but a transfer under way will free one, the swap-out waits here, in order of arrival.
+/// Nothing here waits for a disk. Threads: the manager's.
 class HostSlotAllocator {
  public:
   HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,

@@ -105,9 +105,8 @@ void print_row(const RoomModel& model, const RoomResult& result) {
 void bench_room(const RoomBenchOptions& options) {
   boost::json::array rows;
   const RoomModel& given = options.model;
-  print("In virtual time: blocks of {} tokens and {}, host {} blocks, policy {}, link {} each\nway, prompts {:.0f} and outputs "
-        "{:.0f} "
-        "tokens/s. Times in ms.\n",
+  print("In virtual time: blocks of {} tokens and {}, host {} blocks, policy {},\nlink {} each way, prompts {:.0f} and outputs "
+        "{:.0f} tokens/s. Times in ms.\n",
         given.block_tokens, to_string(given.block_bytes), given.host_blocks, to_string(options.policy),
         to_string(given.link_bandwidth), given.prefill_speed, given.output_speed);
   for (const std::filesystem::path& trace : options.traces) {
