@@ -10,10 +10,12 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
@@ -47,6 +49,28 @@ pid_t spawn(const std::filesystem::path& program, const std::vector<std::string>
   ::_exit(127);
 }
 
+constexpr std::uint32_t ports_of_process = 1000;
+
+/// The first of the ports that belong to this process until it ends. A test kills its server and starts it again at the same
+/// port, which no other test program that runs at the same time may take meanwhile.
+std::uint32_t take_ports() {
+  // The system takes the ports of connections from 32768 on.
+  constexpr std::uint32_t first = 10'000;
+  constexpr std::uint32_t parts = 22;
+  static const int owner = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  for (std::uint32_t n = 0; n < parts; ++n) {
+    const std::uint32_t ports = first + (static_cast<std::uint32_t>(::getpid()) + n) % parts * ports_of_process;
+    // A name that is no file. Only one process can have it.
+    const std::string name = "terrace-test-ports-" + std::to_string(ports);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    if (::bind(owner, reinterpret_cast<const sockaddr*>(&address), size) == 0) return ports;
+  }
+  throw std::runtime_error{"other test programs have all ports"};
+}
+
 /// An answer as a whole.
 class Whole final : public Exchange {
  public:
@@ -73,12 +97,10 @@ sockaddr_in loopback(std::uint16_t port) {
 }
 
 std::uint16_t free_port() {
-  // The system takes the ports of connections from 32768 on. Each process begins elsewhere.
-  constexpr std::uint32_t first = 10'000;
-  constexpr std::uint32_t ports = 22'000;
-  static std::uint32_t next = static_cast<std::uint32_t>(::getpid()) * 97;
-  for (std::uint32_t n = 0; n < ports; ++n) {
-    const auto port = static_cast<std::uint16_t>(first + next++ % ports);
+  static const std::uint32_t first = take_ports();
+  static std::uint32_t next = 0;
+  for (std::uint32_t n = 0; n < ports_of_process; ++n) {
+    const auto port = static_cast<std::uint16_t>(first + next++ % ports_of_process);
     const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in address = loopback(port);
     const bool free = ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
