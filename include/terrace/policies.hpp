@@ -18,8 +18,8 @@ enum class InclusionPolicy : unsigned char {
   non_inclusive,  ///< the host copy stays after a swap-in, and can be dropped at any time
   exclusive,      ///< a block has a copy in one of the two tiers; a swap-in frees the host slot
   inclusive,      ///< every computed block is copied to the host at once
-  /// As exclusive, but a host copy stays after a swap-in until the host needs its slot. Such copies are given up before all
-  /// others. So the tiers together hold as many different blocks, and fewer blocks are copied down.
+  /// A host copy stays after a swap-in until the host needs its slot, and is given up before all others. The tiers together hold
+  /// as many different blocks as with `exclusive`, and no more blocks are copied down.
   lazy_exclusive,
 };
 

@@ -165,7 +165,7 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
   TERRACE_CHECK(report.has_value());  // cannot fail, because there is storage and no other write-back job
   result.checkpoint = *report;
   result.checkpoint_seconds = seconds_since(begin);
-  // What is left of a checkpoint that ended early, as with a spent daily limit, are copies to the host: drain() waits for them.
+  // A checkpoint that ended early, for example because the daily limit is spent, leaves only copies to the host to drain().
   const bool is_over = result.checkpoint_seconds >= std::chrono::duration<double>{*options.checkpoint}.count();
   result.left_behind = is_over && cache.has_pending_work();
 }

@@ -248,23 +248,33 @@ TEST_F(LazyExclusive, it_is_not_written_to_storage_before_it_goes) {
   EXPECT_EQ(cache->moved().storage_writes.blocks, 0U);
 }
 
-TEST_F(LazyExclusive, a_copy_that_is_being_written_goes_and_its_bytes_stay_until_then) {
-  make(with_storage(sizes(4, 4, InclusionPolicy::lazy_exclusive), WritePolicy::none));
-  run(1, keys_of({1, 2}));
-  run(2, keys_of({5, 6, 7, 8}));
-  // The job writes from the host copies, and the store has not ended when they have to go.
-  WriteBackOrder order;
-  order.scope = WriteBackOrder::Scope::prefix;
-  const auto keys = keys_of({1, 2});
-  order.keys = keys;
-  const WriteBackId job = cache->start_write_back(order).value();
-  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
-  settle();
-  ASSERT_TRUE(ready(3));
-  run(4, keys_of({11, 12}));
-  settle();
-  EXPECT_EQ(cache->write_back(job)->of(WriteBackOutcome::stored), 2U);
-  EXPECT_EQ(copies(Tier::storage, keys_of({1, 2})), 2U);
+TEST(Residency, keeps_the_bytes_of_a_duplicate_that_goes_while_it_is_being_written) {
+  ManagerConfig config = sizes(2, 2, InclusionPolicy::lazy_exclusive);
+  config.pools[0].staging_blocks = 1;
+  KvEvents events;
+  Residency residency{config, config.pools[0], events};
+  const auto keys = keys_of({1});
+  const Prefix prefix = residency.extend_pinned({}, keys, {}, {});
+  std::vector<SlotId> slots;
+  residency.take_device(1, std::nullopt, slots);
+  residency.adopt_added(prefix, slots, Fence{});
+  const SlotId slot = residency.take_host(Residency::PrefixOrder::from_begin).value();
+  residency.begin_fill(prefix.last(), Tier::host, slot);
+  EXPECT_FALSE(residency.duplicate().has_value()) << "its bytes are on their way";
+  residency.publish(prefix.last(), Tier::host);
+
+  ASSERT_EQ(residency.lend_host(prefix.last()), slot);
+  ASSERT_TRUE(residency.duplicate().has_value());
+  residency.drop(*residency.duplicate(), Tier::host);
+  EXPECT_FALSE(residency.duplicate().has_value());
+  EXPECT_EQ(residency.pool(Tier::host).state(slot), SlotState::held) << "the writer still reads it";
+  EXPECT_EQ(residency.host_free(), 2U) << "the host has its room all the same";
+  EXPECT_EQ(residency.staging_free(), 0U);
+  residency.check_invariants();
+  residency.end_staging(slot);
+  EXPECT_EQ(residency.pool(Tier::host).state(slot), SlotState::free);
+  residency.unpin(prefix);
+  residency.check_invariants();
 }
 
 TEST_F(LazyExclusive, what_comes_from_storage_evicts_no_copy_that_only_the_host_has) {
