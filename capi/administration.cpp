@@ -35,7 +35,7 @@ terrace_cache_event to_c(const KvEvent& event) {
 }  // namespace terrace::capi
 
 terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     constexpr uint32_t known = TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | 1U;
     if ((flags & ~known) != 0) {
@@ -49,7 +49,7 @@ terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags) {
 }
 
 terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function,
                   weights_revision == nullptr ? cache->cache().resume_shared() : cache->system.resume_shared(weights_revision));
@@ -57,7 +57,7 @@ terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char*
 }
 
 terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     if (tier != TERRACE_TIER_HOST && tier != TERRACE_TIER_STORAGE) {
       return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": tier is " + std::to_string(tier) +
@@ -69,7 +69,7 @@ terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uin
 }
 
 terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     const terrace::OffloadTotals jobs = cache->offload->totals();
     const terrace::ManagerStats stats = cache->cache().stats();
@@ -112,7 +112,7 @@ terrace_status terrace_offload_read_statistics(const terrace_offload* cache, ter
 }
 
 terrace_status terrace_offload_record_events(terrace_offload* cache) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&]() -> terrace_status {
     cache->cache().record_events();
     return TERRACE_OK;
@@ -120,7 +120,7 @@ terrace_status terrace_offload_record_events(terrace_offload* cache) {
 }
 
 terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(events);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&]() -> terrace_status {
@@ -137,7 +137,7 @@ terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cach
 }
 
 terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(expire_after);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&]() -> terrace_status {
@@ -152,7 +152,7 @@ terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int6
 }
 
 terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(job);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace_write_back given{};
@@ -185,28 +185,28 @@ terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_wr
 }
 
 terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->cache().pause_write_back(terrace::WriteBackId{job}));
   });
 }
 
 terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->cache().resume_write_back(terrace::WriteBackId{job}));
   });
 }
 
 terrace_status terrace_write_back_cancel(terrace_offload* cache, uint64_t job) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->cache().cancel_write_back(terrace::WriteBackId{job}));
   });
 }
 
 terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t job, terrace_write_back_progress* out) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const std::optional<terrace::WriteBackProgress> now = cache->cache().write_back(terrace::WriteBackId{job});
     if (!now) return fail(function, terrace::Errc::not_found);
@@ -230,7 +230,7 @@ terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t jo
 
 terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job, const terrace_write_back_result** results,
                                           size_t* count) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(results);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {

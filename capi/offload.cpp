@@ -156,6 +156,7 @@ terrace_status terrace_offload_open(const terrace_open_options* options, terrace
     terrace::Config config = read_config(given);
     config.set("--engine-owns-slots", "on");
     terrace::CacheSystemOptions all = config.options();
+    if (!config.has("idle-service")) all.idle_service = true;
     put_regions(given, all);
     put_host_rows(given, all);
     auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
@@ -179,7 +180,7 @@ uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool
 
 terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                        uint8_t* states) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   if (count == 0) return TERRACE_OK;
   TERRACE_NEEDS(keys);
   TERRACE_NEEDS(states);
@@ -193,7 +194,7 @@ terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t po
 
 terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                        size_t* leading) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(leading);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
@@ -206,7 +207,7 @@ terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t po
 
 terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                         uint64_t* bitmap) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   if (count == 0) return TERRACE_OK;
   TERRACE_NEEDS(keys);
   TERRACE_NEEDS(bitmap);
@@ -218,7 +219,7 @@ terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t p
 
 terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count, size_t* leading,
                                     int32_t* looking) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(leading);
   TERRACE_NEEDS(looking);
   if (count > 0) TERRACE_NEEDS(keys);
@@ -233,7 +234,7 @@ terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const
 }
 
 terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
     if (const terrace_status wrong = read_order(function, *cache, order, Names::anything, given)) return wrong;
@@ -242,7 +243,7 @@ terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order*
 }
 
 terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
     if (const terrace_status wrong = read_order(function, *cache, order, Names::slots_or_memory, given)) return wrong;
@@ -251,14 +252,14 @@ terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order
 }
 
 terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__,
                  [&, function = __func__] { return finish(function, cache->offload->cancel(terrace::OffloadJobId{job})); });
 }
 
 terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
                                    uint32_t* pinned) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const KeysIn in = keys_in(pool);
@@ -270,7 +271,7 @@ terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_
 }
 
 terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     terrace::OffloadOrder given;
     if (const terrace_status wrong = read_order(function, *cache, order, Names::nothing, given)) return wrong;
@@ -281,13 +282,13 @@ terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_o
 }
 
 terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__,
                  [&, function = __func__] { return finish(function, cache->offload->unpin(terrace::OffloadJobId{job})); });
 }
 
 terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__] {
     const KeysIn in = keys_in(pool);
@@ -297,7 +298,7 @@ terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, cons
 
 terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                        uint32_t* reserved) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(reserved);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     *reserved = 0;
@@ -312,14 +313,14 @@ terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_ord
 }
 
 terrace_status terrace_offload_publish(terrace_offload* cache, uint64_t job, int32_t filled) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->offload->publish(terrace::OffloadJobId{job}, filled != 0));
   });
 }
 
 terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(events);
   TERRACE_NEEDS(count);
   return guarded(__func__, [&]() -> terrace_status {
@@ -340,20 +341,23 @@ int terrace_offload_fd(const terrace_offload* cache) {
 
 int64_t terrace_offload_next_poll(const terrace_offload* cache) {
   if (cache == nullptr || !cache->is_here()) return TERRACE_NEVER;
+  const terrace::Turn turn = cache->system.take_turn();
   return cache->drained.empty() ? until(cache->offload->next_deadline()) : 0;
 }
 
 terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout) {
-  TERRACE_HANDLE(cache);
+  TERRACE_HANDLE(cache);  // without a turn, which would last as long as the wait
   return wait_for(__func__, terrace_offload_fd(cache), terrace_offload_next_poll(cache), timeout);
 }
 
 void terrace_offload_stop(terrace_offload* cache) {
-  if (cache != nullptr && cache->is_here()) cache->offload->stop_accepting();
+  if (cache == nullptr || !cache->is_here()) return;
+  const terrace::Turn turn = cache->system.take_turn();
+  cache->offload->stop_accepting();
 }
 
 terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::TimePoint end = time_from_now(timeout);
     cache->cache().resume_transfers();
@@ -371,7 +375,7 @@ terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {
 }
 
 terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   TERRACE_NEEDS(point);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const terrace::Result<terrace::Fence> marked = cache->offload->signal(terrace::StreamRef{stream}, rank);
@@ -382,7 +386,7 @@ terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint
 }
 
 terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream, uint32_t rank) {
-  TERRACE_HANDLE(cache);
+  TERRACE_CACHE(cache);
   return guarded(__func__, [&, function = __func__] {
     return finish(function, cache->offload->await(terrace::OffloadJobId{job}, layers, terrace::StreamRef{stream}, rank));
   });

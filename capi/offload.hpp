@@ -1,6 +1,7 @@
 #pragma once
 
 #include "capi/open.hpp"
+#include "capi/status.hpp"
 #include "terrace.h"
 #include "terrace/offload_cache.hpp"
 #include "terrace/options.hpp"
@@ -11,6 +12,11 @@
 #include <optional>
 #include <span>
 #include <vector>
+
+/// Fails as TERRACE_HANDLE, and keeps the idle service away to the end of the call.
+#define TERRACE_CACHE(cache) \
+  TERRACE_HANDLE(cache);     \
+  const terrace::Turn turn = (cache)->system.take_turn()
 
 /// A cache and what its calls have returned.
 struct terrace_offload {

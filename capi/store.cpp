@@ -24,7 +24,7 @@ namespace {
 /// "pool[0].block-bytes" for a value.
 bool is_of_a_store(std::string_view name) {
   constexpr std::array<std::string_view, 4> tables{"storage.", "log.", "admin.", "shared."};
-  constexpr std::array<std::string_view, 3> others{"pool.block-bytes", "pool[0].block-bytes", "fingerprint"};
+  constexpr std::array<std::string_view, 4> others{"pool.block-bytes", "pool[0].block-bytes", "fingerprint", "idle-service"};
   if (name == "admin.block-tokens") return false;
   return std::ranges::any_of(tables, [name](std::string_view table) { return name.starts_with(table); }) ||
          std::ranges::find(others, name) != others.end();
@@ -57,6 +57,7 @@ TierStoreOptions store_options(const Config& config) {
   options.flush_interval = all.flush_interval;
   options.log = all.log;
   options.admin = all.admin;
+  if (config.has("idle-service")) options.idle_service = all.idle_service;
   if (all.shared) {
     options.shared = open_shared_store(*all.shared);
     options.shared_weights_revision = all.shared->weights_revision;

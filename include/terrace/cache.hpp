@@ -362,6 +362,10 @@ class TERRACE_API Cache {
 
   /// Used by Terrace's own tools and tests: the type is internal.
   [[nodiscard]] const CacheManager& manager() const;
+  /// Used by the idle service of CacheSystem: does what poll() does in place of an engine that does not call, and leaves the
+  /// events to its next poll(). Returns at about `until`, and then whether there is more to do at once.
+  bool serve_idle(TimePoint until);
+  [[nodiscard]] bool has_idle_service() const;
 
  private:
   friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device

@@ -266,6 +266,12 @@ struct TERRACE_API CacheSystemOptions {
   /// thread of the cache writes them, so it is a tool for tests and replays; the admin endpoint traces a process that serves.
   /// Empty: none.
   std::filesystem::path trace_out{};
+  /// A thread of the cache's own goes on with its work while the engine is idle: when no call was made for 100 ms, it collects
+  /// what has ended, starts what is due, and carries out the commands of operators, in slices of about 50 microseconds, until the
+  /// engine calls again. Events wait for the engine's next poll(). The engine then makes its calls, and ends its leases, in a
+  /// Turn (CacheSystem::take_turn). An AsyncCache polls by itself, and refuses a cache with such a thread. Off: an idle engine
+  /// polls when Cache::wake_fd() and Cache::next_deadline() say so.
+  bool idle_service = false;
   /// Poison mode, for tests: slots are overwritten as they become free.
   bool poison = false;
 };

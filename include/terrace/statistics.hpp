@@ -81,6 +81,12 @@ struct TERRACE_API TimeTotal {
   }
 };
 
+/// What an idle service has done (CacheSystemOptions::idle_service, TierStoreOptions::idle_service).
+struct TERRACE_API IdleTotals {
+  TimeTotal slices{};        ///< in which it worked
+  TimeTotal engine_waits{};  ///< of calls that came in the middle of a slice, for its end
+};
+
 /// How long calls of the engine took. One call in sixteen of each kind is measured.
 struct CallTimes {
   TimeTotal acquire{};

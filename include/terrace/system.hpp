@@ -7,6 +7,7 @@
 #include "terrace/options.hpp"
 #include "terrace/result.hpp"
 #include "terrace/shared_store.hpp"
+#include "terrace/turn.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,15 @@ class TERRACE_API CacheSystem {
   /// freed.
   [[nodiscard]] CloseReport close(TimePoint until);
 
+  /// The calls to the cache, and to this object, may be made while the result exists, if there is an idle service
+  /// (CacheSystemOptions::idle_service). Take one for each step: it costs some ten nanoseconds. Without such a service it does
+  /// nothing. Threads: that of the engine.
+  ///
+  ///     const Turn turn = system.take_turn();
+  ///     for (const RequestEvent& event : system.cache().poll()) …
+  [[nodiscard]] Turn take_turn() const;
+  /// Slices of the idle service, and how often and how long the engine has waited for the end of one. Call it in a turn.
+  [[nodiscard]] IdleTotals idle_totals() const;
   [[nodiscard]] Cache& cache();
   /// The device of the first rank.
   [[nodiscard]] Device& device();

@@ -8,6 +8,7 @@
 #include "terrace/log.hpp"
 #include "terrace/result.hpp"
 #include "terrace/shared_store.hpp"
+#include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
 
 #include <array>
@@ -70,6 +71,10 @@ struct TierStoreOptions {
   Duration shared_read_max = std::chrono::seconds{1};   ///< the longest time for a block from there; after that it is a miss
   Duration shared_write_max = std::chrono::seconds{5};  ///< how long a put may wait for it, after the local store
   bool shared_writes = true;                            ///< if false, puts write to the local store alone
+  /// A thread of the store's own does what poll() does while the owner is idle: when no call was made for 100 ms, and until the
+  /// next one. Results and events wait for the owner's poll(). Without it, work and the commands of operators stand still until
+  /// somebody polls.
+  bool idle_service = true;
 };
 
 /// A batch of blocks to be stored. The spans are copied by the call.
@@ -199,8 +204,9 @@ struct TierCloseReport {
 /// to result (see BatchResult::memory_in_use), nobody changes the rows of a put, and nobody uses the rows of a get; the store
 /// refuses what it can see of that. Threads: one calls all members. Wake-up: wake_fd() is readable when poll() has something;
 /// call poll() then, and at next_deadline(). In a child process made by fork(), the store's files are closed, and the only call
-/// allowed is the destructor, which does nothing there. Only the admin endpoint has a thread of its own, which never touches the
-/// store: poll() publishes what it answers, and carries out its commands.
+/// allowed is the destructor, which does nothing there. The admin endpoint has a thread of its own, which never touches the
+/// store: poll() publishes what it answers, and carries out its commands. While the owner makes no call, the idle service does
+/// (TierStoreOptions::idle_service).
 ///
 /// Errors: the constructor throws. No other member throws, and no argument stops the process.
 ///
@@ -304,6 +310,8 @@ class TERRACE_API TierStore {
   // ---- how it is
 
   [[nodiscard]] TierStatistics statistics() const;
+  /// Slices of the idle service, and how often and how long a call has waited for the end of one.
+  [[nodiscard]] IdleTotals idle_totals() const;
   /// Counts of the store itself, without `orphans`.
   [[nodiscard]] StoreStat stat() const;
   [[nodiscard]] StoreHealth health() const;

@@ -84,8 +84,9 @@ class Store(Polled):
         name: The store's own directory inside `path`.
         fingerprint: 32 bytes that identify the contents; a store with another one is refused.
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
-        admin: The options of the table [admin]: {"listen": "unix:"} opens an endpoint for operators (docs/admin.md), which answers
-            as often as the store is called.
+        admin: The options of the table [admin]: {"listen": "unix:"} opens an endpoint for operators (docs/admin.md).
+        idle_service: A thread of the library goes on with the store's work while no call was made for 100 ms. Without it, results
+            and the commands of operators wait for the next call.
         shared: The options of the table [shared]: {"url": "redis://kv@cache:6379"} puts a store that several machines share behind
             this one (docs/shared.md). What is not here is read from there, and what is stored is written there, too.
         options: More options of the table [storage] of docs/configuration.md, with "_" for "-": io="threads",
@@ -121,6 +122,7 @@ class Store(Polled):
         fingerprint: bytes | None = None,
         log: Callable[[int, str], None] | None = None,
         admin: Mapping[str, Value | None] | None = None,
+        idle_service: bool = True,
         shared: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
@@ -135,7 +137,10 @@ class Store(Polled):
             "name": name,
             **{option.replace("_", "-"): value for option, value in options.items()},
         }
-        general: dict[str, Value | None] = {"fingerprint": None if fingerprint is None else fingerprint.hex()}
+        general: dict[str, Value | None] = {
+            "fingerprint": None if fingerprint is None else fingerprint.hex(),
+            "idle-service": idle_service,
+        }
         text = table("", general) + table("[storage]", storage) + table("[[pool]]", {"block-bytes": _size(block_bytes)})
         if admin is not None:
             text += table("[admin]", admin)

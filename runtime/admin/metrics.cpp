@@ -43,19 +43,21 @@ class Families {
                 std::initializer_list<std::pair<const char*, std::uint64_t>> parts) {
     for (const auto& [value, total] : parts) counter(name, help, total, {{label, value}});
   }
-  void histogram(const char* name, const char* help, const Histogram& microseconds, double sum, Labels labels) {
+  /// `total` has the members of TimeTotal but for `number`.
+  template <class Total>
+  void times(const char* name, const char* help, const Total& total, Labels labels) {
     constexpr double microsecond = 1e-6;
     ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
     std::uint64_t so_far = 0;
     for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
-      so_far += microseconds.counts[bucket];
+      so_far += total.microseconds.counts[bucket];
       const bool last = bucket + 1 == Histogram::buckets;  // it counts all larger values
       const double bound =
           last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
       metric.histogram.bucket.push_back({so_far, bound});
     }
     metric.histogram.sample_count = so_far;
-    metric.histogram.sample_sum = sum;
+    metric.histogram.sample_sum = total.seconds;
   }
   [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
 
@@ -153,15 +155,12 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
   all.counter("terrace_requests_ready_at_once_total", "Requests that did not wait", snapshot.waits.at_once);
   const char* const wait = "terrace_request_wait_seconds";
   const char* const help = "Time until a request was ready, by the slowest thing that it waited for";
-  all.histogram(wait, help, snapshot.waits.room.microseconds, snapshot.waits.room.seconds, label("for", "room"));
-  all.histogram(wait, help, snapshot.waits.loads[Source::host].microseconds, snapshot.waits.loads[Source::host].seconds,
-                label("for", "host"));
-  all.histogram(wait, help, snapshot.waits.loads[Source::storage].microseconds, snapshot.waits.loads[Source::storage].seconds,
-                label("for", "storage"));
+  all.times(wait, help, snapshot.waits.room, label("for", "room"));
+  all.times(wait, help, snapshot.waits.loads[Source::host], label("for", "host"));
+  all.times(wait, help, snapshot.waits.loads[Source::storage], label("for", "storage"));
   if (snapshot.shared) {
-    all.histogram(wait, help, snapshot.waits.loads[Source::shared].microseconds, snapshot.waits.loads[Source::shared].seconds,
-                  label("for", "shared"));
-    all.histogram(wait, help, snapshot.waits.looking.microseconds, snapshot.waits.looking.seconds, label("for", "looking"));
+    all.times(wait, help, snapshot.waits.loads[Source::shared], label("for", "shared"));
+    all.times(wait, help, snapshot.waits.looking, label("for", "looking"));
   }
   all.gauge("terrace_leases", "Leases that have not ended", snapshot.work.leases);
 }
@@ -259,29 +258,32 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
     all.gauge("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended",
               queue.oldest_seconds, of(queue));
   }
-  const auto times = [&](const char* name, const char* help, const TimeTotal& total, Labels labels) {
-    all.histogram(name, help, total.microseconds, total.seconds, std::move(labels));
-  };
   const char* name = "terrace_transfer_seconds";
   const char* help = "Time from the order of a transfer, or of a read or write of one block, to its end";
-  times(name, help, snapshot.transfer_times.swap_out, label("direction", "swap_out"));
-  times(name, help, snapshot.transfer_times.swap_in, label("direction", "swap_in"));
-  times(name, help, snapshot.transfer_times.storage_read, label("direction", "storage_read"));
-  times(name, help, snapshot.transfer_times.storage_write, label("direction", "storage_write"));
+  all.times(name, help, snapshot.transfer_times.swap_out, label("direction", "swap_out"));
+  all.times(name, help, snapshot.transfer_times.swap_in, label("direction", "swap_in"));
+  all.times(name, help, snapshot.transfer_times.storage_read, label("direction", "storage_read"));
+  all.times(name, help, snapshot.transfer_times.storage_write, label("direction", "storage_write"));
   if (snapshot.shared) {
-    times(name, help, snapshot.transfer_times.shared_probe, label("direction", "shared_probe"));
-    times(name, help, snapshot.transfer_times.shared_read, label("direction", "shared_read"));
-    times(name, help, snapshot.transfer_times.shared_write, label("direction", "shared_write"));
+    all.times(name, help, snapshot.transfer_times.shared_probe, label("direction", "shared_probe"));
+    all.times(name, help, snapshot.transfer_times.shared_read, label("direction", "shared_read"));
+    all.times(name, help, snapshot.transfer_times.shared_write, label("direction", "shared_write"));
   }
-  name = "terrace_call_seconds";
-  help = "Time of calls of the engine; one call in sixteen is measured";
-  times(name, help, snapshot.calls.acquire, label("call", "acquire"));
-  times(name, help, snapshot.calls.extend, label("call", "extend"));
-  times(name, help, snapshot.calls.commit, label("call", "commit"));
-  times(name, help, snapshot.calls.release, label("call", "release"));
-  times(name, help, snapshot.calls.load, label("call", "load"));
-  times(name, help, snapshot.calls.store, label("call", "store"));
-  times(name, help, snapshot.calls.poll, label("call", "poll"));
+  const CallTimes& calls = snapshot.calls;
+  for (const auto& [call, total] :
+       {std::pair{"acquire", calls.acquire}, std::pair{"extend", calls.extend}, std::pair{"commit", calls.commit},
+        std::pair{"release", calls.release}, std::pair{"load", calls.load}, std::pair{"store", calls.store},
+        std::pair{"poll", calls.poll}}) {
+    all.times("terrace_call_seconds", "Time of calls of the engine; one call in sixteen is measured", total, label("call", call));
+  }
+}
+
+void add_idle(Families& all, const IdleTotals& idle) {
+  for (const auto& [what, total] : {std::pair{"slice", idle.slices}, std::pair{"engine_wait", idle.engine_waits}}) {
+    all.times("terrace_idle_service_seconds",
+              "Time of the slices of work while the engine made no call, and of its calls' waits for the end of one", total,
+              label("what", what));
+  }
 }
 
 void add_memory(Families& all, const AdminSnapshot& snapshot) {
@@ -589,6 +591,7 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
       add_shared_cache(all, *snapshot->shared);
     }
   }
+  if (snapshot != nullptr) add_idle(all, snapshot->idle);
   for (const SizeEffect& effect : effects) add_effect(all, effect);
   return all.text();
 }

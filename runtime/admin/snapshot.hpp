@@ -88,8 +88,9 @@ struct AdminSnapshot {
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   Measured measured{};
   /// Only of a TierStore. `pools` then has one pool, of which block_bytes, store and health are set; of the other members only
-  /// made, number, work.under_way, shared and io are.
+  /// made, number, work.under_way, shared, io and idle are.
   std::optional<TierStatistics> tier_store{};
+  IdleTotals idle{};  ///< of a cache or a TierStore; all 0 without an idle service
 };
 
 using SharedSnapshot = std::shared_ptr<const AdminSnapshot>;

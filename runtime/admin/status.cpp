@@ -273,6 +273,21 @@ json::object to_json(const ManagerStats& stats) {
           {"cleared", stats.cleared}};
 }
 
+json::object to_json(const OffloadTotals& totals) {
+  return {{"jobs", totals.jobs},
+          {"refused", totals.refused},
+          {"loaded_host", totals.loaded_host},
+          {"loaded_storage", totals.loaded_storage},
+          {"loaded_shared", totals.loaded_shared},
+          {"load_misses", totals.load_misses},
+          {"load_failures", totals.load_failures},
+          {"stored", totals.stored},
+          {"already_there", totals.already_there},
+          {"store_full", totals.store_full},
+          {"store_failures", totals.store_failures},
+          {"late", totals.late}};
+}
+
 json::object to_json(const RankHealth& rank) {
   return {{"name", rank.name},
           {"state", to_string(rank.state)},
@@ -389,7 +404,8 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"ranks", std::move(ranks)},
       {"io", snapshot.io},
       {"settings", to_json(snapshot.settings)}};
-  if (!snapshot.offload) all["prefetches"] = to_json(snapshot.prefetches);
+  if (snapshot.offload) all["offload"] = to_json(*snapshot.offload);
+  else all["prefetches"] = to_json(snapshot.prefetches);
   if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, true);
   return all;
 }

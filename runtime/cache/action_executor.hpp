@@ -23,7 +23,7 @@ class ActionExecutor {
  public:
   /// `pools`: by PoolId.
   ActionExecutor(TransferPort& transfers, std::vector<PoolParts> pools, const Clock& clock)
-      : transfers_{transfers}, pools_{std::move(pools)}, clock_{clock} {}
+      : transfers_{transfers}, pools_{std::move(pools)}, clock_{clock}, store_events_(pools_.size()) {}
 
   [[nodiscard]] TransferPort& transfers() const { return transfers_; }
   /// By PoolId.
@@ -36,24 +36,31 @@ class ActionExecutor {
   /// Starts all work in `actions`, and clears them.
   void carry_out(Actions& actions, PoolId pool);
 
-  /// Takes everything that has ended. Calls `on_transfer(TransferEvent)` for each event of the engine, and then
-  /// `on_store(const StoreEvent&, PoolId)` for each event of the stores.
+  /// Takes everything that has ended, and calls `on_transfer(TransferEvent)` for each event of the engine, and then
+  /// `on_store(const StoreEvent&, PoolId)` for each event of the stores, until the time is over: what is left then is the first
+  /// of the next call. It calls one of them at least, if anything has ended.
   template <class OnTransfer, class OnStore>
-  void collect(OnTransfer&& on_transfer, OnStore&& on_store) {
-    transfer_events_.clear();
-    transfers_.poll(transfer_events_);
-    for (TransferEvent& event : transfer_events_) {
-      note(event);
-      on_transfer(std::move(event));
+  void collect(OnTransfer&& on_transfer, OnStore&& on_store, TimePoint until = never) {
+    const auto time_is_over = [&] { return until != never && clock_.now() >= until; };
+    if (transfer_events_.take([this](std::vector<TransferEvent>& events) { transfers_.poll(events); },
+                              [&](TransferEvent& event) {
+                                note(event);
+                                on_transfer(std::move(event));
+                              },
+                              time_is_over)) {
+      return;
     }
     for (std::size_t number = 0; number < pools_.size(); ++number) {
-      if (pools_[number].store == nullptr) continue;
+      BlockStore* const store = pools_[number].store;
+      if (store == nullptr) continue;
       const PoolId pool{static_cast<std::uint16_t>(number)};
-      store_events_.clear();
-      pools_[number].store->poll(store_events_);
-      for (StoreEvent& event : store_events_) {
-        note(event, pool);
-        on_store(event, pool);
+      if (store_events_[number].take([store](std::vector<StoreEvent>& events) { store->poll(events); },
+                                     [&](StoreEvent& event) {
+                                       note(event, pool);
+                                       on_store(event, pool);
+                                     },
+                                     time_is_over)) {
+        return;
       }
     }
   }
@@ -71,7 +78,7 @@ class ActionExecutor {
     }
   }
   [[nodiscard]] bool has_memory_copies() const { return !memory_copies_.empty(); }
-  /// When collect() must be called even if nothing wakes the caller.
+  /// When collect() must be called even if nothing wakes the caller. Now, if it has left something.
   [[nodiscard]] TimePoint next_deadline() const;
 
   /// Tells the sink of transfers that end from now on, and of reads and writes that are ordered from now on. Null: nobody.
@@ -93,6 +100,29 @@ class ActionExecutor {
     MemoryCopy copy;
   };
 
+  /// Events of which a call may leave some to the next one.
+  template <class Event>
+  struct Ended {
+    std::vector<Event> events;
+    std::size_t taken = 0;
+
+    [[nodiscard]] bool empty() const { return taken == events.size(); }
+    /// Polls if nothing is left. Returns whether the time is over.
+    template <class Poll, class OnEvent, class TimeIsOver>
+    bool take(const Poll& poll, const OnEvent& on_event, const TimeIsOver& time_is_over) {
+      if (empty()) {
+        events.clear();
+        taken = 0;
+        poll(events);
+      }
+      while (!empty()) {
+        on_event(events[taken++]);
+        if (time_is_over()) return true;
+      }
+      return false;
+    }
+  };
+
   std::uint64_t make(const MemoryCopy& copy, PoolId pool);
   void note(const TransferEvent& event);
   void note(StoreEvent& event, PoolId pool);
@@ -107,8 +137,8 @@ class ActionExecutor {
   Throughput reads_;
   Throughput writes_;
   SpanSink* spans_ = nullptr;
-  std::vector<TransferEvent> transfer_events_;
-  std::vector<StoreEvent> store_events_;
+  Ended<TransferEvent> transfer_events_;
+  std::vector<Ended<StoreEvent>> store_events_;  ///< by PoolId
   Fifo<PoolCopy> memory_copies_;
   std::vector<StoreRead> store_reads_;
   std::vector<StoreWrite> store_writes_;

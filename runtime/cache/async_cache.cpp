@@ -15,6 +15,7 @@
 #include <chrono>
 #include <deque>
 #include <optional>
+#include <stdexcept>
 #include <unordered_map>
 #include <utility>
 
@@ -109,7 +110,11 @@ struct AsyncCache::State final : LeaseHome {
 // ---- any thread: each operation goes on in the strand
 
 AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
-    : executor_{std::move(executor)}, state_{std::make_unique<State>(executor_, cache)} {}
+    : executor_{std::move(executor)}, state_{std::make_unique<State>(executor_, cache)} {
+  if (cache.has_idle_service()) {
+    throw std::invalid_argument{"an AsyncCache polls by itself: make its CacheSystem without an idle service"};
+  }
+}
 
 AsyncCache::~AsyncCache() = default;
 

@@ -186,7 +186,11 @@ void Cache::end_step() {
 
 int Cache::wake_fd() const { return state_->parts.waker == nullptr ? -1 : state_->parts.waker->fd(); }
 
-void Cache::wake() noexcept { state_->wake(); }
+void Cache::wake() noexcept { state_->wake_engine(); }
+
+bool Cache::serve_idle(TimePoint until) { return state_->serve(until); }
+
+bool Cache::has_idle_service() const { return state_->parts.turns != nullptr; }
 
 TimePoint Cache::next_deadline() const { return state_->next_deadline(); }
 

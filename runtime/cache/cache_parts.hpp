@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "runtime/idle/turns.hpp"
 #include "runtime/measure/trace_span.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
@@ -63,6 +64,8 @@ struct CacheParts {
   SharedStore* shared = nullptr;
   /// The limits with which `transfers` was made.
   LaneRates lane_rates{};
+  /// If an idle service calls Cache::serve_idle(), all other calls are made in turns of these. Null: there is none.
+  const Turns* turns = nullptr;
 };
 
 }  // namespace terrace

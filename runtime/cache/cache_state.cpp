@@ -66,8 +66,19 @@ void Cache::State::restore_stored() {
 void Cache::State::collect() {
   // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
   if (parts.waker != nullptr) parts.waker->acknowledge();
+  collect_until(never);
+}
+
+bool Cache::State::serve(TimePoint until) {
+  more_ = false;
+  collect_until(until);
+  end_call();
+  return more_;
+}
+
+void Cache::State::collect_until(TimePoint until) {
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
-                   [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); });
+                   [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, until);
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
@@ -222,7 +233,7 @@ void Cache::State::end_call() {
 
 void Cache::State::end_call_of_step() {
   carry_out();
-  if (manager.requests().has_events() || manager.offload().has_events()) wake();
+  if (manager.requests().has_events() || manager.offload().has_events()) wake_engine();
   if (executor.has_memory_copies()) wake();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "runtime/cache/action_executor.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/cache/host_chunks.hpp"
@@ -29,6 +30,9 @@ struct Cache::State final : LeaseHome, SpanSink {
   void restore_stored();
   /// Collects ended work, makes decisions and starts new work. The events stay with the manager.
   void collect();
+  /// The same in place of an engine that does not call, and for a short time: what is left at `until` is collected by the next
+  /// call. It wakes the engine only for events. Returns whether there is more to do at once.
+  bool serve(TimePoint until);
   /// Collects as long as the condition holds, at the longest until `until`, and sleeps between.
   void collect_while(const std::function<bool()>& condition, TimePoint until = never);
   void end_quarantines();
@@ -69,7 +73,12 @@ struct Cache::State final : LeaseHome, SpanSink {
   void note_shared() {
     if (shared.on()) manager.set_shared_usable(shared.store().usable());
   }
+  /// There is more to do in the next poll.
   void wake() noexcept {
+    more_ = true;
+    wake_engine();
+  }
+  void wake_engine() noexcept {
     if (parts.waker != nullptr) parts.waker->wake();
   }
   [[nodiscard]] TimePoint next_deadline() const;
@@ -78,6 +87,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   class CallTimer {
    public:
     CallTimer(State& state, TraceSpan::Kind kind) : state_{state}, kind_{kind}, counts_{++state.calls_ % measured_one_in == 0} {
+      TERRACE_CHECK(state.parts.turns == nullptr || state.parts.turns->held());
       if (counts_ || state.tracing_) begun_ = state.parts.clock.now();
     }
     ~CallTimer() {
@@ -113,6 +123,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   std::vector<std::unique_ptr<ReturnedLease>> spare_leases;
 
  private:
+  void collect_until(TimePoint until);
   void carry_out();
   void on_store(const StoreEvent& event, PoolId pool);
   void on_shared(const SharedExecutor::Ended& ended);
@@ -132,6 +143,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_wait_span(RequestId id, TimePoint now, bool failed);
   void end_hold_span(RequestId id);
 
+  bool more_ = false;  ///< wake() was called in this slice
   unsigned calls_ = 0;
   bool tracing_ = false;                                                              ///< a watch wants spans
   boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;            ///< empty if nobody wants spans

@@ -5,6 +5,7 @@
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/cache/cache_parts.hpp"
+#include "runtime/idle/idle_service.hpp"
 #include "runtime/shared/block_layout.hpp"
 #include "runtime/system/cache_system_watch.hpp"
 #include "runtime/system/engine_memory.hpp"
@@ -155,9 +156,11 @@ struct CacheSystem::Parts {
   explicit Parts(const CacheSystemOptions& options)
       : config{manager_config(options)}, engine_memory{options}, log{options.log, clock} {
     check_devices(options);
+    if (options.idle_service) both.emplace(waker, idle.emplace(clock).waker());
     begin_admin(options);
     for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
-      arenas.push_back(std::make_unique<HostArena>(arena_options(options, options.pools[pool], config.pools[pool], waker)));
+      arenas.push_back(
+          std::make_unique<HostArena>(arena_options(options, options.pools[pool], config.pools[pool], all_wakers())));
     }
     open_ranks(options);
     open_storage(options);
@@ -169,6 +172,7 @@ struct CacheSystem::Parts {
     if (!options.trace_out.empty()) parts.watches.push_back(&trace.emplace(options.trace_out, clock.now(), log));
     parts.lane_rates = options.lane_rates;
     parts.shared = shared.get();
+    if (idle) parts.turns = &idle->turns();
     WatchedParts watched{nullptr, {}, ranked ? &*ranked : nullptr};
     for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
       parts.pools.push_back({arenas[pool].get(), store(pool)});
@@ -179,9 +183,13 @@ struct CacheSystem::Parts {
     watched.cache = cache.get();
     watch.begin(std::move(watched));
     if (admin) begin_publishing(options);
+    if (!idle) return;
+    idle->start({.slice = [this](TimePoint until) { return cache->serve_idle(until); },
+                 .next_deadline = [this] { return cache->next_deadline(); }});
   }
 
   ~Parts() {
+    if (idle) idle->stop();
     if (cache) {
       cache->drain();
       watch.look();
@@ -190,10 +198,15 @@ struct CacheSystem::Parts {
     if (shared) shared->set_waker(nullptr);  // it may live longer
   }
 
+  [[nodiscard]] IdleTotals idle_totals() const { return idle ? idle->totals() : IdleTotals{}; }
+  [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
+  /// For those who tell the thread that works on the cache that there is something to do.
+  [[nodiscard]] Waker& all_wakers() { return both ? static_cast<Waker&>(*both) : waker; }
+
   /// The endpoint answers while the memory is set up, which may take long: that it has nothing to tell yet.
   void begin_admin(const CacheSystemOptions& options) {
     if (options.admin.listen.empty()) return;
-    mailbox.emplace(waker);
+    mailbox.emplace(all_wakers());
     admin.emplace(*mailbox, clock, options.admin.publish_interval);
     listener.emplace(
         options.admin, *mailbox, clock,
@@ -218,6 +231,7 @@ struct CacheSystem::Parts {
           snapshot.unit_tokens = tokens;
           snapshot.key_tokens = key_tokens;
           snapshot.io = io;
+          snapshot.idle = idle_totals();
           if (snapshot.shared) {
             snapshot.shared->health = shared->health();
             snapshot.shared->stat = shared->stat();
@@ -270,14 +284,15 @@ struct CacheSystem::Parts {
       pointers.push_back(owned_devices.back().get());
       if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);
       if (std::holds_alternative<InstantGpu>(options.ranks[rank].device)) {
-        engines.push_back(std::make_unique<DirectTransfers>(lanes, *pointers.back(), clock, waker));
+        engines.push_back(std::make_unique<DirectTransfers>(lanes, *pointers.back(), clock, all_wakers()));
       } else {
-        engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, waker));
+        engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, all_wakers()));
       }
       ranks.push_back({fmt::format("rank {} ({})", rank, pointers.back()->info().name), engines.back().get()});
     }
     devices.emplace(std::move(pointers));
-    if (ranks.size() > 1) ranked.emplace(std::move(ranks), clock, waker, RankedTransfersOptions{.payload = options.rank_payload});
+    if (ranks.size() == 1) return;
+    ranked.emplace(std::move(ranks), clock, all_wakers(), RankedTransfersOptions{.payload = options.rank_payload});
   }
 
   void open_storage(const CacheSystemOptions& options) {
@@ -289,7 +304,7 @@ struct CacheSystem::Parts {
     NewStoreDirectories made{options};
     try {
       for (std::size_t pool = 0; pool < arenas.size(); ++pool) {
-        storage.push_back(std::make_unique<PoolStorage>(pool, options, shares[pool], *arenas[pool], clock, waker));
+        storage.push_back(std::make_unique<PoolStorage>(pool, options, shares[pool], *arenas[pool], clock, all_wakers()));
       }
     } catch (...) {
       storage.clear();  // before their directories are removed
@@ -310,7 +325,7 @@ struct CacheSystem::Parts {
     meaning = {
         .fingerprint = options.fingerprint, .block_bytes = options.pools.front().block_bytes, .layout = layout_of(options)};
     use_weights(options.shared->weights_revision);
-    shared->set_waker(&waker);
+    shared->set_waker(&all_wakers());
   }
   void use_weights(std::string_view revision) {
     meaning.weights_revision = revision;
@@ -332,7 +347,9 @@ struct CacheSystem::Parts {
   Log log;
   CacheSystemWatch watch{log};
   std::optional<TraceFile> trace;
-  EventFdWaker waker;
+  EventFdWaker waker;                              ///< the engine's
+  std::optional<IdleService> idle;                 ///< none if nobody asked for it
+  std::optional<BothWakers> both;                  ///< the same
   std::vector<std::unique_ptr<HostArena>> arenas;  ///< by PoolId
   std::vector<std::shared_ptr<Device>> owned_devices;
   std::optional<RankDevices> devices;
@@ -360,7 +377,11 @@ std::optional<std::string> cuda_unavailable(int ordinal) { return CudaDevice::un
 
 CloseReport CacheSystem::close(TimePoint until) {
   Cache& cache = *parts_->cache;
-  if (const WorkLeft left = cache.work_left(); left.leases > 0) return {left};
+  {
+    const Turn turn = take_turn();
+    if (const WorkLeft left = cache.work_left(); left.leases > 0) return {left};
+  }
+  if (parts_->idle) parts_->idle->stop();
   cache.prepare_drain();
   CloseReport report{cache.drain_until(until)};
   parts_->watch.look();
@@ -370,6 +391,10 @@ CloseReport CacheSystem::close(TimePoint until) {
   report.closed = end_within([parts] { delete parts; }, until);
   return report;
 }
+
+Turn CacheSystem::take_turn() const { return parts_->take_turn(); }
+
+IdleTotals CacheSystem::idle_totals() const { return parts_->idle_totals(); }
 
 Cache& CacheSystem::cache() { return *parts_->cache; }
 Device& CacheSystem::device() { return parts_->devices->at(0); }

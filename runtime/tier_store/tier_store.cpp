@@ -6,6 +6,7 @@
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/publisher.hpp"
+#include "runtime/idle/idle_service.hpp"
 #include "runtime/shared/block_layout.hpp"
 #include "runtime/tier_store/admin_subject.hpp"
 #include "runtime/tier_store/layered_store.hpp"
@@ -16,6 +17,7 @@
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/keys.hpp"
+#include "terrace/turn.hpp"
 
 #include <fmt/format.h>
 
@@ -79,6 +81,7 @@ IoOptions io_options(const TierStoreOptions& options) {
 struct TierStore::Parts {
   explicit Parts(const TierStoreOptions& options) : log{options.log, clock} {
     const TierLimits limits = limits_of(options);
+    if (options.idle_service) both.emplace(waker, idle.emplace(clock).waker());
     begin_admin(options.admin);
     if (options.store) {
       store = options.store;
@@ -88,25 +91,29 @@ struct TierStore::Parts {
       }
     } else {
       const FileStoreConfig config = store_config(options);
-      engine = make_io_engine(io_options(options), waker);
+      engine = make_io_engine(io_options(options), all_wakers());
       log.write(LogLevel::info, "I/O", [&] { return "storage is read and written by " + engine->describe(); });
       auto made = std::make_shared<FileStore>(config, *engine);
       files = made.get();
       store = std::move(made);
     }
-    if (options.resilience) guard.emplace(*store, clock, *options.resilience, &waker);
+    if (options.resilience) guard.emplace(*store, clock, *options.resilience, &all_wakers());
     BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
     if (options.shared) begin_sharing(options, front);
-    batches.emplace(layered ? static_cast<BlockStore&>(*layered) : front, guard ? &*guard : nullptr, engine.get(), clock, waker,
-                    limits, layered ? &*layered : nullptr);
+    batches.emplace(layered ? static_cast<BlockStore&>(*layered) : front, guard ? &*guard : nullptr, engine.get(), clock,
+                    all_wakers(), limits, layered ? &*layered : nullptr);
     if (publisher) begin_publishing(options.block_bytes);
-    if (files == nullptr) store->set_waker(&waker);  // last, because the destructor takes it back
+    if (files == nullptr) store->set_waker(&all_wakers());  // last, because the destructor takes it back
   }
 
   ~Parts() {
     if (store && files == nullptr) store->set_waker(nullptr);
     if (shared) shared->set_waker(nullptr);
   }
+
+  [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
+  /// For those who tell the thread that works on the store that there is something to do.
+  [[nodiscard]] Waker& all_wakers() { return both ? static_cast<Waker&>(*both) : waker; }
 
   void begin_sharing(const TierStoreOptions& options, BlockStore& local) {
     const auto positive = [](Duration time, const char* name) {
@@ -119,14 +126,14 @@ struct TierStore::Parts {
     shared = options.shared;
     fingerprint = options.fingerprint;
     shared->use(shared_fingerprint({fingerprint, options.shared_weights_revision, options.block_bytes, {}}));
-    shared->set_waker(&waker);
+    shared->set_waker(&all_wakers());
     layered.emplace(local, *shared, clock, limits);
   }
 
   /// The endpoint answers while the index is read, which may take long: that it has nothing to tell yet.
   void begin_admin(const AdminOptions& options) {
     if (options.listen.empty()) return;
-    mailbox.emplace(waker);
+    mailbox.emplace(all_wakers());
     publisher.emplace(*mailbox, options.publish_interval);
     listener.emplace(options, *mailbox, clock, admin::Room{});
     log.write(LogLevel::info, "admin", [&] { return "operators reach this store at " + listener->address(); });
@@ -139,6 +146,7 @@ struct TierStore::Parts {
       pool.store = store->quick_stat();
       pool.health = health();
       snapshot.io = io;
+      if (idle) snapshot.idle = idle->totals();
       if (shared) snapshot.shared = {.health = shared->health(), .stat = shared->stat(), .off = layered->shared_is_left()};
     };
     AdminShared of_shared;
@@ -178,6 +186,10 @@ struct TierStore::Parts {
 
   void poll(std::vector<BatchResult>& out) {
     waker.acknowledge();
+    collect(out);
+  }
+
+  void collect(std::vector<BatchResult>& out) {
     batches->poll(out);
     look();
     if (publisher) publisher->on_polled(clock.now());
@@ -216,7 +228,9 @@ struct TierStore::Parts {
   }
 
   SteadyClock clock;
-  EventFdWaker waker;
+  EventFdWaker waker;               ///< the owner's
+  std::optional<IdleService> idle;  ///< none if nobody wants it
+  std::optional<BothWakers> both;   ///< the same
   Log log;
   std::unique_ptr<IoEngine> engine;
   std::shared_ptr<BlockStore> store;
@@ -240,7 +254,24 @@ struct TierStore::State {
       : keys{bytes_of(options.key_namespace)},
         block_bytes{options.block_bytes},
         erase_max{erase_max_of(options)},
-        parts{std::make_unique<Parts>(options)} {}
+        parts{std::make_unique<Parts>(options)} {
+    if (!parts->idle) return;
+    parts->idle->start({.slice =
+                            [this](TimePoint /*until*/) {
+                              parts->collect(results);
+                              if (!results.empty()) parts->waker.wake();
+                              return false;
+                            },
+                        .next_deadline = [this] { return parts->next_deadline(); }});
+  }
+
+  [[nodiscard]] bool contains(const BlockKey& key) const { return parts && parts->batches->contains(key); }
+  /// The turn in which the calls of the owner work.
+  [[nodiscard]] Turn take_turn() { return parts ? parts->take_turn() : Turn{}; }
+  /// The owner ends the store: nobody else works on it from now on.
+  void end_idle_service() {
+    if (parts->idle) parts->idle->stop();
+  }
 
   /// Polls until `done` or the time; returns whether it is done. Not after close().
   bool poll_until(const std::function<bool()>& done, TimePoint until) {
@@ -287,6 +318,7 @@ TierStore::~TierStore() {
     static_cast<void>(state_->parts.release());  // its threads are in the parent
     return;
   }
+  state_->end_idle_service();
   state_->parts->batches->stop_accepting();
   static_cast<void>(drain(never));
   state_->parts->end_admin();
@@ -297,6 +329,7 @@ BlockKey TierStore::key(std::span<const std::byte> name) const { return state_->
 Bytes TierStore::block_bytes() const { return state_->block_bytes; }
 
 Result<HostRegionId> TierStore::register_region(const HostRows& rows, std::shared_ptr<const void> owner) {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return Errc::stopped;
   try {
     return state_->parts->batches->regions().add(rows, state_->block_bytes, std::move(owner));
@@ -306,53 +339,66 @@ Result<HostRegionId> TierStore::register_region(const HostRows& rows, std::share
 }
 
 Result<void> TierStore::unregister_region(HostRegionId region) {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return Errc::not_found;
   return state_->parts->batches->regions().remove(region);
 }
 
-bool TierStore::contains(const BlockKey& key) const { return state_->parts && state_->parts->batches->contains(key); }
+bool TierStore::contains(const BlockKey& key) const {
+  const Turn turn = state_->take_turn();
+  return state_->contains(key);
+}
 
 std::size_t TierStore::leading(std::span<const BlockKey> keys) const {
-  const auto gap = std::ranges::find_if_not(keys, [this](const BlockKey& key) { return contains(key); });
+  const Turn turn = state_->take_turn();
+  const auto gap = std::ranges::find_if_not(keys, [this](const BlockKey& key) { return state_->contains(key); });
   return static_cast<std::size_t>(gap - keys.begin());
 }
 
 Result<void> TierStore::look_up(std::span<const BlockKey> keys, std::span<std::uint64_t> bitmap) const {
+  const Turn turn = state_->take_turn();
   constexpr std::size_t bits = 64;
   const std::size_t words = keys.size() / bits + (keys.size() % bits == 0 ? 0 : 1);
   if (bitmap.size() < words) return Errc::invalid_argument;
   std::ranges::fill(bitmap.first(words), 0);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (contains(keys[i])) bitmap[i / bits] |= std::uint64_t{1} << i % bits;
+    if (state_->contains(keys[i])) bitmap[i / bits] |= std::uint64_t{1} << i % bits;
   }
   return {};
 }
 
 void TierStore::touch(std::span<const BlockKey> keys) {
+  const Turn turn = state_->take_turn();
   if (state_->parts) state_->parts->batches->touch(keys);
 }
 
 Result<void> TierStore::submit_put(const TierPut& put) {
+  const Turn turn = state_->take_turn();
   return state_->parts ? state_->parts->batches->submit_put(put) : Result<void>{Errc::stopped};
 }
 
 Result<void> TierStore::submit_get(const TierGet& get) {
+  const Turn turn = state_->take_turn();
   return state_->parts ? state_->parts->batches->submit_get(get) : Result<void>{Errc::stopped};
 }
 
 Result<void> TierStore::submit_probe(const TierProbe& probe) {
+  const Turn turn = state_->take_turn();
   return state_->parts ? state_->parts->batches->submit_probe(probe) : Result<void>{Errc::stopped};
 }
 
 Result<void> TierStore::submit_flush(BatchId id) {
+  const Turn turn = state_->take_turn();
   return state_->parts ? state_->parts->batches->submit_flush(id) : Result<void>{Errc::stopped};
 }
 
 Result<void> TierStore::cancel(BatchId id) {
+  const Turn turn = state_->take_turn();
   return state_->parts ? state_->parts->batches->cancel(id) : Result<void>{Errc::not_found};
 }
 
 std::size_t TierStore::poll(std::vector<BatchResult>& out) {
+  const Turn turn = state_->take_turn();
   const std::size_t before = out.size();
   std::ranges::move(state_->results, std::back_inserter(out));
   state_->results.clear();
@@ -361,6 +407,7 @@ std::size_t TierStore::poll(std::vector<BatchResult>& out) {
 }
 
 std::size_t TierStore::poll_events(std::vector<TierEvent>& out) {
+  const Turn turn = state_->take_turn();
   if (state_->parts) return state_->parts->batches->poll_events(out);
   const std::size_t arrived = state_->events.size();
   out.insert(out.end(), state_->events.begin(), state_->events.end());
@@ -369,9 +416,13 @@ std::size_t TierStore::poll_events(std::vector<TierEvent>& out) {
 }
 
 int TierStore::wake_fd() const { return state_->parts ? state_->parts->waker.fd() : -1; }
-TimePoint TierStore::next_deadline() const { return state_->parts ? state_->parts->next_deadline() : never; }
+TimePoint TierStore::next_deadline() const {
+  const Turn turn = state_->take_turn();
+  return state_->parts ? state_->parts->next_deadline() : never;
+}
 
 Result<void> TierStore::remove(std::span<const BlockKey> keys) {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return Errc::stopped;
   if (keys.empty()) return {};
   const Result<void> begun = state_->parts->batches->remove(keys);
@@ -379,12 +430,14 @@ Result<void> TierStore::remove(std::span<const BlockKey> keys) {
 }
 
 Result<void> TierStore::clear() {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return Errc::stopped;
   const Result<void> begun = state_->parts->batches->clear();
   return begun ? state_->end_erasure() : begun;
 }
 
 Result<void> TierStore::resume_shared(const std::optional<std::string>& weights_revision) {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return Errc::stopped;
   Parts& parts = *state_->parts;
   if (!parts.layered) return Errc::invalid_argument;
@@ -393,14 +446,17 @@ Result<void> TierStore::resume_shared(const std::optional<std::string>& weights_
 }
 
 bool TierStore::shared_is_off() const {
+  const Turn turn = state_->take_turn();
   return state_->parts && state_->parts->layered && state_->parts->layered->shared_is_left();
 }
 
 void TierStore::stop_accepting() {
+  const Turn turn = state_->take_turn();
   if (state_->parts) state_->parts->batches->stop_accepting();
 }
 
 bool TierStore::drain(TimePoint until) {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return true;
   const TierBatches& batches = *state_->parts->batches;
   return state_->poll_until([&batches] { return batches.is_idle(); }, until);
@@ -408,6 +464,7 @@ bool TierStore::drain(TimePoint until) {
 
 TierCloseReport TierStore::close(TimePoint until) {
   if (!state_->parts) return state_->close_report;
+  state_->end_idle_service();
   TierCloseReport& report = state_->close_report;
   stop_accepting();
   static_cast<void>(drain(until));
@@ -429,19 +486,32 @@ TierCloseReport TierStore::close(TimePoint until) {
   return report;
 }
 
-TierStatistics TierStore::statistics() const { return state_->parts ? state_->parts->batches->statistics() : state_->last; }
+TierStatistics TierStore::statistics() const {
+  const Turn turn = state_->take_turn();
+  return state_->parts ? state_->parts->batches->statistics() : state_->last;
+}
+
+IdleTotals TierStore::idle_totals() const {
+  const Turn turn = state_->take_turn();
+  return state_->parts && state_->parts->idle ? state_->parts->idle->totals() : IdleTotals{};
+}
 
 StoreStat TierStore::stat() const {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return state_->last_stat;
   return state_->parts->store->quick_stat();
 }
 
 StoreHealth TierStore::health() const {
+  const Turn turn = state_->take_turn();
   if (!state_->parts) return {.state = StoreState::down, .reason = "the store is closed"};
   return state_->parts->health();
 }
 
-std::string TierStore::io() const { return state_->parts ? state_->parts->io() : std::string{}; }
+std::string TierStore::io() const {
+  const Turn turn = state_->take_turn();
+  return state_->parts ? state_->parts->io() : std::string{};
+}
 
 std::string TierStore::admin_address() const {
   return state_->parts && state_->parts->listener ? state_->parts->listener->address() : std::string{};

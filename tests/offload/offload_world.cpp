@@ -354,7 +354,8 @@ void OffloadWorld::step() {
   if (dice < 14) {
     if (!winding_down_) order(dice < 7);
   } else if (dice < 34) {
-    poll();
+    if (random_.chance(0.8)) poll();
+    else (void)cache_->serve_idle(random_.chance(0.5) ? clock_.now() : never);  // the engine makes no call
     if (options_.shared && random_.chance(0.5)) ask();
   } else if (dice < 66) {
     const auto options = device_->step_options();

@@ -124,7 +124,8 @@ void World::step() {
   if (dice < 2) {
     if (!winding_down_) start_request();
   } else if (dice < 5) {
-    poll();
+    if (random_.chance(0.8)) poll();
+    else (void)cache_->serve_idle(random_.chance(0.5) ? clock_.now() : never);  // the engine makes no call
   } else if (dice < 11) {
     ranks_->step(random_, options_.slow_compute ? 0.2 : 1.0);
   } else if (dice < 14) {

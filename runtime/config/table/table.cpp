@@ -267,6 +267,9 @@ void add_general(std::vector<Option>& all) {
   all.push_back(optional(row("", "fingerprint", Type::digest, any, FIELD(fingerprint),
                              "Identifies the model and its geometry, 64 hexadecimal digits; a store with another one is refused"),
                          "64 zeros", "\"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff\""));
+  all.push_back(row("", "idle-service", Type::yes_no, any, FIELD(system.idle_service),
+                    "A thread goes on with the work of the cache, operators' commands among it, while its engine makes no call; "
+                    "caches and stores that are opened from C or Python have one unless this is off"));
   all.push_back(
       row("", "poison", Type::yes_no, any, FIELD(system.poison), "For tests: slots are overwritten as they become free"));
 }

@@ -258,9 +258,30 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
   EXPECT_TRUE(store.close(test::give_up_at()).closed);
 }
 
+TEST_F(StoreEndpoint, an_idle_store_does_what_operators_order_and_keeps_its_results) {
+  TierStore store{options()};
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
+  const auto tells = [this](const char* name, int value) {
+    return test::comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
+  };
+  EXPECT_TRUE(tells("stored", 2)) << "although nobody has polled";
+  EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
+  EXPECT_TRUE(test::comes_true([&] { return !client().get("/v1/status").at("erasing").as_bool(); }));
+  std::vector<BatchResult> results;
+  EXPECT_EQ(store.poll(results), 1U);
+  EXPECT_EQ(results.at(0).succeeded, 2U);
+  EXPECT_FALSE(store.contains(keys.front()));
+  EXPECT_GT(store.idle_totals().slices.number, 0U);
+  EXPECT_TRUE(store.close(test::give_up_at()).closed);
+}
+
 TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody_polls) {
   TierStoreOptions given = options();
   given.admin.command_deadline = 50ms;
+  given.idle_service = false;
   TierStore store{given};
   const Rows memory;
   const HostRegionId region = store.register_region(memory.rows()).value();

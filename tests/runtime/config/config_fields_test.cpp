@@ -66,7 +66,7 @@ class Fields {
                  storage, storage_guard, shared, flush_interval, caching, store_uncached, inclusion, write_policy, selective_hits,
                  daily_write_bytes, policy, request_units_max, pinned_blocks_max, retained_units_max, write_back_blocks_ahead,
                  evictions_in_flight_max, device_reserve_max, device_watermarks, host_watermarks, loads, unit_prefill_seconds,
-                 transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, poison] = options;
+                 transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, idle_service, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
     put("rank_payload", rank_payload);
@@ -75,6 +75,7 @@ class Fields {
     put("pools.size", pools.size());
     for (std::size_t n = 0; n < pools.size(); ++n) add(element("pools", n), pools[n]);
     put("engine_owns_slots", engine_owns_slots);
+    put("idle_service", idle_service);
     put("key_order", key_order);
     put("host_warm_up", host_warm_up);
     add("host_touch", host_touch);
@@ -319,6 +320,7 @@ const std::vector<Row>& rows() {
       {"ranks", "2", {{"ranks.size", "2"}}},
       {"rank-payload", "\"replicated\"", {{"rank_payload", "1"}}, "ranks = 2\n@"},
       {"engine-owns-slots", "true", {{"engine_owns_slots", "true"}}},
+      {"idle-service", "true", {{"idle_service", "true"}}},
       {"key-order", "\"flat\"", {{"key_order", "1"}}, "engine-owns-slots = true\n@"},
       {"fingerprint", fmt::format("\"{}\"", digits), {{"fingerprint", digits}}},
       {"poison", "true", {{"poison", "true"}}},

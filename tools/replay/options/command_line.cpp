@@ -137,7 +137,7 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
               "(default 0)");
 
   // `--loads` has further values here, which say what the engine asks for. An engine with its own slots has no Cache.
-  add_config_flags(command, into.config, into.config_file, {"--loads", "--engine-owns-slots", "--key-order"});
+  add_config_flags(command, into.config, into.config_file, {"--loads", "--engine-owns-slots", "--key-order", "--idle-service"});
 
   Group{command, "Pace", into}
       .flag("--reference", options.reference,

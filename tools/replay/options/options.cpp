@@ -80,6 +80,7 @@ void choose_system(ReplayOptions& options, const Config& config) {
   if (system.engine_owns_slots) {
     throw UsageError{fmt::format("{}: a replay has no engine with slots of its own", config.spelling("engine-owns-slots"))};
   }
+  options.system.idle_service = false;  // a replay is never idle
   options.devices.clear();
   for (const RankOptions& rank : system.ranks) {
     const auto* const gpu = std::get_if<CudaGpu>(&rank.device);

@@ -1,0 +1,84 @@
+#pragma once
+
+#include "terrace/clock.hpp"
+#include "terrace/statistics.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+namespace terrace {
+
+/// Says who works on an object that belongs to one thread: its owner, whose turn lasts as long as a call (or a step), or the idle
+/// service, in slices. The owner goes first: it waits for the end of one slice at most, and after its turn the service waits
+/// until the owner has been away for a while.
+///
+/// Threads: begin() and end() from the owner's thread, or from several that take turns; the members of the service from its
+/// thread; taken() and wanted() from any.
+class Turns {
+ public:
+  explicit Turns(const Clock& clock) : clock_{clock} {}
+
+  // ---- the owner
+
+  /// May be nested. Waits while the service is in a slice.
+  void begin() {
+    if (!mutex_.try_lock()) wait();
+    taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    ++users_;
+  }
+  void end() {
+    --users_;
+    mutex_.unlock();
+  }
+  /// Whether somebody has the turn or is in a slice. Call it from there: false then shows that a turn was forgotten.
+  [[nodiscard]] bool held() const { return users_ > 0; }
+  /// Times that the owner has waited for the end of a slice. Call it in a turn.
+  [[nodiscard]] const TimeTotal& waits() const { return waits_; }
+  /// The slices so far. Call it in a turn.
+  [[nodiscard]] const TimeTotal& slices() const { return slices_; }
+
+  // ---- the service
+
+  /// How many turns have begun.
+  [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
+  /// Begins a slice, if no turn lasts and none has begun since taken() was `seen`. Never waits.
+  [[nodiscard]] bool try_slice(std::uint64_t seen) {
+    if (!mutex_.try_lock()) return false;
+    if (taken() == seen) {
+      slice_begun_ = clock_.now();
+      ++users_;
+      return true;
+    }
+    mutex_.unlock();
+    return false;
+  }
+  void end_slice() {
+    slices_.add(clock_.now() - slice_begun_);
+    --users_;
+    mutex_.unlock();
+  }
+  /// Whether the owner waits for the end of the slice.
+  [[nodiscard]] bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
+
+ private:
+  void wait() {
+    wanted_.store(true, std::memory_order_relaxed);
+    const TimePoint begun = clock_.now();
+    mutex_.lock();
+    waits_.add(clock_.now() - begun);
+    wanted_.store(false, std::memory_order_relaxed);
+  }
+
+  const Clock& clock_;
+  std::recursive_mutex mutex_;
+  std::atomic<std::uint64_t> taken_{0};
+  std::atomic<bool> wanted_{false};
+  // Protected by mutex_:
+  std::uint32_t users_ = 0;  ///< turns, one in another, or a slice
+  TimePoint slice_begun_{};
+  TimeTotal waits_;
+  TimeTotal slices_;
+};
+
+}  // namespace terrace
