@@ -32,7 +32,7 @@ CircuitBreaker::Admission CircuitBreaker::admit(TimePoint now) {
   return Admission::probe;
 }
 
-void CircuitBreaker::ended(Admission admission, Outcome outcome, TimePoint now) {
+void CircuitBreaker::ended(Admission admission, Outcome outcome, TimePoint now, Duration spent) {
   TERRACE_CHECK(admission != Admission::declined);
   if (admission == Admission::probe) {
     TERRACE_CHECK(state_ == State::half_open && probing_);
@@ -44,15 +44,27 @@ void CircuitBreaker::ended(Admission admission, Outcome outcome, TimePoint now) 
     return open(now);
   }
   if (state_ != State::closed) return;
-  if (outcome == Outcome::succeeded) failures_in_row_ = 0;
+  if (outcome == Outcome::succeeded) forget_failures();
   if (outcome != Outcome::failed) return;
+  if (failures_in_row_ > 0) spent = std::min(spent, now - failed_at_[(failures_in_row_ - 1) % failed_at_.size()]);
+  failing_for_ += spent;
   failed_at_[failures_in_row_ % failed_at_.size()] = now;
   ++failures_in_row_;
+  if (failing_for_ >= options_.window) return open(now);
   if (failures_in_row_ < options_.failures_max) return;
   const TimePoint first = failed_at_[failures_in_row_ % failed_at_.size()];  // the first of the last failures_max failures
   if (now - first <= options_.window) return open(now);
   // keeps the number bounded, and keeps its position in the ring
   failures_in_row_ = options_.failures_max + failures_in_row_ % options_.failures_max;
+}
+
+void CircuitBreaker::stands_still(TimePoint now) {
+  if (state_ == State::closed) open(now);
+}
+
+void CircuitBreaker::forget_failures() {
+  failures_in_row_ = 0;
+  failing_for_ = {};
 }
 
 void CircuitBreaker::open(TimePoint now) {
@@ -63,7 +75,7 @@ void CircuitBreaker::open(TimePoint now) {
 
 void CircuitBreaker::close() {
   state_ = State::closed;
-  failures_in_row_ = 0;
+  forget_failures();
   failed_probes_ = 0;
   wait_ = options_.probe_first;
   probe_at_ = never;
@@ -91,7 +103,7 @@ void CircuitBreaker::check_invariants() const {
   TERRACE_CHECK(failed_at_.size() == options_.failures_max);
   TERRACE_CHECK(probing_ ? state_ == State::half_open : true);
   TERRACE_CHECK((state_ == State::closed) == (probe_at_ == never));
-  TERRACE_CHECK(state_ == State::closed ? failed_probes_ == 0 : failures_in_row_ >= options_.failures_max);
+  TERRACE_CHECK(state_ != State::closed || (failed_probes_ == 0 && failing_for_ < options_.window));
   TERRACE_CHECK(wait_ >= options_.probe_first && wait_ <= options_.probe_max);
 }
 

@@ -18,6 +18,9 @@ namespace terrace {
 ///       |                                                   +----------the probe failed: the wait doubles---------+
 ///       +---------------------------------------------------------------------the probe succeeded-----------------+
 ///
+/// It also opens when failures in a row have taken as much time as the window has. A count alone
+/// would not do: where each operation waits for 5 s until it fails, five of them never fail within 10 s.
+///
 /// Before each operation the caller asks admit(). If it is admitted, the caller reports the outcome to ended(), with the same
 /// admission. While the breaker is not closed, only the outcome of the probe counts: an operation that was admitted earlier and
 /// ends late says nothing about the present. An outcome that says nothing about the device (a miss, a refusal) is `unclear`;
@@ -34,8 +37,11 @@ class CircuitBreaker {
   explicit CircuitBreaker(const BreakerOptions& options);
 
   [[nodiscard]] Admission admit(TimePoint now);
-  /// Reports the outcome of an admitted operation. Call it exactly once for each admission other than `declined`.
-  void ended(Admission admission, Outcome outcome, TimePoint now);
+  /// Reports the outcome of an admitted operation. Call it exactly once for each admission other than `declined`. `spent` is the
+  /// time that the device had for it. Time that several operations spent together counts once.
+  void ended(Admission admission, Outcome outcome, TimePoint now, Duration spent = {});
+  /// The device stands still: a closed breaker opens, however few operations have failed.
+  void stands_still(TimePoint now);
 
   [[nodiscard]] State state() const { return state_; }
   /// The time of the next probe. `never` if the breaker is closed. While a probe is under way, the time of that probe, which is
@@ -52,6 +58,7 @@ class CircuitBreaker {
   void check_invariants() const;
 
  private:
+  void forget_failures();
   void open(TimePoint now);
   void close();
 
@@ -61,6 +68,7 @@ class CircuitBreaker {
   /// times of the last failures in a row; a ring buffer, indexed by their count modulo its size
   std::vector<TimePoint> failed_at_;
   std::uint32_t failures_in_row_ = 0;
+  Duration failing_for_{};  ///< the time that these failures took
   std::uint32_t failed_probes_ = 0;
   Duration wait_;
   TimePoint probe_at_ = never;

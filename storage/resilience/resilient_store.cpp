@@ -41,6 +41,7 @@ void ResilientStore::read(std::span<const StoreRead> batch) {
     Operation operation;
     operation.kind = Kind::read;
     operation.admission = admission;
+    operation.begun = now;
     operation.token = read.token;
     operation.block.key = read.key;
     operation.into = read.into;
@@ -155,7 +156,7 @@ void ResilientStore::tell_breaker(const Operation& operation, const StoreEvent& 
         operation.admission == Admission::probe && operation.kind == Kind::write && store_.stat().writes == probe_writes_;
     outcome = stored_already ? Outcome::unclear : Outcome::succeeded;
   }
-  breaker_of(which(operation.kind)).ended(operation.admission, outcome, now);
+  breaker_of(which(operation.kind)).ended(operation.admission, outcome, now, now - operation.begun);
 }
 
 void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out) {
@@ -246,6 +247,7 @@ void ResilientStore::hand_over(std::uint32_t id) {
   Operation& operation = operations_[id];
   operation.waiting = false;
   operation.due = never;
+  operation.begun = clock_.now();
   if (operation.kind == Kind::read) {
     reads_.push_back({id, operation.block.key, operation.into});
     return;

@@ -82,6 +82,7 @@ class ResilientStore final : public BlockStore {
     std::uint64_t token = 0;         ///< the owner's token
     std::uint64_t retries_seen = 0;  ///< the value of write_retries_ when the operation was handed over
     TimePoint due = never;           ///< time of the next try
+    TimePoint begun{};               ///< time of the last try
     /// error of the last try. An operation that was never handed over waits for its parent, hence the initial value
     ErrorCode error = Errc::parent_missing;
     StoredBlock block;  ///< for a read, only its key is set

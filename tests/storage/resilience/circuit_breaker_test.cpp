@@ -118,6 +118,41 @@ TEST_F(CircuitBreakerTest, stays_closed_where_failures_are_far_between) {
   EXPECT_EQ(breaker.state(), State::open) << "and now 100";
 }
 
+TEST_F(CircuitBreakerTest, opens_where_failures_in_a_row_took_as_long_as_the_window) {
+  const auto fail_after = [&](milliseconds spent) { breaker.ended(Admission::passed, Outcome::failed, now, spent); };
+  fail_after(milliseconds{99});
+  end(Outcome::succeeded);
+  now += milliseconds{1000};
+  fail_after(milliseconds{50});
+  now += milliseconds{20};
+  fail_after(milliseconds{60});  // 40 of them were before the other one had ended
+  EXPECT_EQ(breaker.state(), State::closed);
+  breaker.check_invariants();
+  now += milliseconds{1000};  // the third of three failures that were far between
+  fail_after(milliseconds{30});
+  EXPECT_EQ(breaker.state(), State::open) << "50, 20 and 30";
+  breaker.check_invariants();
+  now = breaker.next_probe();
+  end_probe(Outcome::succeeded);
+  fail_after(milliseconds{99});
+  EXPECT_EQ(breaker.state(), State::closed) << "former failures are forgotten";
+  fail_after(milliseconds{99});
+  EXPECT_EQ(breaker.state(), State::closed) << "at the same time";
+}
+
+TEST_F(CircuitBreakerTest, opens_for_a_device_that_stands_still) {
+  breaker.stands_still(now);
+  EXPECT_EQ(breaker.state(), State::open);
+  breaker.check_invariants();
+  const TimePoint probe = breaker.next_probe();
+  now += milliseconds{1};
+  breaker.stands_still(now);
+  EXPECT_EQ(breaker.next_probe(), probe);
+  now = probe;
+  end_probe(Outcome::succeeded);
+  EXPECT_EQ(breaker.state(), State::closed);
+}
+
 TEST_F(CircuitBreakerTest, lets_one_probe_through_and_closes_when_it_succeeds) {
   fail(3);
   now += milliseconds{9};

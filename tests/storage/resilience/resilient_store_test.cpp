@@ -340,5 +340,17 @@ TEST_F(ResilientStoreTest, refuses_options_that_make_no_sense) {
   EXPECT_THROW(ResilientStore(file, clock, wrong), std::invalid_argument);
 }
 
+TEST_F(ResilientStoreTest, stops_using_a_disk_that_takes_long_to_fail) {
+  // Four failures within ten seconds would open the breaker, and there are never four.
+  for (std::uint64_t n = 1; n <= 2; ++n) {
+    EXPECT_EQ(guard.write_breaker().state(), BreakerState::closed);
+    clock.advance(std::chrono::minutes{1});
+    fail_next();
+    write(root_block(n), n);
+    after(std::chrono::seconds{6});
+  }
+  EXPECT_EQ(guard.write_breaker().state(), BreakerState::open);
+}
+
 }  // namespace
 }  // namespace terrace::test
