@@ -187,7 +187,9 @@ std::string read_shared(std::string_view name, std::string_view word) {
   const std::string_view servers = rest.substr(0, rest.find_first_of("/?"));
   const std::size_t at = servers.rfind('@');
   const std::string_view user = at == std::string_view::npos ? "" : servers.substr(0, at);
-  if (user.find(':') != std::string_view::npos) {
+  // A password may have a / or a ? of its own, and then the @ after it is not in `servers`.
+  const bool is_cut = rest.find('@', servers.size()) != std::string_view::npos;
+  if (user.find(':') != std::string_view::npos || is_cut) {
     refuse(fmt::format("{}: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file", name));
   }
   const std::string_view hosts = at == std::string_view::npos ? servers : servers.substr(at + 1);

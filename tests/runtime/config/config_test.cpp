@@ -321,6 +321,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[shared]\nurl = \"redis://a b\"", "t.toml:2: shared.url: redis:// needs a server, as in redis://cache:6379"},
         Bad{"[shared]\nurl = \"redis://user:secret@cache\"",
             "t.toml:2: shared.url: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file"},
+        Bad{"[shared]\nurl = \"redis://user:sec/ret@cache\"",
+            "t.toml:2: shared.url: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file"},
         Bad{"[shared]\nurl = \"redis://cache?cluster=1&prefix=a\"",
             "t.toml:2: shared.url: prefix in the URL has an option of its own, shared.prefix"},
         Bad{"[shared]\nurl = \"redis://cache?window=1MiB\"",
