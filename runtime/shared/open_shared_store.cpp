@@ -8,9 +8,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,20 +24,9 @@ constexpr std::string_view in_memory = "memory:";
 /// The memory of one `memory:` engine. It is for trials and tests.
 constexpr Bytes memory_capacity = GiB;
 
-std::string contents_of(const std::filesystem::path& path, std::string_view what) {
-  std::ifstream file{path, std::ios::binary};
-  std::string text(std::istreambuf_iterator<char>{file}, {});
-  if (!file.is_open() || file.bad()) {
-    throw std::invalid_argument{fmt::format("the file {} with the {} of the shared store cannot be read", path.string(), what)};
-  }
-  return text;
-}
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find_first_of("\r\n")); }
-
 std::shared_ptr<const SharedSecret> secret_of(const SharedStorage& options) {
   if (options.secret_file.empty()) return nullptr;
-  const std::string secret = contents_of(options.secret_file, "secret");
+  const std::string secret = read_secret(options.secret_file.string(), "secret");
   try {
     return std::make_shared<const SharedSecret>(std::as_bytes(std::span{secret}));
   } catch (const std::invalid_argument& error) {
@@ -79,11 +65,11 @@ class OwnMemory final {
 
 RedisOptions redis_options(const SharedStorage& options) {
   RedisOptions redis = parse_redis_url(options.url);
-  if (redis.password.empty()) redis.password = options.password;
-  if (redis.password.empty() && !options.password_file.empty()) {
-    redis.password = first_line(contents_of(options.password_file, "password"));
+  if (redis.password.empty() && redis.password_file.empty()) {
+    redis.password = options.password;
+    redis.password_file = options.password_file.string();
   }
-  if (redis.password.empty()) {
+  if (redis.password.empty() && redis.password_file.empty()) {
     const char* const password = std::getenv("TERRACE_SHARED_PASSWORD");  // NOLINT(concurrency-mt-unsafe): only read
     if (password != nullptr) redis.password = password;
   }

@@ -64,6 +64,7 @@ std::size_t Channel::outgoing(std::span<iovec> pieces) {
 
 void Channel::sent(std::size_t bytes) {
   if (bytes > 0) first_begun_ = false;
+  bytes_sent_ += bytes;
   while (bytes > 0) {
     TERRACE_CHECK(!unsent_.empty());
     Entry& first = unsent_.front();
@@ -122,6 +123,7 @@ std::array<iovec, 2> Channel::incoming() {
 }
 
 void Channel::received(std::size_t bytes) {
+  bytes_received_ += bytes;
   const std::size_t direct = std::min(bytes, std::exchange(landing_, 0));
   if (direct > 0) landed(direct);
   buffered_ += bytes - direct;

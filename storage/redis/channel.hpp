@@ -53,6 +53,11 @@ class Channel {
 
   /// Exchanges that have not ended.
   [[nodiscard]] std::size_t exchanges() const { return unsent_.size() + unanswered_.size(); }
+  /// The server has a whole command that it has not answered.
+  [[nodiscard]] bool owes_answer() const { return !unanswered_.empty(); }
+  /// Since construction.
+  [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
+  [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
   /// The sum of their `window_bytes`.
   [[nodiscard]] std::size_t window_bytes() const { return window_bytes_; }
 
@@ -87,6 +92,8 @@ class Channel {
   std::deque<Entry> unanswered_;  ///< sent
   bool first_begun_ = false;
   std::size_t window_bytes_ = 0;
+  std::uint64_t bytes_sent_ = 0;
+  std::uint64_t bytes_received_ = 0;
 
   RespReader reader_;
   RespBuilder builder_;

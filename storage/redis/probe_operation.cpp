@@ -40,7 +40,7 @@ class RedisProbeOperation::Asking final : public Exchange {
       known = reply.integer > 0 ? Known::there : Known::missing;
     } else if (const auto redirection = parse_redirection(reply.text, node_.address()); reply.is_error() && redirection) {
       node_.count_redirection();
-      moved_[{client.follow(*redirection), !redirection->for_good}].push_back(key);
+      moved_.emplace_back(*redirection, key);
     } else {
       if (!refused_) client.refused(node_, reply.text);
       refused_ = true;
@@ -48,8 +48,7 @@ class RedisProbeOperation::Asking final : public Exchange {
     }
     if (done_ == keys_.size()) {
       if (!refused_) node_.ended(RedisNode::Outcome::succeeded, client.clock_.now());
-      if (!moved_.empty()) ++operation_->redirections_;
-      for (auto& [to, keys] : moved_) operation_->ask(to.first, std::move(keys), to.second);
+      follow();
     }
     operation_->look();
   }
@@ -62,6 +61,14 @@ class RedisProbeOperation::Asking final : public Exchange {
   }
 
  private:
+  void follow() {
+    if (moved_.empty()) return;
+    ++operation_->redirections_;
+    std::map<std::pair<RedisNode*, bool>, std::vector<std::uint32_t>> by_node;
+    for (const auto& [to, key] : moved_) by_node[{operation_->client_.follow(to), !to.for_good}].push_back(key);
+    for (auto& [to, keys] : by_node) operation_->ask(to.first, std::move(keys), to.second);
+  }
+
   const std::shared_ptr<RedisProbeOperation> operation_;
   RedisNode& node_;
   const std::vector<std::uint32_t> keys_;
@@ -69,7 +76,7 @@ class RedisProbeOperation::Asking final : public Exchange {
   std::uint32_t answered_ = 0;
   std::size_t done_ = 0;
   bool refused_ = false;
-  std::map<std::pair<RedisNode*, bool>, std::vector<std::uint32_t>> moved_;
+  std::vector<std::pair<RedisRedirection, std::uint32_t>> moved_;  ///< keys that are elsewhere
 };
 
 RedisProbeOperation::RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,

@@ -163,11 +163,29 @@ RedisNode* RedisClient::node_at(const RedisAddress& address) {
   for (const auto& node : nodes_) {
     if (node->address() == address) return node.get();
   }
-  if (nodes_.size() == nodes_max) return nullptr;
-  const auto number = static_cast<std::uint32_t>(nodes_.size());
-  nodes_.push_back(std::make_unique<RedisNode>(number, address, options_, transport_, random_));
-  nodes_.back()->use(true);
-  return nodes_.back().get();
+  auto place = nodes_.end();
+  if (nodes_.size() == nodes_max) {
+    const auto is_free = [](const auto& node) { return !node->is_used() && node->is_idle(); };
+    place = std::find_if(nodes_.begin() + static_cast<std::ptrdiff_t>(options_.hosts.size()), nodes_.end(), is_free);
+    if (place == nodes_.end()) return nullptr;
+    map_changes_ += (*place)->changes() + 1;  // so that health_changes() grows
+    full_until_.erase(place->get());
+    orders_.erase(place->get());
+  } else {
+    place = nodes_.insert(nodes_.end(), nullptr);
+  }
+  const auto number = static_cast<std::uint32_t>(place - nodes_.begin());
+  *place = std::make_unique<RedisNode>(number, address, options_, transport_, random_);
+  (*place)->use(options_.connections);
+  return place->get();
+}
+
+bool RedisClient::add_to_map(RedisNode* node) {
+  if (std::ranges::find(mapped_, node) != mapped_.end()) return true;
+  if (node == nullptr || mapped_.size() == options_.connections_max) return false;
+  node->use(1);  // choose_used() may give it more
+  mapped_.push_back(node);
+  return true;
 }
 
 RedisNode* RedisClient::node_of(std::uint32_t slot) {
@@ -186,13 +204,16 @@ bool RedisClient::awaits_map() const {
 void RedisClient::wait_for_map(std::shared_ptr<RedisOperation> operation) { without_map_.push_back(std::move(operation)); }
 
 RedisNode* RedisClient::follow(const RedisRedirection& redirection) {
-  map_wanted_ = options_.cluster;
+  if (!options_.cluster) return nullptr;
+  map_wanted_ = true;
   RedisNode* const node = node_at(redirection.node);
   if (node == nullptr) return nullptr;
-  node->use(true);
-  if (!redirection.for_good || slots_.empty()) return node;
+  if (!redirection.for_good || slots_.empty()) {
+    if (!node->is_used()) node->use(1);
+    return node;
+  }
+  if (!add_to_map(node)) return nullptr;
   slots_[redirection.slot] = node;
-  if (std::ranges::find(mapped_, node) == mapped_.end()) mapped_.push_back(node);
   return node;
 }
 
@@ -204,6 +225,8 @@ void RedisClient::refused(RedisNode& node, const std::string& error) {
   if (word == "NOPERM" || word == "READONLY") node.complain(error);
   if (word == "NOPERM" || word == "READONLY" || word == "TRYAGAIN") outcome = Outcome::unclear;
   if (word == "READONLY" || word == "CLUSTERDOWN" || word == "MASTERDOWN") map_wanted_ = options_.cluster;
+  if (word == "READONLY" && !options_.cluster) node.renew(role_age, clock_.now(), error);
+  if (word == "NOAUTH" || word == "WRONGPASS") node.renew({}, clock_.now(), error);
   node.ended(outcome, clock_.now(), error);
 }
 
@@ -232,7 +255,7 @@ void RedisClient::read_map(const RespValue& reply, const RedisNode& asked) {
   ++map_changes_;
   const auto ranges = parse_slots(reply, asked.address());
   if (!ranges || ranges->empty()) {
-    map_trouble_ = reply.is_error() ? reply.text : "its cluster has no slots";
+    map_trouble_ = reply.is_error() ? asked.without_password(reply.text) : "its cluster has no slots";
     map_trouble_ = fmt::format("{}: {}", to_string(asked.address()), map_trouble_);
     map_wanted_ = true;
     return;
@@ -242,9 +265,7 @@ void RedisClient::read_map(const RespValue& reply, const RedisNode& asked) {
   mapped_.clear();
   for (const RedisSlotRange& range : *ranges) {
     RedisNode* const node = node_at(range.master);
-    if (node == nullptr) continue;
-    std::fill(slots_.begin() + range.first, slots_.begin() + range.last + 1, node);
-    if (std::ranges::find(mapped_, node) == mapped_.end()) mapped_.push_back(node);
+    if (add_to_map(node)) std::fill(slots_.begin() + range.first, slots_.begin() + range.last + 1, node);
   }
 }
 
@@ -252,16 +273,16 @@ void RedisClient::read_map(const RespValue& reply, const RedisNode& asked) {
 void RedisClient::choose_used() {
   if (!options_.cluster) return;
   const bool lost = std::ranges::none_of(mapped_, &RedisNode::is_ready);
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const bool mapped = std::ranges::find(mapped_, nodes_[i].get()) != mapped_.end();
-    nodes_[i]->use(mapped || (lost && i < options_.hosts.size()));
-  }
+  const std::size_t each = std::max<std::size_t>(1, options_.connections_max / std::max<std::size_t>(1, mapped_.size()));
+  const auto connections = static_cast<std::uint32_t>(std::min<std::size_t>(options_.connections, each));
+  for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i]->use(lost && i < options_.hosts.size() ? connections : 0);
+  for (RedisNode* const node : mapped_) node->use(connections);
 }
 
 // ---- work ----------------------------------------------------------------------------------------------------------------
 
-void RedisClient::connected(const RedisConnectionId& id) {
-  if (is_current(id)) nodes_[id.node]->connected(id);
+void RedisClient::connected(const RedisConnectionId& id, std::string_view password) {
+  if (is_current(id)) nodes_[id.node]->connected(id, password);
   work();
 }
 
@@ -337,7 +358,9 @@ SharedHealth RedisClient::health() const {
       health.nodes, [](const SharedNode& node) { return node.connections > 0 && node.breaker == BreakerState::closed; });
   const auto lost = std::ranges::count(slots_, nullptr);
   if (!map_trouble_.empty() && slots_.empty()) health.reason = map_trouble_;
-  else if (lost > 0 && health.reason.empty()) health.reason = fmt::format("{} of {} slots have no node", lost, slots_.size());
+  else if (lost > 0 && health.reason.empty())
+    health.reason = fmt::format("{} of {} slots have no node{}", lost, slots_.size(),
+                                mapped_.size() < options_.connections_max ? "" : " that may be connected: there are too many");
   if (answering == 0 || (options_.cluster && slots_.empty())) health.state = StoreState::down;
   else if (well < health.nodes.size() || lost > 0) health.state = StoreState::degraded;
   return health;

@@ -31,9 +31,12 @@ namespace terrace {
 /// Ownership: options, transport, clock and secret outlive it, and so does the memory of operations until they end. Threads: one.
 class RedisClient {
  public:
-  static constexpr std::size_t nodes_max = 1024;
-  static constexpr std::uint32_t orders_max = 64;                  ///< to one node; more are left out
-  static constexpr Duration map_pause = std::chrono::seconds{1};   ///< from one question for the map to the next
+  static constexpr std::size_t nodes_max = 1024;  ///< known at a time; a new one takes the place of one that is not used any more
+  static constexpr std::uint32_t orders_max = 64;                 ///< to one node; more are left out
+  static constexpr Duration map_pause = std::chrono::seconds{1};  ///< from one question for the map to the next
+  /// A server that has become a replica refuses writes for as long as it is connected, although its name may be that of another
+  /// server by now. Connections that are as old as that are then made anew.
+  static constexpr Duration role_age = std::chrono::seconds{30};
   static constexpr Duration full_pause = std::chrono::seconds{1};  ///< without writes to a node that is full
 
   RedisClient(const RedisOptions& options, RedisTransport& transport, const Clock& clock,
@@ -56,7 +59,8 @@ class RedisClient {
   [[nodiscard]] bool is_current(const RedisConnectionId& id) const { return nodes_[id.node]->is_current(id); }
   /// The channel of a connection that is current.
   [[nodiscard]] Channel& channel(const RedisConnectionId& id) { return nodes_[id.node]->channel(id); }
-  void connected(const RedisConnectionId& id);
+  /// `password`: what it is now; empty: none.
+  void connected(const RedisConnectionId& id, std::string_view password);
   void lost(const RedisConnectionId& id, std::string_view why);
   /// The channel was told of bytes that were sent or that have arrived.
   void moved() { work(); }
@@ -83,7 +87,7 @@ class RedisClient {
   [[nodiscard]] RedisNode* node_of(std::uint32_t slot);
   [[nodiscard]] bool awaits_map() const;
   void wait_for_map(std::shared_ptr<RedisOperation> operation);
-  /// Null: there are too many nodes.
+  /// Null: a single server has no business with others, or there are too many nodes that are used.
   [[nodiscard]] RedisNode* follow(const RedisRedirection& redirection);
   /// A node has answered with an error that is no redirection.
   void refused(RedisNode& node, const std::string& error);
@@ -100,7 +104,10 @@ class RedisClient {
     std::uint32_t count = 0;
   };
   void order(std::map<RedisNode*, Commands>&& by_node);
+  /// Null: nodes_max are known, and all of them are in use.
   [[nodiscard]] RedisNode* node_at(const RedisAddress& address);
+  /// The node is used, and so is its part of the connections. Returns false if all connections are taken.
+  [[nodiscard]] bool add_to_map(RedisNode* node);
   void ask_for_map(TimePoint now);
   void read_map(const RespValue& reply, const RedisNode& asked);
   void choose_used();

@@ -19,14 +19,15 @@ class RedisNode::Greeting final : public Exchange {
     std::string& text = segments[0].text;
     replies = 1;
     const std::string_view user = options.user.empty() ? "default" : std::string_view{options.user};
-    if (hello && options.password.empty()) {
+    const std::string& password = node.password_;
+    if (hello && password.empty()) {
       append_command(text, {"HELLO", "3", "SETNAME", "terrace"});
     } else if (hello) {
-      append_command(text, {"HELLO", "3", "AUTH", user, options.password, "SETNAME", "terrace"});
-    } else if (options.user.empty() && !options.password.empty()) {
-      append_command(text, {"AUTH", options.password});
-    } else if (!options.password.empty()) {
-      append_command(text, {"AUTH", user, options.password});
+      append_command(text, {"HELLO", "3", "AUTH", user, password, "SETNAME", "terrace"});
+    } else if (options.user.empty() && !password.empty()) {
+      append_command(text, {"AUTH", password});
+    } else if (!password.empty()) {
+      append_command(text, {"AUTH", user, password});
     } else {
       replies = 0;
     }
@@ -86,14 +87,21 @@ std::uint32_t RedisNode::ready_connections() const {
   return static_cast<std::uint32_t>(std::ranges::count(connections_, State::ready, &Connection::state));
 }
 
+std::uint32_t RedisNode::connections_wanted() const { return std::min(wanted_, static_cast<std::uint32_t>(connections_.size())); }
+
 bool RedisNode::is_connecting() const {
   return std::ranges::any_of(
       connections_, [](const Connection& each) { return each.state == State::opening || each.state == State::greeting; });
 }
 
 bool RedisNode::usable() const {
-  if (!used_ || declines()) return false;
+  if (!is_used() || declines()) return false;
   return !tried_ || is_connecting() || ready_connections() > 0;
+}
+
+bool RedisNode::is_idle() const {
+  const auto waits = [](const Connection& each) { return each.state == State::waiting; };
+  return std::ranges::all_of(connections_, waits) && std::ranges::all_of(waiting_, [](const auto& lane) { return lane.empty(); });
 }
 
 bool RedisNode::is_current(const RedisConnectionId& id) const {
@@ -110,13 +118,14 @@ void RedisNode::ended(Outcome outcome, TimePoint now, std::string_view why) {
   if (outcome == Outcome::failed) {
     ++failed_;
     ++changes_;
-    trouble_ = why;
+    trouble_ = without_password(why);
   }
   breaker_.ended(Admission::passed, outcome, now);
 }
 
-void RedisNode::complain(std::string_view what) {
+void RedisNode::complain(std::string_view words) {
   constexpr std::size_t bytes_max = 512;  // some commands, each of which is forbidden
+  const std::string what = without_password(words);
   if (complaint_.find(what) != std::string::npos || complaint_.size() >= bytes_max) return;
   if (!complaint_.empty()) complaint_ += "; ";
   complaint_ += what;
@@ -124,6 +133,12 @@ void RedisNode::complain(std::string_view what) {
 }
 
 // ---- connections ---------------------------------------------------------------------------------------------------------
+
+void RedisNode::renew(Duration after, TimePoint now, std::string_view why) {
+  for (Connection& each : connections_) {
+    if (each.state == State::ready && now - each.ready_at >= after) each.renew_for = why;
+  }
+}
 
 void RedisNode::start(std::uint32_t number, Admission admission, TimePoint now) {
   Connection& connection = connections_[number];
@@ -134,10 +149,11 @@ void RedisNode::start(std::uint32_t number, Admission admission, TimePoint now) 
   transport_.connect(id_of(number), address_);
 }
 
-void RedisNode::connected(const RedisConnectionId& id) {
+void RedisNode::connected(const RedisConnectionId& id, std::string_view password) {
   Connection& connection = connections_[id.connection];
   TERRACE_CHECK(connection.state == State::opening);
   connection.state = State::greeting;
+  password_ = password;
   greet(id.connection, true);
 }
 
@@ -149,7 +165,7 @@ void RedisNode::greet(std::uint32_t number, bool hello) {
 void RedisNode::fail(std::uint32_t number, std::string_view why, TimePoint now) {
   Connection& connection = connections_[number];
   TERRACE_CHECK(connection.state != State::waiting);
-  trouble_ = why;
+  trouble_ = without_password(why);
   lost_ = true;
   tried_ = true;
   ++changes_;
@@ -158,12 +174,26 @@ void RedisNode::fail(std::uint32_t number, std::string_view why, TimePoint now) 
   connection.state = State::waiting;
   connection.give_up_at = never;
   connection.to_send = false;
+  connection.renew_for.clear();
   connection.pause = was_well ? Duration{} : std::clamp(2 * connection.pause, options_.retry_first, options_.retry_max);
   // Half of the pause is random, so that many users of one server do not come back at once.
   const auto half = static_cast<std::uint64_t>((connection.pause / 2).count());
   connection.retry_at = now + connection.pause / 2 + Duration{static_cast<Duration::rep>(random_.between(0, half))};
   breaker_.ended(std::exchange(connection.admission, Admission::passed), Outcome::failed, now);
   connection.channel.end();
+}
+
+/// Closes a connection that is not wanted any more.
+void RedisNode::drop(std::uint32_t number, TimePoint now) {
+  Connection& connection = connections_[number];
+  transport_.close(id_of(number));
+  connection.state = State::waiting;
+  connection.give_up_at = never;
+  connection.retry_at = now;
+  connection.pause = {};
+  breaker_.ended(std::exchange(connection.admission, Admission::passed), Outcome::unclear, now);
+  connection.channel.end();
+  ++changes_;
 }
 
 void RedisNode::lost(const RedisConnectionId& id, std::string_view why, TimePoint now) {
@@ -182,7 +212,8 @@ void RedisNode::greeted(std::uint32_t number, TimePoint now) {
   if (ready_connections() == 0) complaint_.clear();
   connection.state = State::ready;
   connection.give_up_at = never;
-  connection.ready_at = now;
+  connection.ready_at = connection.heard_at = now;
+  connection.renew_for.clear();
   tried_ = true;
   ++changes_;
   ++connects_;
@@ -235,50 +266,71 @@ void RedisNode::pump() {
   }
 }
 
+/// Bytes that the server takes are a sign of life only while it owes no answer: the kernel of a server that stands still takes
+/// some megabytes for it.
+void RedisNode::listen(Connection& connection, TimePoint now) {
+  const Channel& channel = connection.channel;
+  const bool received = std::exchange(connection.received, channel.bytes_received()) != channel.bytes_received();
+  const bool sent = std::exchange(connection.sent, channel.bytes_sent()) != channel.bytes_sent();
+  const bool owed_answer = std::exchange(connection.owed_answer, channel.owes_answer());
+  if (received || (sent && !owed_answer) || channel.exchanges() == 0) connection.heard_at = now;
+}
+
+/// Gives a connection up if it is of no more use.
+void RedisNode::look_at(std::uint32_t number, TimePoint now) {
+  Connection& connection = connections_[number];
+  if (connection.state == State::waiting) return;
+  if (connection.channel.is_broken()) return fail(number, "a reply was malformed, or a command was given up halfway", now);
+  listen(connection, now);
+  const bool silent = connection.state == State::ready && now - connection.heard_at >= options_.silence_max;
+  if (silent || now >= connection.give_up_at) {
+    fail(number, silent ? "it stands still: it owes an answer and sends nothing" : "it does not answer in time", now);
+    return breaker_.stands_still(now);
+  }
+  if (!connection.renew_for.empty()) return fail(number, std::string{connection.renew_for}, now);
+  if (number >= wanted_ && connection.channel.exchanges() == 0) drop(number, now);
+}
+
 void RedisNode::work(TimePoint now) {
   for (const auto& [number, refusal] : std::exchange(greetings_, {})) {
     if (connections_[number].state != State::greeting) continue;
     if (refusal.empty()) greeted(number, now);
     else fail(number, refusal, now);
   }
-  for (std::uint32_t number = 0; number < connections_.size(); ++number) {
-    Connection& connection = connections_[number];
-    if (connection.state != State::waiting) {
-      if (connection.channel.is_broken()) fail(number, "a reply was malformed, or a command was given up halfway", now);
-      else if (now >= connection.give_up_at) fail(number, "it does not answer in time", now);
-    }
-  }
+  for (std::uint32_t number = 0; number < connections_.size(); ++number) look_at(number, now);
   // An open breaker ends all connections: what is under way there would be late, and the next probe shall find out how it is now.
   if (breaker_.state() == BreakerState::open) {
     for (std::uint32_t number = 0; number < connections_.size(); ++number) {
       if (connections_[number].state != State::waiting) fail(number, std::string{trouble_}, now);
     }
   }
-  if (used_) {
-    for (std::uint32_t number = 0; number < connections_.size(); ++number) {
-      Connection& connection = connections_[number];
-      if (connection.state != State::waiting) continue;
-      if (!declines()) {
-        if (now >= connection.retry_at) start(number, Admission::passed, now);
-      } else if (number == 0 && !is_connecting() && now >= breaker_.next_probe()) {
-        start(number, breaker_.admit(now), now);
-      }
+  for (std::uint32_t number = 0; number < connections_wanted(); ++number) {
+    Connection& connection = connections_[number];
+    if (connection.state != State::waiting) continue;
+    if (!declines()) {
+      if (now >= connection.retry_at) start(number, Admission::passed, now);
+    } else if (number == 0 && !is_connecting() && now >= breaker_.next_probe()) {
+      start(number, breaker_.admit(now), now);
     }
   }
   if (!usable()) break_waiting();
   pump();
   for (std::uint32_t number = 0; number < connections_.size(); ++number) {
-    if (std::exchange(connections_[number].to_send, false)) transport_.send(id_of(number));
+    if (!std::exchange(connections_[number].to_send, false)) continue;
+    transport_.send(id_of(number));
+    listen(connections_[number], now);
   }
 }
 
 TimePoint RedisNode::next() const {
   TimePoint next = never;
-  for (const Connection& each : connections_) {
+  for (std::uint32_t number = 0; number < connections_.size(); ++number) {
+    const Connection& each = connections_[number];
     next = std::min(next, each.give_up_at);
-    if (used_ && each.state == State::waiting && !declines()) next = std::min(next, each.retry_at);
+    if (each.state == State::ready && each.channel.exchanges() > 0) next = std::min(next, each.heard_at + options_.silence_max);
+    if (number < connections_wanted() && each.state == State::waiting && !declines()) next = std::min(next, each.retry_at);
   }
-  if (used_ && declines() && !is_connecting()) next = std::min(next, breaker_.next_probe());
+  if (is_used() && declines() && !is_connecting()) next = std::min(next, breaker_.next_probe());
   return next;
 }
 

@@ -33,7 +33,8 @@ struct RedisConnectionId {
 class RedisTransport {
  public:
   virtual ~RedisTransport() = default;
-  /// Connects, and with TLS agrees on a cipher. Ends in RedisClient::connected() or lost().
+  /// Connects, and with TLS agrees on a cipher. Ends in RedisClient::connected() or lost(). The address of the host, certificates
+  /// and the password are those of now, because a connection may have failed for old ones.
   virtual void connect(const RedisConnectionId& id, const RedisAddress& to) = 0;
   /// Nothing more is said about this connection.
   virtual void close(const RedisConnectionId& id) = 0;
@@ -49,7 +50,9 @@ class RedisTransport {
 ///        +----------------------------+-----------------------+------------------lost--------------------------+
 ///
 /// While the breaker is not closed, there is no connection, except that the first one is tried when the breaker admits a probe.
-/// The greeting is that probe.
+/// The greeting is that probe. A server that owes an answer and sends nothing for RedisOptions::silence_max stands still, and so
+/// does one that is not connected within RedisOptions::connect_timeout: then the breaker opens at once, so that nothing waits for
+/// this server any more.
 class RedisNode {
  public:
   enum class Lane : std::uint8_t { asking, reading, writing };  ///< what goes first
@@ -60,9 +63,12 @@ class RedisNode {
   RedisNode(std::uint32_t number, RedisAddress address, const RedisOptions& options, RedisTransport& transport, Random& random);
 
   [[nodiscard]] const RedisAddress& address() const { return address_; }
-  /// Whether connections are wanted. What is under way at a node that is not used any more ends by itself.
-  void use(bool used) { used_ = used; }
-  [[nodiscard]] bool is_used() const { return used_; }
+  /// How many connections are wanted, up to those of the options; 0: the node is not used. What is under way on a connection that
+  /// is not wanted any more ends by itself, and then the connection is closed.
+  void use(std::uint32_t connections) { wanted_ = connections; }
+  [[nodiscard]] bool is_used() const { return wanted_ > 0; }
+  /// There is no connection, and nothing waits for one.
+  [[nodiscard]] bool is_idle() const;
 
   /// True if something can be submitted: a connection is ready, or may become so.
   [[nodiscard]] bool usable() const;
@@ -73,7 +79,9 @@ class RedisNode {
   /// How something ended that was sent here. `why` is for people.
   void ended(Outcome outcome, TimePoint now, std::string_view why = {});
   /// The node forbids something: for people, until the node is connected anew. Each sentence is kept once.
-  void complain(std::string_view what);
+  void complain(std::string_view words);
+  /// Connections that have been ready for so long are made anew: another one may be told something else.
+  void renew(Duration after, TimePoint now, std::string_view why);
   void count_redirection() { ++redirections_; }
 
   /// Does what is due: connects, gives up, sends. Called after each call of this node and of its channels, and at next().
@@ -84,8 +92,8 @@ class RedisNode {
 
   [[nodiscard]] bool is_current(const RedisConnectionId& id) const;
   [[nodiscard]] Channel& channel(const RedisConnectionId& id) { return connections_[id.connection].channel; }
-  /// The connection is current.
-  void connected(const RedisConnectionId& id);
+  /// The connection is current. `password` is that of now.
+  void connected(const RedisConnectionId& id, std::string_view password);
   void lost(const RedisConnectionId& id, std::string_view why, TimePoint now);
   /// Ends everything without telling anybody.
   void close();
@@ -96,6 +104,8 @@ class RedisNode {
   /// Why the node cannot be used; empty if nothing is known.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
   [[nodiscard]] const std::string& complaint() const { return complaint_; }
+  /// The server's words without the password, which a server may have repeated.
+  [[nodiscard]] std::string without_password(std::string_view words) const { return terrace::without(words, password_); }
 
  private:
   enum class State : std::uint8_t { waiting, opening, greeting, ready };
@@ -108,8 +118,13 @@ class RedisNode {
     TimePoint retry_at{};                   ///< waiting
     TimePoint give_up_at = never;           ///< opening, greeting
     TimePoint ready_at{};                   ///< ready: since when
-    Duration pause{};                       ///< before the last try
-    bool to_send = false;                   ///< the channel may have more to send than before
+    TimePoint heard_at{};                   ///< ready: when the server has moved something, or had nothing to answer
+    std::uint64_t sent = 0;                 ///< bytes of the channel at the last look; so in the next ones
+    std::uint64_t received = 0;
+    bool owed_answer = false;
+    std::string renew_for{};  ///< why it is made anew; empty: it is not
+    Duration pause{};         ///< before the last try
+    bool to_send = false;     ///< the channel may have more to send than before
   };
   class Greeting;
 
@@ -117,10 +132,14 @@ class RedisNode {
   void greet(std::uint32_t number, bool hello);
   void greeted(std::uint32_t number, TimePoint now);
   void fail(std::uint32_t number, std::string_view why, TimePoint now);
+  void drop(std::uint32_t number, TimePoint now);
+  static void listen(Connection& connection, TimePoint now);
+  void look_at(std::uint32_t number, TimePoint now);
   void break_waiting();
   void pump();
   [[nodiscard]] RedisConnectionId id_of(std::uint32_t number) const { return {number_, number, connections_[number].serial}; }
   [[nodiscard]] std::uint32_t ready_connections() const;
+  [[nodiscard]] std::uint32_t connections_wanted() const;
   [[nodiscard]] bool is_connecting() const;
   [[nodiscard]] Connection* least_busy();
 
@@ -129,8 +148,8 @@ class RedisNode {
   const RedisOptions& options_;
   RedisTransport& transport_;
   Random& random_;
-  bool used_ = false;
-  bool tried_ = false;  ///< at least one try to connect has ended
+  std::uint32_t wanted_ = 0;  ///< connections
+  bool tried_ = false;        ///< at least one try to connect has ended
   bool lost_ = false;
   CircuitBreaker breaker_;
   std::vector<Connection> connections_;
@@ -140,6 +159,7 @@ class RedisNode {
   std::uint64_t redirections_ = 0;
   std::uint64_t failed_ = 0;
   std::uint64_t changes_ = 0;
+  std::string password_;  ///< that of the last connection
   std::string trouble_;
   std::string complaint_;
 };

@@ -1,5 +1,6 @@
 #include "storage/redis/redis_options.hpp"
 
+#include "storage/redis/resp_value.hpp"
 #include "storage/shared/shared_value_names.hpp"
 
 #include <fmt/format.h>
@@ -8,10 +9,12 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace terrace {
@@ -72,15 +75,6 @@ Duration duration_of(std::string_view name, std::string_view value) {
   return std::chrono::seconds{std::uint64_t{*count} * seconds[unit]};
 }
 
-std::string file_line(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  std::string text(std::istreambuf_iterator<char>{file}, {});
-  if (!file.is_open() || file.bad()) refuse(fmt::format("the file {} (password_file) cannot be read", path));
-  while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();
-  if (text.empty()) refuse(fmt::format("the file {} (password_file) is empty", path));
-  return text;
-}
-
 void set_option(RedisOptions& options, std::string_view name, const std::string& value) {
   if (name == "cluster") {
     options.cluster = yes_or_no(name, value);
@@ -91,7 +85,8 @@ void set_option(RedisOptions& options, std::string_view name, const std::string&
     if (password == nullptr || *password == '\0') refuse(fmt::format("the variable {} (password_env) is not set", value));
     options.password = password;
   } else if (name == "password_file") {
-    options.password = file_line(value);
+    options.password_file = value;
+    (void)current_password(options);
   } else if (name == "ca_file") {
     options.ca_file = value;
   } else if (name == "cert_file") {
@@ -121,12 +116,21 @@ void read_user(RedisOptions& options, std::string_view text) {
   options.password = unescaped(text);
 }
 
+/// The % before the zone of an IPv6 address is %25 in a URL (RFC 6874). Others may write it as it is.
+std::string with_zone(std::string_view host) {
+  std::string plain{host};
+  if (const std::size_t at = plain.find("%25"); plain.starts_with('[') && at != std::string::npos) plain.erase(at + 1, 2);
+  return plain;
+}
+
 void read_hosts(RedisOptions& options, std::string_view text) {
   if (text.empty()) refuse("it names no host");
   if (text.ends_with(',')) refuse("after each comma there must be a host");
   while (!text.empty()) {
     const std::string_view host = take_until(text, ',');
-    if (!parse_address(host, options.hosts.emplace_back())) refuse(fmt::format("\"{}\" is no HOST or HOST:PORT", host));
+    if (!parse_address(with_zone(host), options.hosts.emplace_back())) {
+      refuse(fmt::format("\"{}\" is no HOST or HOST:PORT", host));
+    }
   }
 }
 
@@ -135,6 +139,15 @@ void read_hosts(RedisOptions& options, std::string_view text) {
 std::string to_string(const RedisAddress& address) {
   const bool brackets = address.host.find(':') != std::string::npos;
   return fmt::format("{}{}{}:{}", brackets ? "[" : "", address.host, brackets ? "]" : "", address.port);
+}
+
+bool is_host(std::string_view text) {
+  constexpr std::size_t bytes_max = 255;
+  constexpr std::string_view others = "-._:%";
+  const auto fits = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || others.find(c) != std::string_view::npos;
+  };
+  return !text.empty() && text.size() <= bytes_max && std::ranges::all_of(text, fits);
 }
 
 bool parse_address(std::string_view text, RedisAddress& address) {
@@ -149,8 +162,7 @@ bool parse_address(std::string_view text, RedisAddress& address) {
     host = text.substr(0, colon);
     port = text.substr(colon);
   }
-  const bool clean = std::ranges::all_of(host, [](char c) { return c > ' ' && c < '\x7f' && c != '@' && c != '[' && c != ']'; });
-  if (host.empty() || !clean) return false;
+  if (!is_host(host)) return false;
   address.host = host;
   if (port.empty()) return true;
   const auto number = port.starts_with(':') ? number_of<std::uint16_t>(port.substr(1), 65'535) : std::nullopt;
@@ -164,6 +176,11 @@ RedisOptions parse_redis_url(std::string_view url) {
   if (url.starts_with("rediss://")) options.tls = true;
   else if (!url.starts_with("redis://")) refuse("it begins with redis:// or rediss://");
   url.remove_prefix(options.tls ? 9 : 8);
+  // What follows could be the rest of a password, so nothing of it is shown.
+  if (const std::size_t end = url.find_first_of("/?");
+      end != std::string_view::npos && url.find('@', end) != std::string_view::npos) {
+    refuse("in USER and PASSWORD a / is %2F and a ? is %3F, and in options an @ is %40");
+  }
   std::string_view place = take_until(url, '?');
   std::string_view servers = take_until(place, '/');
   // A password may have an @ of its own.
@@ -199,6 +216,46 @@ std::string shown(const RedisOptions& options) {
   }
   if (options.database != 0) text += fmt::format("/{}", options.database);
   if (options.cluster) text += "?cluster=1";
+  return text;
+}
+
+std::string read_secret(const std::string& path, std::string_view what) {
+  std::error_code error;
+  // Opening a pipe would wait until somebody writes, and nothing could be read from it a second time.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    throw std::invalid_argument{fmt::format("{} with the {} of the shared store is no ordinary file", path, what)};
+  }
+  std::ifstream file{path, std::ios::binary};
+  std::string text(std::istreambuf_iterator<char>{file}, {});
+  if (!file.is_open() || file.bad()) {
+    throw std::invalid_argument{fmt::format("the file {} with the {} of the shared store cannot be read", path, what)};
+  }
+  return text;
+}
+
+std::string current_password(const RedisOptions& options) {
+  if (!options.password.empty() || options.password_file.empty()) return options.password;
+  const std::string text = read_secret(options.password_file, "password");
+  std::string password = text.substr(0, text.find_first_of("\r\n"));
+  if (password.empty()) {
+    throw std::invalid_argument{fmt::format("the file {} with the password of the shared store is empty", options.password_file)};
+  }
+  return password;
+}
+
+std::string without(std::string_view words, std::string_view secret) {
+  const std::string password = readable(secret);  // as the words are
+  if (password.empty()) return std::string{words};
+  // A server may cut off the end of what it repeats.
+  const std::size_t least = std::min<std::size_t>(4, password.size());
+  std::string text;
+  while (!words.empty()) {
+    const auto same = std::ranges::mismatch(words, password).in1 - words.begin();
+    const auto bytes = static_cast<std::size_t>(same);
+    if (bytes >= least) text += "***";
+    else text += words.front();
+    words.remove_prefix(bytes >= least ? bytes : 1);
+  }
   return text;
 }
 

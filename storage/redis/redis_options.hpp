@@ -24,6 +24,8 @@ struct RedisAddress {
 };
 /// HOST:PORT; a host that is an IPv6 address has brackets.
 [[nodiscard]] std::string to_string(const RedisAddress& address);
+/// The text may be the name or the address of a host: at most 255 letters, digits or characters of "-._:%".
+[[nodiscard]] bool is_host(std::string_view text);
 /// Reads HOST or HOST:PORT, with the default port. Returns false if it is neither.
 [[nodiscard]] bool parse_address(std::string_view text, RedisAddress& address);
 
@@ -33,7 +35,9 @@ struct RedisOptions {
   bool cluster = false;
   std::uint32_t database = 0;  ///< of a single server
   std::string user{};          ///< empty: the server's default user
-  std::string password{};      ///< empty: none
+  std::string password{};      ///< empty: that of the file
+  /// The first line is the password; read before each connection, because it may change. Empty: there is no file.
+  std::string password_file{};
 
   bool tls = false;
   bool verify = true;       ///< the server's certificate, and that it is for this host
@@ -47,9 +51,11 @@ struct RedisOptions {
   std::uint32_t connections = 2;  ///< to each node
   Bytes window{MiB * 4};          ///< bytes that one connection sends or expects at once; a larger block goes alone
   std::uint32_t operations_max = 4096;
-  Bytes bytes_max{MiB * 256};  ///< of reads and writes under way; what goes beyond it is refused
+  Bytes bytes_max{MiB * 256};           ///< of reads and writes under way; what goes beyond it is refused
+  std::uint32_t connections_max = 512;  ///< to all nodes; open_redis_store() takes fewer if the process may have few descriptors
   Duration connect_timeout = std::chrono::seconds{1};
-  Duration retry_first = std::chrono::milliseconds{50};  ///< after a connection was lost; doubles, with jitter
+  Duration silence_max = std::chrono::milliseconds{500};  ///< a server that owes an answer and sends nothing stands still
+  Duration retry_first = std::chrono::milliseconds{50};   ///< after a connection was lost; doubles, with jitter
   Duration retry_max = std::chrono::seconds{5};
   BreakerOptions breaker{};  ///< one for each node
   std::uint64_t seed = 0;    ///< of the jitter
@@ -57,11 +63,21 @@ struct RedisOptions {
 
 /// Reads `redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DATABASE][?OPTION=VALUE[&...]]`; `rediss://` is the same with
 /// TLS. USER, PASSWORD and values may have %XX. Options: cluster, verify (0 or 1), password_env (the name of a variable of the
-/// environment), password_file, ca_file, cert_file, key_file, prefix, expiry (`24h`, `90m`, `30s`; `0`: never), connections,
-/// window (`4MiB`). Throws std::invalid_argument with one sentence, which has no password.
+/// environment), password_file (which is read once, to see that it can be), ca_file, cert_file, key_file, prefix, expiry (`24h`,
+/// `90m`, `30s`; `0`: never), connections, window (`4MiB`). Throws std::invalid_argument with one sentence, which has no
+/// password.
 [[nodiscard]] RedisOptions parse_redis_url(std::string_view url);
 
 /// The URL for people: without password.
 [[nodiscard]] std::string shown(const RedisOptions& options);
+
+/// The content of an ordinary file with a secret. `what` says what it is, for the sentence of std::invalid_argument that this
+/// throws.
+[[nodiscard]] std::string read_secret(const std::string& path, std::string_view what);
+/// The password for a connection that is made now; empty: none. Throws as read_secret().
+[[nodiscard]] std::string current_password(const RedisOptions& options);
+/// Words of a server, which are readable(), with stars in place of the secret, or of its beginning: a server may repeat what it
+/// was sent.
+[[nodiscard]] std::string without(std::string_view words, std::string_view secret);
 
 }  // namespace terrace

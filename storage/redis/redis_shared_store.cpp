@@ -11,6 +11,9 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <stdexcept>
@@ -246,8 +249,14 @@ class RedisSharedStore final : public SharedStore {
 
 std::unique_ptr<SharedStore> open_redis_store(RedisOptions options, Waker* waker, std::shared_ptr<const SharedSecret> secret) {
   // The password may come from elsewhere than the URL.
-  if (!options.user.empty() && options.password.empty()) {
+  if (!options.user.empty() && options.password.empty() && options.password_file.empty()) {
     throw std::invalid_argument{"the shared store: the user " + options.user + " has no password"};
+  }
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    // The rest is for files and for others in this process.
+    const rlim_t share = std::max<rlim_t>(descriptors.rlim_cur / 4, 8);
+    options.connections_max = static_cast<std::uint32_t>(std::min<rlim_t>(options.connections_max, share));
   }
   return std::make_unique<RedisSharedStore>(std::move(options), waker, std::move(secret));
 }

@@ -18,8 +18,8 @@ namespace terrace {
 /// It starts although no server answers, and goes on trying. Servers that do not answer are left alone, node by node, by a
 /// circuit breaker, which tries them now and then.
 ///
-/// `waker` may be null. With a secret, values are sealed. Throws std::invalid_argument if a file for TLS cannot be used or a user
-/// has no password, and std::system_error if there is no thread or descriptor left.
+/// `waker` may be null. With a secret, values are sealed. Throws std::invalid_argument if a file of the options cannot be used or
+/// a user has no password, and std::system_error if there is no thread or descriptor left.
 [[nodiscard]] std::unique_ptr<SharedStore> open_redis_store(RedisOptions options, Waker* waker = nullptr,
                                                             std::shared_ptr<const SharedSecret> secret = nullptr);
 

@@ -2,9 +2,18 @@
 
 #include "base/check.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace terrace {
+
+std::string readable(std::string_view words) {
+  constexpr std::size_t bytes_max = 512;
+  std::string text{words.substr(0, bytes_max)};
+  std::ranges::replace_if(
+      text, [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
 
 bool RespValue::is_error(std::string_view word) const {
   return is_error() && text.starts_with(word) && (text.size() == word.size() || text[word.size()] == ' ');
@@ -43,6 +52,7 @@ bool RespBuilder::add_payload(std::string_view bytes) {
 
 RespValue RespBuilder::take() {
   bytes_ = 0;
+  if (root_.is_error()) root_.text = readable(root_.text);
   return std::exchange(root_, RespValue{});
 }
 

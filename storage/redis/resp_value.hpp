@@ -10,12 +10,16 @@
 
 namespace terrace {
 
+/// Words of a server for people, who may read them on a terminal or in JSON: at most 512 characters, and no others than printable
+/// ones of ASCII. A `?` stands for each other byte.
+[[nodiscard]] std::string readable(std::string_view words);
+
 /// A reply of the Redis protocol as a whole. Plain data.
 struct RespValue {
   /// text, error, integer, null, list or bulk. An error that was sent as a bulk is an error, and a text that was is a bulk.
   RespItem::Kind kind = RespItem::Kind::null;
   std::int64_t integer = 0;  ///< of a bulk that was not kept: its length
-  std::string text{};
+  std::string text{};        ///< of an error: readable()
   std::vector<RespValue> items{};
 
   [[nodiscard]] bool is_error() const { return kind == RespItem::Kind::error; }

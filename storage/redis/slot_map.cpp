@@ -38,7 +38,7 @@ std::uint32_t redis_slot(std::string_view name) {
 }
 
 std::optional<std::vector<RedisSlotRange>> parse_slots(const RespValue& reply, const RedisAddress& asked) {
-  if (!reply.is_list()) return std::nullopt;
+  if (!reply.is_list() || reply.items.size() > redis_slot_count) return std::nullopt;
   std::vector<RedisSlotRange> ranges;
   for (const RespValue& entry : reply.items) {
     if (entry.items.size() < 3 || !is_slot(entry.items[0]) || !is_slot(entry.items[1])) return std::nullopt;
@@ -52,6 +52,7 @@ std::optional<std::vector<RedisSlotRange>> parse_slots(const RespValue& reply, c
     // "?": the node has a name, and does not know it.
     const bool named = node[0].is_text() && !node[0].text.empty() && node[0].text != "?";
     range.master = {.host = named ? node[0].text : asked.host, .port = static_cast<std::uint16_t>(node[1].integer)};
+    if (!is_host(range.master.host)) return std::nullopt;
     if (range.master.port != 0) ranges.push_back(std::move(range));
   }
   return ranges;
@@ -74,6 +75,7 @@ std::optional<RedisRedirection> parse_redirection(std::string_view error, const 
   if (bad_port != std::errc{} || port_end != end || port == 0) return std::nullopt;
   const std::string_view host = place.substr(0, colon);
   redirection.node = {.host = host.empty() || host == "?" ? asked.host : std::string{host}, .port = port};
+  if (!is_host(redirection.node.host)) return std::nullopt;
   return redirection;
 }
 

@@ -1,42 +1,120 @@
 #include "storage/redis/socket_transport.hpp"
 
+#include "base/thread.hpp"
+
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
+#include <netdb.h>
+
 #include <array>
+#include <cstring>
+#include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace terrace {
 
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
+/// Finds the addresses of hosts. A name server may take half a minute, and getaddrinfo() cannot be interrupted, so a thread of
+/// its own asks for each name. Nobody waits for it, not at the end either: it keeps what it uses. All who look for one name
+/// meanwhile get the same answer. Threads: that of the loop.
+class SocketTransport::LookUps : public std::enable_shared_from_this<LookUps> {
+ public:
+  struct Found {
+    std::vector<tcp::endpoint> endpoints{};
+    std::string trouble{};  ///< if there are none
+  };
+  using Then = std::function<void(const Found&)>;
+
+  explicit LookUps(asio::io_context& loop) : loop_{&loop} {}
+
+  /// Calls `then` later, unless end() comes first.
+  void find(const RedisAddress& host, Then then) {
+    const auto [entry, is_new] = waiting_.try_emplace(host);
+    entry->second.push_back(std::move(then));
+    if (!is_new) return;
+    const auto tell = [self = shared_from_this(), host](Found found) { self->post(host, std::move(found)); };
+    if (Found found = look_up(host, AI_NUMERICHOST); !found.endpoints.empty()) return tell(std::move(found));
+    // The map of a cluster may have many names.
+    if (waiting_.size() > look_ups_max) return tell({.trouble = "too many other names are being looked up"});
+    try {
+      start_thread("terrace-resolve", [tell, host] { tell(look_up(host, 0)); }).detach();
+    } catch (const std::system_error& error) {
+      tell({.trouble = error.what()});
+    }
+  }
+  void end() {
+    waiting_.clear();
+    const std::lock_guard lock{mutex_};
+    loop_ = nullptr;
+  }
+
+ private:
+  static constexpr std::size_t look_ups_max = 16;
+
+  static Found look_up(const RedisAddress& host, int flags) {
+    addrinfo wanted{};
+    wanted.ai_socktype = SOCK_STREAM;
+    wanted.ai_flags = flags | AI_NUMERICSERV;
+    addrinfo* first = nullptr;
+    const int error = ::getaddrinfo(host.host.c_str(), std::to_string(host.port).c_str(), &wanted, &first);
+    if (error != 0) return {.trouble = ::gai_strerror(error)};
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all{first, ::freeaddrinfo};
+    Found found;
+    for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
+      tcp::endpoint& endpoint = found.endpoints.emplace_back();
+      if (each->ai_addrlen > endpoint.capacity()) return {.trouble = "the address is of an unknown kind"};
+      std::memcpy(endpoint.data(), each->ai_addr, each->ai_addrlen);
+      endpoint.resize(each->ai_addrlen);
+    }
+    return found;
+  }
+
+  /// Threads: any.
+  void post(const RedisAddress& host, Found found) {
+    const std::lock_guard lock{mutex_};
+    if (loop_ == nullptr) return;
+    asio::post(*loop_, [self = shared_from_this(), host, found = std::move(found)] {
+      auto waiting = self->waiting_.extract(host);
+      if (waiting.empty()) return;
+      for (const Then& then : waiting.mapped()) then(found);
+    });
+  }
+
+  std::map<RedisAddress, std::vector<Then>> waiting_;
+  std::mutex mutex_;
+  asio::io_context* loop_;  ///< guarded by mutex_; null after the end
+};
+
 /// One connection: from the name of the host to the last byte. It is kept by what it waits for, and says nothing once it is
 /// closed.
 class SocketTransport::Link : public std::enable_shared_from_this<Link> {
  public:
-  Link(SocketTransport& transport, const RedisConnectionId& id)
-      : transport_{transport}, id_{id}, resolver_{transport.loop_}, socket_{transport.loop_} {}
+  Link(SocketTransport& transport, const RedisConnectionId& id) : transport_{transport}, id_{id}, socket_{transport.loop_} {}
 
   void start(const RedisAddress& to) {
     host_ = to.host;
-    resolver_.async_resolve(to.host, std::to_string(to.port),
-                            [self = shared_from_this()](const ErrorCode& error, const tcp::resolver::results_type& found) {
-                              if (self->closed_) return;
-                              if (error) return self->lost("the name of the host: " + error.message());
-                              asio::async_connect(self->socket_, found, [self](const ErrorCode& failed, const tcp::endpoint&) {
-                                if (self->closed_) return;
-                                if (failed) self->lost(failed.message());
-                                else self->open();
-                              });
-                            });
+    transport_.look_ups_->find(to, [self = shared_from_this()](const LookUps::Found& found) {
+      if (self->closed_) return;
+      if (found.endpoints.empty()) return self->lost("the name of the host: " + found.trouble);
+      asio::async_connect(self->socket_, found.endpoints, [self](const ErrorCode& failed, const tcp::endpoint&) {
+        if (self->closed_) return;
+        if (failed) self->lost(failed.message());
+        else self->open();
+      });
+    });
   }
 
   void close() {
     closed_ = true;
-    resolver_.cancel();
     stream_.reset();
     ErrorCode ignored;
     socket_.close(ignored);
@@ -67,7 +145,14 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
     socket_.non_blocking(true, ignored);
     socket_.set_option(tcp::no_delay{true}, ignored);
     socket_.set_option(tcp::socket::keep_alive{true}, ignored);
-    stream_.emplace(socket_.native_handle(), transport_.tls_.get(), host_);
+    const RedisOptions& options = transport_.options_;
+    try {
+      password_ = current_password(options);
+      const std::optional<TlsContext> tls = options.tls ? std::optional<TlsContext>{std::in_place, options} : std::nullopt;
+      stream_.emplace(socket_.native_handle(), tls ? &*tls : nullptr, host_);
+    } catch (const std::invalid_argument& error) {
+      return lost(error.what());
+    }
     shake_hands();
   }
 
@@ -76,7 +161,7 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
     switch (stream_->shake_hands()) {
       case State::done:
         ready_ = true;
-        client().connected(id_);
+        client().connected(id_, std::exchange(password_, {}));
         transport_.after_();
         if (!closed_) wait_to_read();
         return;
@@ -145,9 +230,9 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
 
   SocketTransport& transport_;
   const RedisConnectionId id_;
-  tcp::resolver resolver_;
   tcp::socket socket_;
   std::string host_;
+  std::string password_;
   std::optional<ByteStream> stream_;
   bool ready_ = false;
   bool closed_ = false;
@@ -155,10 +240,14 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
 };
 
 SocketTransport::SocketTransport(asio::io_context& loop, const RedisOptions& options, std::function<void()> after)
-    : loop_{loop}, tls_{options.tls ? std::make_unique<const TlsContext>(options) : nullptr}, after_{std::move(after)} {}
+    : loop_{loop}, options_{options}, look_ups_{std::make_shared<LookUps>(loop)}, after_{std::move(after)} {
+  (void)current_password(options);
+  if (options.tls) (void)TlsContext{options};
+}
 
 SocketTransport::~SocketTransport() {
   for (const auto& [place, link] : links_) link->close();
+  look_ups_->end();
 }
 
 void SocketTransport::connect(const RedisConnectionId& id, const RedisAddress& to) {

@@ -15,11 +15,12 @@
 
 namespace terrace {
 
-/// Moves the bytes of a client's connections over TCP, on one Asio loop. The loop, the options and the client outlive it.
-/// Threads: the one that runs the loop.
+/// Moves the bytes of a client's connections over TCP, on one Asio loop. What may change is read again for each connection: the
+/// address of a host, the password, and the files for TLS. The loop, the options and the client outlive it. Threads: the one that
+/// runs the loop, and one for each name that is being looked up, for which nobody waits.
 class SocketTransport final : public RedisTransport {
  public:
-  /// `after` is called after each call of the client. Throws std::invalid_argument if the files for TLS cannot be used.
+  /// `after` is called after each call of the client. Throws std::invalid_argument if a file of the options cannot be used.
   SocketTransport(boost::asio::io_context& loop, const RedisOptions& options, std::function<void()> after);
   ~SocketTransport() override;
   /// Before the first connection.
@@ -31,9 +32,11 @@ class SocketTransport final : public RedisTransport {
 
  private:
   class Link;
+  class LookUps;
 
   boost::asio::io_context& loop_;
-  std::unique_ptr<const TlsContext> tls_;
+  const RedisOptions& options_;
+  const std::shared_ptr<LookUps> look_ups_;
   const std::function<void()> after_;
   RedisClient* client_ = nullptr;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::shared_ptr<Link>> links_;  ///< by node and connection

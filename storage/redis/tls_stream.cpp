@@ -59,7 +59,8 @@ ByteStream::ByteStream(int socket, const TlsContext* context, const std::string&
   if (tls_ == nullptr || SSL_set_fd(tls_, socket) != 1) throw std::bad_alloc{};
   SSL_set_connect_state(tls_);
   X509_VERIFY_PARAM* const rules = SSL_get0_param(tls_);
-  const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(rules, host.c_str()) == 1;
+  // The zone of an address is a matter of this machine.
+  const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(rules, host.substr(0, host.find('%')).c_str()) == 1;
   if (is_address) return;
   ERR_clear_error();
   SSL_set_tlsext_host_name(tls_, host.c_str());

@@ -43,7 +43,8 @@ class ByteStream {
     bool drained = false;  ///< read: nothing more was there
   };
 
-  /// Without a context: no TLS. `host` is the name, or the address, that the server's certificate must have.
+  /// Without a context: no TLS. `host` is the name, or the address, that the server's certificate must have. The context may end
+  /// before.
   ByteStream(int socket, const TlsContext* context, const std::string& host);
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;

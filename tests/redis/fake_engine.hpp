@@ -78,7 +78,7 @@ inline Words take_command(std::string& bytes) {
 /// Servers, and a client of them, whose bytes move when run() is called.
 class FakeEngine final : public RedisTransport {
  public:
-  explicit FakeEngine(RedisOptions options) : options_{std::move(options)} {}
+  explicit FakeEngine(RedisOptions options) : password{options.password}, options_{std::move(options)} {}
 
   [[nodiscard]] FakeServer& server(std::uint16_t port) { return servers_[port]; }
   void begin() { client_ = std::make_unique<RedisClient>(options_, *this, clock_, nullptr); }
@@ -88,6 +88,7 @@ class FakeEngine final : public RedisTransport {
   [[nodiscard]] std::size_t connects() const { return connects_; }
   [[nodiscard]] std::size_t open_links() const { return links_.size(); }
   std::size_t bytes_at_once = 1 << 20;
+  std::string password{};  ///< for connections that are made from now on
 
   /// Moves bytes until nothing happens any more.
   void run() {
@@ -146,7 +147,7 @@ class FakeEngine final : public RedisTransport {
     if (!link->connected) {
       if (server.silent) return false;
       link->connected = true;
-      if (server.reachable) client_->connected(id);
+      if (server.reachable) client_->connected(id, password);
       else client_->lost(id, "connection refused");
       return true;
     }
@@ -161,7 +162,10 @@ class FakeEngine final : public RedisTransport {
       client_->channel(id).sent(bytes);
       moved = true;
     }
-    if (server.silent) return moved;
+    if (server.silent) {
+      if (moved) client_->moved();
+      return moved;
+    }
     for (Words words = take_command(link->to_server); !words.empty(); words = take_command(link->to_server)) {
       link->to_client += server.answer(words);
     }

@@ -121,6 +121,87 @@ TEST_F(RedisClientTest, says_why_a_server_refuses_it) {
   }
 }
 
+TEST_F(RedisClientTest, greets_with_the_password_of_now) {
+  begin("redis://:old@host:1");
+  std::string right = "old";
+  server().special = [&](const Words& words) {
+    const bool wrong = words[0] == "HELLO" && words.at(4) != right;
+    return std::string{wrong ? "-WRONGPASS invalid username-password pair\r\n" : ""};
+  };
+  start();
+  EXPECT_EQ(client().health().state, StoreState::well);
+  right = "new";
+  engine_->cut(1);
+  engine_->pass(seconds{1});
+  EXPECT_NE(client().health().reason.find("WRONGPASS"), std::string::npos) << client().health().reason;
+  engine_->password = "new";
+  engine_->pass(seconds{30});
+  EXPECT_EQ(client().health().state, StoreState::well);
+}
+
+TEST_F(RedisClientTest, connects_anew_where_it_is_not_known_any_more) {
+  start();
+  server().special = [](const Words& words) {
+    return std::string{words[0] == "GET" ? "-NOAUTH Authentication required.\r\n" : ""};
+  };
+  EXPECT_EQ(error(read(root_block(1))), Errc::io_failed);
+  server().special = {};
+  engine_->pass(seconds{1});
+  EXPECT_EQ(engine_->connects(), 4U);
+  EXPECT_EQ(error(read(root_block(1))), Errc::not_found);
+}
+
+TEST_F(RedisClientTest, connects_anew_to_a_server_that_has_become_a_replica_but_not_all_the_time) {
+  start();
+  server().special = [](const Words& words) {
+    return std::string{words[0] == "SET" ? "-READONLY You can't write against a read only replica.\r\n" : ""};
+  };
+  EXPECT_EQ(error(write(root_block(1))), Errc::io_failed);
+  EXPECT_EQ(engine_->connects(), 2U) << "these connections are new";
+  for (int i = 0; i < 120; ++i) {
+    engine_->pass(seconds{1});
+    (void)write(root_block(1));
+  }
+  EXPECT_GE(engine_->connects(), 6U);
+  EXPECT_LE(engine_->connects(), 10U);
+  EXPECT_EQ(error(read(root_block(1))), Errc::not_found) << "it may be read meanwhile";
+  server().special = {};
+  engine_->pass(seconds{1});
+  EXPECT_FALSE(error(write(root_block(1))));
+}
+
+TEST_F(RedisClientTest, shows_no_password_that_a_server_repeats) {
+  for (const char* answer : {"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `geheim`\r\n",
+                             "-NOPERM geheimgeheim\r\n", "-ERR cut off: gehei\r\n", "!10\r\nERR geheim\r\n"}) {
+    for (const char* command : {"HELLO", "SET"}) {
+      engine_.reset();
+      begin("redis://:geheim@host:1");
+      server().special = [&](const Words& words) { return std::string{words[0] == command || words[0] == "AUTH" ? answer : ""}; };
+      start();
+      for (int i = 0; i < 5; ++i) (void)write(root_block(1));
+      EXPECT_NE(client().health().reason, "");
+      EXPECT_EQ(client().health().reason.find("gehe"), std::string::npos) << client().health().reason;
+    }
+  }
+}
+
+TEST_F(RedisClientTest, passes_on_few_and_plain_words_of_a_server) {
+  const std::string words = "NOPERM \x1b[31m\xff\xc3" + std::string(3'000, 'w') + "\x01";
+  for (const std::string& answer : {"-" + words + "\r\n", fmt::format("!{}\r\n{}\r\n", words.size(), words)}) {
+    for (const char* command : {"HELLO", "SET"}) {
+      engine_.reset();
+      begin("redis://host:1");
+      server().special = [&](const Words& all) { return all[0] == command ? answer : std::string{}; };
+      start();
+      (void)write(root_block(1));
+      const std::string reason = client().health().reason;
+      EXPECT_NE(reason.find("NOPERM ?[31m??www"), std::string::npos) << reason;
+      EXPECT_LT(reason.size(), 600U);
+      EXPECT_TRUE(std::ranges::all_of(reason, [](char c) { return c >= ' ' && c <= '~'; })) << reason;
+    }
+  }
+}
+
 // ---- deadlines -----------------------------------------------------------------------------------------------------------
 
 TEST_F(RedisClientTest, ends_each_operation_at_its_deadline_and_drops_what_comes_later) {
@@ -240,6 +321,65 @@ TEST_F(RedisClientTest, leaves_a_silent_server_alone_after_some_failures) {
   engine_->pass(seconds{2});
   EXPECT_TRUE(client().usable());
   EXPECT_EQ(error(read(root_block(1))), Errc::not_found);
+}
+
+TEST_F(RedisClientTest, waits_only_once_and_briefly_for_a_server_that_stands_still) {
+  start();
+  server().silent = true;
+  const std::uint64_t waits = write(root_block(1), large_block, in(seconds{5}));
+  // What the kernel of the server takes for it is no sign of life.
+  for (int i = 0; i < 4; ++i) {
+    engine_->pass(milliseconds{100});
+    (void)probe({root_block(1)}, in(milliseconds{20}));
+  }
+  engine_->pass(milliseconds{99});
+  EXPECT_FALSE(has_event(waits));
+  engine_->pass(milliseconds{1});
+  EXPECT_EQ(error(waits), Errc::io_failed);
+  EXPECT_EQ(node().breaker, BreakerState::open);
+  EXPECT_FALSE(client().usable());
+  EXPECT_EQ(client().health().state, StoreState::down);
+  EXPECT_NE(client().health().reason.find("stands still"), std::string::npos) << client().health().reason;
+  // Nothing waits for it any more, whatever the breaker tries.
+  for (std::uint64_t n = 2; n < 100; ++n) {
+    EXPECT_EQ(error(write(root_block(n), large_block, in(seconds{5}))), Errc::refused);
+    engine_->pass(milliseconds{100});
+  }
+  server().silent = false;
+  engine_->pass(seconds{30});
+  EXPECT_EQ(client().health().state, StoreState::well);
+  EXPECT_FALSE(error(write(root_block(1), large_block)));
+}
+
+TEST_F(RedisClientTest, waits_only_once_for_a_server_that_cannot_be_connected) {
+  begin("redis://host:1");
+  server().silent = true;
+  start();
+  const std::uint64_t waits = write(root_block(1), large_block, in(seconds{5}));
+  engine_->pass(seconds{1});
+  EXPECT_EQ(error(waits), Errc::io_failed);
+  for (std::uint64_t n = 2; n < 100; ++n) {
+    EXPECT_EQ(error(write(root_block(n), large_block, in(seconds{5}))), Errc::refused);
+    engine_->pass(milliseconds{100});
+  }
+}
+
+TEST_F(RedisClientTest, has_patience_with_a_server_that_is_slow_and_with_one_that_has_nothing_to_say) {
+  start();
+  const StoredBlock block = root_block(1);
+  ASSERT_FALSE(error(write(block, large_block)));
+  engine_->pass(seconds{60});
+  server().answer_max = 0;
+  const std::uint64_t slow = read(block, large_block);
+  for (int i = 0; i < 20; ++i) {
+    server().answer_max = 1'000;
+    engine_->pass(milliseconds{400});
+  }
+  EXPECT_FALSE(has_event(slow));
+  server().answer_max = SIZE_MAX;
+  engine_->run();
+  expect_well(slow, block);
+  EXPECT_EQ(engine_->connects(), 2U);
 }
 
 TEST_F(RedisClientTest, does_not_connect_in_a_loop_to_a_server_that_hangs_up) {

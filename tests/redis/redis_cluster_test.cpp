@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
+#include <map>
 
 namespace terrace::test {
 namespace {
@@ -73,7 +73,7 @@ class RedisClusterTest : public RedisClientTest {
 
   std::vector<std::uint16_t> owner_ = thirds();       ///< by slot: port of the node; 0: none
   std::map<std::uint32_t, std::uint16_t> importing_;  ///< slots on their way, and the port where to
-  std::array<bool, 5> asked_{};
+  std::map<std::uint16_t, bool> asked_{};
   int map_questions_ = 0;
 };
 
@@ -275,6 +275,52 @@ TEST_F(RedisClusterTest, one_silent_node_costs_the_others_nothing) {
   EXPECT_EQ(event(probe({here, there})).leading, 1U);
   // A probe is answered as soon as it is known how many are there.
   EXPECT_EQ(event(probe({block_at(1, 5000), there})).leading, 0U);
+}
+
+TEST_F(RedisClusterTest, follows_the_cluster_however_many_addresses_it_had) {
+  start_cluster();
+  const StoredBlock block = block_at(1);
+  for (std::uint16_t port = 100; port < 200 + RedisClient::nodes_max; ++port) {
+    server(port).reachable = false;
+    owner_[slot(block)] = port;
+    (void)read(block);
+    engine_->pass(seconds{1});  // the map is asked for
+  }
+  owner_ = thirds();
+  std::ranges::replace(owner_, std::uint16_t{1}, std::uint16_t{4});  // and one node more
+  set_answers(4);
+  (void)read(block);
+  for (int i = 0; i < 10; ++i) engine_->pass(seconds{1});
+  EXPECT_EQ(client().health().state, StoreState::well) << client().health().reason;
+  EXPECT_EQ(client().health().nodes.size(), 3U);
+  EXPECT_FALSE(error(write(block)));
+  EXPECT_FALSE(error(write(block_at(4))));
+  EXPECT_EQ(engine_->open_links(), 6U) << "nodes that are not used have no connections";
+}
+
+TEST_F(RedisClusterTest, has_few_connections_whatever_the_map_says) {
+  for (std::uint16_t port = 1; port <= 2'048; ++port) set_answers(port);
+  for (std::size_t slot = 0; slot < owner_.size(); ++slot) owner_[slot] = static_cast<std::uint16_t>(1 + slot / 8);
+  start();
+  engine_->pass(seconds{1});
+  EXPECT_EQ(engine_->open_links(), 512U);
+  EXPECT_EQ(client().health().state, StoreState::degraded);
+  EXPECT_NE(client().health().reason.find("too many"), std::string::npos) << client().health().reason;
+  const std::size_t links = engine_->open_links();
+  const StoredBlock elsewhere = block_at(3);
+  server(3).special = [&](const Words& words) {
+    return words[0] == "GET" ? fmt::format("-MOVED {} host:5000\r\n", slot(elsewhere)) : std::string{};
+  };
+  EXPECT_EQ(error(read(elsewhere)), Errc::refused);
+  EXPECT_LE(engine_->open_links(), links) << "no redirection adds one";
+  EXPECT_FALSE(error(write(block_at(1))));
+  // A large cluster that fits has one connection to each node.
+  for (std::size_t slot = 0; slot < owner_.size(); ++slot)
+    owner_[slot] = static_cast<std::uint16_t>(1 + slot * 400 / owner_.size());
+  engine_->cut(1);
+  for (int i = 0; i < 5; ++i) engine_->pass(seconds{1});
+  EXPECT_EQ(client().health().state, StoreState::well) << client().health().reason;
+  EXPECT_EQ(engine_->open_links(), 400U);
 }
 
 }  // namespace

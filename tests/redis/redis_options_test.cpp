@@ -1,7 +1,10 @@
 #include "storage/redis/redis_options.hpp"
 
+#include "storage/redis/resp_value.hpp"
+
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -54,20 +57,36 @@ TEST(RedisOptions, take_the_password_from_the_environment_or_a_file) {
 
   const std::filesystem::path file = std::filesystem::path{testing::TempDir()} / "terrace_redis_password";
   std::ofstream{file} << "from a file\n";
-  EXPECT_EQ(parse_redis_url("redis://u@h?password_file=" + file.string()).password, "from a file");
+  const RedisOptions options = parse_redis_url("redis://u@h?password_file=" + file.string());
+  EXPECT_EQ(current_password(options), "from a file");
+  std::ofstream{file} << "a new one\r\nand a comment\n";
+  EXPECT_EQ(current_password(options), "a new one");
   std::ofstream{file} << "\n";
   EXPECT_NE(refusal("redis://u@h?password_file=" + file.string()).find("is empty"), std::string::npos);
   std::filesystem::remove(file);
   EXPECT_NE(refusal("redis://u@h?password_file=" + file.string()).find("cannot be read"), std::string::npos);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);  // nobody writes to it, so whoever opens it waits
+  EXPECT_NE(refusal("redis://u@h?password_file=" + file.string()).find("no ordinary file"), std::string::npos);
+  std::filesystem::remove(file);
+}
+
+TEST(RedisOptions, hide_a_secret_in_the_words_of_a_server) {
+  EXPECT_EQ(without("a geheim and geheimgeheim", "geheim"), "a *** and ******");
+  EXPECT_EQ(without("cut off: gehe", "geheim"), "cut off: ***");
+  EXPECT_EQ(without("a gehege", "geheim"), "a ***ge");
+  EXPECT_EQ(without("aba", "b"), "a***a");
+  EXPECT_EQ(without("anything", ""), "anything");
+  EXPECT_EQ(without(readable("says g\xc3\xa9heim"), "g\xc3\xa9heim"), "says ***");
 }
 
 TEST(RedisOptions, never_show_the_password) {
   const std::string text = shown(parse_redis_url("rediss://user:geheim@a:1,[::1]:2?cluster=1"));
   EXPECT_EQ(text, "rediss://user@a:1,[::1]:2?cluster=1");
   EXPECT_EQ(shown(parse_redis_url("redis://:geheim@h/3")), "redis://h:6379/3");
-  for (const char* url : {"redis://u:geheim@", "redis://u:geheim@h:x", "redis://u:geheim@h?y=1", "redis://u:geheim@h/geh"}) {
+  for (const char* url : {"redis://u:geheim@", "redis://u:geheim@h:x", "redis://u:geheim@h?y=1", "redis://u:geheim@h/geh",
+                          "redis://u:gehe/im@h", "redis://u:gehe?im@h", "redis://:1234/geheim@h", "redis://u:1?geheim@h=1"}) {
     EXPECT_NE(refusal(url), "");
-    EXPECT_EQ(refusal(url).find("geheim"), std::string::npos) << refusal(url);
+    EXPECT_EQ(refusal(url).find("gehe"), std::string::npos) << refusal(url);
   }
 }
 
@@ -115,6 +134,9 @@ TEST(RedisAddress, is_read_and_shown) {
   RedisAddress address;
   EXPECT_TRUE(parse_address("[fe80::1]:7", address));
   EXPECT_EQ(to_string(address), "[fe80::1]:7");
+  for (const char* url : {"redis://[fe80::1%25eth0]:7", "redis://[fe80::1%eth0]:7"}) {
+    EXPECT_EQ(parse_redis_url(url).hosts, (std::vector<RedisAddress>{{"fe80::1%eth0", 7}}));
+  }
   for (const char* bad : {"", ":1", "[]", "a:", "[::1]7", "a:b:c", "a@b"}) EXPECT_FALSE(parse_address(bad, address)) << bad;
 }
 

@@ -35,8 +35,10 @@ TEST(RedisSlots, are_read_from_the_answer_of_a_node) {
   EXPECT_EQ((*ranges)[1].master, (RedisAddress{"host", 8}));
   EXPECT_EQ((*ranges)[2].master, (RedisAddress{"host", 8}));
   EXPECT_TRUE(parse_slots(list({}), asked));
-  for (const RespValue& bad : {bulk("x"), list({bulk("x")}), list({range(5, 4, "a", 1)}), list({range(0, 16'384, "a", 1)}),
-                               list({range(-1, 3, "a", 1)}), list({range(0, 1, "a", 65'536)})}) {
+  for (const RespValue& bad :
+       {bulk("x"), list({bulk("x")}), list({range(5, 4, "a", 1)}), list({range(0, 16'384, "a", 1)}), list({range(-1, 3, "a", 1)}),
+        list({range(0, 1, "a", 65'536)}), list({range(0, 1, "a\x1b[1m", 1)}), list({range(0, 1, std::string(256, 'a'), 1)}),
+        list(std::vector<RespValue>(redis_slot_count + 1, range(0, 1, "a", 1)))}) {
     EXPECT_FALSE(parse_slots(bad, asked));
   }
 }
@@ -53,8 +55,8 @@ TEST(RedisRedirection, is_read_from_an_error) {
   EXPECT_FALSE(ask->for_good);
   EXPECT_EQ(ask->node, (RedisAddress{"host", 7}));
   EXPECT_EQ(parse_redirection("MOVED 1 ::1:7", asked)->node, (RedisAddress{"::1", 7}));
-  for (const char* bad :
-       {"", "MOVED", "MOVED x y:1", "MOVED 16384 a:1", "MOVED 1 a", "MOVED 1 a:0", "MOVED 1 a:x", "OOM 1 a:1"}) {
+  for (const char* bad : {"", "MOVED", "MOVED x y:1", "MOVED 16384 a:1", "MOVED 1 a", "MOVED 1 a:0", "MOVED 1 a:x", "OOM 1 a:1",
+                          "MOVED 1 a\xff:1", "MOVED 1 a b:1"}) {
     EXPECT_FALSE(parse_redirection(bad, asked)) << bad;
   }
 }

@@ -56,7 +56,7 @@ std::optional<Number> number_in(const std::map<std::string, std::string>& fields
 
 std::string word_in(const std::map<std::string, std::string>& fields, const char* name) {
   const auto found = fields.find(name);
-  return found == fields.end() ? std::string{} : found->second;
+  return found == fields.end() ? std::string{} : readable(found->second);
 }
 
 /// A value of the server's configuration; notes why it is refused.
@@ -71,7 +71,7 @@ ServerFacts ask_server(RedisSession& session, bool cluster) {
   ServerFacts facts;
   facts.address = to_string(session.address());
   // A user with few rights may greet, but not ask.
-  facts.version = session.greeting("version");
+  facts.version = readable(session.greeting("version"));
   facts.software = session.greeting("server") == "valkey" ? "Valkey" : "Redis";
   facts.role = session.greeting("role");
   const RespValue info = session.ask({"INFO"});

@@ -36,7 +36,7 @@ std::string message_of(int error) { return std::generic_category().message(error
 }  // namespace
 
 RedisSession::RedisSession(RedisAddress to, const RedisOptions& options, const TlsContext* context)
-    : address_{std::move(to)}, options_{options} {
+    : address_{std::move(to)}, options_{options}, password_{current_password(options)} {
   try {
     connect();
     stream_.emplace(socket_, context, address_.host);
@@ -112,7 +112,7 @@ void RedisSession::shake_hands() {
 
 void RedisSession::greet() {
   const std::string user = options_.user.empty() ? "default" : options_.user;
-  const std::string& password = options_.password;
+  const std::string& password = password_;
   RespValue reply = password.empty() ? ask({"HELLO", "2"}) : ask({"HELLO", "2", "AUTH", user, password});
   const bool no_hello = reply.is_error("NOPROTO") || reply.is_error("NOPERM") || reply.text.starts_with("ERR unknown command");
   if (no_hello && !password.empty()) reply = options_.user.empty() ? ask({"AUTH", password}) : ask({"AUTH", user, password});
@@ -142,6 +142,7 @@ RespValue RedisSession::ask(std::initializer_list<std::string_view> words) {
   const TimePoint until = now() + patience;
   send(until);
   while (!answer) receive(until);
+  answer->text = without(answer->text, password_);
   return *std::move(answer);
 }
 

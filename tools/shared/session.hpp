@@ -28,7 +28,8 @@ class ServerUnreachable : public std::runtime_error {
 /// Ownership: options and context outlive it. Threads: one, which must not receive SIGPIPE.
 class RedisSession {
  public:
-  /// Connects, agrees on a cipher if there is a context, and says which user it is for. Throws ServerUnreachable.
+  /// Connects, agrees on a cipher if there is a context, and says which user it is for. Throws ServerUnreachable, and
+  /// std::invalid_argument if the file of the password cannot be read.
   RedisSession(RedisAddress to, const RedisOptions& options, const TlsContext* context);
   ~RedisSession();
   RedisSession(const RedisSession&) = delete;
@@ -55,6 +56,7 @@ class RedisSession {
 
   const RedisAddress address_;
   const RedisOptions& options_;
+  const std::string password_;
   int socket_ = -1;
   std::optional<ByteStream> stream_;
   Channel channel_;

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 namespace terrace::test {
@@ -23,6 +25,7 @@ RedisOptions stubborn(const std::string& url) {
   options.retry_first = milliseconds{1};
   options.retry_max = milliseconds{2};
   options.breaker.failures_max = 1'000'000;
+  options.silence_max = patience;
   return options;
 }
 
@@ -169,6 +172,21 @@ TEST_F(RedisFaults, a_cancelled_read_ends_while_its_answer_arrives) {
   EXPECT_TRUE(std::ranges::all_of(user.memory(token), [](std::byte byte) { return byte == std::byte{0x11}; }));
 }
 
+TEST_F(RedisFaults, a_server_that_stands_still_costs_one_write_its_patience) {
+  RealServer server;
+  RedisUser user{"redis://" + server.host()};
+  ASSERT_FALSE(user.write(root_block(1), large_block));
+  server.stop();
+  EXPECT_EQ(user.write(root_block(2), large_block), Errc::io_failed) << "long before its deadline";
+  EXPECT_FALSE(user.store().usable());
+  EXPECT_TRUE(user.becomes(StoreState::down));
+  for (std::uint64_t n = 3; n < 100; ++n) EXPECT_EQ(user.write(root_block(n), large_block), Errc::refused);
+  server.go_on();
+  ASSERT_TRUE(user.becomes_usable());
+  EXPECT_FALSE(user.write(root_block(2), large_block));
+  EXPECT_TRUE(user.becomes(StoreState::well));
+}
+
 TEST_F(RedisFaults, a_killed_server_that_comes_back_empty_is_used_again) {
   RealServer server;
   RedisUser user{"redis://" + server.host()};
@@ -257,6 +275,47 @@ TEST_F(RedisFaults, a_user_who_is_refused_hears_why) {
   EXPECT_FALSE(reader.read(root_block(1), tiny_block));
   EXPECT_TRUE(reader.becomes(StoreState::degraded));
   EXPECT_TRUE(reader.store().usable());
+}
+
+TEST_F(RedisFaults, a_password_that_changes_is_read_again) {
+  RealServer server{{"--requirepass", "first"}};
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "password").string();
+  std::ofstream{file} << "first\n";
+  RedisUser user{"redis://" + server.host() + "?password_file=" + file};
+  ASSERT_FALSE(user.write(root_block(1), tiny_block));
+  RawClient operations{server.port()};
+  (void)operations.command({"AUTH", "first"});
+  (void)operations.command({"CONFIG", "SET", "requirepass", "second"});
+  (void)operations.command({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"});
+  EXPECT_TRUE(comes_true([&] { return user.store().health().reason.find("WRONGPASS") != std::string::npos; }));
+  std::ofstream{file} << "second\n";
+  ASSERT_TRUE(user.becomes(StoreState::well));
+  EXPECT_FALSE(user.read(root_block(1), tiny_block));
+  // While the file cannot be read, no connection is made, and it is said why.
+  std::filesystem::remove(file);
+  (void)operations.command({"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"});
+  EXPECT_TRUE(comes_true([&] { return user.store().health().reason.find("cannot be read") != std::string::npos; }));
+  std::ofstream{file} << "second\n";
+  ASSERT_TRUE(user.becomes(StoreState::well));
+}
+
+TEST_F(RedisFaults, an_authority_that_changes_is_read_again) {
+  const Certificates first;
+  const Certificates second;
+  const std::uint16_t port = free_port();
+  RealServer server{{"--tls-port", std::to_string(port), "--tls-cert-file", second.file("server.pem"), "--tls-key-file",
+                     second.file("server.key"), "--tls-ca-cert-file", second.file("ca.pem"), "--tls-auth-clients", "no"}};
+  const TemporaryDirectory directory;
+  const std::filesystem::path ca = directory.path() / "ca.pem";
+  std::filesystem::copy_file(first.file("ca.pem"), ca);
+  RedisOptions options = parse_redis_url("rediss://127.0.0.1:" + std::to_string(port) + "?ca_file=" + ca.string());
+  options.connect_timeout = patience;  // the machine may be busy
+  RedisUser user{options};
+  EXPECT_TRUE(comes_true([&] { return user.store().health().reason.find("not good") != std::string::npos; }));
+  std::filesystem::copy_file(second.file("ca.pem"), ca, std::filesystem::copy_options::overwrite_existing);
+  ASSERT_TRUE(user.becomes(StoreState::well));
+  EXPECT_FALSE(user.write(root_block(1), tiny_block));
 }
 
 TEST_F(RedisFaults, a_certificate_that_is_not_good_is_not_accepted) {
