@@ -469,6 +469,9 @@ Usage TieredPool::usage(Tier tier) const {
   } else {
     usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();
+    // While the tier shrinks it has more copies than blocks. So many of them go.
+    const std::uint64_t too_many = residency_.host_used() - std::min(residency_.host_used(), usage.blocks);
+    usage.evictable -= std::min(usage.evictable, too_many);
   }
   return usage;
 }
@@ -530,6 +533,10 @@ void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   TERRACE_CHECK(device.ledger().balanced());
   TERRACE_CHECK(arena.ledger().balanced());
   TERRACE_CHECK(held == device.count(SlotState::held));
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const Usage now = usage(tier);
+    TERRACE_CHECK(now.free + now.evictable <= now.blocks);  // who subtracts them gets no negative number
+  }
   if (!at_rest || !idle()) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
     TERRACE_CHECK(residency_.tree().unpinned(tier) == residency_.tree().resident(tier));

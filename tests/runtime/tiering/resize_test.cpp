@@ -294,6 +294,7 @@ TEST_F(Resize, what_a_smaller_host_tier_still_has_to_save_is_not_dropped_for_an_
   ASSERT_EQ(resident(Tier::host), 20U);
   ASSERT_TRUE(resize(Tier::host, 4).has_value());
   ASSERT_EQ(resident(Tier::host), 16U) << "staging takes four at a time";
+  EXPECT_EQ(cache->usage(Tier::host).evictable, 4U) << "the other copies go";
   run(12, keys_of({120, 121}));
   settle();
   EXPECT_EQ(resident(Tier::host), 4U);
