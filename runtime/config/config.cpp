@@ -1,5 +1,6 @@
 #include "terrace/config.hpp"
 
+#include "base/whole_file.hpp"
 #include "runtime/config/givens.hpp"
 #include "runtime/config/table/nearest_name.hpp"
 
@@ -7,9 +8,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -95,13 +95,13 @@ void Config::read_file(const std::filesystem::path& file) {
   };
   std::error_code error;
   if (std::filesystem::is_directory(file, error)) refuse("is a directory, not a configuration");
-  std::ifstream stream{file, std::ios::binary};
-  if (!stream) refuse(fmt::format("cannot be read: {}", std::generic_category().message(errno)));
   constexpr std::size_t enough = (1 << 20) + 1;  // one more than read_text() takes
-  std::string text(enough, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(enough));
-  if (stream.bad()) refuse("cannot be read");
-  text.resize(static_cast<std::size_t>(stream.gcount()));
+  std::string text;
+  try {
+    text = read_whole(file, enough);
+  } catch (const std::runtime_error& reason) {
+    refuse(fmt::format("cannot be read: {}", reason.what()));
+  }
   read_text(text, file.string());
 }
 

@@ -1,5 +1,6 @@
 #include "storage/redis/redis_options.hpp"
 
+#include "base/whole_file.hpp"
 #include "storage/redis/resp_value.hpp"
 #include "storage/shared/shared_value_names.hpp"
 
@@ -10,8 +11,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -225,12 +224,13 @@ std::string read_secret(const std::string& path, std::string_view what) {
   if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
     throw std::invalid_argument{fmt::format("{} with the {} of the shared store is no ordinary file", path, what)};
   }
-  std::ifstream file{path, std::ios::binary};
-  std::string text(std::istreambuf_iterator<char>{file}, {});
-  if (!file.is_open() || file.bad()) {
-    throw std::invalid_argument{fmt::format("the file {} with the {} of the shared store cannot be read", path, what)};
+  constexpr std::size_t enough = std::size_t{1} << 20U;
+  try {
+    return read_whole(path, enough);
+  } catch (const std::runtime_error& reason) {
+    throw std::invalid_argument{
+        fmt::format("the file {} with the {} of the shared store cannot be read: {}", path, what, reason.what())};
   }
-  return text;
 }
 
 std::string current_password(const RedisOptions& options) {

@@ -1,6 +1,7 @@
 #include "transfer/cuda/copy/copy_method_table.hpp"
 
 #include "base/check.hpp"
+#include "base/whole_file.hpp"
 
 #include <boost/json.hpp>
 
@@ -12,8 +13,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
-#include <fstream>
-#include <sstream>
+#include <stdexcept>
 #include <system_error>
 
 namespace terrace {
@@ -176,11 +176,12 @@ Result<CopyMethodTable> CopyMethodTable::from_json(std::string_view text, const 
 }
 
 Result<CopyMethodTable> CopyMethodTable::load(const std::filesystem::path& file, const CopyTableKey& key) {
-  std::ifstream in{file, std::ios::binary};
-  if (!in) return Errc::not_found;
-  std::ostringstream text;
-  text << in.rdbuf();
-  return from_json(text.str(), key);
+  constexpr std::size_t enough = std::size_t{1} << 20U;  // tables have some kilobytes
+  try {
+    return from_json(read_whole(file, enough), key);
+  } catch (const std::runtime_error&) {
+    return Errc::not_found;
+  }
 }
 
 Result<void> CopyMethodTable::save(const std::filesystem::path& file, const CopyTableKey& key) const {
