@@ -112,6 +112,9 @@ class TERRACE_API CacheSystem {
   /// The address of the endpoint for operators, with the port or the name of the socket that was chosen:
   /// "unix:/run/terrace/vllm-4711.sock". Empty: there is none.
   [[nodiscard]] std::string admin_address() const;
+  /// Ends the trace of CacheSystemOptions::trace_out; nothing is recorded afterwards. The destructor does so, too, but there a
+  /// failure is only logged. Fails: the trace could not be written in full.
+  [[nodiscard]] Result<void> end_trace();
   /// A text for users that says how storage does its I/O. Empty: there is no file storage.
   [[nodiscard]] std::string io() const;
   [[nodiscard]] Bytes block_bytes(PoolId pool = {}) const;

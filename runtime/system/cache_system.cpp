@@ -440,6 +440,8 @@ Result<void> CacheSystem::resume_shared(std::string_view weights_revision) { ret
 
 std::string CacheSystem::admin_address() const { return parts_->listener ? parts_->listener->address() : std::string{}; }
 
+Result<void> CacheSystem::end_trace() { return parts_->trace ? parts_->trace->end() : Result<void>{}; }
+
 std::string CacheSystem::io() const { return parts_->storage.empty() ? std::string{} : parts_->storage.front()->io(); }
 Bytes CacheSystem::block_bytes(PoolId pool) const { return parts_->arenas[index_of(pool)]->block_bytes(); }
 

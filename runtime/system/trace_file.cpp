@@ -25,12 +25,20 @@ TraceFile::TraceFile(const std::filesystem::path& file, TimePoint origin, Log& l
   write();
 }
 
-TraceFile::~TraceFile() {
-  text_ += TraceJson::end();
-  write();
+TraceFile::~TraceFile() { (void)end(); }
+
+Result<void> TraceFile::end() {
+  if (file_.is_open()) {
+    text_ += TraceJson::end();
+    write();
+    // Some file systems report errors only here.
+    if (file_.is_open() && ::close(file_.release()) != 0) fail(errno);
+  }
+  return error_ ? Result<void>{error_} : Result<void>{};
 }
 
 void TraceFile::on_span(const TraceSpan& span) {
+  if (!file_.is_open()) return;
   json_.append(text_, span);
   if (text_.size() >= text_max) write();
 }
@@ -40,14 +48,16 @@ void TraceFile::write() {
   while (file_.is_open() && !left.empty()) {
     const ssize_t written = ::write(file_.get(), left.data(), left.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const std::string why = std::generic_category().message(errno);
-      log_.write(LogLevel::error, "trace", [&] { return "the trace " + name_.string() + " ends early: " + why; });
-      file_ = Descriptor{};
-      break;
-    }
+    if (written < 0) return fail(errno);
     left.remove_prefix(static_cast<std::size_t>(written));
   }
+  text_.clear();
+}
+
+void TraceFile::fail(int error) {
+  error_ = ErrorCode{error, boost::system::generic_category()};
+  log_.write(LogLevel::error, "trace", [&] { return "the trace " + name_.string() + " ends early: " + error_.message(); });
+  file_ = Descriptor{};
   text_.clear();
 }
 

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/measure/trace_json.hpp"
+#include "terrace/result.hpp"
 
 #include <filesystem>
 #include <string>
@@ -23,17 +24,22 @@ class TraceFile final : public CacheWatch {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
+  /// Writes the rest; the destructor does so, too. Nothing is recorded afterwards. Fails: the error of the write that failed.
+  [[nodiscard]] Result<void> end();
+
   void on_polled(TimePoint /*now*/) override {}
   [[nodiscard]] bool wants_spans() const override { return file_.is_open(); }
   void on_span(const TraceSpan& span) override;
 
  private:
   void write();
+  void fail(int error);
 
   std::filesystem::path name_;
   Log& log_;
   TraceJson json_;
-  Descriptor file_;  ///< not open after a write has failed
+  Descriptor file_;  ///< not open after the end, and after a write has failed
+  ErrorCode error_;
   std::string text_;
 };
 

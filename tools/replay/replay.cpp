@@ -208,6 +208,9 @@ ReplayResult run_replay(const ReplayOptions& options) {
   const auto drain_begin = std::chrono::steady_clock::now();
   if (!result.left_behind) system->cache().drain();
   result.drain_seconds = seconds_since(drain_begin);
+  if (const Result<void> traced = system->end_trace(); !traced) {
+    result.trace_failure = fmt::format("cannot write the trace: {}", traced.error().message());
+  }
   result.interrupted = interrupt.requested();
   result.failure = session.failure();
   collect(result, session, *system);
@@ -222,14 +225,15 @@ ExitStatus replay(const ReplayOptions& options) {
   const ReplayResult result = run_replay(options);
   write_output(to_table(options, result));
   Verdict verdict = judge(options, result);
+  const auto add_failure = [&](const std::string& what) {  // the result of the replay is more important
+    if (verdict.status == ExitStatus::done) verdict = {ExitStatus::run_failed, what};
+    else verdict.line += fmt::format("; {}", what);
+  };
+  if (result.trace_failure) add_failure(*result.trace_failure);
   try {
     if (!options.report.empty()) write_report(options.report, to_json(options, result));
-  } catch (const std::exception& failure) {  // the result of the replay is more important
-    if (verdict.status == ExitStatus::done) {
-      verdict = {ExitStatus::run_failed, failure.what()};
-    } else {
-      verdict.line += fmt::format("; {}", failure.what());
-    }
+  } catch (const std::exception& failure) {
+    add_failure(failure.what());
   }
   if (verdict.status != ExitStatus::done) complain("terrace replay", verdict.line);
   return verdict.status;

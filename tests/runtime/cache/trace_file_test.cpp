@@ -70,6 +70,20 @@ TEST(TraceFile, has_the_whole_run_for_a_viewer) {
   EXPECT_GT(swaps, 0);
 }
 
+TEST(TraceFile, that_has_ended_is_whole_and_takes_nothing_more) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path file = directory.path() / "trace.json";
+  Messages messages;
+  CacheSystem system{options_with(file, messages)};
+  serve(system, 5);
+  ASSERT_TRUE(system.end_trace().has_value());
+  const std::string text = test::read_file(file);
+  EXPECT_NO_THROW((void)boost::json::parse(text));
+  ASSERT_NO_FATAL_FAILURE(serve(system, 1));
+  EXPECT_TRUE(system.end_trace().has_value());
+  EXPECT_EQ(test::read_file(file), text);
+}
+
 TEST(TraceFile, that_cannot_be_made_is_refused_with_its_name) {
   Messages messages;
   try {
@@ -85,6 +99,7 @@ TEST(TraceFile, on_a_full_disk_ends_and_the_cache_goes_on) {
   {
     CacheSystem system{options_with("/dev/full", messages)};
     serve(system, 5);
+    EXPECT_EQ(system.end_trace().error(), boost::system::errc::no_space_on_device);
   }
   ASSERT_EQ(messages.all.size(), 1U);
   EXPECT_NE(messages.all.front().find("the trace /dev/full ends early"), std::string::npos) << messages.all.front();

@@ -70,6 +70,12 @@ TEST(Report, that_cannot_be_written_to_its_end_is_a_failure) {
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
 }
 
+TEST(Trace, that_cannot_be_written_to_its_end_is_a_failure) {
+  const Ended ended = run(replay_words(small({"--trace-out", "/dev/full"})));
+  EXPECT_EQ(ended.status, 3) << ended.err;
+  EXPECT_NE(ended.err.find("terrace replay: cannot write the trace: No space left on device\n"), std::string::npos) << ended.err;
+}
+
 TEST(Report, that_cannot_be_written_is_told_behind_what_is_worse) {
   const Ended ended = run(replay_words(small({"--inject", "flip", "--report", "/dev/full"})));
   EXPECT_EQ(ended.status, 1);

@@ -58,7 +58,8 @@ struct ReplayResult {
   std::optional<StoreHealth> storage_health;  ///< empty if there is no ResilientStore, that is, without file storage
   std::string storage_io;                     ///< CacheSystem::io(); empty without file storage
   bool interrupted = false;
-  std::optional<std::string> failure;  ///< why the replay ended early; empty if it did not
+  std::optional<std::string> failure;        ///< why the replay ended early; empty if it did not
+  std::optional<std::string> trace_failure;  ///< why the trace of --trace-out is not whole; empty if it is
 };
 
 /// Returns the report as one JSON object, with the fields that docs and tests name.
