@@ -82,6 +82,18 @@ TEST_F(TraceReaderTest, reads_lines_longer_than_its_buffer) {
 
 TEST_F(TraceReaderTest, names_file_and_line_of_what_is_malformed) {
   EXPECT_EQ(failure(directory_.write("t.jsonl", std::string{two_lines} + "{\n")), "t.jsonl:3: not JSON: incomplete JSON");
+  const std::string rest(100'000, 'x');
+  for (const auto& [begin, name] : {std::pair{"\x28\xb5\x2f\xfd", "zstd"},
+                                    {"\xfd"
+                                     "7zXZ",
+                                     "xz"},
+                                    {"BZh9", "bzip2"},
+                                    {"PK\x03\x04", "zip"},
+                                    {"PAR1", "Parquet"},
+                                    {"timestamp,input_length\n1,2\n", "CSV"}}) {
+    EXPECT_EQ(failure(directory_.write("t.jsonl", begin + rest)),
+              std::string{"t.jsonl:1: this is "} + name + ": a trace is lines of JSON, as they are or compressed by gzip");
+  }
   EXPECT_TRUE(failure_of_line("[]").starts_with("t.jsonl:1: not a JSON object"));
   EXPECT_EQ(failure_of_line(R"({"input_length": 1, "output_length": 1, "hash_ids": []})"), "t.jsonl:1: \"timestamp\" is missing");
   EXPECT_TRUE(failure_of_line(R"({"timestamp": -1, "input_length": 1, "output_length": 1, "hash_ids": []})")

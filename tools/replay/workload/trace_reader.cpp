@@ -86,6 +86,25 @@ TraceRequest parse_line(std::string_view text, std::uint32_t block_tokens) {
   return request;
 }
 
+/// Formats that are not read, by how a file begins.
+struct Format {
+  std::string_view begin;
+  const char* name;
+};
+constexpr std::array formats{Format{"\x28\xb5\x2f\xfd", "zstd"},
+                             Format{"\xfd"
+                                    "7zXZ",
+                                    "xz"},
+                             Format{"BZh", "bzip2"}, Format{"PK\x03\x04", "zip"}, Format{"PAR1", "Parquet"}};
+
+std::string not_this_format(std::string_view name) {
+  return fmt::format("this is {}: a trace is lines of JSON, as they are or compressed by gzip", name);
+}
+
+bool is_csv(std::string_view line) {
+  return line.find(',') != std::string_view::npos && line.find_first_of("{[") == std::string_view::npos;
+}
+
 }  // namespace
 
 /// The lines of a file that may be compressed. zlib's gzread returns uncompressed text as it is.
@@ -147,6 +166,9 @@ class TraceReader::Lines {
     }
     at_ = 0;
     size_ = static_cast<std::size_t>(got);
+    for (const Format& format : formats) {
+      if (read_ == 0 && std::string_view{buffer_.data(), size_}.starts_with(format.begin)) fail(not_this_format(format.name));
+    }
     read_ += size_;
     if (::gzdirect(stream_) == 0 && read_ > count(limits_.content_max)) {
       fail(fmt::format("decompressed, the trace is longer than {}", to_string(limits_.content_max)));
@@ -176,7 +198,8 @@ std::optional<TraceRequest> TraceReader::next() {
     try {
       return parse_line(line, block_tokens_);
     } catch (const BadLine& bad) {
-      throw UsageError{fmt::format("{}:{}: {}", name_, lines_->number(), bad.what)};
+      const bool csv = lines_->number() == 1 && is_csv(line);
+      throw UsageError{fmt::format("{}:{}: {}", name_, lines_->number(), csv ? not_this_format("CSV") : bad.what)};
     }
   }
   return std::nullopt;
