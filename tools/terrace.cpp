@@ -124,10 +124,11 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     terrace::tools::complain(who, what);
     return status;
   };
+  using terrace::tools::understood;
   try {
     app.parse(argc, argv);
     if (plan->parsed() && !plan_arguments.live.socket.empty()) {
-      return terrace::tools::run_live_plan(plan_arguments.live, plan_arguments.json);
+      return understood([&] { return terrace::tools::run_live_plan(plan_arguments.live, plan_arguments.json); });
     }
     if (plan->parsed()) {
       terrace::tools::run_plan(terrace::tools::resolve(plan_arguments));
@@ -140,11 +141,13 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     if (doctor->parsed()) return terrace::tools::run_doctor(doctor_arguments);
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
     if (shared->parsed()) return terrace::tools::run_shared(shared_arguments);
-    if (top->parsed()) return terrace::tools::run_top(top_arguments);
-    if (set->parsed()) return terrace::tools::run_set(set_arguments);
-    if (trace->parsed() || record->parsed()) return terrace::tools::run_capture(capture_arguments);
-    if (std::ranges::any_of(services, &CLI::App::parsed)) return terrace::tools::run_service(service_arguments);
-    if (job->parsed()) return terrace::tools::run_job(job_arguments);
+    if (top->parsed()) return understood([&] { return terrace::tools::run_top(top_arguments); });
+    if (set->parsed()) return understood([&] { return terrace::tools::run_set(set_arguments); });
+    if (trace->parsed() || record->parsed()) return understood([&] { return terrace::tools::run_capture(capture_arguments); });
+    if (std::ranges::any_of(services, &CLI::App::parsed)) {
+      return understood([&] { return terrace::tools::run_service(service_arguments); });
+    }
+    if (job->parsed()) return understood([&] { return terrace::tools::run_job(job_arguments); });
     if (config->parsed()) {
       terrace::tools::run_config(config_arguments);
       return ExitStatus::done;

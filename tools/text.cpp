@@ -54,14 +54,17 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-/// DEL and characters outside ASCII occur in JSON only inside strings, so the serialized text can be corrected as a whole.
-std::string json_text(const boost::json::value& value) {
-  const std::string serialized = boost::json::serialize(value);
+std::string json_text(const boost::json::value& value) { return json_text(std::string_view{boost::json::serialize(value)}); }
+
+/// DEL and characters outside ASCII occur in JSON only inside strings, so the text can be corrected as a whole.
+std::string json_text(std::string_view text) {
   std::string valid;
-  valid.reserve(serialized.size());
-  for (std::string_view rest = serialized; !rest.empty();) {
+  valid.reserve(text.size());
+  for (std::string_view rest = text; !rest.empty();) {
     const Character first = first_of(rest);
-    if (!first.well_formed) {
+    if (first.code == '\n') {
+      valid += '\n';
+    } else if (!first.well_formed) {
       valid += "\\ufffd";
     } else if (is_control(first.code)) {
       valid += fmt::format("\\u{:04x}", first.code);
@@ -73,8 +76,19 @@ std::string json_text(const boost::json::value& value) {
   return valid;
 }
 
-std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
-  constexpr std::size_t columns = 80;
+std::string shortened(std::string_view text, std::size_t columns) {
+  const auto begin_of = [&](std::size_t characters) {
+    std::size_t at = 0;
+    while (characters-- > 0 && at < text.size()) at += first_of(text.substr(at)).bytes;
+    return at;
+  };
+  if (begin_of(columns) >= text.size()) return std::string{text};
+  constexpr std::string_view dots = "...";
+  const std::size_t kept = columns - std::min(columns, dots.size());
+  return std::string{text.substr(0, begin_of(kept))} + std::string{dots.substr(0, columns - kept)};
+}
+
+std::string wrapped(std::string_view text, std::size_t at, std::size_t indent, std::size_t columns) {
   std::string out;
   bool first = true;
   while (!text.empty()) {

@@ -18,9 +18,14 @@ namespace terrace::tools {
 /// Returns `value` as JSON text that every parser accepts: bytes that are not UTF-8 become U+FFFD. The text has no control
 /// characters, so it is safe on a terminal too.
 [[nodiscard]] std::string json_text(const boost::json::value& value);
+/// The same for JSON text of others, or lines of it.
+[[nodiscard]] std::string json_text(std::string_view text);
 
-/// Breaks `text` between words for a screen of 80 columns. The first line begins at column `at`, the others at column `indent`.
-/// The last line has no line end.
-[[nodiscard]] std::string wrapped(std::string_view text, std::size_t at, std::size_t indent);
+/// Breaks `text` between words for a screen of so many columns. The first line begins at column `at`, the others at column
+/// `indent`. The last line has no line end.
+[[nodiscard]] std::string wrapped(std::string_view text, std::size_t at, std::size_t indent, std::size_t columns = 80);
+
+/// The text, or if it has more characters than there are columns, its begin and "...".
+[[nodiscard]] std::string shortened(std::string_view text, std::size_t columns);
 
 }  // namespace terrace::tools

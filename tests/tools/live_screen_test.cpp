@@ -2,14 +2,19 @@
 
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/admin/status.hpp"
+#include "tools/live/client.hpp"
 #include "tools/live/screen.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
@@ -174,6 +179,62 @@ TEST(LiveScreen, is_never_wider_than_80_columns) {
   boost::json::object now = answer(snapshot);
   now["reasons"] = boost::json::array{std::string(300, 'x')};
   EXPECT_LE(widest(screen_of(std::string(200, 'y'), now, answer(serving()), 1)), 80U);
+}
+
+TEST(LiveScreen, fits_a_small_terminal) {
+  boost::json::object now = answer(sharing());
+  now["reasons"] = boost::json::array{"the shared store is down, and this is a long sentence"};
+  const std::string screen =
+      screen_of("unix:/run/\xc3\xa4\xc3\xb6\xc3\xbc/x.sock", now, std::nullopt, 0, {.columns = 20, .lines = 9});
+  EXPECT_LE(widest(screen), 20U + 3) << screen;
+  EXPECT_EQ(std::ranges::count(screen, '\n'), 9) << screen;
+  EXPECT_EQ(screen.find("\xc3."), std::string::npos) << "a character is cut: " << screen;
+}
+
+/// Calls `use` with the answer in which each member in turn, at any depth, has been removed or is another value.
+void mutate(boost::json::object& all, boost::json::object& object, const std::function<void(const boost::json::object&)>& use) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object) names.emplace_back(name);
+  for (const std::string& name : names) {
+    const boost::json::value was = object.at(name);
+    object.erase(name);
+    use(all);
+    for (const boost::json::value& other :
+         {boost::json::value{"\x1b[2J"}, boost::json::value{-1}, boost::json::value{1e300}, boost::json::value(nullptr),
+          boost::json::value{true}, boost::json::value(boost::json::array{1, "\x1b[2J"}),
+          boost::json::value(boost::json::object{})}) {
+      object[name] = other;
+      use(all);
+    }
+    object[name] = was;
+    if (boost::json::object* const inner = object.at(name).if_object()) mutate(all, *inner, use);
+    if (boost::json::array* const several = object.at(name).if_array()) {
+      for (boost::json::value& each : *several) {
+        if (each.is_object()) mutate(all, each.get_object(), use);
+      }
+    }
+  }
+}
+
+TEST(LiveScreen, of_a_wrong_answer_is_a_sentence_and_never_a_control_character) {
+  AdminSnapshot snapshot = sharing();
+  snapshot.jobs.push_back({.id = WriteBackId{7}});
+  snapshot.slowest.push_back({RequestId{7}, 1, Source::storage});
+  boost::json::object now = answer(snapshot);
+  int refused = 0;
+  mutate(now, now, [&](const boost::json::object& wrong) {
+    std::string shown;
+    try {
+      shown = understood([&] { return screen_of("x", wrong, wrong, 1); });
+    } catch (const std::runtime_error& error) {
+      shown = error.what();
+      EXPECT_TRUE(shown.starts_with("the answer of the process is not what this version expects: ")) << shown;
+      ++refused;
+    }
+    EXPECT_EQ(shown.find('\x1b'), std::string::npos) << shown;
+    EXPECT_EQ(shown.find("[boost"), std::string::npos) << shown;
+  });
+  EXPECT_GT(refused, 100);
 }
 
 AdminSnapshot storing() {

@@ -88,7 +88,7 @@ ExitStatus run_capture(const CaptureArguments& arguments) {
   const json::object status = wait_for_end(client, kind, entries);
   AdminClient::Answer answer = client.ask("GET", "/v1/" + kind, {}, patience);
   if (answer.status != 200) throw std::runtime_error{fmt::format("{}: status {}", client.name(), answer.status)};
-  if (arguments.out.empty()) write_output(answer.text);
+  if (arguments.out.empty()) write_output(json_text(answer.text));
   else write_report(arguments.out, answer.text.substr(0, answer.text.find_last_not_of('\n') + 1));
   const bool truncated = status.at("truncated").as_bool();
   if (!arguments.out.empty()) {

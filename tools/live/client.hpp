@@ -3,12 +3,14 @@
 #include "terrace/clock.hpp"
 
 #include <boost/json.hpp>
+#include <boost/system/system_error.hpp>
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace terrace::tools {
 
@@ -23,9 +25,6 @@ struct Target {
   std::string socket;                ///< "unix:PATH", a path, or "tcp:127.0.0.1:PORT"; empty: the only one in admin_folder()
   std::filesystem::path token_file;  ///< for TCP
 };
-
-/// The processes of this user that listen in the folder. Sockets that dead processes have left are not among them.
-[[nodiscard]] std::vector<std::filesystem::path> live_sockets(const std::filesystem::path& folder);
 
 /// Asks the admin endpoint of one process. Threads: one.
 class AdminClient {
@@ -59,5 +58,21 @@ class AdminClient {
   std::string name_;
   std::string token_;
 };
+
+/// Runs `work`, which reads answers of a process. Throws std::runtime_error with a sentence if they are not what they must be, as
+/// those of another version, or of a program that is no Terrace.
+template <class Work>
+auto understood(Work&& work) {
+  const auto fail = [](const char* what) {
+    return std::runtime_error{fmt::format("the answer of the process is not what this version expects: {}", what)};
+  };
+  try {
+    return std::forward<Work>(work)();
+  } catch (const boost::system::system_error& error) {
+    throw fail(error.code().message().c_str());
+  } catch (const std::logic_error& error) {
+    throw fail(error.what());
+  }
+}
 
 }  // namespace terrace::tools

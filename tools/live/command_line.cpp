@@ -147,7 +147,7 @@ void add_set_options(CLI::App& set, SetArguments& arguments) {
       set, "settings", Words::several,
       [&arguments](const std::string&, const std::vector<std::string>& given) { arguments.words = given; }, "NAME VALUE",
       "What to change, and its new value");
-  set_choices(*words->required(), names);
+  set_choices(*words, names);
   add_target(set, arguments.target);
   add_value(set, "--pool", arguments.pool, WholeNumber<std::uint32_t>{0, 65535}, "NUMBER", "The pool of a size (default 0)");
   set.add_flag("--no-wait", arguments.no_wait, "Do not wait until sizes are reached");

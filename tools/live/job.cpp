@@ -128,7 +128,7 @@ void results(const AdminClient& client, const std::string& path, bool as_json) {
     (void)client.get(path);  // says what is wrong with the job
     throw std::runtime_error{"the process has no results: " + answer.text};
   }
-  if (as_json) return write_output(answer.text);
+  if (as_json) return write_output(json_text(answer.body) + "\n");
   for (const json::value& each : answer.body.as_array()) {
     const json::object& result = each.as_object();
     const std::string error = job_text(result, "error");

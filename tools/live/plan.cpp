@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -46,9 +47,12 @@ ExitStatus run_live_plan(const Target& target, bool as_json) {
           share("half"), share("same"), share("double"), share("fourfold"));
   }
   print("\n{:>12} {:>9}   (different blocks in all tiers together)\n", "BLOCKS", "HIT RATE");
-  // Every second point: sizes a factor of 2 apart.
+  // At least every second point, so that sizes are a factor of 2 apart, and few enough for a screen of 24 lines. The last is
+  // shown.
   const json::array& points = reuse.at("points").as_array();
-  for (std::size_t n = points.size() % 2 == 0 ? 1 : 0; n < points.size(); n += 2) {
+  constexpr std::size_t lines_max = 12;
+  const std::size_t step = std::max<std::size_t>(2, (points.size() + lines_max - 1) / lines_max);
+  for (std::size_t n = points.empty() ? 0 : (points.size() - 1) % step; n < points.size(); n += step) {
     print("{:>12.0f} {:>7.1f} %\n", number_of(points[n], "blocks"), 100 * number_of(points[n], "lru_hit_ratio"));
   }
   return ExitStatus::done;

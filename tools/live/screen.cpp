@@ -10,17 +10,21 @@
 #include <cstdint>
 #include <initializer_list>
 #include <sstream>
+#include <stdexcept>
 #include <string_view>
+#include <utility>
 
 namespace terrace::tools {
 namespace {
 
 namespace json = boost::json;
 
-constexpr std::size_t columns = 80;
-
 const json::object& part(const json::object& of, std::string_view name) { return of.at(name).as_object(); }
-double number(const json::object& of, std::string_view name) { return of.at(name).to_number<double>(); }
+double number(const json::object& of, std::string_view name) {
+  const double value = of.at(name).to_number<double>();
+  if (!std::isfinite(value)) throw std::out_of_range{std::string{name}};
+  return value;
+}
 std::string text(const json::object& of, std::string_view name) { return printable(of.at(name).as_string()); }
 
 /// "12.3k": short enough for a column of six.
@@ -32,7 +36,7 @@ std::string shortly(double value) {
   return fmt::format("{:.0f}", value);
 }
 
-std::string size(double bytes) { return to_string(Bytes{static_cast<std::uint64_t>(bytes)}); }
+std::string size(double bytes) { return to_string(Bytes{static_cast<std::uint64_t>(std::clamp(bytes, 0.0, 1e19))}); }
 
 std::string per_cent(double part, double whole) { return whole <= 0 ? "-" : fmt::format("{:.1f} %", 100 * part / whole); }
 
@@ -47,8 +51,8 @@ bool is_store(const json::object& answer) { return answer.contains("store"); }
 
 class Screen {
  public:
-  Screen(const json::object& now, const std::optional<json::object>& before, double seconds)
-      : now_{now}, before_{before && is_store(*before) == is_store(now) ? &*before : nullptr}, seconds_{seconds} {}
+  Screen(const json::object& now, const std::optional<json::object>& before, double seconds, ScreenSize room)
+      : now_{now}, before_{before && is_store(*before) == is_store(now) ? &*before : nullptr}, seconds_{seconds}, room_{room} {}
 
   std::string make(const std::string& name) {
     head(name);
@@ -70,10 +74,8 @@ class Screen {
   }
 
  private:
-  void line(std::string text) {
-    // Names of users may be long.
-    if (text.size() > columns) text = text.substr(0, columns - 3) + "...";
-    text_ += text + '\n';
+  void line(std::string_view text) {
+    if (lines_++ < room_.lines) text_ += shortened(text, room_.columns) + '\n';
   }
 
   /// How much a counter has grown since the earlier answer.
@@ -88,7 +90,7 @@ class Screen {
     line(fmt::format("terrace  {}  {}{}", printable(name), state, age < 3 ? "" : fmt::format(", {:.0f} s old", age)));
     constexpr std::size_t indent = 4;
     for (const json::value& reason : now_.at("reasons").as_array()) {
-      std::istringstream lines{"  ! " + wrapped(printable(reason.as_string()), indent, indent)};
+      std::istringstream lines{"  ! " + wrapped(printable(reason.as_string()), indent, indent, room_.columns)};
       for (std::string each; std::getline(lines, each);) line(each);
     }
   }
@@ -134,13 +136,15 @@ class Screen {
   void requests() {
     line("");
     const std::string speed = before_ == nullptr ? "" : fmt::format(" ({:.1f}/s)", rate(grown("requests", "requests")));
-    double refused = 0;
-    for (const std::string_view reason : {"no_room", "never_fits", "paused", "invalid"}) {
-      const std::string name = fmt::format("refused_{}", reason);
-      if (part(now_, "blocks").contains(name)) refused += number(part(now_, "blocks"), name);  // an earlier version has fewer
+    std::string refused;
+    for (const auto& [name, shown] : {std::pair{"refused_no_room", "no room"}, std::pair{"refused_never_fits", "never fit"},
+                                      std::pair{"refused_paused", "paused"}, std::pair{"refused_invalid", "invalid"}}) {
+      const bool known = part(now_, "blocks").contains(name);  // an earlier version has fewer
+      const double requests = known ? number(part(now_, "blocks"), name) : 0;
+      if (requests > 0) refused += fmt::format("{}{} {}", refused.empty() ? "" : ", ", shortly(requests), shown);
     }
-    line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {} refused", shortly(number(part(now_, "requests"), "requests")), speed,
-                     number(part(now_, "work"), "leases"), shortly(refused)));
+    line(fmt::format("REQUESTS {} ready{}, {:.0f} live, {}", shortly(number(part(now_, "requests"), "requests")), speed,
+                     number(part(now_, "work"), "leases"), refused.empty() ? "0 refused" : "refused: " + refused));
     line(fmt::format("  {:12} {:>8} {:>8} {:>8}{} {:>8} {:>8} of {}", "", "device", "host", "storage",
                      shares() ? fmt::format(" {:>8}", "shared") : "", "external", "computed",
                      text(part(now_, "requests"), "unit")));
@@ -324,7 +328,7 @@ class Screen {
       const std::string one =
           fmt::format("{} {}: {:.1f} ms ({})", shown.empty() ? "SLOWEST " : ",", request.at("id").to_number<std::uint64_t>(),
                       number(request, "seconds") * 1e3, text(request, "for"));
-      if (shown.size() + one.size() > columns) break;
+      if (!shown.empty() && shown.size() + one.size() > room_.columns) break;
       shown += one;
     }
     line("");
@@ -334,14 +338,16 @@ class Screen {
   const json::object& now_;
   const json::object* before_;
   double seconds_;
+  ScreenSize room_;
+  std::size_t lines_ = 0;
   std::string text_;
 };
 
 }  // namespace
 
-std::string screen_of(const std::string& name, const json::object& now, const std::optional<json::object>& before,
-                      double seconds) {
-  return Screen{now, before, seconds}.make(name);
+std::string screen_of(const std::string& name, const json::object& now, const std::optional<json::object>& before, double seconds,
+                      ScreenSize room) {
+  return Screen{now, before, seconds, room}.make(name);
 }
 
 }  // namespace terrace::tools

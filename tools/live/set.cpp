@@ -37,6 +37,7 @@ struct Wanted {
 };
 
 Wanted read(const SetArguments& arguments) {
+  if (arguments.words.empty()) throw UsageError{"name a setting and its new value, as in `terrace set host-capacity 8GiB`"};
   if (arguments.words.size() % 2 != 0) {
     throw UsageError{fmt::format("{}: its value is missing (NAME VALUE NAME VALUE...)", printable(arguments.words.back()))};
   }
@@ -46,7 +47,7 @@ Wanted read(const SetArguments& arguments) {
     const std::string& name = arguments.words[i];
     const std::string& word = arguments.words[i + 1];
     if (std::ranges::find(names, name) == names.end()) {
-      throw UsageError{fmt::format("there is no setting \"{}\"{}; there are {}", printable(name), suggestion(name, names),
+      throw UsageError{fmt::format("there is no setting \"{}\"{}; the settings are {}", printable(name), suggestion(name, names),
                                    fmt::join(names, ", "))};
     }
     const auto size = std::ranges::find(sizes, name, &Size::name);
