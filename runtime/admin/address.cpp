@@ -1,16 +1,15 @@
 #include "runtime/admin/address.hpp"
 
-#include "terrace/admin.hpp"
+#include "base/whole_file.hpp"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <fstream>
 #include <stdexcept>
 #include <system_error>
 
@@ -28,8 +27,6 @@ namespace {
 
 constexpr std::string_view unix_scheme = "unix:";
 constexpr std::string_view tcp_scheme = "tcp:";
-/// The room in sockaddr_un, less the end mark.
-constexpr std::size_t socket_path_max = 107;
 
 [[noreturn]] void refuse(std::string_view text) {
   throw std::invalid_argument{fmt::format(
@@ -38,16 +35,18 @@ constexpr std::size_t socket_path_max = 107;
 
 }  // namespace
 
+void refuse_path(std::size_t bytes) {
+  throw std::invalid_argument{
+      fmt::format("admin.listen: the path of a Unix socket has at most {} bytes, this has {}", socket_path_max, bytes)};
+}
+
 void throw_errno(int error, const std::string& what) { throw std::system_error{error, std::generic_category(), what}; }
 
 Address parse_address(std::string_view text) {
   Address address;
   if (text.starts_with(unix_scheme)) {
     const std::string_view path = text.substr(unix_scheme.size());
-    if (path.size() > socket_path_max) {
-      throw std::invalid_argument{
-          fmt::format("admin.listen: the path of a Unix socket has at most {} bytes, this has {}", socket_path_max, path.size())};
-    }
+    if (path.size() > socket_path_max) refuse_path(path.size());
     if (path.find('\0') != std::string_view::npos) refuse(unix_scheme);
     address.socket = path;
     return address;
@@ -66,6 +65,13 @@ Address parse_address(std::string_view text) {
   return address;
 }
 
+Address checked_address(const AdminOptions& options) {
+  Address address = parse_address(options.listen);
+  if (address.is_unix || !options.token_file.empty()) return address;
+  throw std::invalid_argument{
+      "admin.listen over TCP needs admin.token-file: every user of this machine can connect, and commands can clear the cache"};
+}
+
 std::string to_string(const Address& address) {
   if (address.is_unix) return fmt::format("{}{}", unix_scheme, address.socket.string());
   return address.host == "::1" ? fmt::format("tcp:[::1]:{}", address.port) : fmt::format("tcp:{}:{}", address.host, address.port);
@@ -79,34 +85,20 @@ std::string read_token(const std::filesystem::path& file) {
     throw std::invalid_argument{
         fmt::format("admin.token-file {}: other users can read it; run chmod 600 {}", file.string(), file.string())};
   }
-  std::ifstream stream{file};
+  constexpr std::size_t enough = 4096;
   std::string token;
-  if (!stream || !std::getline(stream, token)) {
-    throw std::invalid_argument{fmt::format("admin.token-file {}: it cannot be read, or is empty", file.string())};
+  try {
+    token = read_whole(file, enough);
+  } catch (const std::runtime_error& reason) {
+    throw std::invalid_argument{fmt::format("admin.token-file {}: it cannot be read: {}", file.string(), reason.what())};
   }
+  token.erase(std::min(token.find('\n'), token.size()));
   if (!token.empty() && token.back() == '\r') token.pop_back();
   if (token.size() < shortest) {
     throw std::invalid_argument{fmt::format("admin.token-file {}: a token has at least {} characters, this has {}", file.string(),
                                             shortest, token.size())};
   }
   return token;
-}
-
-std::filesystem::path new_socket_name() {
-  static std::atomic<unsigned> last{0};
-  const std::filesystem::path folder = admin_folder();
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-    throw_errno(errno, fmt::format("admin.listen: cannot make {}", folder.string()));
-  struct stat info {};
-  if (::lstat(folder.c_str(), &info) != 0) throw_errno(errno, fmt::format("admin.listen: {}", folder.string()));
-  if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022U) != 0) {
-    throw std::runtime_error{fmt::format(
-        "admin.listen: {} must be a folder of this user in which nobody else can write; give a path of your own: unix:PATH",
-        folder.string())};
-  }
-  const unsigned number = ++last;
-  const std::string suffix = number == 1 ? "" : fmt::format("-{}", number);
-  return folder / fmt::format("{}-{}{}.sock", program_invocation_short_name, ::getpid(), suffix);
 }
 
 }  // namespace admin

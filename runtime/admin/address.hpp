@@ -1,5 +1,8 @@
 #pragma once
 
+#include "terrace/admin.hpp"
+
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -17,6 +20,8 @@ struct Address {
 
 /// Reads "unix:PATH", "unix:", "tcp:127.0.0.1:9464", "tcp:[::1]:9464". Throws std::invalid_argument with one sentence.
 [[nodiscard]] Address parse_address(std::string_view text);
+/// The address of the options. Also throws if they have no token and need one.
+[[nodiscard]] Address checked_address(const AdminOptions& options);
 /// The inverse.
 [[nodiscard]] std::string to_string(const Address& address);
 
@@ -24,11 +29,12 @@ struct Address {
 /// one sentence, which does not have the token.
 [[nodiscard]] std::string read_token(const std::filesystem::path& file);
 
+/// The room in sockaddr_un, less the end mark.
+inline constexpr std::size_t socket_path_max = 107;
+/// Throws std::invalid_argument: the path of a socket has too many bytes.
+[[noreturn]] void refuse_path(std::size_t bytes);
+
 /// Throws std::system_error.
 [[noreturn]] void throw_errno(int error, const std::string& what);
-
-/// Makes the folder for sockets without a name, with mode 0700, and returns a free name in it. Throws std::system_error, and
-/// std::runtime_error if the folder belongs to another user or others may write there.
-[[nodiscard]] std::filesystem::path new_socket_name();
 
 }  // namespace terrace::admin

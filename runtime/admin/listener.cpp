@@ -1,9 +1,9 @@
 #include "runtime/admin/listener.hpp"
 
-#include "base/descriptor.hpp"
 #include "base/fork.hpp"
 #include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
+#include "runtime/admin/unix_sockets.hpp"
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
@@ -16,14 +16,11 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <list>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -40,51 +37,13 @@ namespace http = boost::beast::http;
 
 using Socket = asio::generic::stream_protocol::socket;
 using Stream = beast::basic_stream<asio::generic::stream_protocol, asio::any_io_executor>;
-using HttpReply = http::response<http::string_body>;
+using HttpReply = http::response<http::span_body<const char>>;
 
 constexpr std::uint64_t body_max = 64ULL * 1024;
 constexpr std::uint32_t headers_max = 8 * 1024;
-constexpr Duration silence_max = std::chrono::seconds{10};
+constexpr unsigned unauthorized = 401;
 
-sockaddr_un name_of(const std::filesystem::path& path) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path, path.c_str(), path.native().size());
-  return name;
-}
-
-/// True if a process listens on the socket.
-bool answers(const std::filesystem::path& path) {
-  const Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  const sockaddr_un name = name_of(path);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0) return true;
-  return errno != ECONNREFUSED && errno != ENOENT;
-}
-
-/// Makes a listening Unix socket that only its user can connect to. The mode of a socket that has no name yet becomes the mode of
-/// its file (Linux), so there is no moment at which others can connect. A socket that a dead process has left is replaced.
-int listen_on(const std::filesystem::path& path) {
-  Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (fd.get() < 0) throw_errno(errno, "admin.listen: no socket");
-  if (::fchmod(fd.get(), 0600) != 0) throw_errno(errno, "admin.listen: the mode of the socket");
-  const sockaddr_un name = name_of(path);
-  const auto bind = [&] { return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0; };
-  if (!bind()) {
-    struct stat info {};
-    if (errno != EADDRINUSE) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
-    if (::lstat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode)) {
-      throw std::runtime_error{fmt::format("admin.listen: {} exists and is not a socket", path.string())};
-    }
-    if (answers(path)) {
-      throw std::runtime_error{
-          fmt::format("admin.listen: another process listens on {}; give this one another path", path.string())};
-    }
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
-    if (!bind()) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
-  }
-  if (::listen(fd.get(), SOMAXCONN) != 0) throw_errno(errno, fmt::format("admin.listen: {}", path.string()));
-  return fd.release();
-}
+class Connection;
 
 /// The parts that all connections share. All of it is for the thread of the endpoint, but `io`.
 struct Shared {
@@ -98,7 +57,11 @@ struct Shared {
   Observations& observations;
   const Routes& routes;
   Duration command_deadline;
+  Duration silence_max;
   std::uint32_t connections = 0;
+  /// Those that have brought no right request yet, the oldest first. They give way when all places are taken, so that who has no
+  /// token cannot keep those out who have it.
+  std::list<Connection*> strangers{};
 };
 
 /// One connection. It lives as long as one of its operations is under way.
@@ -106,16 +69,25 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Socket socket, Shared& shared) : stream_{std::move(socket)}, timer_{shared.io}, shared_{shared} {
     ++shared_.connections;
+    shared_.strangers.push_back(this);
   }
-  ~Connection() { --shared_.connections; }
+  ~Connection() { leave(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+
+  /// Gives its place up. The operation that is under way ends, and the object with it.
+  void leave() {
+    if (!std::exchange(has_place_, false)) return;
+    --shared_.connections;
+    shared_.strangers.remove(this);
+    stream_.close();
+  }
 
   void read() {
     parser_.emplace();
     parser_->body_limit(body_max);
     parser_->header_limit(headers_max);
-    stream_.expires_after(silence_max);
+    stream_.expires_after(shared_.silence_max);
     http::async_read(
         stream_, buffer_, *parser_,
         [self = shared_from_this()](const boost::system::error_code& error, std::size_t) { self->on_request(error); });
@@ -132,7 +104,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const std::string target{request.target()};
     const std::string authorization{request[http::field::authorization]};
     auto routed = shared_.routes.route({method, target, authorization, request.body()});
-    if (auto* const reply = std::get_if<Reply>(&routed)) return write(std::move(*reply));
+    auto* const reply = std::get_if<Reply>(&routed);
+    if (reply != nullptr && reply->status == unauthorized) keep_alive_ = false;
+    else shared_.strangers.remove(this);
+    if (reply != nullptr) return write(std::move(*reply));
     order(std::get<Command>(std::move(routed)));
   }
 
@@ -157,6 +132,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable { self->on_reply(std::move(reply)); });
     });
     if (!id) return write({503, error_body("too many commands wait, or the cache or store has ended; nothing was done")});
+    take_back_if_the_client_leaves(*id);
     timer_.expires_after(shared_.command_deadline);
     timer_.async_wait([self = shared_from_this(), id = *id](const boost::system::error_code& error) {
       if (error || !self->shared_.mailbox.withdraw(id)) return;
@@ -165,26 +141,51 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
   }
 
+  /// Who has closed the connection takes the command for not carried out.
+  void take_back_if_the_client_leaves(Mailbox::CommandId id) {
+    stream_.socket().async_receive(asio::buffer(&peeked_, sizeof peeked_), Socket::message_peek,
+                                   [self = shared_from_this(), id](const boost::system::error_code& error, std::size_t) {
+                                     const bool left = error && error != asio::error::operation_aborted;
+                                     if (left && self->shared_.mailbox.withdraw(id)) self->timer_.cancel();
+                                   });
+  }
+
   void on_reply(Reply reply) {
     timer_.cancel();
     write(std::move(reply));
   }
 
   void write(Reply reply) {
-    reply_.emplace(static_cast<http::status>(reply.status), 11);
-    reply_->set(http::field::content_type, reply.type);
+    stream_.cancel();  // nobody looks any more whether the client leaves
+    sent_ = std::move(reply);
+    const std::string& text = sent_.capture ? *sent_.capture : sent_.body;
+    reply_.emplace(static_cast<http::status>(sent_.status), 11);
+    reply_->set(http::field::content_type, sent_.type);
     reply_->set(http::field::cache_control, "no-store");
-    if (reply.status == 401) reply_->set(http::field::www_authenticate, "Bearer");
+    if (sent_.status == unauthorized) reply_->set(http::field::www_authenticate, "Bearer");
     reply_->keep_alive(keep_alive_);
-    reply_->body() = std::move(reply.body);
+    reply_->body() = {text.data(), text.size()};
     reply_->prepare_payload();
-    if (head_) reply_->body().clear();
-    stream_.expires_after(silence_max);
-    http::async_write(stream_, *reply_, [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
-      if (!error && self->keep_alive_) return self->read();
-      self->close();
-      if (!error && self->unread_) self->discard();
-    });
+    if (head_) reply_->body() = {};
+    serializer_.emplace(*reply_);
+    write_more();
+  }
+
+  /// Writes the part that the client takes now. A client may be slow, but not stand still.
+  void write_more() {
+    stream_.expires_after(shared_.silence_max);
+    http::async_write_some(stream_, *serializer_,
+                           [self = shared_from_this()](const boost::system::error_code& error, std::size_t) {
+                             if (!error && !self->serializer_->is_done()) return self->write_more();
+                             self->on_written(error);
+                           });
+  }
+
+  void on_written(const boost::system::error_code& error) {
+    sent_ = {};
+    if (!error && keep_alive_) return read();
+    close();
+    if (!error && unread_) discard();
   }
 
   /// Reads the rest of a request that was refused, for a short time: a socket that is closed with unread bytes may take the
@@ -207,7 +208,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Shared& shared_;
   beast::flat_buffer buffer_{headers_max + body_max};
   std::optional<http::request_parser<http::string_body>> parser_;
-  std::optional<HttpReply> reply_;
+  Reply sent_;                      ///< has the bytes of `reply_`
+  std::optional<HttpReply> reply_;  ///< is written by `serializer_`
+  std::optional<http::response_serializer<HttpReply::body_type>> serializer_;
+  char peeked_ = 0;
+  bool has_place_ = true;
   bool keep_alive_ = false;
   bool unread_ = false;  ///< a part of the request was not read
   bool head_ = false;
@@ -216,10 +221,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 }  // namespace
 
 struct Listener::State {
-  State(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room)
-      : address{parse_address(options.listen)},
-        routes{options, token_of(options, address), mailbox, observations, clock, std::move(room)},
-        shared{io, mailbox, observations, routes, options.command_deadline},
+  State(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room, Duration silence_max)
+      : address{checked_address(options)},
+        observations{room.host},
+        routes{options, token_of(options), mailbox, observations, clock, std::move(room)},
+        shared{io, mailbox, observations, routes, options.command_deadline, silence_max},
         connections_max{options.connections_max} {
     if (address.is_unix) {
       if (address.socket.empty()) address.socket = new_socket_name();
@@ -244,11 +250,8 @@ struct Listener::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  static std::string token_of(const AdminOptions& options, const Address& address) {
-    if (!options.token_file.empty()) return read_token(options.token_file);
-    if (address.is_unix) return {};
-    throw std::invalid_argument{
-        "admin.listen over TCP needs admin.token-file: every user of this machine can connect, and commands can clear the cache"};
+  static std::string token_of(const AdminOptions& options) {
+    return options.token_file.empty() ? std::string{} : read_token(options.token_file);
   }
 
   void listen_on_tcp() {
@@ -265,8 +268,11 @@ struct Listener::State {
   void accept(Acceptor& acceptor) {
     acceptor.async_accept([this, &acceptor](const boost::system::error_code& error, auto socket) {
       if (!acceptor.is_open()) return;
-      if (!error && shared.connections < connections_max) std::make_shared<Connection>(Socket{std::move(socket)}, shared)->read();
-      if (!error) return accept(acceptor);
+      if (!error) {
+        if (shared.connections >= connections_max && !shared.strangers.empty()) shared.strangers.front()->leave();
+        if (shared.connections < connections_max) std::make_shared<Connection>(Socket{std::move(socket)}, shared)->read();
+        return accept(acceptor);
+      }
       // No descriptor is left, for example. Those who connect wait until there is one.
       retry.expires_after(std::chrono::milliseconds{100});
       retry.async_wait([this, &acceptor](const boost::system::error_code& cancelled) {
@@ -312,8 +318,8 @@ struct Listener::State {
   std::thread thread;
 };
 
-Listener::Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room)
-    : state_{std::make_unique<State>(options, mailbox, clock, std::move(room))} {}
+Listener::Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room, Duration silence_max)
+    : state_{std::make_unique<State>(options, mailbox, clock, std::move(room), silence_max)} {}
 
 Listener::~Listener() {
   state_->stop();

@@ -6,6 +6,7 @@
 #include "terrace/admin.hpp"
 #include "terrace/clock.hpp"
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,9 +15,12 @@ namespace terrace::admin {
 /// The HTTP server of the admin endpoint, on a thread of its own. It never touches the cache: questions are answered from the
 /// last snapshot, and commands go through the mailbox.
 ///
-/// Limits: a body has at most 64 KiB, all headers together 8 KiB; a connection that sends nothing for 10 s, or takes no reply for
-/// 10 s, is closed; more than AdminOptions::connections_max connections are closed at once. Several requests may use a
-/// connection.
+/// Limits: a body has at most 64 KiB, all headers together 8 KiB; a connection that has sent no whole request after
+/// `silence_max`, or takes nothing of a reply for that time, is closed. Of more than AdminOptions::connections_max connections
+/// the oldest that has brought no right request is closed; if all have, the new one is. Several requests may use a connection,
+/// except after a wrong token.
+///
+/// A command whose client closes the connection, or its half of it, before the cache takes the command is not carried out.
 ///
 /// Ownership: mailbox and clock must outlive it. It closes the mailbox when it ends; the cache must carry out no command then.
 /// Threads: one of its own; the calls are for one thread.
@@ -24,7 +28,8 @@ class Listener {
  public:
   /// Listens when it returns. Throws std::invalid_argument (the options are wrong), std::system_error, and std::runtime_error
   /// (the socket belongs to another process), each with one clear sentence, and leaves nothing behind.
-  Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room);
+  Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& clock, Room room,
+           Duration silence_max = std::chrono::seconds{10});
   /// Waits for the thread.
   ~Listener();
   Listener(const Listener&) = delete;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Reply {
   unsigned status = 200;
   std::string body{};
   std::string type = "application/json";
+  std::shared_ptr<const std::string> capture{};  ///< in place of `body`: large, and shared by all who read it
 };
 
 /// Stands between the thread of a cache and the threads that ask about it: commands go in, replies and snapshots come out. A

@@ -38,15 +38,7 @@ void Observations::add(Observed portion) {
   }
   for (std::size_t kind = 0; kind < capture_kinds; ++kind) {
     Kept& kept = kept_[kind];
-    if (portion.captures[kind].number != kept.capture.number) {
-      kept = {};
-      if (kind == static_cast<std::size_t>(CaptureKind::record)) {
-        requests_.clear();
-      } else {
-        trace_.clear();
-        trace_json_.emplace(portion.captures[kind].begin);
-      }
-    }
+    if (portion.captures[kind].number != kept.capture.number) start(static_cast<CaptureKind>(kind), portion.captures[kind]);
     kept.capture = portion.captures[kind];
     kept.truncated |= portion.gap && kept.capture.number > 0 && kept.seen < kept.capture.end;
     kept.seen = portion.made;
@@ -63,8 +55,22 @@ void Observations::add(Observed portion) {
   }
 }
 
+void Observations::start(CaptureKind kind, const Capture& capture) {
+  Kept& kept = of(kind);
+  kept = {};
+  if (const std::optional<Bytes> left = left_ ? left_() : std::nullopt)
+    kept.bytes_max = std::clamp<std::size_t>(count(*left) / 4, capture_bytes_min, capture_bytes_max);
+  if (kind == CaptureKind::record) {
+    requests_ = {};
+  } else {
+    trace_ = TraceJson::begin();
+    trace_json_.emplace(capture.begin);
+  }
+}
+
 bool Observations::keeps(Kept& kept, std::size_t bytes) {
-  if (kept.bytes + bytes > capture_bytes_max) kept.truncated = true;
+  if (kept.text) return false;  // it is over
+  if (kept.bytes + bytes > kept.bytes_max) kept.truncated = true;
   if (kept.truncated) return false;
   kept.bytes += bytes;
   ++kept.entries;
@@ -82,11 +88,33 @@ Observations::Status Observations::status(CaptureKind kind, TimePoint now) const
           .truncated = kept.truncated};
 }
 
-std::string Observations::trace() const {
-  return std::string{TraceJson::begin()} + trace_ + std::string{TraceJson::end(of(CaptureKind::trace).truncated)};
+template <class Make>
+Observations::Text Observations::text_of(CaptureKind kind, Make make) {
+  Text& text = of(kind).text;
+  std::weak_ptr<const std::string>& last = last_texts_[static_cast<std::size_t>(kind)];
+  if (!text && last.expired()) {
+    text = std::make_shared<const std::string>(make());
+    last = text;
+  }
+  return text;
 }
 
-std::string Observations::recording(std::uint32_t block_tokens) const {
+Observations::Text Observations::trace() {
+  return text_of(CaptureKind::trace, [this] {
+    trace_ += TraceJson::end(of(CaptureKind::trace).truncated);
+    return std::exchange(trace_, {});
+  });
+}
+
+Observations::Text Observations::recording(std::uint32_t block_tokens) {
+  return text_of(CaptureKind::record, [&] {
+    std::string text = made_recording(block_tokens);
+    requests_ = {};
+    return text;
+  });
+}
+
+std::string Observations::made_recording(std::uint32_t block_tokens) const {
   std::vector<const RecordedRequest*> order;
   order.reserve(requests_.size());
   for (const RecordedRequest& request : requests_) order.push_back(&request);

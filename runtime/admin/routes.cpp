@@ -121,7 +121,7 @@ std::string without_secrets(std::string_view text) {
   return shown.replace(host, at - host, "***");
 }
 
-Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Observations& observations,
+Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, Observations& observations,
                const Clock& clock, Room room)
     : commands_{options.commands},
       interval_{options.publish_interval},
@@ -272,10 +272,12 @@ Reply Routes::captured(CaptureKind kind) const {
   if (status.state == Observations::State::running) {
     return failure(409, fmt::format("the capture goes on for {:.1f} s; /v1/status tells when it has ended", status.seconds_left));
   }
-  if (kind == CaptureKind::trace) return {200, observations_.trace()};
   const SharedSnapshot snapshot = mailbox_.latest();
-  const std::uint32_t tokens = snapshot ? snapshot->key_tokens : 0;
-  return {200, observations_.recording(std::max(tokens, 1U)), "application/jsonl"};
+  const std::uint32_t tokens = std::max(snapshot ? snapshot->key_tokens : 0, 1U);
+  const bool traces = kind == CaptureKind::trace;
+  Observations::Text text = traces ? observations_.trace() : observations_.recording(tokens);
+  if (!text) return failure(503, "the capture before this one is still being sent to somebody: try again later");
+  return {.type = traces ? "application/json" : "application/jsonl", .capture = std::move(text)};
 }
 
 /// Refuses a growth that is known not to fit, and says what would.

@@ -34,8 +34,8 @@ struct Room {
 class Routes {
  public:
   /// `token` empty: none is asked for. References must outlive this object.
-  Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, const Observations& observations,
-         const Clock& clock, Room room);
+  Routes(const AdminOptions& options, std::string token, const Mailbox& mailbox, Observations& observations, const Clock& clock,
+         Room room);
 
   /// Never throws for what a request may contain.
   [[nodiscard]] std::variant<Reply, Command> route(const Request& request) const;
@@ -58,7 +58,7 @@ class Routes {
   std::vector<ConfigValue> config_;
   std::string token_;
   const Mailbox& mailbox_;
-  const Observations& observations_;
+  Observations& observations_;
   const Clock& clock_;
   Room room_;
 };

@@ -58,6 +58,7 @@ class Assembler {
     draft_.system.unit_prefill_seconds = std::chrono::duration<double>(draft_.unit_prefill).count();
     if (draft_.fingerprint) draft_.system.fingerprint = *draft_.fingerprint;
     draft_.system.groups = draft_.groups;
+    check_endpoint();
     check_as_at_start();
     return std::move(draft_.system);
   }
@@ -407,6 +408,15 @@ class Assembler {
   }
 
   /// The rules of a CacheSystem itself, so that a file is checked as a start checks it.
+  void check_endpoint() const {
+    try {
+      check_admin(draft_.system.admin);
+    } catch (const std::invalid_argument& wrong) {
+      const Given* const given = givens_.find(option_named("admin.listen"), 0);
+      refuse("{}: {}", given == nullptr ? "" : given->origin.where, wrong.what());
+    }
+  }
+
   void check_as_at_start() const {
     try {
       (void)manager_config(draft_.system);

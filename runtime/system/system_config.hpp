@@ -17,6 +17,9 @@ namespace terrace {
 /// std::invalid_argument with one sentence that says what is wrong and what would be right.
 [[nodiscard]] ManagerConfig manager_config(const CacheSystemOptions& options);
 
+/// The same for the admin endpoint.
+void check_admin(const AdminOptions& options);
+
 [[nodiscard]] bool has_storage(const CacheSystemOptions& options);
 /// The rank's part of the pool's host slots. Throws std::invalid_argument if a block cannot be divided among the ranks.
 [[nodiscard]] HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options);

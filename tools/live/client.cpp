@@ -1,6 +1,7 @@
 #include "tools/live/client.hpp"
 
 #include "runtime/admin/address.hpp"
+#include "runtime/admin/unix_sockets.hpp"
 #include "terrace/admin.hpp"
 #include "tools/usage_error.hpp"
 
@@ -12,10 +13,13 @@
 #include <boost/beast/http.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <cerrno>
 #include <chrono>
-#include <system_error>
+#include <thread>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
@@ -30,6 +34,7 @@ using Endpoint = asio::generic::stream_protocol::endpoint;
 
 /// Scrapes and statuses are far smaller.
 constexpr std::uint64_t answer_max = 512ULL << 20U;
+constexpr Duration connect_patience = std::chrono::seconds{5};
 
 std::string explained(const std::string& name, const boost::system::error_code& error) {
   const bool refused = error == asio::error::connection_refused || error.value() == ENOENT;
@@ -39,9 +44,27 @@ std::string explained(const std::string& name, const boost::system::error_code& 
   return fmt::format("{}: {}{}", name, error.message(), hint);
 }
 
-Endpoint endpoint_of(const admin::Address& address) {
-  if (address.is_unix) return Endpoint{asio::local::stream_protocol::endpoint{address.socket.string()}};
-  return Endpoint{asio::ip::tcp::endpoint{asio::ip::make_address(address.host), address.port}};
+/// A process that hangs accepts nothing, and the system does not say when there is room for one who waits.
+boost::system::error_code connect_to_unix(Socket& socket, const std::filesystem::path& path, TimePoint until) {
+  const Endpoint endpoint{asio::local::stream_protocol::endpoint{path.string()}};
+  boost::system::error_code error;
+  socket.open(endpoint.protocol(), error);
+  socket.non_blocking(true, error);
+  while (!error && ::connect(socket.native_handle(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0) {
+    if (errno != EAGAIN) return {errno, boost::system::system_category()};
+    if (SteadyClock{}.now() >= until) return asio::error::timed_out;
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  return error;
+}
+
+/// Who listens on the socket must be this user, or root. Root itself may ask everybody.
+void check_peer(Socket& socket, const std::string& name) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  const bool known = ::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  if (::geteuid() == 0 || (known && (peer.uid == ::geteuid() || peer.uid == 0))) return;
+  throw UsageError{fmt::format("{}: the process that listens there belongs to user {}, so it is not asked", name, peer.uid)};
 }
 
 admin::Address address_of(const std::string& socket) {
@@ -56,7 +79,13 @@ admin::Address address_of(const std::string& socket) {
 /// The address of the only process.
 admin::Address found() {
   const std::filesystem::path folder = admin_folder();
-  const std::vector<std::filesystem::path> sockets = live_sockets(folder);
+  const std::vector<std::filesystem::path> sockets = [&] {
+    try {
+      return admin::live_sockets(folder);
+    } catch (const std::runtime_error& error) {
+      throw UsageError{error.what()};
+    }
+  }();
   if (sockets.empty()) {
     throw UsageError{
         fmt::format("no process listens in {}: start one with option admin.listen (terrace replay --admin unix:), or "
@@ -73,21 +102,6 @@ admin::Address found() {
 }
 
 }  // namespace
-
-std::vector<std::filesystem::path> live_sockets(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> live;
-  std::error_code error;
-  for (std::filesystem::directory_iterator each{folder, error}, end; !error && each != end; each.increment(error)) {
-    if (!each->is_socket(error)) continue;
-    asio::io_context io;
-    asio::local::stream_protocol::socket socket{io};
-    boost::system::error_code refused;
-    socket.connect(asio::local::stream_protocol::endpoint{each->path().string()}, refused);
-    if (!refused) live.push_back(each->path());
-  }
-  std::ranges::sort(live);
-  return live;
-}
 
 AdminClient::AdminClient(const Target& target) {
   const admin::Address address = target.socket.empty() ? found() : address_of(target.socket);
@@ -117,7 +131,7 @@ AdminClient::Answer AdminClient::ask(std::string_view method, const std::string&
   http::response_parser<http::string_body> parser;
   parser.body_limit(answer_max);
   boost::system::error_code result = asio::error::timed_out;
-  socket.async_connect(endpoint_of(address), [&](const boost::system::error_code& connected) {
+  const auto talk = [&](const boost::system::error_code& connected) {
     if (connected) {
       result = connected;
       return;
@@ -127,7 +141,15 @@ AdminClient::Answer AdminClient::ask(std::string_view method, const std::string&
       (void)written;
       http::async_read(socket, buffer, parser, [&](const boost::system::error_code& read, std::size_t) { result = read; });
     });
-  });
+  };
+  if (address.is_unix) {
+    const boost::system::error_code connected = connect_to_unix(socket, address.socket, SteadyClock{}.now() + connect_patience);
+    if (connected == asio::error::timed_out) throw Unreachable{fmt::format("{}: the process accepts no connection", name_)};
+    if (!connected) check_peer(socket, name_);
+    talk(connected);
+  } else {
+    socket.async_connect(asio::ip::tcp::endpoint{asio::ip::make_address(address.host), address.port}, talk);
+  }
   io.run_for(patience);
   if (result) throw Unreachable{explained(name_, result)};
   Answer answer{parser.get().result_int(), parser.get().body(), {}};
@@ -151,7 +173,16 @@ json::object AdminClient::checked(const Answer& answer) const {
   throw std::runtime_error{sentence};
 }
 
-json::object AdminClient::get(const std::string& path) const { return checked(ask("GET", path)); }
+json::object AdminClient::get(const std::string& path) const {
+  constexpr unsigned not_yet = 503;
+  Answer answer = ask("GET", path);
+  // A process that has just started has told nothing yet.
+  for (int tries = 0; answer.status == not_yet && tries < 100; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    answer = ask("GET", path);
+  }
+  return checked(answer);
+}
 
 json::object AdminClient::status_of_cache() const {
   json::object status = get("/v1/status");

@@ -4,20 +4,24 @@
 
 #include "runtime/admin/address.hpp"
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/unix_sockets.hpp"
 #include "terrace/admin.hpp"
 #include "tests/patience.hpp"
 #include "tests/tools/temporary_directory.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -25,6 +29,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,14 +44,21 @@ sockaddr_un name_of(const std::string& path) {
   return name;
 }
 
-/// A connection to a Unix socket that sends bytes as they are.
+/// A connection that sends bytes as they are.
 class RawClient {
  public:
+  /// To a Unix socket.
   explicit RawClient(const std::string& path) : fd_{::socket(AF_UNIX, SOCK_STREAM, 0)} {
     const sockaddr_un name = name_of(path);
-    if (::connect(fd_, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) throw std::runtime_error{"connect"};
-    const timeval patience{test::patience.count(), 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    connect(reinterpret_cast<const sockaddr*>(&name), sizeof name);
+  }
+  /// To a port of this machine.
+  explicit RawClient(std::uint16_t port) : fd_{::socket(AF_INET, SOCK_STREAM, 0)} {
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(port);
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connect(reinterpret_cast<const sockaddr*>(&name), sizeof name);
   }
   ~RawClient() { ::close(fd_); }
   RawClient(const RawClient&) = delete;
@@ -60,6 +72,11 @@ class RawClient {
     for (ssize_t got = 0; (got = ::recv(fd_, part, sizeof part, 0)) > 0;) all.append(part, static_cast<std::size_t>(got));
     return all;
   }
+  /// At most so many bytes; none at the end.
+  [[nodiscard]] std::size_t some(std::size_t bytes) const {
+    std::string part(bytes, '\0');
+    return static_cast<std::size_t>(std::max<ssize_t>(0, ::recv(fd_, part.data(), part.size(), 0)));
+  }
   /// One reply with a body of known length.
   [[nodiscard]] std::string one() const {
     std::string all;
@@ -72,6 +89,12 @@ class RawClient {
   }
 
  private:
+  void connect(const sockaddr* name, socklen_t size) const {
+    if (::connect(fd_, name, size) != 0) throw std::runtime_error{"connect"};
+    const timeval patience{test::patience.count(), 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  }
+
   int fd_;
 };
 
@@ -95,7 +118,15 @@ class AdminListener : public ::testing::Test {
     snapshot->pools.emplace_back();
     mailbox.publish(std::move(snapshot));
   }
-  void listen() { listener.emplace(options, mailbox, clock, Room{}); }
+  void listen(Duration silence_max = std::chrono::seconds{10}) { listener.emplace(options, mailbox, clock, Room{}, silence_max); }
+  /// Listens on TCP and returns the port.
+  std::uint16_t listen_on_tcp() {
+    options.listen = "tcp:127.0.0.1:0";
+    options.token_file = directory.write("token", "0123456789abcdef\n");
+    ::chmod(options.token_file.c_str(), 0600);
+    listen();
+    return parse_address(listener->address()).port;
+  }
   [[nodiscard]] std::string path() const { return (directory.path() / "admin.sock").string(); }
   [[nodiscard]] std::string ask(std::string_view method, std::string_view target, std::string_view body = {}) const {
     const RawClient client{path()};
@@ -242,6 +273,90 @@ TEST_F(AdminListener, more_connections_than_allowed_are_closed) {
   EXPECT_NE(first.rest().find("200 OK"), std::string::npos);
 }
 
+constexpr std::string_view right = "GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n";
+constexpr std::string_view wrong = "GET /healthz HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdeX\r\n\r\n";
+
+TEST_F(AdminListener, who_brings_no_token_keeps_nobody_out_who_does) {
+  options.connections_max = 4;
+  const std::uint16_t port = listen_on_tcp();
+  std::vector<std::unique_ptr<RawClient>> silent;
+  for (int n = 0; n < 20; ++n) silent.push_back(std::make_unique<RawClient>(port));
+  std::vector<std::unique_ptr<RawClient>> known;
+  for (int n = 0; n < 4; ++n) {
+    known.push_back(std::make_unique<RawClient>(port));
+    known.back()->send(right);
+    EXPECT_NE(known.back()->one().find("200 OK"), std::string::npos) << n;
+  }
+  const RawClient late{port};
+  late.send(right);
+  EXPECT_EQ(late.rest(), "") << "all places have those who brought the token";
+  known.front()->send(right);
+  EXPECT_NE(known.front()->one().find("200 OK"), std::string::npos);
+  known.front()->send(wrong);
+  EXPECT_NE(known.front()->rest().find("401"), std::string::npos) << "it is closed";
+}
+
+TEST_F(AdminListener, right_requests_are_served_while_others_connect_again_and_again) {
+  options.connections_max = 4;
+  const std::uint16_t port = listen_on_tcp();
+  std::atomic<bool> end{false};
+  std::vector<std::thread> others;
+  for (int n = 0; n < 16; ++n) {
+    others.emplace_back([&, n] {
+      while (!end) {
+        const RawClient client{port};
+        client.send(n % 2 == 0 ? wrong : wrong.substr(0, 30));
+        (void)client.some(1);
+      }
+    });
+  }
+  for (int served = 0, tries = 0; served < 40; ++tries) {
+    ASSERT_LT(tries, 4000);
+    const RawClient client{port};
+    client.send(right);
+    served += client.one().find("200 OK") != std::string::npos ? 1 : 0;
+  }
+  end = true;
+  for (std::thread& other : others) other.join();
+}
+
+TEST_F(AdminListener, a_reader_may_be_slow_but_not_stand_still) {
+  const Duration silence_max = std::chrono::seconds{2};
+  Observed portion;
+  portion.captures[0] = {1, clock.now(), clock.now()};
+  portion.spans.assign(100'000, {.kind = TraceSpan::Kind::wait, .id = 1});
+  mailbox.give(std::move(portion));
+  listen(silence_max);
+  const RawClient slow{path()};
+  const RawClient stands{path()};
+  slow.send(request("GET", "/v1/trace"));
+  stands.send(request("GET", "/v1/trace"));
+  const TimePoint begin = clock.now();
+  std::size_t got = 0;
+  while (clock.now() < begin + 2 * silence_max) {
+    const std::size_t some = slow.some(64 * 1024);
+    ASSERT_GT(some, 0U);
+    got += some;
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  }
+  const std::size_t all = got + slow.rest().size();
+  EXPECT_GT(all, 100'000U * 50);
+  EXPECT_LT(stands.rest().size(), all) << "it was cut";
+}
+
+TEST_F(AdminListener, a_command_whose_client_has_gone_is_not_carried_out) {
+  options.command_deadline = std::chrono::hours{1};
+  listen();
+  {
+    const RawClient client{path()};
+    client.send(request("POST", "/v1/clear"));
+    ASSERT_TRUE(test::comes_true([&] { return mailbox.waiting(); }));
+  }
+  EXPECT_TRUE(test::comes_true([&] { return !mailbox.waiting(); }));
+  EXPECT_FALSE(mailbox.take().has_value());
+  EXPECT_NE(ask("GET", "/healthz").find("200 OK"), std::string::npos);
+}
+
 TEST_F(AdminListener, the_socket_of_a_dead_process_is_replaced_and_that_of_a_living_one_is_not) {
   {
     const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
@@ -316,22 +431,91 @@ TEST(AdminAddress, refuses_what_is_none) {
   }
 }
 
-TEST(AdminAddress, a_name_of_its_own_is_in_a_folder_of_the_user) {
-  const test::TemporaryDirectory runtime;
-  const char* const before = std::getenv("XDG_RUNTIME_DIR");
-  const std::string kept = before == nullptr ? "" : before;
-  ::setenv("XDG_RUNTIME_DIR", runtime.path().c_str(), 1);
-  EXPECT_EQ(admin_folder(), runtime.path() / "terrace");
+/// The folder for sockets is in a directory of the test.
+class AdminFolder : public ::testing::Test {
+ protected:
+  void SetUp() override { ::setenv("XDG_RUNTIME_DIR", directory.path().c_str(), 1); }
+  void TearDown() override {
+    program_invocation_short_name = program;
+    if (before) ::setenv("XDG_RUNTIME_DIR", before->c_str(), 1);
+    else ::unsetenv("XDG_RUNTIME_DIR");
+  }
+  [[nodiscard]] std::string refusal() const {
+    try {
+      (void)live_sockets(admin_folder());
+      (void)new_socket_name();
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  test::TemporaryDirectory directory;
+  std::optional<std::string> before = [] {
+    const char* const now = std::getenv("XDG_RUNTIME_DIR");
+    return now == nullptr ? std::nullopt : std::optional<std::string>{now};
+  }();
+  char* program = program_invocation_short_name;
+};
+
+TEST_F(AdminFolder, is_made_for_its_user_alone) {
+  EXPECT_EQ(admin_folder(), directory.path() / "terrace");
   const std::filesystem::path first = new_socket_name();
   EXPECT_EQ(first.parent_path(), admin_folder());
   EXPECT_NE(first, new_socket_name());
   struct stat info {};
   ASSERT_EQ(::stat(admin_folder().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777U, 0700U);
+}
+
+TEST_F(AdminFolder, of_somebody_else_is_not_trusted) {
+  EXPECT_TRUE(live_sockets(admin_folder()).empty()) << "there is none";
+  (void)new_socket_name();
+  EXPECT_EQ(refusal(), "");
   ASSERT_EQ(::chmod(admin_folder().c_str(), 0777), 0);
-  EXPECT_THROW((void)new_socket_name(), std::runtime_error);
-  if (kept.empty()) ::unsetenv("XDG_RUNTIME_DIR");
-  else ::setenv("XDG_RUNTIME_DIR", kept.c_str(), 1);
+  EXPECT_NE(refusal().find("is one in which other users can write"), std::string::npos) << refusal();
+  ASSERT_EQ(::chmod(admin_folder().c_str(), 0700), 0);
+  std::filesystem::rename(admin_folder(), directory.path() / "real");
+  std::filesystem::create_symlink(directory.path() / "real", admin_folder());
+  EXPECT_NE(refusal().find("is not a folder"), std::string::npos) << refusal();
+  std::filesystem::remove(admin_folder());
+  std::filesystem::rename(directory.path() / "real", admin_folder());
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give it to another user";
+  ASSERT_EQ(::chown(admin_folder().c_str(), 65534, 65534), 0);
+  EXPECT_NE(refusal().find("belongs to user 65534"), std::string::npos) << refusal();
+}
+
+TEST_F(AdminFolder, keeps_sockets_of_living_processes_only) {
+  const std::filesystem::path dead = new_socket_name();
+  const std::filesystem::path living = new_socket_name();
+  ::close(listen_on(dead));
+  const int listening = listen_on(living);
+  std::ofstream{admin_folder() / "file"} << "data";
+  EXPECT_EQ(live_sockets(admin_folder()), std::vector{living});
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(admin_folder() / "file"));
+  ::close(listening);
+  (void)new_socket_name();
+  EXPECT_FALSE(std::filesystem::exists(living)) << "a start removes them, too";
+}
+
+TEST_F(AdminFolder, names_a_socket_by_what_is_left_of_the_name_of_the_program) {
+  for (auto [name, begin] : {std::pair<std::string, std::string>{"", "process-"},
+                             {"VLLM::Engine/..", "VLLM--Engine-..-"},
+                             {"\x1b[2J", "--2J-"},
+                             {"::", "process-"}}) {
+    program_invocation_short_name = name.data();
+    const std::filesystem::path path = new_socket_name();
+    EXPECT_EQ(path.parent_path(), admin_folder()) << name;
+    EXPECT_TRUE(path.filename().string().starts_with(begin + std::to_string(::getpid()))) << path;
+  }
+}
+
+TEST_F(AdminFolder, whose_name_is_too_long_for_a_socket_is_refused) {
+  const std::string deep = (directory.path() / std::string(100, 'x')).string();
+  ASSERT_TRUE(std::filesystem::create_directory(deep));
+  ::setenv("XDG_RUNTIME_DIR", deep.c_str(), 1);
+  EXPECT_THROW((void)listen_on(new_socket_name()), std::invalid_argument);
 }
 
 }  // namespace

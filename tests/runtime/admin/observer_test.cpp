@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -62,18 +63,18 @@ class AdminObserver : public test::CacheFixture {
   }
   [[nodiscard]] Observations::Status status(CaptureKind kind) const { return observations.status(kind, clock.now()); }
   /// The spans of the trace by name.
-  [[nodiscard]] std::map<std::string, std::vector<json::object>> spans() const {
+  [[nodiscard]] std::map<std::string, std::vector<json::object>> spans() {
     std::map<std::string, std::vector<json::object>> all;
-    const json::object trace = json::parse(observations.trace()).as_object();
+    const json::object trace = json::parse(*observations.trace()).as_object();
     for (const json::value& event : trace.at("traceEvents").as_array()) {
       const json::object& it = event.as_object();
       if (it.at("ph") != "M") all[std::string{it.at("name").as_string()}].push_back(it);
     }
     return all;
   }
-  [[nodiscard]] std::vector<json::object> recorded() const {
+  [[nodiscard]] std::vector<json::object> recorded() {
     std::vector<json::object> requests;
-    std::istringstream lines{observations.recording(16)};
+    std::istringstream lines{*observations.recording(16)};
     for (std::string line; std::getline(lines, line);) requests.push_back(json::parse(line).as_object());
     return requests;
   }
@@ -200,12 +201,45 @@ TEST_F(AdminObserver, a_capture_has_a_limit_and_says_what_is_missing) {
   observations.add(portion);
   EXPECT_EQ(status(CaptureKind::trace).entries, spans);
   EXPECT_EQ(status(CaptureKind::record).entries, requests);
-  EXPECT_LT(observations.trace().size(), Observations::capture_bytes_max + 4096);
-  EXPECT_NE(observations.trace().find("\"truncated\":true"), std::string::npos);
+  EXPECT_LT(observations.trace()->size(), Observations::capture_bytes_max + 4096);
+  EXPECT_NE(observations.trace()->find("\"truncated\":true"), std::string::npos);
   portion.captures[0].number = 2;
   observations.add(portion);
   EXPECT_FALSE(status(CaptureKind::trace).truncated);
   EXPECT_EQ(status(CaptureKind::trace).entries, 1000U);
+}
+
+TEST_F(AdminObserver, a_capture_takes_at_most_a_quarter_of_the_memory_that_is_left) {
+  Observations poor{[] { return std::optional{MiB * 16}; }};
+  Observed portion;
+  portion.captures[0] = portion.captures[1] = {1, clock.now(), clock.now() + 1h};
+  portion.spans.assign(1000, {.kind = TraceSpan::Kind::wait, .id = 1});
+  portion.requests.assign(10, {.at = clock.now(), .prompt = std::vector<std::uint64_t>(10'000)});
+  const auto truncated = [&](CaptureKind kind) { return poor.status(kind, clock.now()).truncated; };
+  while (!truncated(CaptureKind::trace) || !truncated(CaptureKind::record)) poor.add(portion);
+  EXPECT_LT(poor.trace()->size(), (4U << 20U) + 4096);
+  EXPECT_LE(poor.status(CaptureKind::record, clock.now()).entries, (4U << 20U) / (10'000 * sizeof(std::uint64_t)));
+}
+
+TEST_F(AdminObserver, a_capture_is_one_text_for_all_and_the_next_one_waits_until_nobody_reads_it) {
+  Observed portion;
+  portion.captures[0] = portion.captures[1] = {1, clock.now(), clock.now()};
+  portion.requests.assign(1, {.at = clock.now(), .prompt = {7}});
+  observations.add(portion);
+  for (const auto& text : {std::function{[&] { return observations.trace(); }}, {[&] { return observations.recording(1); }}}) {
+    portion.captures[0].number += 1;
+    portion.captures[1].number += 1;
+    observations.add(portion);
+    Observations::Text first = text();
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(text(), first);
+    portion.captures[0].number += 1;
+    portion.captures[1].number += 1;
+    observations.add(portion);
+    EXPECT_EQ(text(), nullptr);
+    first.reset();
+    EXPECT_NE(text(), nullptr);
+  }
 }
 
 TEST_F(AdminObserver, measures_how_often_blocks_come_back) {

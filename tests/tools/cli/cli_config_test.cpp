@@ -3,6 +3,7 @@
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -55,6 +56,36 @@ TEST(ConfigCommand, check_says_line_and_nearest_name) {
   const Ended missing = run(program({"config", "check", file + ".not"}));
   EXPECT_EQ(missing.status, 2);
   EXPECT_TRUE(is_one_line(missing.err)) << missing.err;
+}
+
+TEST(ConfigCommand, check_and_doctor_refuse_an_endpoint_that_a_start_refuses) {
+  const TemporaryDirectory directory;
+  const std::string file = directory.write("t.toml", "[admin]\nlisten = \"tcp:127.0.0.1:0\"\n").string();
+  for (const Words& words : {Words{"config", "check", file}, {"doctor", "--config", file}, {"replay", "--config", file}}) {
+    const Ended refused = run(program(words));
+    EXPECT_EQ(refused.status, 2) << words.front();
+    EXPECT_NE(refused.err.find("t.toml:2: admin.listen over TCP needs admin.token-file"), std::string::npos) << refused.err;
+  }
+  const std::string remote = directory.write("r.toml", "[admin]\nlisten = \"tcp:0.0.0.0:80\"\n").string();
+  EXPECT_EQ(run(program({"config", "check", remote})).status, 2);
+}
+
+TEST(ReplayConfig, that_is_a_pipe_is_read_if_somebody_writes_to_it) {
+  const TemporaryDirectory directory;
+  const std::string pipe = (directory.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const Words& words : {Words{"config", "check", pipe},
+                             {"replay", "--config", pipe},
+                             {"replay", "--requests", "1", "--admin", "unix:", "--admin-token-file", pipe},
+                             {"replay", "--requests", "1", "--shared", "redis://localhost:1", "--shared-secret-file", pipe},
+                             {"top", "--socket", "unix:x", "--token-file", pipe}}) {
+    const Ended refused = run(program(words));
+    EXPECT_NE(refused.status, 0) << words.front();
+    EXPECT_NE(refused.err.find("nobody writes to this pipe"), std::string::npos) << refused.err;
+  }
+  const Ended shown = run_in_shell("echo 'policy = \"lru\"' | \"$@\"", program({"config", "show", "--config", "/dev/stdin"}));
+  EXPECT_EQ(shown.status, 0) << shown.err;
+  EXPECT_NE(shown.out.find("/dev/stdin:1"), std::string::npos) << shown.out;
 }
 
 TEST(ConfigCommand, show_says_where_each_value_comes_from) {

@@ -1,14 +1,25 @@
 // `terrace top`, `set`, `job`, `clear`, `update`, `pause` and `resume` on a replay that serves.
+#include "base/descriptor.hpp"
 #include "tests/patience.hpp"
 #include "tests/tools/cli/program.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace terrace::test {
 namespace {
@@ -232,6 +243,79 @@ TEST_P(LiveService, an_update_names_the_weights_and_the_shared_store_is_used_aga
   EXPECT_EQ(updated.out, "cleared\n");
   EXPECT_FALSE(is_shared_off());
   serve_more(3);
+}
+
+/// A listening socket that accepts nothing.
+class Hanging {
+ public:
+  enum class Full : bool { no, yes };
+  /// Full: it has no room left for those who wait.
+  explicit Hanging(const std::string& path, Full full = Full::no) {
+    std::strncpy(name_.sun_path, path.c_str(), sizeof name_.sun_path - 1);
+    (void)::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&name_), sizeof name_);
+    (void)::listen(listening_.get(), 1);
+    while (full == Full::yes) {
+      Descriptor waiting{::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+      if (::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&name_), sizeof name_) != 0) break;
+      waiting_.push_back(std::move(waiting));
+    }
+  }
+
+ private:
+  Descriptor listening_{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_un name_{.sun_family = AF_UNIX, .sun_path = {}};
+  std::vector<Descriptor> waiting_;
+};
+
+TEST(LiveCommandsAlone, do_not_wait_long_for_a_process_that_accepts_nothing) {
+  const TemporaryDirectory directory;
+  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", directory.path().string()}};
+  ASSERT_TRUE(std::filesystem::create_directory(directory.path() / "terrace"));
+  const Hanging hanging{(directory.path() / "terrace" / "x.sock").string(), Hanging::Full::yes};
+  const Ended top = run(program({"top", "--once"}), environment);
+  EXPECT_EQ(top.status, 3);
+  EXPECT_TRUE(is_one_line(top.err)) << top.err;
+  EXPECT_NE(top.err.find("x.sock: the process accepts no connection"), std::string::npos) << top.err;
+}
+
+TEST(LiveCommandsAlone, trust_no_folder_in_which_others_write) {
+  const TemporaryDirectory directory;
+  const std::map<std::string, std::string> environment{{"XDG_RUNTIME_DIR", directory.path().string()}};
+  const std::string folder = (directory.path() / "terrace").string();
+  ASSERT_EQ(::mkdir(folder.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+  const Hanging forged{folder + "/x.sock"};
+  const Ended top = run(program({"top", "--once"}), environment);
+  EXPECT_EQ(top.status, 2);
+  EXPECT_NE(top.err.find("is one in which other users can write: nothing in it is trusted"), std::string::npos) << top.err;
+  const Ended start = run(replay_words({"--requests", "1", "--admin", "unix:"}), environment);
+  EXPECT_EQ(start.status, 2);
+  EXPECT_NE(start.err.find("name a socket in another folder (unix:PATH)"), std::string::npos) << start.err;
+}
+
+TEST(LiveCommandsAlone, ask_no_process_of_another_user) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be two other users";
+  const TemporaryDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0777), 0);
+  const std::string path = (directory.path() / "s").string();
+  const pid_t listener = ::fork();
+  if (listener == 0) {
+    if (::setgid(65533) != 0 || ::setuid(65533) != 0) ::_exit(1);
+    const Hanging other{path};
+    (void)::chmod(path.c_str(), 0777);
+    ::pause();
+    ::_exit(0);
+  }
+  ASSERT_TRUE(comes_true([&] {
+    return std::filesystem::exists(path) && (std::filesystem::status(path).permissions() == std::filesystem::perms::all);
+  }));
+  Words words{"setpriv", "--reuid", "65532", "--regid", "65532", "--clear-groups"};
+  for (const std::string& word : program({"top", "--once", "--socket", path})) words.push_back(word);
+  const Ended top = run_in_shell("exec \"$@\"", words);
+  ::kill(listener, SIGKILL);
+  ::waitpid(listener, nullptr, 0);
+  EXPECT_EQ(top.status, 2) << top.err;
+  EXPECT_NE(top.err.find("belongs to user 65533, so it is not asked"), std::string::npos) << top.err;
 }
 
 TEST(LiveCommandsAlone, say_that_nobody_listens) {
