@@ -337,6 +337,11 @@ class TERRACE_API Cache {
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const;
   /// The tree as text, for a person: at most `lines_max` lines. Looks at every node of the tree.
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
+  /// Finds out from now on why blocks are missed, for a share of the keys: MissTotals. A cache with an endpoint for operators does
+  /// it from the start. It takes up to 3 MiB of memory.
+  void measure_misses();
+  /// All 0 before measure_misses().
+  [[nodiscard]] MissTotals miss_totals() const;
   /// Follows one block in `one_in` of each pool from now on, to measure how long blocks stay cached. 0: none, as at the start.
   /// The call allocates memory.
   void sample_residency(std::uint32_t one_in);

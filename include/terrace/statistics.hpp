@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -79,6 +80,30 @@ struct TERRACE_API TimeTotal {
   friend TimeTotal operator-(const TimeTotal& now, const TimeTotal& before) {
     return {now.number - before.number, now.seconds - before.seconds, difference(now.microseconds, before.microseconds)};
   }
+};
+
+/// What became of a block that a request asked for and that is not cached, or not used.
+enum class MissReason : std::uint8_t {
+  unknown,          ///< it was never cached, or so long ago that it is not remembered
+  evicted_device,   ///< the last copy was evicted from this tier
+  evicted_host,     ///< the same
+  evicted_storage,  ///< the same
+  damaged,          ///< what storage had did not verify
+  cleared,
+  turned_down,  ///< it is cached, and would take longer to load than to compute
+  not_used,     ///< it is cached, but behind a block that is missing, or in a tier that the request did not want
+};
+inline constexpr std::size_t miss_reason_count = 8;
+[[nodiscard]] TERRACE_API std::string_view to_string(MissReason reason);
+
+/// Misses by reason, estimated from a share of the keys (Cache::measure_misses).
+struct TERRACE_API MissTotals {
+  std::array<std::uint64_t, miss_reason_count> units{};  ///< hash units, by MissReason; for an OffloadCache, blocks
+  Histogram gone_seconds{};                              ///< of the followed blocks: for how long they had been gone
+
+  [[nodiscard]] std::uint64_t operator[](MissReason reason) const { return units[static_cast<std::size_t>(reason)]; }
+  [[nodiscard]] std::uint64_t& operator[](MissReason reason) { return units[static_cast<std::size_t>(reason)]; }
+  friend MissTotals operator-(const MissTotals& now, const MissTotals& before) { return difference(now, before); }
 };
 
 /// What an idle service has done (CacheSystemOptions::idle_service, TierStoreOptions::idle_service).

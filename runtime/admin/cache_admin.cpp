@@ -169,6 +169,7 @@ void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete co
   const ManagerConfig& config = cache.manager().config();
   measured_ = is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups);
   observer_.sample(measured_.units_per_block > 0);
+  cache.measure_misses();
   publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
                     .carry_out =
                         [this, &cache](const Command& command) {
@@ -208,6 +209,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.job_blocks = manager.write_backs().totals();
   if (is_offload(manager.config())) snapshot.offload = manager.offload().totals();
   snapshot.prefetches = cache.prefetch_totals();
+  snapshot.misses = cache.miss_totals();
   if (manager.config().shared.on) {
     SharedStoreSnapshot& shared = snapshot.shared.emplace();
     shared.off = cache.shared_is_off();

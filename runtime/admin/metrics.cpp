@@ -278,6 +278,16 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
   }
 }
 
+void add_misses(Families& all, const MissTotals& misses) {
+  for (std::size_t n = 0; n < miss_reason_count; ++n) {
+    all.counter(
+        "terrace_missed_units_total",
+        "Blocks that requests asked for and had to compute, in hash units, by what became of their copies; estimated from a "
+        "share of the keys",
+        misses.units[n], label("reason", name_of(to_string(static_cast<MissReason>(n)))));
+  }
+}
+
 void add_idle(Families& all, const IdleTotals& idle) {
   for (const auto& [what, total] : {std::pair{"slice", idle.slices}, std::pair{"engine_wait", idle.engine_waits}}) {
     all.times("terrace_idle_service_seconds",
@@ -586,6 +596,7 @@ std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Hea
     add_jobs(all, *snapshot);
     if (snapshot->offload) add_offload(all, *snapshot->offload);
     else add_prefetches(all, snapshot->prefetches);
+    add_misses(all, snapshot->misses);
     if (snapshot->shared) {
       add_shared_store(all, *snapshot->shared);
       add_shared_cache(all, *snapshot->shared);

@@ -79,6 +79,7 @@ struct AdminSnapshot {
   std::array<std::uint64_t, write_back_outcome_count> job_blocks{};  ///< of all jobs so far, by WriteBackOutcome
   std::optional<OffloadTotals> offload{};                            ///< only if the engine owns the device slots
   PrefetchTotals prefetches{};                                       ///< only if the cache owns them
+  MissTotals misses{};
   std::optional<SharedStoreSnapshot> shared{};                       ///< none: there is no shared store
   std::string io{};                                                  ///< says how storage does its I/O
   /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted

@@ -273,6 +273,19 @@ json::object to_json(const ManagerStats& stats) {
           {"cleared", stats.cleared}};
 }
 
+json::object to_json(const MissTotals& misses) {
+  json::object object;
+  for (std::size_t reason = 0; reason < miss_reason_count; ++reason) {
+    object[name_of(terrace::to_string(static_cast<MissReason>(reason)))] = misses.units[reason];
+  }
+  std::uint64_t counted = 0;
+  std::size_t bucket = 0;
+  while (bucket + 1 < Histogram::buckets && (counted += misses.gone_seconds.counts[bucket]) * 2 < misses.gone_seconds.total())
+    ++bucket;
+  object["gone_seconds_median"] = Histogram::smallest(bucket);
+  return object;
+}
+
 json::object to_json(const OffloadTotals& totals) {
   return {{"jobs", totals.jobs},
           {"refused", totals.refused},
@@ -396,6 +409,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"queues", std::move(queues)},
       {"slowest", std::move(slowest)},
       {"blocks", to_json(snapshot.stats)},
+      {"misses", to_json(snapshot.misses)},
       {"moved", std::move(moved)},
       {"daily_writes",
        {{"limit_bytes", count(snapshot.daily_writes.limit)}, {"written_bytes", count(snapshot.daily_writes.written)}}},

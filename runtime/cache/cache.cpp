@@ -498,6 +498,8 @@ WaitTotals Cache::wait_totals() const { return state_->waits.totals(); }
 Usage Cache::usage(Tier tier, PoolId pool) const { return state_->manager.usage(tier, pool); }
 TreeCounts Cache::tree_counts(PoolId pool) const { return state_->manager.tree_counts(pool); }
 std::string Cache::describe_tree(std::size_t lines_max) const { return state_->manager.describe_tree(lines_max); }
+void Cache::measure_misses() { state_->manager.administration().measure_misses(); }
+MissTotals Cache::miss_totals() const { return state_->manager.miss_totals(); }
 void Cache::sample_residency(std::uint32_t one_in) { state_->manager.administration().sample_residency(one_in); }
 ResidencyTotals Cache::residency_totals(PoolId pool) const { return state_->manager.administration().residency_totals(pool); }
 void Cache::record_events() { state_->manager.administration().record_events(); }

@@ -46,6 +46,14 @@ struct Cache::State final : LeaseHome, SpanSink {
   void note_ready(RequestId id, TimePoint now);
   void note_acquired(const AcquireRequest& request, bool ready);
   [[nodiscard]] bool offload_is_watched() const;
+  /// Notes that the engine has computed the keys for which `missed(index)` is true.
+  template <class Missed>
+  void note_offload_misses(std::span<const BlockKey> keys, Missed missed) {
+    if (!manager.misses().on()) return;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (missed(i)) manager.misses().missed(keys[i], 1);
+    }
+  }
   /// Tells who watches of the keys for which `asked(index)` is true.
   template <class Asked>
   void note_offload_asked(PoolId pool, std::span<const BlockKey> keys, Asked asked) {

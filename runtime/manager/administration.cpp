@@ -48,6 +48,7 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
                                  pool < stored.size() ? std::span{stored[pool]} : std::span<const BlockKey>{});
   }
   if (state_.config.shared.on && !options.keep_shared) turn_shared_off();
+  if (state_.misses.on()) state_.misses.cleared();
   if (state_.kv_events.on()) {
     KvEvent event;
     event.kind = KvEvent::Kind::cleared;

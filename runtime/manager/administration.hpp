@@ -73,6 +73,11 @@ class Administration {
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const {
     return state_.groups.at(pool).resizer().retiring(tier);
   }
+  void measure_misses() {
+    if (state_.misses.on()) return;
+    state_.misses.begin();
+    for (const auto& pool : state_.groups.pools()) pool->tell(state_.misses);
+  }
   void sample_residency(std::uint32_t one_in) {
     for (const auto& pool : state_.groups.pools()) pool->follow_sample(one_in);
   }

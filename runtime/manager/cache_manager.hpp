@@ -68,6 +68,9 @@ class CacheManager {
   void cancel_prefetches();
   [[nodiscard]] const Prefetches& prefetches() const { return prefetches_; }
   [[nodiscard]] const PrefetchTotals& prefetch_totals() const { return state_.prefetches; }
+  [[nodiscard]] const MissTotals& miss_totals() const { return state_.misses.totals(); }
+  /// An engine that owns its device slots has computed these blocks, and stores them.
+  [[nodiscard]] MissReasons& misses() { return state_.misses; }
 
   // ---- what happened elsewhere
 
@@ -100,7 +103,10 @@ class CacheManager {
   void on_time(TimePoint now);
   /// Notes the time without doing anything else; an earlier time is ignored. Deadlines of reads
   /// count from this time, so call it before a call that may begin a load: acquire(), and calls that free slots.
-  void note_time(TimePoint now) { state_.now = std::max(state_.now, now); }
+  void note_time(TimePoint now) {
+    state_.now = std::max(state_.now, now);
+    state_.misses.set_now(state_.now);
+  }
   /// The same as in HitPlanner.
   [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
   [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/manager/model_groups.hpp"
+#include "runtime/measure/miss_reasons.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
 #include "runtime/types/write_budget.hpp"
@@ -27,6 +28,7 @@ struct ManagerState {
   OffloadTotals offload_totals;
   PrefetchTotals prefetches;
   KvEvents kv_events;
+  MissReasons misses;
   WriteBudget write_budget;
   /// normal or clearing; Administration::status() says whether it is cleared by now.
   CacheStatus status = CacheStatus::normal;

@@ -213,6 +213,7 @@ class Requests {
   void stop_looking(Index index);
   void begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found);
   void pin_while_looking(Request& request);
+  void note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found);
   void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);

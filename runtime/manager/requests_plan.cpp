@@ -45,6 +45,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
     return {};
   }
   state_.stats.turned_down += turned_down;
+  if (state_.misses.on() && r.failures == 0) note_misses(usable, hits, hits + turned_down);
   take_hits(r, keys, hits);
 
   r.pools_waited_for = 0;
@@ -61,6 +62,18 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
 }
 
 /// Records the last hit of the planner as the hit of the request, which owns its pins from now on.
+/// The request computes what lies behind its hits: first what it has turned down, up to `found`. The blocks of the first group
+/// stand for those of all.
+void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found) {
+  const std::uint32_t units = groups_.rules().front().units_per_block();
+  std::uint32_t at = hits / units * units;
+  for (const BlockKey& key : groups_.keys_in(0, usable, hits / units)) {
+    if (at < found) state_.misses.turned_down(key, units);
+    else state_.misses.missed(key, units);
+    at += units;
+  }
+}
+
 void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
   r.hits = hits;
   r.joined = 0;

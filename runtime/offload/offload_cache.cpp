@@ -78,8 +78,9 @@ Result<void> OffloadCache::store(const OffloadOrder& order) {
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::store_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (watched && begun) {
-    cache_.state_->note_offload_asked(order.pool, order.keys,
-                                      [&](std::size_t i) { return i >= order.first && hits_[i] == OffloadHit::miss; });
+    const auto missed = [&](std::size_t i) { return i >= order.first && hits_[i] == OffloadHit::miss; };
+    cache_.state_->note_offload_asked(order.pool, order.keys, missed);
+    cache_.state_->note_offload_misses(order.keys, missed);
   }
   return begun;
 }
@@ -124,8 +125,9 @@ Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span
   const Result<std::uint32_t> reserved = cache_.state_->manager.offload().reserve(order, slots);
   cache_.state_->end_call();
   if (reserved && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(order.pool, order.keys.subspan(order.first),
-                                      [&](std::size_t i) { return slots[i] != no_host_slot; });
+    const auto missed = [&](std::size_t i) { return slots[i] != no_host_slot; };
+    cache_.state_->note_offload_asked(order.pool, order.keys.subspan(order.first), missed);
+    cache_.state_->note_offload_misses(order.keys.subspan(order.first), missed);
   }
   return reserved;
 }

@@ -275,6 +275,11 @@ void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
       if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
     }
   }
+  if (misses_ != nullptr) {
+    for (const BlockKey& key : tree_.keys(run)) {
+      if (misses_->follows(key)) kind == KvEvent::Kind::stored ? misses_->came(key, tier) : misses_->went(key, tier);
+    }
+  }
   if (!events_.on()) return;
   for (std::uint32_t i = 0; i < run.size(); ++i) {
     add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);

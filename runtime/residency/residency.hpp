@@ -1,6 +1,7 @@
 #pragma once
 
 #include "radix/tree/prefix_tree.hpp"
+#include "runtime/measure/miss_reasons.hpp"
 #include "runtime/measure/residency_sample.hpp"
 #include "runtime/residency/duplicates.hpp"
 #include "runtime/residency/quotas.hpp"
@@ -256,6 +257,8 @@ class Residency {
   void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
   /// The same as ResidencySample::follow, for as many blocks as device and host can hold now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
+  /// `misses` hears what becomes of copies from now on.
+  void tell(MissReasons& misses) { misses_ = &misses; }
   /// A request hit these blocks. Only the sample needs to know.
   void used(std::span<const BlockKey> keys);
 
@@ -271,8 +274,8 @@ class Residency {
   /// A copy of the block has changed: its host copy may be a duplicate now, or no longer one.
   void update_duplicate(BlockRef block);
   void forget_duplicates(Run run);
-  /// Events or sample need to know when copies come and go.
-  [[nodiscard]] bool watched() const { return events_.on() || sample_.on(); }
+  /// Somebody needs to know when copies come and go.
+  [[nodiscard]] bool watched() const { return events_.on() || sample_.on() || misses_ != nullptr; }
   /// Returns false if the slot was not lent.
   bool unlend(SlotId slot);
   void record(KvEvent::Kind kind, BlockRef block, Tier tier);
@@ -300,6 +303,7 @@ class Residency {
   Duplicates duplicates_;  ///< empty under other inclusion policies
   KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it goes
   ResidencySample sample_;
+  MissReasons* misses_ = nullptr;  ///< null: nobody asks why blocks are missed
   std::vector<bool> lent_;               ///< by slot
   std::vector<std::uint8_t> borrowers_;  ///< by slot: writers that still read it, whether it is lent or was evicted since
   std::uint64_t lent_count_ = 0;

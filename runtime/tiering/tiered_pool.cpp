@@ -225,6 +225,7 @@ bool TieredPool::on_transfer(TransferEvent& event) {
 void TieredPool::on_store(const StoreEvent& event) {
   switch (event.kind) {
     case StoreEvent::Kind::read:
+      if (misses_ != nullptr && event.error == Errc::corrupt) misses_->damaged(event.key);
       stored_reads_.on_read(event.token, event.error);
       hand_out_reads();
       break;

@@ -277,6 +277,10 @@ class TieredPool {
   void open_host(SlotSpan slots) { resizer_.open_host(slots); }
   /// The same as ResidencySample::follow, set_now and used.
   void follow_sample(std::uint32_t one_in) { residency_.follow_sample(one_in); }
+  void tell(MissReasons& misses) {
+    residency_.tell(misses);
+    misses_ = &misses;
+  }
   void set_sample_time(std::uint64_t requests) { residency_.set_sample_time(requests); }
   void sample_uses(std::span<const BlockKey> keys) { residency_.used(keys); }
   /// For the poison mode: the same as CacheManager::remember_freed, take_freed and overwritten_by.
@@ -324,6 +328,7 @@ class TieredPool {
   StoredReads stored_reads_;
   Loads loads_;
   std::optional<SharedWriter> shared_writer_;
+  MissReasons* misses_ = nullptr;  ///< null: nobody asks why blocks are missed
   NamedCopies named_copies_;
   CatalogRecovery catalog_recovery_;
 

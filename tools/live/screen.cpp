@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
@@ -63,6 +65,7 @@ class Screen {
       shared();
     } else {
       requests();
+      misses();
       sizes();
       transfers();
       storage();
@@ -158,6 +161,33 @@ class Screen {
     const auto share = [&](std::string_view name) { return per_cent(amount(name), asked); };
     line(fmt::format("  {:12} {:>8} {:>8} {:>8}{} {:>8} {:>8} of {}", when, share("device"), share("host"), share("storage"),
                      shares() ? fmt::format(" {:>8}", share("shared")) : "", share("external"), share("miss"), shortly(asked)));
+  }
+
+  /// Tells why what was computed was not cached, the most frequent reason first.
+  void misses() {
+    if (!now_.contains("misses")) return;  // a process of an earlier version
+    double all = 0;
+    double gone = 0;
+    std::vector<std::pair<double, std::string>> reasons;
+    for (const auto& [name, value] : part(now_, "misses")) {
+      if (name == "gone_seconds_median") continue;
+      const double units = grown("misses", name);
+      all += units;
+      std::string words = printable(name);
+      std::ranges::replace(words, '_', ' ');
+      if (words == "unknown") words = "never seen";
+      else if (words != "turned down" && words != "not used") gone += units;
+      if (units > 0) reasons.emplace_back(units, std::move(words));
+    }
+    if (all == 0) return;
+    std::ranges::sort(reasons, std::greater{});
+    std::string shown;
+    for (const auto& [units, words] : reasons) {
+      shown += fmt::format("{} {} {}", shown.empty() ? "" : ",", per_cent(units, all), words);
+    }
+    line("  missed:" + shown);
+    const double median = number(part(now_, "misses"), "gone_seconds_median");
+    if (gone > 0) line(fmt::format("  half of those that were cached had been gone for {:.0f} s or longer", median));
   }
 
   /// Tells what each tier would bring if it had twice its size, and the policy were LRU.
