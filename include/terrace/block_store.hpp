@@ -47,7 +47,7 @@ inline constexpr std::size_t error_class_count = 6;
 
 struct BreakerOptions {
   std::uint32_t failures_max = 5;                         ///< this many failures in a row open the breaker; at least 1
-  Duration window = std::chrono::seconds{10};             ///< only if they all happened within this time
+  Duration window = std::chrono::seconds{10};             ///< only if they all happened within this time, or took as much
   Duration probe_first = std::chrono::milliseconds{500};  ///< time from opening to the first probe; each failed probe doubles it
   Duration probe_max = std::chrono::seconds{30};
 };
