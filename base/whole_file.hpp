@@ -1,14 +1,50 @@
 #pragma once
 
+#include "base/descriptor.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace terrace {
 
 /// Reads a small file, such as a configuration or a password, to its end, but at most `bytes_max` bytes of it. It may be a pipe
 /// (`--config <(command)`). Waits neither for somebody who opens a pipe to write, nor for long for somebody who does not write.
 /// Throws std::runtime_error with the reason: "No such file or directory".
-[[nodiscard]] std::string read_whole(const std::filesystem::path& file, std::size_t bytes_max);
+[[nodiscard]] inline std::string read_whole(const std::filesystem::path& file, std::size_t bytes_max) {
+  constexpr int silence_max_ms = 5000;
+  const auto fail = [](const std::string& why) -> void { throw std::runtime_error{why}; };
+  const auto fail_by = [&](int error) { fail(std::generic_category().message(error)); };
+  const Descriptor fd{::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  if (!fd.is_open()) fail_by(errno);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) fail_by(errno);
+  std::string text;
+  while (text.size() < bytes_max) {
+    char part[4096];
+    const ssize_t got = ::read(fd.get(), part, std::min(sizeof part, bytes_max - text.size()));
+    if (got > 0) {
+      text.append(part, static_cast<std::size_t>(got));
+    } else if (got == 0) {
+      break;
+    } else if (errno == EAGAIN) {
+      pollfd until_written{fd.get(), POLLIN, 0};
+      if (::poll(&until_written, 1, silence_max_ms) == 0) fail("nobody writes to this pipe");
+    } else if (errno != EINTR) {
+      fail_by(errno);
+    }
+  }
+  if (text.empty() && S_ISFIFO(info.st_mode)) fail("nobody writes to this pipe");
+  return text;
+}
 
 }  // namespace terrace

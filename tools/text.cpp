@@ -54,10 +54,10 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-std::string json_text(const boost::json::value& value) { return json_text(std::string_view{boost::json::serialize(value)}); }
+std::string json_text(const boost::json::value& value) { return safe_json(boost::json::serialize(value)); }
 
 /// DEL and characters outside ASCII occur in JSON only inside strings, so the text can be corrected as a whole.
-std::string json_text(std::string_view text) {
+std::string safe_json(std::string_view text) {
   std::string valid;
   valid.reserve(text.size());
   for (std::string_view rest = text; !rest.empty();) {

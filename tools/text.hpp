@@ -19,7 +19,7 @@ namespace terrace::tools {
 /// characters, so it is safe on a terminal too.
 [[nodiscard]] std::string json_text(const boost::json::value& value);
 /// The same for JSON text of others, or lines of it.
-[[nodiscard]] std::string json_text(std::string_view text);
+[[nodiscard]] std::string safe_json(std::string_view text);
 
 /// Breaks `text` between words for a screen of so many columns. The first line begins at column `at`, the others at column
 /// `indent`. The last line has no line end.

@@ -3,7 +3,6 @@
 #include "base/fork.hpp"
 #include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
-#include "runtime/admin/unix_sockets.hpp"
 
 #include <boost/asio/bind_executor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>

@@ -1,7 +1,6 @@
-#include "runtime/admin/unix_sockets.hpp"
+#include "runtime/admin/address.hpp"
 
 #include "base/descriptor.hpp"
-#include "runtime/admin/address.hpp"
 #include "terrace/admin.hpp"
 
 #include <fcntl.h>

@@ -56,6 +56,7 @@ TEST(Text, as_json_is_valid_whatever_the_bytes) {
   }
   EXPECT_EQ(json_text(boost::json::string{"\xff"}), "\"\\ufffd\"");
   EXPECT_EQ(json_text(boost::json::string{"\xc2\x9b"}), "\"\\u009b\"");
+  EXPECT_EQ(safe_json("{\"a\": \"\x1b\xff\"}\n{}\n"), "{\"a\": \"\\u001b\\ufffd\"}\n{}\n");
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ ExitStatus run_capture(const CaptureArguments& arguments) {
   (void)client.post("/v1/" + kind, {{"time", fmt::format("{}ms", time.count())}});
   const json::object status = wait_for_end(client, kind, entries);
   AdminClient::Answer answer = client.ask("GET", "/v1/" + kind, {}, patience);
-  if (answer.status != 200) throw std::runtime_error{fmt::format("{}: status {}", client.name(), answer.status)};
-  if (arguments.out.empty()) write_output(json_text(answer.text));
+  if (answer.status != 200) (void)client.checked(answer);  // says why
+  if (arguments.out.empty()) write_output(safe_json(answer.text));
   else write_report(arguments.out, answer.text.substr(0, answer.text.find_last_not_of('\n') + 1));
   const bool truncated = status.at("truncated").as_bool();
   if (!arguments.out.empty()) {

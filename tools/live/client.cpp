@@ -1,7 +1,6 @@
 #include "tools/live/client.hpp"
 
 #include "runtime/admin/address.hpp"
-#include "runtime/admin/unix_sockets.hpp"
 #include "terrace/admin.hpp"
 #include "tools/usage_error.hpp"
 

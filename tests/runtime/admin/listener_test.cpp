@@ -4,7 +4,6 @@
 
 #include "runtime/admin/address.hpp"
 #include "runtime/admin/mailbox.hpp"
-#include "runtime/admin/unix_sockets.hpp"
 #include "terrace/admin.hpp"
 #include "tests/patience.hpp"
 #include "tests/tools/temporary_directory.hpp"
@@ -323,7 +322,8 @@ TEST_F(AdminListener, right_requests_are_served_while_others_connect_again_and_a
 TEST_F(AdminListener, a_reader_may_be_slow_but_not_stand_still) {
   const Duration silence_max = std::chrono::seconds{2};
   Observed portion;
-  portion.captures[0] = {1, clock.now(), clock.now()};
+  portion.made = clock.now();
+  portion.captures[0] = {1, portion.made, portion.made};
   portion.spans.assign(100'000, {.kind = TraceSpan::Kind::wait, .id = 1});
   mailbox.give(std::move(portion));
   listen(silence_max);
