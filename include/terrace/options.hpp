@@ -30,7 +30,7 @@
 ///     CacheSystemOptions options;
 ///     options.pools = {{.block_bytes = MiB, .device_blocks = 4096, .host_blocks = 65536}};
 ///     options.ranks = {{.device = CudaGpu{.ordinal = 0}}};
-///     options.storage = FileStorage{.directories = {"/mnt/nvme/kv"}, .capacity = TiB};
+///     options.storage = FileStorage{.directories = {"/mnt/nvme/kv"}, .capacity = TiB};  // written by write-through
 ///     CacheSystem system{options};
 
 namespace terrace {
@@ -115,7 +115,8 @@ struct SharedStorage {
 /// std::system_error, with one clear sentence that has no password.
 [[nodiscard]] TERRACE_API std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options);
 
-/// Ordinary memory in place of a GPU. Works on every machine.
+/// Ordinary memory in place of a GPU. Works on every machine. Streams of the engine are EmulatedStreams; StreamRef{} stands for
+/// what the calling thread does, whose work is done when it calls (also on InstantGpu, where any stream does).
 struct EmulatedGpu {
   LinkModel link{};
   EmulatedFaults faults{};
@@ -223,7 +224,8 @@ struct TERRACE_API CacheSystemOptions {
   /// InclusionPolicy::inclusive.
   bool store_uncached = false;
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
-  WritePolicy write_policy = WritePolicy::none;
+  /// None: write_through if there is storage. Storage with WritePolicy::none is read only, and written by jobs.
+  std::optional<WritePolicy> write_policy{};
   /// With WritePolicy::selective: a block is stored at this hit, 1 to 255.
   std::uint32_t selective_hits = 1;
   /// The most bytes per day that may be written to storage, by the write policy and by jobs together, because flash memory wears

@@ -132,7 +132,7 @@ std::vector<std::string> names_of(const config::Option& option) {
 CacheSettings settings_of(const config::Draft& draft) {
   const CacheSystemOptions& options = draft.system;
   return {.policy = one_of("policy", draft.policy, policies),
-          .write_policy = options.write_policy,
+          .write_policy = options.write_policy.value(),
           .selective_hits = options.selective_hits,
           .loads = options.loads,
           .device_reserve_max = options.device_reserve_max,

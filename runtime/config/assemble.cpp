@@ -351,7 +351,7 @@ class Assembler {
     const Option& where = option_named("storage.where");
     const ConfigLevel policy_level = level("write-policy");
     if (!has_storage && system.write_policy != WritePolicy::none && policy_level >= givens_.level(where)) {
-      refuse("{} {} needs {}", name_of("write-policy", policy_level), to_string(system.write_policy),
+      refuse("{} {} needs {}", name_of("write-policy", policy_level), to_string(system.write_policy.value()),
              mention(where, policy_level));
     }
     if (!system.store_uncached) return;

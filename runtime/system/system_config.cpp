@@ -117,8 +117,10 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
                        RankedTransfers::ranks_max));
   }
   if (options.pools.size() > std::numeric_limits<std::uint16_t>::max()) refuse("there are more than 65535 pools");
-  if (!has_storage(options) && options.write_policy != WritePolicy::none) {
-    refuse(fmt::format("write policy {} needs storage", to_string(options.write_policy)));
+  const WritePolicy write_policy =
+      options.write_policy.value_or(has_storage(options) ? WritePolicy::write_through : WritePolicy::none);
+  if (!has_storage(options) && write_policy != WritePolicy::none) {
+    refuse(fmt::format("write policy {} needs storage", to_string(write_policy)));
   }
   ManagerConfig config;
   config.groups = options.groups;
@@ -143,7 +145,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
     config.pools.push_back(sizes);
   }
   config.inclusion = options.inclusion;
-  config.write_policy = options.write_policy;
+  config.write_policy = write_policy;
   config.selective_hits = options.selective_hits;
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;

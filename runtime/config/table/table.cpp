@@ -226,7 +226,7 @@ void add_general(std::vector<Option>& all) {
   inclusion.old_name = "keep";
   all.push_back(with_flag(std::move(inclusion), "--inclusion", "--relation"));
   all.push_back(
-      live(common(named("", "write-policy", FIELD(system.write_policy),
+      live(common(named("", "write-policy", FIELD(system.write_policy.value()),
                         "Which blocks reach storage: none, write-through (computed blocks), selective (blocks that were hit), "
                         "write-back (evicted blocks); with storage the default is write-through"))));
   all.push_back(live(row("", "selective-hits", Type::whole, {1, 255}, FIELD(system.selective_hits),

@@ -13,6 +13,7 @@ Draft default_draft(std::size_t pools, std::size_t ranks, std::size_t groups) {
   constexpr std::uint32_t device_blocks = 3000;
   constexpr std::uint32_t host_blocks = 8000;
   Draft draft;
+  draft.system.write_policy = WritePolicy::none;  // draft_of() looks whether there is storage
   Draft::Pool pool;
   pool.sizes.device_blocks = device_blocks;
   pool.sizes.host_blocks = host_blocks;

@@ -329,6 +329,7 @@ class LoopJobs : public LoopLife {
     options.pools[0].block_bytes = KiB * 4;
     options.pools[0].device_blocks = 64;
     options.storage = MemoryStorage{MiB * 4};
+    options.write_policy = WritePolicy::none;
     runtime->stop(asio::use_future).get();
     runtime.reset();
     stack = std::make_unique<CacheSystem>(options);

@@ -89,7 +89,7 @@ class Fields {
     put("caching", caching);
     put("store_uncached", store_uncached);
     put("inclusion", inclusion);
-    put("write_policy", write_policy);
+    put("write_policy", write_policy.value_or(WritePolicy::none));
     put("selective_hits", selective_hits);
     put("daily_write_bytes", daily_write_bytes);
     using Made = std::unique_ptr<EvictionPolicy> (*)(std::uint32_t);

@@ -44,7 +44,8 @@ TEST(ConfigText, that_is_empty_gives_the_defaults_of_the_options) {
   EXPECT_EQ(options.ranks.size(), 1U);
   EXPECT_TRUE(std::holds_alternative<EmulatedGpu>(options.ranks[0].device));
   EXPECT_TRUE(std::holds_alternative<NoStorage>(options.storage));
-  EXPECT_EQ(options.write_policy, expected.write_policy);
+  EXPECT_EQ(options.write_policy, WritePolicy::none);
+  EXPECT_EQ(expected.write_policy, std::nullopt) << "the same, because there is no storage";
   EXPECT_EQ(options.loads, expected.loads);
   EXPECT_EQ(options.flush_interval, expected.flush_interval);
   EXPECT_EQ(options.write_back_blocks_ahead, expected.write_back_blocks_ahead);

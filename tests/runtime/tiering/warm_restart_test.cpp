@@ -34,6 +34,7 @@ class WarmRestart : public testing::Test {
     options.pools[0].host_blocks = 64;
     options.pools[0].staging_blocks = 8;
     options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB * 8, .io = IoChoice::threads};
+    options.write_policy = WritePolicy::none;
     return options;
   }
   /// Three blocks that several prompts share, and two of its own.

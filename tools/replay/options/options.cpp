@@ -95,7 +95,7 @@ void choose_system(ReplayOptions& options, const Config& config) {
   options.storage = system.storage;
   options.storage_guard = system.storage_guard.value_or(ResilienceOptions{});
   options.inclusion = system.inclusion;
-  options.write_policy = system.write_policy;
+  options.write_policy = system.write_policy.value();
   if (config.has("policy") || !options.reference) {
     options.policy = *std::ranges::find(all_policies, config.value("policy"), [](PolicyKind each) { return to_string(each); });
   }
