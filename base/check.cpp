@@ -21,4 +21,9 @@ void check_failed(const char* condition, const char* file, int line) {
   std::abort();
 }
 
+void stop_for_misuse(const std::string& sentence) {
+  std::fprintf(stderr, "terrace: misuse: %s\n", sentence.c_str());
+  std::abort();
+}
+
 }  // namespace terrace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 /// TERRACE_CHECK(condition) stops the process if the condition is false. It checks what Terrace's own code guarantees. It stays
 /// on in release builds, because serving a wrong block is worse than stopping. Do not use it for data that come from a disk, a
 /// device, a peer or a caller: such errors are Results.
@@ -17,5 +19,9 @@ using CheckHandler = void (*)(const char* condition, const char* file, int line)
 void set_check_handler(CheckHandler handler) noexcept;
 
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
+
+/// Ends the process because the program that embeds Terrace breaks a rule of a public header, in a call that can return no error.
+/// Prints the sentence, which names the rule, and aborts.
+[[noreturn]] void stop_for_misuse(const std::string& sentence);
 
 }  // namespace terrace

@@ -7,6 +7,8 @@ namespace {
 
 class Category final : public boost::system::error_category {
  public:
+  Category() : error_category{terrace_category_id} {}
+
   [[nodiscard]] const char* name() const noexcept override { return "terrace"; }
 
   [[nodiscard]] std::string message(int code) const override {

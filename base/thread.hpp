@@ -1,13 +1,29 @@
 #pragma once
 
-#include "base/signals_blocked.hpp"
-
 #include <pthread.h>
+#include <signal.h>
 
 #include <thread>
 #include <utility>
 
 namespace terrace {
+
+/// Blocks all signals while it exists, so that threads started meanwhile do not receive any. Signals are for the program's own
+/// threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_{};
+};
 
 /// Starts a thread of the library. It has this name, of at most 15 characters, and receives no signals: those are for the
 /// program's own threads. `name` is a literal. Throws std::system_error if no thread can be started.

@@ -41,7 +41,8 @@ struct ManagerConfig;
 /// An engine that has nothing to do sleeps until wake_fd() is readable or next_deadline() has come. For servers with an event
 /// loop there is AsyncCache.
 ///
-/// Threads: one, except for status() and wake().
+/// Threads: one, except for status(), wake() and the end of leases. The thread of the cache is the one that called acquire() or
+/// poll() last: to hand the cache over, let the other thread call one of them before leases end there.
 /// Units: blocks and keys of a request are counted in hash units, one key for each (AcquireRequest); sizes and counts of a pool,
 /// in its blocks.
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors. For a pool that does not
@@ -50,7 +51,7 @@ class TERRACE_API Cache {
  public:
   /// Used by CacheSystem and by Terrace's own tests: the types of the arguments are internal.
   Cache(const ManagerConfig& config, const CacheParts& parts);
-  /// All leases and all work under way must have ended: call drain() before.
+  /// All work under way must have ended: call drain() before. If a lease is alive, the process stops, and says so.
   ~Cache();
   Cache(const Cache&) = delete;
   Cache& operator=(const Cache&) = delete;
@@ -99,7 +100,7 @@ class TERRACE_API Cache {
   /// whose content was cached already; the span is valid until the next call. If a load is just bringing one of the blocks to
   /// the device, it shares only those before it, and still succeeds; committed_units() says how many. After a clear() it shares
   /// nothing.
-  /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks).
+  /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks, a fence that was never given out).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
   /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, these are
   /// all blocks of the request. Fails: unknown_request, not_ready.
@@ -107,7 +108,8 @@ class TERRACE_API Cache {
   /// The first `tokens` tokens of the sequence are computed. The request gives up the blocks to which no later token attends, and
   /// null blocks take their place. Compute that was launched up to `last_use` may still read them. Call it after commit(), so
   /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
-  /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens).
+  /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens, a fence that was
+  /// never given out).
   [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
   /// Ends the lease, in any state of its request. Work that was launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
@@ -373,6 +375,7 @@ class TERRACE_API Cache {
   [[nodiscard]] bool has_idle_service() const;
 
  private:
+  friend class AsyncCache;    ///< its strand may run on any thread
   friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device
   void resume_if_paused();
 

@@ -241,6 +241,8 @@ class TERRACE_API Device {
   /// Returns the first point that certainly comes after all compute work up to now. If compute uses streams of its own, the
   /// device does not see the work on them. Then this is the next point that will be given out.
   [[nodiscard]] virtual Fence after_all_work() const = 0;
+  /// Returns true if launch() or signal() has returned this point. A device that sees no streams of others need not say it.
+  [[nodiscard]] virtual bool given_out(Fence point) const { return point <= after_all_work(); }
 
   /// Marks all work that is on the stream now, and returns the point at which it is done: compute has written and read everything
   /// that it was given there. The stream does not wait. Fails: invalid_argument (the stream is being captured into a graph, or

@@ -45,6 +45,7 @@ namespace terrace {
 ///     for (const OffloadEvent& event : offload.poll()) …   // one for each block, then `ended`
 class TERRACE_API OffloadCache {
  public:
+  /// Throws std::invalid_argument if the cache has device slots of its own.
   explicit OffloadCache(Cache& cache, const OffloadLimits& limits = {});
   OffloadCache(const OffloadCache&) = delete;
   OffloadCache& operator=(const OffloadCache&) = delete;
@@ -73,9 +74,9 @@ class TERRACE_API OffloadCache {
 
   // ---- jobs
 
-  /// Loads blocks into slots or memory. Fails: invalid_argument (no such pool or slot, numbers that do not fit, a slot twice,
-  /// memory of a wrong size), duplicate_request (the id is live), in_use (another job uses a slot), refused (OffloadLimits; try
-  /// again when jobs have ended), paused (Cache::clear), stopped.
+  /// Loads blocks into slots or memory. Fails: invalid_argument (no such pool, slot or fence, numbers that do not fit, a slot
+  /// twice, memory of a wrong size), duplicate_request (the id is live), in_use (another job uses a slot), refused
+  /// (OffloadLimits; try again when jobs have ended), paused (Cache::clear), stopped.
   [[nodiscard]] Result<void> load(const OffloadOrder& order);
   /// Stores blocks: copies them to the host tier, and from there to storage as the write policy says. It takes its host slots at
   /// once, and evicts what the policy says; blocks of its own order are never evicted for it. A block that is there already is

@@ -34,8 +34,12 @@ class TERRACE_API LeaseHome {
   virtual void give_back(std::unique_ptr<ReturnedLease> lease) noexcept = 0;
 };
 
-/// Holds the blocks of one request until it is destroyed. Move-only. The LeaseHome outlives it. Threads: in confined mode a lease
-/// ends on the thread of the cache; in loop mode it can end on any thread.
+/// Holds the blocks of one request until it is destroyed. Move-only. The LeaseHome outlives it: a cache that is destroyed before
+/// its leases stops the process, and says so. A lease that was moved from, or that has ended, is empty: calls of the cache fail
+/// with unknown_request for it, and its end is none.
+///
+/// Threads: it can end on any thread. In loop mode, and in confined mode on another thread than that of the cache, the cache
+/// takes it back in its next call, for which it is woken (Cache::wake_fd).
 ///
 /// used_until() names the point of compute until which the blocks may still be touched. If a lease ends without it, for example
 /// because an exception was thrown between a launch and its fence, this is safe but slower. The slots are then quarantined, and
@@ -62,18 +66,25 @@ class TERRACE_API Lease {
   }
 
   [[nodiscard]] explicit operator bool() const { return lease_ != nullptr; }
-  /// Call it only while it holds a lease.
-  [[nodiscard]] RequestId id() const { return lease_->id; }
+  /// Call it only while it holds a lease: that of an empty one stops the process.
+  [[nodiscard]] RequestId id() const {
+    if (lease_ == nullptr) stop_for_empty();
+    return lease_->id;
+  }
   /// Work that was launched up to `fence` may still touch the blocks after the lease has ended; work that was launched later does
   /// not. Transfers that reuse the slots wait for the fence. Call it after each launch, or with `no_longer_used` if there is
-  /// nothing to wait for.
-  void used_until(Fence fence) { lease_->last_use = fence; }
+  /// nothing to wait for. A fence that was never given out counts as none.
+  void used_until(Fence fence) {
+    if (lease_) lease_->last_use = fence;
+  }
   /// Ends the lease now.
   void reset() noexcept {
     if (lease_) home_->give_back(std::move(lease_));
   }
 
  private:
+  [[noreturn]] static void stop_for_empty();
+
   LeaseHome* home_ = nullptr;
   std::unique_ptr<ReturnedLease> lease_;
 };

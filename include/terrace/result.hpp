@@ -36,11 +36,17 @@ enum class Errc {
 };
 
 [[nodiscard]] TERRACE_API const boost::system::error_category& terrace_category() noexcept;
+/// The categories of all errors of Terrace have this id, and are equal.
+inline constexpr boost::ulong_long_type terrace_category_id = 0x7e22'ace0'6b1f'c0de;
 
 [[nodiscard]] inline boost::system::error_code make_error_code(Errc e) noexcept {
   return {static_cast<int>(e), terrace_category()};
 }
 
+/// What went wrong, to be compared with an Errc. Its message() is a sentence for people: what was wrong, and, where the call can
+/// know it, what would be right. The sentence belongs to the code: it is the same later, and on another thread.
+///
+///     if (!stored) log(stored.error().message());  // "order.slots must have one slot for each key from order.first on"
 using ErrorCode = boost::system::error_code;
 
 /// A value, or an error code that says why there is no value. The error code is of the type that Asio uses. A Result allocates

@@ -54,7 +54,7 @@ class TERRACE_API CacheSystem {
 
   /// Does what the destructor does, but returns at `until` at the latest, even if a disk or a device does not answer. Cancels
   /// write-back jobs and resumes transfers before it waits. If there are leases, it does nothing. Otherwise the object is empty
-  /// afterwards, and may only be destroyed.
+  /// afterwards, and may only be destroyed: any other call stops the process, and says so.
   ///
   /// If the result is not `closed`, a thread of its own goes on with the work. It holds all parts and their memory until the disk
   /// or device answers, and then destroys them as usual: the I/O that is under way never meets freed memory. Until then, the
@@ -123,7 +123,9 @@ class TERRACE_API CacheSystem {
   [[nodiscard]] std::size_t index_of(PoolId pool) const;
 
   struct Parts;
-  std::unique_ptr<Parts> parts_;
+  [[nodiscard]] Parts& parts() const;
+
+  std::unique_ptr<Parts> parts_;  ///< none after close()
 };
 
 }  // namespace terrace

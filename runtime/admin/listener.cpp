@@ -1,7 +1,6 @@
 #include "runtime/admin/listener.hpp"
 
 #include "base/fork.hpp"
-#include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
 
 #include <boost/asio/bind_executor.hpp>

@@ -1,6 +1,7 @@
 #include "terrace/async_cache.hpp"
 
 #include "base/check.hpp"
+#include "runtime/cache/cache_state.hpp"
 #include "runtime/cache/returned_leases.hpp"
 
 #include <boost/asio/dispatch.hpp>
@@ -188,7 +189,7 @@ AsyncCache::State::State(const asio::any_io_executor& executor, Cache& cache)
 AsyncCache::State::~State() {
   wake_.release();  // the descriptor belongs to the cache
   take_returned();  // leases that ended after the stop
-  TERRACE_CHECK(leases_.empty());
+  stop_if_alive(leases_.size(), "AsyncCache");
 }
 
 void AsyncCache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
@@ -276,17 +277,18 @@ void AsyncCache::State::admit() {
 }
 
 void AsyncCache::State::take_returned() {
-  returned_.take([this](const ReturnedLease& returned) {
-    const auto found = leases_.find(returned.id);
+  cache_.state_->note_thread();
+  returned_.take([this](const std::unique_ptr<ReturnedLease>& returned) {
+    const auto found = leases_.find(returned->id);
     TERRACE_CHECK(found != leases_.end());
     Lease lease = std::move(found->second);
     leases_.erase(found);
-    if (const auto loading = loading_.find(returned.id); loading != loading_.end()) {
+    if (const auto loading = loading_.find(returned->id); loading != loading_.end()) {
       loading->second.error = Errc::unknown_request;
       end_layers_waits(loading->second);
       loading_.erase(loading);
     }
-    if (returned.last_use) lease.used_until(*returned.last_use);
+    if (returned->last_use) lease.used_until(*returned->last_use);
     lease.reset();
   });
 }

@@ -1,6 +1,7 @@
 #include "terrace/cache.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "runtime/cache/cache_state.hpp"
 
 #include <algorithm>
@@ -8,10 +9,20 @@
 #include <utility>
 
 namespace terrace {
+namespace {
+
+constexpr auto& empty_lease = failure<Errc::unknown_request, "the lease is empty: it was moved from, or has ended">;
+
+}  // namespace
+
+void Lease::stop_for_empty() { stop_for_misuse("Lease::id() was called for an empty lease, which was moved from, or has ended"); }
 
 Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : state_{std::make_unique<State>(config, parts)} {}
 
-Cache::~Cache() { TERRACE_CHECK(state_->manager.requests().live_requests() == 0); }
+Cache::~Cache() {
+  state_->take_returned();
+  stop_if_alive(state_->manager.requests().live_requests(), "Cache");
+}
 
 const CacheManager& Cache::manager() const { return state_->manager; }
 
@@ -20,7 +31,7 @@ const CacheManager& Cache::manager() const { return state_->manager; }
 Result<Fence> Cache::signal(StreamRef stream, std::uint32_t rank) { return state_->parts.transfers.signal(stream, rank); }
 
 Result<void> Cache::await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (!lease) return Errc::unknown_request;
+  if (!lease) return empty_lease;
   Requests& requests = state_->manager.requests();
   const Result<std::span<const TransferId>> transfers = requests.transfers_for(lease.id(), layers);
   if (!transfers) return transfers.error();
@@ -37,6 +48,7 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   State& s = *state_;
   TERRACE_CHECK(!s.visited);
   const State::CallTimer timer{s, TraceSpan::Kind::acquire};
+  s.note_thread();
   s.note_time();
   s.note_shared();
   s.end_quarantines();
@@ -84,10 +96,10 @@ RequestState Cache::state(const Lease& lease) const {
 Result<void> Cache::wait(const Lease& lease) {
   State& s = *state_;
   TERRACE_CHECK(!s.visited);
-  if (state(lease) == RequestState::unknown) return Errc::unknown_request;
+  if (!lease) return empty_lease;
   const auto waits = [&] { return state(lease) == RequestState::waiting; };
   if (waits()) s.collect_while([&] { return waits() && !s.executor.paused(); });
-  if (waits()) return Errc::paused;
+  if (waits()) return failure<Errc::paused, "transfers are paused: resume_transfers() comes first">;
   const std::optional<RequestEvent> end = s.manager.requests().take_end(lease.id());
   if (end) s.note_end(*end);
   s.end_call();
@@ -96,6 +108,7 @@ Result<void> Cache::wait(const Lease& lease) {
 }
 
 Result<void> Cache::extend(const Lease& lease, HashUnits units) {
+  if (!lease) return empty_lease;
   const State::CallTimer timer{*state_, TraceSpan::Kind::extend};
   state_->note_time();
   state_->end_quarantines();
@@ -105,8 +118,10 @@ Result<void> Cache::extend(const Lease& lease, HashUnits units) {
 }
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
+  if (!lease) return empty_lease;
   State& s = *state_;
   const State::CallTimer timer{s, TraceSpan::Kind::commit};
+  if (!s.given_out(written)) return no_such_fence;
   s.note_time();
   const Result<std::span<const Duplicate>> committed = s.manager.requests().commit(lease.id(), keys, written);
   s.end_call_of_step();
@@ -118,12 +133,15 @@ Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<c
 }
 
 Result<HashUnits> Cache::committed_units(const Lease& lease) const {
+  if (!lease) return empty_lease;
   const Result<std::uint32_t> committed = state_->manager.requests().committed_units(lease.id());
   if (!committed) return committed.error();
   return HashUnits{*committed};
 }
 
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
+  if (!lease) return empty_lease;
+  if (!state_->given_out(last_use)) return no_such_fence;
   state_->note_time();
   const Result<void> advanced = state_->manager.requests().advance(lease.id(), tokens, last_use);
   state_->end_call_of_step();
@@ -142,10 +160,12 @@ void Cache::compute_is_idle() {
 }
 
 Result<std::span<const SlotId>> Cache::block_table(const Lease& lease, GroupId group) const {
+  if (!lease) return empty_lease;
   return state_->manager.requests().block_table(lease.id(), group);
 }
 
 Result<std::span<const SlotId>> Cache::unkeyed_blocks(const Lease& lease, GroupId group) const {
+  if (!lease) return empty_lease;
   return state_->manager.requests().unkeyed_blocks(lease.id(), group);
 }
 
@@ -154,14 +174,18 @@ GroupState Cache::group_state(const Lease& lease, GroupId group) const {
 }
 
 Result<std::span<const Source>> Cache::hit_sources(const Lease& lease) const {
+  if (!lease) return empty_lease;
   return state_->manager.requests().hit_sources(lease.id());
 }
 
 Result<RequestStats> Cache::request_stats(const Lease& lease) const {
+  if (!lease) return empty_lease;
   return state_->manager.requests().request_stats(lease.id());
 }
 
-double Cache::seconds_waited(const Lease& lease) const { return state_->waits.seconds(lease.id(), state_->parts.clock.now()); }
+double Cache::seconds_waited(const Lease& lease) const {
+  return lease ? state_->waits.seconds(lease.id(), state_->parts.clock.now()) : 0;
+}
 
 std::uint32_t Cache::common_prefix(GroupId group) const { return state_->manager.requests().common_prefix(group); }
 
@@ -210,6 +234,7 @@ WorkLeft Cache::drain_until(TimePoint until) {
 }
 
 WorkLeft Cache::work_left() const {
+  state_->take_returned();
   const ActionExecutor& executor = state_->executor;
   return {state_->manager.requests().live_requests(), executor.transfers_under_way(),
           executor.reads_under_way() + state_->shared.reads_under_way(),
@@ -217,6 +242,7 @@ WorkLeft Cache::work_left() const {
 }
 
 bool Cache::uses_device_memory() const {
+  state_->take_returned();
   const CacheManager& manager = state_->manager;
   const Requests& requests = manager.requests();
   if (has_pending_work() || requests.live_requests() > 0 || requests.quarantined_requests() > 0) return true;
@@ -257,10 +283,12 @@ Result<void> Cache::reset(const ClearOptions& options) {
   state_->note_time();
   state_->end_quarantines();
   const Requests& requests = state_->manager.requests();
-  const bool in_use = requests.live_requests() > 0 || requests.quarantined_requests() > 0;
-  if (in_use) state_->end_call();
-  else state_->clear(options);
-  return in_use ? Result<void>{Errc::in_use} : Result<void>{};
+  if (requests.live_requests() > 0 || requests.quarantined_requests() > 0) {
+    state_->end_call();
+    return failure<Errc::in_use, "leases are alive, or slots of ended ones are quarantined: end them, or call clear()">;
+  }
+  state_->clear(options);
+  return {};
 }
 
 bool Cache::erasing() const { return state_->manager.administration().erasing(); }
@@ -269,7 +297,7 @@ bool Cache::shared_is_off() const { return state_->manager.shared_is_off(); }
 
 Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint) {
   State& s = *state_;
-  if (!s.shared.on()) return Errc::invalid_argument;
+  if (!s.shared.on()) return failure<Errc::invalid_argument, "there is no shared store">;
   // Work that was decided on before may be for the old weights. The shared store gets it under the old fingerprint, or not at
   // all.
   if (fingerprint && s.executor.paused()) return Errc::paused;
@@ -337,10 +365,10 @@ std::optional<std::uint64_t> Cache::tenant_blocks(TenantId tenant, Tier tier, Po
 
 Result<void> Cache::resize(Tier tier, Blocks blocks, PoolId pool) {
   State& s = *state_;
-  if (pool.value() >= s.executor.pools().size()) return Errc::invalid_argument;
+  if (pool.value() >= s.executor.pools().size()) return no_such_pool;
   if (tier == Tier::storage) {
     BlockStore* const store = s.executor.pools()[pool.value()].store;
-    if (store == nullptr) return Errc::invalid_argument;
+    if (store == nullptr) return failure<Errc::invalid_argument, "there is no storage">;
     const Result<void> resized = store->resize(blocks);
     s.wake();
     return resized;
@@ -375,7 +403,9 @@ CacheSettings Cache::settings() const {
 
 Result<void> Cache::change(const CacheSettings& settings) {
   State& s = *state_;
-  if (settings.lane_rates[static_cast<std::size_t>(Urgency::request)] != BytesPerSecond{}) return Errc::invalid_argument;
+  if (settings.lane_rates[static_cast<std::size_t>(Urgency::request)] != BytesPerSecond{}) {
+    return failure<Errc::invalid_argument, "transfers for which a request waits have no limit">;
+  }
   const Result<void> changed = s.manager.administration().change(settings);
   if (!changed) return changed;
   for (std::size_t lane = 0; lane < urgency_count; ++lane) {

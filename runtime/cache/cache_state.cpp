@@ -38,10 +38,19 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
 }
 
 void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
-  const CallTimer timer{*this, TraceSpan::Kind::release};
+  if (thread_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    const CallTimer timer{*this, TraceSpan::Kind::release};
+    return end_lease(std::move(lease));
+  }
+  returned_.push(std::move(lease));
+  wake_engine();
+}
+
+void Cache::State::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
   note_time();
-  const Fence after = lease->last_use ? *lease->last_use : parts.transfers.after_all_work();
-  const bool is_known = lease->last_use || parts.transfers.reached() >= after;
+  const bool is_fenced = lease->last_use && given_out(*lease->last_use);
+  const Fence after = is_fenced ? *lease->last_use : parts.transfers.after_all_work();
+  const bool is_known = is_fenced || parts.transfers.reached() >= after;
   const Result<void> released =
       is_known ? manager.requests().release(lease->id, after) : manager.requests().quarantine(lease->id, after);
   TERRACE_CHECK(released.has_value());
@@ -64,6 +73,7 @@ void Cache::State::restore_stored() {
 }
 
 void Cache::State::collect() {
+  note_thread();
   // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
   if (parts.waker != nullptr) parts.waker->acknowledge();
   collect_until(never);
@@ -82,6 +92,7 @@ void Cache::State::collect_until(TimePoint until) {
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
+  take_returned();
   note_shared();
   if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
   if (manager.learns_prefill()) learn_prefill(now);
@@ -144,6 +155,7 @@ Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uin
 }
 
 void Cache::State::note_time() {
+  take_returned();
   if (manager.measures_loads() || shared.on()) manager.note_time(parts.clock.now());
 }
 

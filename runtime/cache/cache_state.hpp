@@ -4,6 +4,7 @@
 #include "runtime/cache/action_executor.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/cache/host_chunks.hpp"
+#include "runtime/cache/returned_leases.hpp"
 #include "runtime/cache/shared_executor.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/measure/prefill_speed.hpp"
@@ -17,6 +18,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -25,7 +28,21 @@ namespace terrace {
 struct Cache::State final : LeaseHome, SpanSink {
   State(const ManagerConfig& config, const CacheParts& parts);
 
+  /// Any thread. On another than that of the cache, the lease ends in the cache's next call.
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
+  /// Ends the leases that other threads have given back.
+  void take_returned() {
+    if (!returned_.empty()) returned_.take([this](std::unique_ptr<ReturnedLease> lease) { end_lease(std::move(lease)); });
+  }
+  /// Called by acquire() and poll(): the thread that calls them is that of the cache.
+  void note_thread() noexcept { thread_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
+  /// Returns true if signal() or launch() has returned the point. A caller may name any.
+  [[nodiscard]] bool given_out(Fence point) {
+    if (point <= newest_point_) return true;
+    if (!parts.transfers.given_out(point)) return false;
+    newest_point_ = point;
+    return true;
+  }
   /// Makes the blocks that an earlier process stored available as hits.
   void restore_stored();
   /// Collects ended work, makes decisions and starts new work. The events stay with the manager.
@@ -132,6 +149,7 @@ struct Cache::State final : LeaseHome, SpanSink {
 
  private:
   void collect_until(TimePoint until);
+  void end_lease(std::unique_ptr<ReturnedLease> lease) noexcept;
   void carry_out();
   void on_store(const StoreEvent& event, PoolId pool);
   void on_shared(const SharedExecutor::Ended& ended);
@@ -152,6 +170,9 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_hold_span(RequestId id);
 
   bool more_ = false;  ///< wake() was called in this slice
+  std::atomic<std::thread::id> thread_;  ///< of the cache
+  ReturnedLeases returned_;              ///< any thread
+  Fence newest_point_;                   ///< that is known to be given out
   unsigned calls_ = 0;
   bool tracing_ = false;                                                              ///< a watch wants spans
   boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;            ///< empty if nobody wants spans

@@ -1,18 +1,29 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "terrace/request.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
+#include <string>
+#include <utility>
 
 namespace terrace {
+
+/// Called at the end of a home of leases. Its memory goes, and theirs is part of it.
+inline void stop_if_alive(std::size_t leases, const char* home) {
+  if (leases == 0) return;
+  stop_for_misuse("the " + std::string{home} + " is destroyed, and leases of it are alive (" + std::to_string(leases) +
+                  "): end them first, with Lease::reset() or by their own end");
+}
 
 /// Leases that any thread gives back and one thread collects. It is a lock-free stack of intrusive nodes (a Treiber stack). The
 /// collector takes the whole stack at once, so there is no ABA problem. Allocates nothing.
 class ReturnedLeases {
  public:
   ~ReturnedLeases() {
-    take([](const ReturnedLease&) {});
+    take([](std::unique_ptr<ReturnedLease>) {});
   }
 
   void push(std::unique_ptr<ReturnedLease> lease) noexcept {
@@ -22,14 +33,16 @@ class ReturnedLeases {
     }
   }
 
-  /// Calls `f` for each lease, in no particular order, and frees the lease.
+  [[nodiscard]] bool empty() const noexcept { return head_.load(std::memory_order_relaxed) == nullptr; }
+
+  /// Calls `f` with each lease, in no particular order.
   template <class F>
   void take(F f) {
     ReturnedLease* node = head_.exchange(nullptr, std::memory_order_acquire);
     while (node != nullptr) {
-      const std::unique_ptr<ReturnedLease> lease{node};
+      std::unique_ptr<ReturnedLease> lease{node};
       node = node->next;
-      f(*lease);
+      f(std::move(lease));
     }
   }
 

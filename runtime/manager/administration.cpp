@@ -2,6 +2,8 @@
 
 #include "runtime/manager/administration.hpp"
 
+#include "base/failure.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -80,7 +82,9 @@ Result<void> Administration::change(const CacheSettings& settings) {
   wanted.device_watermarks = settings.device_watermarks;
   wanted.host_watermarks = settings.host_watermarks;
   wanted.daily_write_bytes = settings.daily_write_bytes;
-  if (wanted.write_policy != WritePolicy::none && !wanted.storage) return Errc::invalid_argument;
+  if (wanted.write_policy != WritePolicy::none && !wanted.storage) {
+    return failure<Errc::invalid_argument, "a write policy other than none needs storage">;
+  }
   const bool new_policy = settings.policy != wanted.policy_name();
   std::vector<Residency::Policies> policies;  // by pool
   try {
@@ -144,9 +148,11 @@ Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {
 }
 
 Result<EvictedBlocks> Administration::evict(std::span<const SlotId> slots, PoolId pool) {
-  if (!groups_.has(pool)) return Errc::invalid_argument;
+  if (!groups_.has(pool)) return no_such_pool;
   const std::uint32_t end = groups_.at(pool).residency().pool(Tier::device).capacity();
-  if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) return Errc::invalid_argument;
+  if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) {
+    return failure<Errc::invalid_argument, "`slots` names a slot that the pool does not have">;
+  }
   EvictedBlocks evicted = groups_.at(pool).evict(slots);
   requests_.settle();
   return evicted;
@@ -158,7 +164,7 @@ std::optional<BlockPlace> Administration::find_block(const BlockKey& key, GroupI
 }
 
 Result<void> Administration::resize(Tier tier, std::uint32_t blocks, PoolId pool, std::span<const SlotSpan> closing) {
-  if (!groups_.has(pool)) return Errc::invalid_argument;
+  if (!groups_.has(pool)) return no_such_pool;
   const Result<void> resized = groups_.at(pool).resize(tier, blocks, closing);
   if (!resized) return resized;
   (tier == Tier::device ? state_.config.pool(pool).device_blocks : state_.config.pool(pool).host_blocks) = blocks;
@@ -174,7 +180,8 @@ void Administration::open_host(SlotSpan slots, PoolId pool) {
 Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order) {
   using Scope = WriteBackOrder::Scope;
   const bool shared = order.target == WriteBackOrder::Target::shared;
-  if (shared ? !state_.config.shared.on : !state_.config.storage) return Errc::invalid_argument;
+  if (shared && !state_.config.shared.on) return failure<Errc::invalid_argument, "there is no shared store to write to">;
+  if (!shared && !state_.config.storage) return failure<Errc::invalid_argument, "there is no storage to write to">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   Result<WriteBackId> started = Errc::invalid_argument;
   switch (order.scope) {
@@ -220,7 +227,7 @@ Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& orde
       if (prefix.length > 0) prefixes.push_back({pool, prefix});
     }
   }
-  if (prefixes.empty()) return Errc::not_found;
+  if (prefixes.empty()) return failure<Errc::not_found, "nothing of the prefix is cached">;
   return write_backs_.start(order, prefixes, gone);
 }
 
@@ -253,7 +260,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
     const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
     if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
     planner_.unpin_hits();
-    return Errc::no_room;
+    return failure<Errc::no_room, "too many blocks are pinned (pinned_blocks_max), or requests were promised them">;
   }
   Pin pin;
   pin.until = until;
@@ -272,7 +279,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
 
 Result<void> Administration::unpin(PinId pin) {
   const auto found = pins_.find(pin);
-  if (found == pins_.end()) return Errc::not_found;
+  if (found == pins_.end()) return failure<Errc::not_found, "there is no such pin, or it has ended at its time">;
   end_pin(found);
   requests_.settle();
   return {};
@@ -289,13 +296,16 @@ void Administration::end_pin(std::map<PinId, Pin>::iterator pin) {
 
 Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
   const bool ranked = std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->residency().ranks(); });
-  if (priority > highest_priority || !ranked) return Errc::invalid_argument;
+  if (priority > highest_priority) return failure<Errc::invalid_argument, "the priority is above highest_priority">;
+  if (!ranked) return failure<Errc::invalid_argument, "the eviction policy knows no priorities; lru and adaptive do">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   const std::uint32_t hits = planner_.look_up(keys, Source::storage);
   if (hits == 0) return Errc::not_found;
   const std::uint64_t most =
       state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;
-  if (retained_blocks_ + hits > most) return Errc::no_room;
+  if (retained_blocks_ + hits > most) {
+    return failure<Errc::no_room, "retentions name too many blocks (retained_units_max): end some first">;
+  }
   last_retention_ = RetentionId{last_retention_.value() + 1};
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
@@ -309,7 +319,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
 
 Result<void> Administration::end_retention(RetentionId retention) {
   const auto found = retentions_.find(retention);
-  if (found == retentions_.end()) return Errc::not_found;
+  if (found == retentions_.end()) return failure<Errc::not_found, "there is no such retention, or it has ended at its time">;
   end_retention(found);
   return {};
 }
@@ -337,14 +347,17 @@ void Administration::end_retention(std::map<RetentionId, Retention>::iterator re
 }
 
 Result<void> Administration::set_quota(TenantId tenant, TenantQuota quota, PoolId pool) {
-  if (!groups_.has(pool) || !groups_.at(pool).residency().ranks()) return Errc::invalid_argument;
+  if (!groups_.has(pool)) return no_such_pool;
+  if (!groups_.at(pool).residency().ranks()) {
+    return failure<Errc::invalid_argument, "the eviction policy knows no tenants; lru and adaptive do">;
+  }
   groups_.at(pool).set_quota(tenant, quota);
   return {};
 }
 
 Result<void> Administration::remove_quota(TenantId tenant, PoolId pool) {
-  if (!groups_.has(pool)) return Errc::invalid_argument;
-  if (!groups_.at(pool).remove_quota(tenant)) return Errc::not_found;
+  if (!groups_.has(pool)) return no_such_pool;
+  if (!groups_.at(pool).remove_quota(tenant)) return failure<Errc::not_found, "the tenant has no quota">;
   return {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/failure.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/tiering/tiered_pool.hpp"
 #include "runtime/types/config.hpp"
@@ -12,6 +13,8 @@
 #include <vector>
 
 namespace terrace {
+
+inline constexpr auto& no_such_pool = failure<Errc::invalid_argument, "there is no such pool">;
 
 /// A prefix of the tree of one pool.
 struct PoolPrefix {

@@ -1,12 +1,19 @@
 #include "runtime/manager/offload_jobs.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 namespace terrace {
+namespace {
+
+constexpr auto& no_more_orders = failure<Errc::stopped, "no orders are taken any more: stop_accepting() was called">;
+constexpr auto& no_such_job = failure<Errc::not_found, "there is no job of this id, or its `ended` event was polled">;
+
+}  // namespace
 
 OffloadJobs::OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
     : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
@@ -37,24 +44,45 @@ OffloadFound OffloadJobs::find(std::span<const BlockKey> keys, std::span<const O
 }
 
 Result<void> OffloadJobs::check(const OffloadOrder& order, Direction direction) const {
-  if (stopped_) return Errc::stopped;
+  if (stopped_) return no_more_orders;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  if (jobs_.contains(order.id)) return Errc::duplicate_request;
-  if (!groups_.has(order.pool) || order.first > order.keys.size()) return Errc::invalid_argument;
+  if (jobs_.contains(order.id)) {
+    return failure<Errc::duplicate_request, "a job of this id is under way: its id is free when its `ended` event was polled">;
+  }
+  if (const Result<void> keys = check_keys(order); !keys) return keys;
   const TieredPool& pool = groups_.at(order.pool);
   const std::size_t blocks = order.keys.size() - order.first;
-  if (pool.named_copies().flat(order.key_order) && order.first > 0) return Errc::invalid_argument;
   const bool named = !order.slots.empty() || !order.memory.empty();
-  if (!named && direction == Direction::swap_out && blocks > 0) return Errc::invalid_argument;
-  if (named && (order.slots.empty() == order.memory.empty() || order.slots.size() + order.memory.size() != blocks)) {
-    return Errc::invalid_argument;
+  if (!named && direction == Direction::swap_out && blocks > 0) {
+    return failure<Errc::invalid_argument, "a store needs `slots` or `memory`: where its blocks are">;
+  }
+  if (!order.slots.empty() && !order.memory.empty()) {
+    return failure<Errc::invalid_argument, "an order has `slots` or `memory`, not both">;
+  }
+  if (named && order.slots.size() + order.memory.size() != blocks) {
+    return failure<Errc::invalid_argument, "`slots` (or `memory`) must have one element for each key from `first` on">;
   }
   const Bytes block_bytes = pool.storage_writer().block_bytes();
   const auto fits = [&](std::span<std::byte> memory) { return memory.data() != nullptr && memory.size() == count(block_bytes); };
-  if (!std::ranges::all_of(order.memory, fits)) return Errc::invalid_argument;
-  if (static_cast<std::size_t>(order.urgency) >= urgency_count) return Errc::invalid_argument;
-  if (jobs_.size() >= limits_.jobs || blocks_in_flight() + blocks > limits_.blocks_in_flight) return Errc::refused;
+  if (!std::ranges::all_of(order.memory, fits)) {
+    return failure<Errc::invalid_argument, "each element of `memory` must have the size of one block of the pool">;
+  }
+  if (static_cast<std::size_t>(order.urgency) >= urgency_count) {
+    return failure<Errc::invalid_argument, "there is no such urgency">;
+  }
+  if (jobs_.size() >= limits_.jobs || blocks_in_flight() + blocks > limits_.blocks_in_flight) {
+    return failure<Errc::refused, "too many jobs or blocks are under way (OffloadLimits): try again when some have ended">;
+  }
   return pool.named_copies().check(order, direction);
+}
+
+Result<void> OffloadJobs::check_keys(const OffloadOrder& order) const {
+  if (!groups_.has(order.pool)) return no_such_pool;
+  if (order.first > order.keys.size()) return failure<Errc::invalid_argument, "`first` is more than the number of keys">;
+  if (groups_.at(order.pool).named_copies().flat(order.key_order) && order.first > 0) {
+    return failure<Errc::invalid_argument, "`first` must be 0, because the keys stand alone">;
+  }
+  return {};
 }
 
 /// Blocks that stand alone are used one after the other, so each gets a stamp of its own. Returns the first.
@@ -66,8 +94,7 @@ std::uint64_t OffloadJobs::new_stamps(std::size_t keys) {
 
 Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) {
   if (const Result<void> checked = check(order, direction); !checked) {
-    ++state_.offload_totals.refused;
-    return checked;
+    return refuse(checked.error());
   }
   jobs_.emplace(order.id, Job{order.pool, direction, order.slots.empty() && order.first < order.keys.size()});
   const std::uint64_t stamp = new_stamps(order.keys.size());
@@ -82,7 +109,7 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
 
 Result<void> OffloadJobs::cancel(OffloadJobId job) {
   const auto found = jobs_.find(job);
-  if (found == jobs_.end()) return Errc::not_found;
+  if (found == jobs_.end()) return no_such_job;
   groups_.at(found->second.pool).cancel_named(job);
   requests_.settle();
   return {};
@@ -90,9 +117,13 @@ Result<void> OffloadJobs::cancel(OffloadJobId job) {
 
 Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, std::uint32_t layers) {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end()) return Errc::not_found;
+  if (found == jobs_.end()) return no_such_job;
   const Job& job = found->second;
-  if (job.without_slots || layers == 0) return Errc::invalid_argument;
+  if (job.without_slots) {
+    return failure<Errc::invalid_argument,
+                   "the job moves no blocks of the device, so no stream can wait for it: poll its events">;
+  }
+  if (layers == 0) return failure<Errc::invalid_argument, "`layers` is 0: there is nothing to wait for">;
   awaited_.clear();
   const Result<void> known = groups_.at(job.pool).named_copies().transfers_for(id, job.direction, layers, awaited_);
   // not_found would say that there is no such job.
@@ -102,10 +133,11 @@ Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, 
 
 Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
                                        std::span<SlotId> slots) {
-  if (stopped_) return Errc::stopped;
+  if (stopped_) return no_more_orders;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  if (!groups_.has(pool) || slots.size() > keys.size()) return Errc::invalid_argument;
-  if (pins_.contains(job)) return Errc::duplicate_request;
+  if (!groups_.has(pool)) return no_such_pool;
+  if (slots.size() > keys.size()) return failure<Errc::invalid_argument, "there are more `slots` than keys">;
+  if (pins_.contains(job)) return failure<Errc::duplicate_request, "there is a pin of this id: end it with unpin() first">;
   const NamedCopies& copies = groups_.at(pool).named_copies();
   const bool flat = copies.flat(order);
   copies.find(keys, order, found_);
@@ -118,10 +150,12 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   std::erase_if(found_, [](const Prefix& prefix) { return prefix.length == 0; });
   std::uint32_t blocks = 0;
   for (const Prefix& prefix : found_) blocks += prefix.length;
-  if (blocks == 0) return Errc::not_found;
+  if (blocks == 0) return failure<Errc::not_found, "none of the keys is cached">;
   // Blocks that only say where others belong do not count: engines that load the end of long prefixes would soon reach the limit.
   const std::uint64_t meant = slots.empty() ? blocks : slots.size();
-  if (pinned_ + meant > limits_.pinned_blocks) return Errc::no_room;
+  if (pinned_ + meant > limits_.pinned_blocks) {
+    return failure<Errc::no_room, "too many blocks are pinned (OffloadLimits::pinned_blocks): unpin() some first">;
+  }
   for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
   if (!slots.empty()) {
     state_.offload_totals.loaded_host += static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
@@ -133,31 +167,37 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
 }
 
 Result<void> OffloadJobs::unpin(OffloadJobId job) {
-  if (!pins_.contains(job)) return Errc::not_found;
+  if (!pins_.contains(job)) return failure<Errc::not_found, "there is no pin of this id">;
   end_pin(job);
   requests_.settle();
   return {};
 }
 
 Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool) {
-  if (!groups_.has(pool)) return Errc::invalid_argument;
+  if (!groups_.has(pool)) return no_such_pool;
   groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
   requests_.settle();
   return {};
 }
 
 Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
-  if (stopped_) return Errc::stopped;
+  if (stopped_) return no_more_orders;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  if (!groups_.has(order.pool) || order.first > order.keys.size() || slots.size() != order.keys.size() - order.first) {
-    return Errc::invalid_argument;
+  if (const Result<void> keys = check_keys(order); !keys) return keys.error();
+  if (slots.size() != order.keys.size() - order.first) {
+    return failure<Errc::invalid_argument, "there must be one of `slots` for each key from `first` on">;
   }
   TieredPool& pool = groups_.at(order.pool);
-  if ((pool.named_copies().flat(order.key_order) && order.first > 0) || !order.slots.empty() || !order.memory.empty()) {
-    return Errc::invalid_argument;
+  if (!order.slots.empty() || !order.memory.empty()) {
+    return failure<Errc::invalid_argument,
+                   "the order of a reservation has neither `slots` nor `memory`: the cache chooses the slots">;
   }
-  if (reservations_.contains(order.id)) return Errc::duplicate_request;
-  if (reserved_ + slots.size() > limits_.pinned_blocks) return Errc::no_room;
+  if (reservations_.contains(order.id)) {
+    return failure<Errc::duplicate_request, "there is a reservation of this id: end it with publish() first">;
+  }
+  if (reserved_ + slots.size() > limits_.pinned_blocks) {
+    return failure<Errc::no_room, "too many blocks are reserved (OffloadLimits::pinned_blocks): publish() some first">;
+  }
   if (const Result<void> chained = pool.named_copies().check(order, Direction::swap_out); !chained) return chained.error();
   Reservation reservation{order.pool, pool.reserve_named(order, new_stamps(order.keys.size()), slots)};
   const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
@@ -169,7 +209,7 @@ Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<
 
 Result<void> OffloadJobs::publish(OffloadJobId job, bool filled) {
   const auto found = reservations_.find(job);
-  if (found == reservations_.end()) return Errc::not_found;
+  if (found == reservations_.end()) return failure<Errc::not_found, "there is no reservation of this id">;
   const Reservation reservation = std::move(found->second);
   reservations_.erase(found);
   reserved_ -= reservation.blocks.blocks.size();

@@ -35,6 +35,11 @@ class OffloadJobs {
   void on_answer(std::uint64_t number, std::uint32_t end) { finds_.on_answer(number, end); }
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
+  /// Counts an order that is refused before it comes here.
+  [[nodiscard]] Result<void> refuse(const ErrorCode& why) {
+    ++state_.offload_totals.refused;
+    return why;
+  }
   [[nodiscard]] Result<void> cancel(OffloadJobId job);
   /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as that, except for the
   /// errors of the device.
@@ -75,6 +80,7 @@ class OffloadJobs {
 
   [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
   [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
+  [[nodiscard]] Result<void> check_keys(const OffloadOrder& order) const;
   [[nodiscard]] std::uint64_t new_stamps(std::size_t keys);
   void end_pin(OffloadJobId job);
 

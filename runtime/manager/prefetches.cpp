@@ -1,6 +1,7 @@
 #include "runtime/manager/prefetches.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -229,7 +230,7 @@ bool Prefetches::pump() {
 
 Result<void> Prefetches::cancel(PrefetchId id) {
   const Place place = running_.find(id);
-  if (place == running_.end()) return Errc::not_found;
+  if (place == running_.end()) return failure<Errc::not_found, "there is no such prefetch, or it has ended">;
   stop(place);
   if (place->second.jobs.empty()) end(place);
   return {};

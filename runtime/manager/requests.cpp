@@ -3,6 +3,7 @@
 #include "runtime/manager/requests.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "terrace/request.hpp"
 
 #include <algorithm>
@@ -50,9 +51,12 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
 
 Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   const std::size_t needed = wanted.units == 0 ? wanted.keys.size() : wanted.units.value();
-  if (needed == 0 || wanted.keys.size() > needed) return Errc::invalid_argument;
+  if (needed == 0) return failure<Errc::invalid_argument, "the request has neither keys nor units, so it needs no block">;
+  if (wanted.keys.size() > needed) {
+    return failure<Errc::invalid_argument, "there are more keys than units: units counts all blocks of the request">;
+  }
   if (needed > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
-  if (by_id_.contains(wanted.id)) return Errc::duplicate_request;
+  if (by_id_.contains(wanted.id)) return failure<Errc::duplicate_request, "a lease of this request id is alive">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (quarantined_.size() >= quarantined_max) return Errc::no_room;
   // No request is longer than the model.
@@ -231,7 +235,7 @@ void Requests::flush() {
 Result<std::span<const SlotId>> Requests::block_table(RequestId id, GroupId group) const {
   const Result<Index> index = find_with_table(id);
   if (!index) return index.error();
-  if (group.value() >= groups_.size()) return Errc::invalid_argument;
+  if (group.value() >= groups_.size()) return failure<Errc::invalid_argument, "there is no such group">;
   requests_[*index].table_was_read = true;
   return std::span<const SlotId>{requests_[*index].parts[group.value()].table};
 }
@@ -354,7 +358,7 @@ Result<std::vector<PoolPrefix>> Requests::pinned_prefixes(RequestId id) const {
 
 Result<Requests::Index> Requests::find(RequestId id) const {
   const auto found = by_id_.find(id);
-  if (found == by_id_.end()) return Errc::unknown_request;
+  if (found == by_id_.end()) return failure<Errc::unknown_request, "this cache has no request of the lease: another one made it">;
   return found->second;
 }
 

@@ -1,6 +1,7 @@
 // The blocks of a ready request: how it gets more of them, shares them, and gives them up.
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "runtime/manager/requests.hpp"
 
 #include <algorithm>
@@ -12,7 +13,9 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
-  if (tokens > std::uint64_t{r.blocks_now} * groups_.unit_tokens()) return Errc::invalid_argument;
+  if (tokens > std::uint64_t{r.blocks_now} * groups_.unit_tokens()) {
+    return failure<Errc::invalid_argument, "the request has blocks for fewer tokens: extend() comes first">;
+  }
   if (groups_.single()) return {};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     give_up_before(r.parts[g], g, groups_.rules()[g].first_needed(tokens), last_use);
@@ -52,7 +55,7 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
-  if (blocks == 0) return Errc::invalid_argument;
+  if (blocks == 0) return failure<Errc::invalid_argument, "`units` is 0: there is nothing to add">;
   std::uint64_t all = std::uint64_t{r.blocks_now} + blocks;
   if (state_.config.request_units_max > 0) all = std::min<std::uint64_t>(all, state_.config.request_units_max);
   if (all == r.blocks_now) return {};
@@ -116,7 +119,9 @@ Result<std::span<const Duplicate>> Requests::commit(RequestId id, std::span<cons
   const Result<Index> index = find_ready(id);
   if (!index) return index.error();
   Request& r = requests_[*index];
-  if (keys.size() > r.blocks_now) return Errc::invalid_argument;
+  if (keys.size() > r.blocks_now) {
+    return failure<Errc::invalid_argument, "there are more keys than the request has blocks: extend() comes first">;
+  }
   duplicates_.clear();
   // Blocks that were computed in an older epoch are not shared.
   if (r.epoch != state_.epoch || !(state_.config.caching || state_.config.store_uncached)) return std::span<const Duplicate>{};

@@ -1,6 +1,7 @@
 // A pending request: how it is planned, the slots and loads that it waits for, and how it is planned again after a failed load.
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "runtime/manager/requests.hpp"
 
 #include <algorithm>
@@ -30,7 +31,11 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   turned_down -= hits;
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_units_max);
   const bool is_new = r.state == State::unused;
-  if (is_new && !planner_.could_ever_fit(r)) return Errc::never_fits;
+  if (is_new && !planner_.could_ever_fit(r)) {
+    if (groups_.pools().front()->sizes().device_blocks > 0) return Errc::never_fits;
+    return failure<Errc::never_fits,
+                   "the cache has no device slots of its own: with engine_owns_slots, order loads and stores by an OffloadCache">;
+  }
   if (is_new && prefetches_.running() > 0 && waits_for_prefetch(index, usable)) return {};
   const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits, turned_down);
 

@@ -1,6 +1,7 @@
 #include "runtime/manager/write_back_jobs.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -75,7 +76,7 @@ WriteBackJobs::WriteBackJobs(std::span<TieredPool* const> pools, std::uint32_t b
 
 Result<WriteBackJobs::Job*> WriteBackJobs::add(const WriteBackOrder& order) {
   const auto free = std::ranges::find(by_bit_.begin() + 1, by_bit_.end(), nullptr);
-  if (free == by_bit_.end()) return Errc::refused;
+  if (free == by_bit_.end()) return failure<Errc::refused, "too many write-back jobs run: try again when one has ended">;
   while (jobs_.size() - running_ >= ended_max) {
     jobs_.erase(std::ranges::find_if(jobs_, [](const auto& each) { return each.second.progress.ended(); }));
   }
@@ -381,7 +382,8 @@ void WriteBackJobs::end(Job& job, WriteBackState state) {
 
 Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end() || found->second.progress.ended()) return Errc::not_found;
+  if (found == jobs_.end() || found->second.progress.ended())
+    return failure<Errc::not_found, "there is no such write-back job, or it has ended">;
   return &found->second;
 }
 
@@ -462,7 +464,7 @@ std::vector<WriteBackProgress> WriteBackJobs::all() const {
 
 Result<std::vector<WriteBackResult>> WriteBackJobs::take_results(WriteBackId id) {
   const auto found = jobs_.find(id);
-  if (found == jobs_.end()) return Errc::not_found;
+  if (found == jobs_.end()) return failure<Errc::not_found, "there is no such write-back job, or it was forgotten">;
   return std::exchange(found->second.results, {});
 }
 

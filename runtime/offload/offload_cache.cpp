@@ -1,12 +1,20 @@
 #include "terrace/offload_cache.hpp"
 
+#include "base/failure.hpp"
 #include "runtime/cache/cache_state.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace terrace {
 
 OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache} {
+  for (const PoolSizes& pool : cache_.state_->manager.config().pools) {
+    if (pool.device_blocks == 0) continue;
+    throw std::invalid_argument{
+        "an OffloadCache needs a cache without device slots of its own: set CacheSystemOptions::engine_owns_slots, or call the "
+        "Cache itself (acquire)"};
+  }
   cache_.state_->manager.offload().set_limits(limits);
 }
 
@@ -18,7 +26,8 @@ OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
 
 Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool,
                                    KeyOrder order) const {
-  if (hits.size() != keys.size() || pool.value() >= cache_.state_->executor.pools().size()) return Errc::invalid_argument;
+  if (pool.value() >= cache_.state_->executor.pools().size()) return no_such_pool;
+  if (hits.size() != keys.size()) return failure<Errc::invalid_argument, "there must be one of `hits` for each key">;
   cache_.state_->manager.offload().look_up(keys, order, pool, hits);
   return {};
 }
@@ -32,7 +41,9 @@ std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool,
 Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool,
                                   KeyOrder order) const {
   constexpr std::size_t word = 64;
-  if (bits.size() != (keys.size() + word - 1) / word) return Errc::invalid_argument;
+  if (bits.size() != (keys.size() + word - 1) / word) {
+    return failure<Errc::invalid_argument, "`bits` must have one word for each 64 keys, the last one for the rest">;
+  }
   hits_.resize(keys.size());
   if (const Result<void> known = look_up(keys, hits_, pool, order); !known) return known;
   std::ranges::fill(bits, 0);
@@ -57,7 +68,8 @@ Result<void> OffloadCache::load(const OffloadOrder& order) {
   const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::load};
   cache_.state_->note_time();
   cache_.state_->note_shared();
-  const Result<void> begun = cache_.state_->manager.offload().load(order);
+  OffloadJobs& jobs = cache_.state_->manager.offload();
+  const Result<void> begun = cache_.state_->given_out(order.after) ? jobs.load(order) : jobs.refuse(no_such_fence);
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::load_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (begun && cache_.state_->offload_is_watched()) {
@@ -74,7 +86,8 @@ Result<void> OffloadCache::store(const OffloadOrder& order) {
     hits_.resize(order.keys.size());
     (void)look_up(order.keys, hits_, order.pool, order.key_order);
   }
-  const Result<void> begun = cache_.state_->manager.offload().store(order);
+  OffloadJobs& jobs = cache_.state_->manager.offload();
+  const Result<void> begun = cache_.state_->given_out(order.after) ? jobs.store(order) : jobs.refuse(no_such_fence);
   if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::store_job, order.id, order.keys.size() - order.first);
   cache_.state_->end_call();
   if (watched && begun) {

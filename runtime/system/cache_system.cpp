@@ -1,5 +1,7 @@
 #include "terrace/system.hpp"
 
+#include "base/check.hpp"
+#include "base/failure.hpp"
 #include "base/fork.hpp"
 #include "runtime/admin/cache_admin.hpp"
 #include "runtime/admin/listener.hpp"
@@ -250,7 +252,7 @@ struct CacheSystem::Parts {
   }
 
   Result<void> resume_shared(std::string_view weights_revision) {
-    if (!shared) return Errc::invalid_argument;
+    if (!shared) return failure<Errc::invalid_argument, "there is no shared store">;
     meaning.weights_revision = weights_revision;
     return cache->resume_shared(shared_fingerprint(meaning));
   }
@@ -373,81 +375,86 @@ CacheSystem::~CacheSystem() {
   if (!is_of_this_process()) static_cast<void>(parts_.release());  // its threads are in the parent
 }
 
+CacheSystem::Parts& CacheSystem::parts() const {
+  if (!parts_) stop_for_misuse("a CacheSystem was called after its close(): then it may only be destroyed");
+  return *parts_;
+}
+
 std::optional<std::string> cuda_unavailable(int ordinal) { return CudaDevice::unavailable(ordinal); }
 
 CloseReport CacheSystem::close(TimePoint until) {
-  Cache& cache = *parts_->cache;
+  Cache& cache = *parts().cache;
   {
     const Turn turn = take_turn();
     if (const WorkLeft left = cache.work_left(); left.leases > 0) return {left};
   }
-  if (parts_->idle) parts_->idle->stop();
+  if (parts().idle) parts().idle->stop();
   cache.prepare_drain();
   CloseReport report{cache.drain_until(until)};
-  parts_->watch.look();
-  parts_->end_admin();
-  parts_->log.end();  // its sink may not exist as long as the thread below
-  Parts* const parts = parts_.release();
-  report.closed = end_within([parts] { delete parts; }, until);
+  parts().watch.look();
+  parts().end_admin();
+  parts().log.end();  // its sink may not exist as long as the thread below
+  Parts* const released = parts_.release();
+  report.closed = end_within([released] { delete released; }, until);
   return report;
 }
 
-Turn CacheSystem::take_turn() const { return parts_->take_turn(); }
+Turn CacheSystem::take_turn() const { return parts().take_turn(); }
 
-IdleTotals CacheSystem::idle_totals() const { return parts_->idle_totals(); }
+IdleTotals CacheSystem::idle_totals() const { return parts().idle_totals(); }
 
-Cache& CacheSystem::cache() { return *parts_->cache; }
-Device& CacheSystem::device() { return parts_->devices->at(0); }
-RankDevices& CacheSystem::devices() { return *parts_->devices; }
+Cache& CacheSystem::cache() { return *parts().cache; }
+Device& CacheSystem::device() { return parts().devices->at(0); }
+RankDevices& CacheSystem::devices() { return *parts().devices; }
 
 Result<void> CacheSystem::relocate(std::span<const RankRegions> ranks) {
-  if (parts_->cache->uses_device_memory()) {
-    parts_->log.write(LogLevel::error, "relocation",
+  if (parts().cache->uses_device_memory()) {
+    parts().log.write(LogLevel::error, "relocation",
                       [] { return "refused: requests, jobs or transfers are under way, or blocks are cached on the device"; });
-    return Errc::in_use;
+    return failure<Errc::in_use, "requests, jobs or transfers are under way, or blocks are cached on the device">;
   }
-  return parts_->engine_memory.relocate(ranks, *parts_->devices, parts_->log);
+  return parts().engine_memory.relocate(ranks, *parts().devices, parts().log);
 }
 
 std::vector<RankHealth> CacheSystem::rank_health() const {
   std::vector<RankHealth> all;
-  const std::uint32_t ranks = parts_->ranked ? parts_->ranked->ranks() : 0;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(parts_->ranked->health(rank));
+  const std::uint32_t ranks = parts().ranked ? parts().ranked->ranks() : 0;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(parts().ranked->health(rank));
   return all;
 }
 
-std::size_t CacheSystem::pool_count() const { return parts_->arenas.size(); }
+std::size_t CacheSystem::pool_count() const { return parts().arenas.size(); }
 
 std::size_t CacheSystem::index_of(PoolId pool) const {
   if (pool.value() < pool_count()) return pool.value();
   throw std::invalid_argument{fmt::format("there is no pool {}: the number of pools is {}", pool.value(), pool_count())};
 }
 
-BlockStore* CacheSystem::store(PoolId pool) { return parts_->store(index_of(pool)); }
+BlockStore* CacheSystem::store(PoolId pool) { return parts().store(index_of(pool)); }
 
 std::optional<StoreHealth> CacheSystem::storage_health(PoolId pool) const {
   const std::size_t number = index_of(pool);
-  return parts_->storage.empty() ? std::nullopt : parts_->storage[number]->health();
+  return parts().storage.empty() ? std::nullopt : parts().storage[number]->health();
 }
 
-SharedStore* CacheSystem::shared() { return parts_->shared.get(); }
+SharedStore* CacheSystem::shared() { return parts().shared.get(); }
 
 std::optional<SharedHealth> CacheSystem::shared_health() const {
-  return parts_->shared ? std::optional{parts_->shared->health()} : std::nullopt;
+  return parts().shared ? std::optional{parts().shared->health()} : std::nullopt;
 }
 
-Result<void> CacheSystem::resume_shared(std::string_view weights_revision) { return parts_->resume_shared(weights_revision); }
+Result<void> CacheSystem::resume_shared(std::string_view weights_revision) { return parts().resume_shared(weights_revision); }
 
-std::string CacheSystem::admin_address() const { return parts_->listener ? parts_->listener->address() : std::string{}; }
+std::string CacheSystem::admin_address() const { return parts().listener ? parts().listener->address() : std::string{}; }
 
-Result<void> CacheSystem::end_trace() { return parts_->trace ? parts_->trace->end() : Result<void>{}; }
+Result<void> CacheSystem::end_trace() { return parts().trace ? parts().trace->end() : Result<void>{}; }
 
-std::string CacheSystem::io() const { return parts_->storage.empty() ? std::string{} : parts_->storage.front()->io(); }
-Bytes CacheSystem::block_bytes(PoolId pool) const { return parts_->arenas[index_of(pool)]->block_bytes(); }
+std::string CacheSystem::io() const { return parts().storage.empty() ? std::string{} : parts().storage.front()->io(); }
+Bytes CacheSystem::block_bytes(PoolId pool) const { return parts().arenas[index_of(pool)]->block_bytes(); }
 
 std::uint64_t CacheSystem::faults_planted() const {
   std::uint64_t all = 0;
-  for (const auto& device : parts_->owned_devices) {
+  for (const auto& device : parts().owned_devices) {
     const auto* const emulated = dynamic_cast<const EmulatedDevice*>(device.get());
     if (emulated == nullptr) continue;
     const PlantedFaults planted = emulated->planted();

@@ -1,11 +1,17 @@
 #include "runtime/tier_store/region_table.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace terrace {
+namespace {
+
+constexpr auto& no_such_region = failure<Errc::not_found, "there is no such region">;
+
+}  // namespace
 
 RegionTable::~RegionTable() {
   for (const auto& [id, region] : regions_) forget(region);
@@ -18,13 +24,15 @@ void RegionTable::forget(const Region& region) {
 
 Result<HostRegionId> RegionTable::add(const HostRows& rows, Bytes block_bytes, std::shared_ptr<const void> owner) {
   if (const Result<void> checked = check_rows(rows); !checked) return checked.error();
-  if (rows.row_bytes != block_bytes) return Errc::invalid_argument;
+  if (rows.row_bytes != block_bytes) return failure<Errc::invalid_argument, "a row must have the size of a block of the store">;
   Region region{rows, std::move(owner), {}, 0, {}};
   // Compared as numbers: rows that do not exist may end farther from their begin than a pointer can be moved.
   const auto begin_of = [](const Region& each) { return reinterpret_cast<std::uintptr_t>(each.rows.address); };
   const auto end_of = [&](const Region& each) { return begin_of(each) + count(each.rows.extent()); };
   for (const auto& [id, other] : regions_) {
-    if (begin_of(region) < end_of(other) && begin_of(other) < end_of(region)) return Errc::in_use;
+    if (begin_of(region) < end_of(other) && begin_of(other) < end_of(region)) {
+      return failure<Errc::in_use, "the memory overlaps that of a region which is registered">;
+    }
   }
   region.used.resize(rows.count);
   const std::uint64_t rows_per_piece = std::max<std::uint64_t>(1, piece_bytes_max / rows.stride());
@@ -46,8 +54,8 @@ Result<HostRegionId> RegionTable::add(const HostRows& rows, Bytes block_bytes, s
 
 Result<void> RegionTable::remove(HostRegionId id) {
   const auto at = regions_.find(id);
-  if (at == regions_.end()) return Errc::not_found;
-  if (at->second.uses > 0) return Errc::in_use;
+  if (at == regions_.end()) return no_such_region;
+  if (at->second.uses > 0) return failure<Errc::in_use, "batches use rows of the region: wait for their results">;
   forget(at->second);
   regions_.erase(at);
   return {};
@@ -55,19 +63,21 @@ Result<void> RegionTable::remove(HostRegionId id) {
 
 Result<void> RegionTable::claim(HostRegionId id, std::span<const std::uint32_t> rows, Use use) {
   const auto at = regions_.find(id);
-  if (at == regions_.end()) return Errc::not_found;
+  if (at == regions_.end()) return no_such_region;
   Region& region = at->second;
   for (const std::uint32_t row : rows) {
-    if (row >= region.rows.count) return Errc::invalid_argument;
+    if (row >= region.rows.count) return failure<Errc::invalid_argument, "`rows` names a row that the region does not have">;
     const std::uint16_t used = region.used[row];
-    if (used == used_by_get || used == puts_max || (use == Use::get && used > 0)) return Errc::in_use;
+    if (used == used_by_get || used == puts_max || (use == Use::get && used > 0)) {
+      return failure<Errc::in_use, "another batch uses one of `rows`: wait for its result">;
+    }
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::uint16_t& used = region.used[rows[i]];
     // The row was free before this call, or in use by few enough puts, so this call names it too often.
     if (used == used_by_get || used == puts_max) {
       while (i-- > 0) release(id, rows[i], use);
-      return Errc::invalid_argument;
+      return failure<Errc::invalid_argument, "`rows` names a row too often: a get fills each row once">;
     }
     used = use == Use::get ? used_by_get : static_cast<std::uint16_t>(used + 1);
     ++region.uses;

@@ -1,6 +1,7 @@
 #include "runtime/tier_store/tier_batches.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +13,9 @@ namespace {
 
 /// From a flush that has failed to make a removal durable to the next one.
 constexpr Duration erase_retry = std::chrono::seconds{1};
+
+constexpr auto& batch_is_alive = failure<Errc::duplicate_request, "a batch of this id has not ended: poll its result first">;
+constexpr auto& too_many_keys = failure<Errc::never_fits, "the batch has more keys than may be under way at all: divide it">;
 
 }  // namespace
 
@@ -73,7 +77,9 @@ std::uint32_t TierBatches::new_batch() {
 }
 
 Result<void> TierBatches::submit_put(const TierPut& put) {
-  if (!put.parents.empty() && put.parents.size() != put.keys.size()) return Errc::invalid_argument;
+  if (!put.parents.empty() && put.parents.size() != put.keys.size()) {
+    return failure<Errc::invalid_argument, "there must be one of `parents` for each key, or none">;
+  }
   return submit(BatchKind::put, put);
 }
 
@@ -84,12 +90,12 @@ Result<void> TierBatches::submit_get(const TierGet& get) {
 Result<void> TierBatches::submit(BatchKind kind, const TierPut& put) {
   const std::size_t size = put.keys.size();
   if (stopped_) return Errc::stopped;
-  if (put.rows.size() != size) return Errc::invalid_argument;
-  if (ids_.contains(put.id.value())) return Errc::duplicate_request;
-  if (size > limits_.blocks_max) return Errc::never_fits;
+  if (put.rows.size() != size) return failure<Errc::invalid_argument, "there must be one of `rows` for each key">;
+  if (ids_.contains(put.id.value())) return batch_is_alive;
+  if (size > limits_.blocks_max) return too_many_keys;
   if (size > limits_.blocks_max - blocks_) {
     ++counted_.refused;
-    return Errc::refused;
+    return failure<Errc::refused, "too many blocks are under way: try again when batches have ended">;
   }
   try {
     Batch batch;
@@ -145,7 +151,7 @@ std::uint32_t TierBatches::add_batch_without_blocks(BatchId id, BatchKind kind) 
 
 Result<void> TierBatches::submit_flush(BatchId id) {
   if (stopped_) return Errc::stopped;
-  if (ids_.contains(id.value())) return Errc::duplicate_request;
+  if (ids_.contains(id.value())) return batch_is_alive;
   std::uint32_t number = 0;
   try {
     number = add_batch_without_blocks(id, BatchKind::flush);
@@ -158,9 +164,11 @@ Result<void> TierBatches::submit_flush(BatchId id) {
 
 Result<void> TierBatches::submit_probe(const TierProbe& probe) {
   if (stopped_) return Errc::stopped;
-  if (ids_.contains(probe.id.value())) return Errc::duplicate_request;
-  if (probe.keys.size() > limits_.blocks_max) return Errc::never_fits;
-  if (layered_ == nullptr) return Errc::invalid_argument;
+  if (ids_.contains(probe.id.value())) return batch_is_alive;
+  if (probe.keys.size() > limits_.blocks_max) return too_many_keys;
+  if (layered_ == nullptr) {
+    return failure<Errc::invalid_argument, "there is no shared store to ask: leading() answers at once">;
+  }
   try {
     layered_->probe(add_batch_without_blocks(probe.id, BatchKind::probe), probe.keys, probe.deadline);
   } catch (const std::bad_alloc&) {
@@ -418,7 +426,8 @@ void TierBatches::free_batch(std::uint32_t number) {
 
 Result<void> TierBatches::cancel(BatchId id) {
   const auto at = ids_.find(id.value());
-  if (at == ids_.end() || batches_[at->second].has_ended) return Errc::not_found;
+  if (at == ids_.end() || batches_[at->second].has_ended)
+    return failure<Errc::not_found, "there is no batch of this id, or it has ended">;
   const std::uint32_t number = at->second;
   Batch& batch = batches_[number];
   bool any = false;

@@ -1,6 +1,7 @@
 #include "runtime/tiering/named_copies.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -47,25 +48,28 @@ OffloadHit NamedCopies::look_up(BlockRef block) const {
 
 Result<void> NamedCopies::check(const OffloadOrder& order, Direction direction) const {
   for (const SlotId slot : order.slots) {
-    if (slot.value() >= uses_.size()) return Errc::invalid_argument;
+    if (slot.value() >= uses_.size()) {
+      return failure<Errc::invalid_argument, "`slots` names a slot that the pool does not have (PoolOptions::device_blocks)">;
+    }
   }
   for (const SlotId slot : order.slots) {
     const std::uint16_t use = uses_[slot.value()];
     const bool free = direction == Direction::swap_in ? use == 0 : use < being_written - 1;
-    if (!free) return Errc::in_use;
+    if (!free) return failure<Errc::in_use, "another job uses one of `slots`: wait for the result of its block">;
   }
   if (direction == Direction::swap_out) {
     std::vector<Prefix> found;
     find(order.keys, order.key_order, found);
     // Keys that are not chained: the tree would take them for a prefix that it knows.
     const bool chained = flat(order.key_order) || found.front().length == residency_.tree().find(order.keys).length;
-    return chained ? Result<void>{} : Result<void>{Errc::invalid_argument};
+    if (chained) return {};
+    return failure<Errc::invalid_argument, "the keys are not those of one prefix: they contradict blocks that are there">;
   }
   if (order.slots.size() < 2) return {};
   std::vector<SlotId> sorted{order.slots.begin(), order.slots.end()};
   std::ranges::sort(sorted);
-  if (std::ranges::adjacent_find(sorted) != sorted.end()) return Errc::invalid_argument;
-  return {};
+  if (std::ranges::adjacent_find(sorted) == sorted.end()) return {};
+  return failure<Errc::invalid_argument, "`slots` names a slot twice, and a slot holds one block">;
 }
 
 // ---- steps -------------------------------------------------------------------------------------------------------------------

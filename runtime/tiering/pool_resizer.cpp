@@ -1,5 +1,6 @@
 #include "runtime/tiering/pool_resizer.hpp"
 
+#include "base/failure.hpp"
 #include "radix/tree/copy.hpp"
 
 #include <algorithm>
@@ -19,11 +20,15 @@ Result<void> PoolResizer::resize(Tier tier, std::uint32_t blocks, std::span<cons
   const SlotAllocator& pool = residency_.pool(tier);
   const bool device = tier == Tier::device;
   const std::uint64_t slots = std::uint64_t{blocks} + (device ? first_slot_ : residency_.staging_blocks());
-  if (device && slots <= pool.count(SlotState::null)) return Errc::invalid_argument;
-  if (device && device_blocks_max_ > 0 && blocks > device_blocks_max_) return Errc::invalid_argument;
+  if (device && slots <= pool.count(SlotState::null)) return failure<Errc::invalid_argument, "the device tier needs a block">;
+  if (device && device_blocks_max_ > 0 && blocks > device_blocks_max_) {
+    return failure<Errc::invalid_argument, "the device tier has memory for fewer blocks (PoolOptions::device_blocks_max)">;
+  }
   if (slots >= Copy::slots_max) return Errc::never_fits;
   const bool smaller = device ? slots < pool.capacity() : blocks < residency_.host_blocks_wanted();
-  if (smaller && needed(tier) > (device ? slots : blocks)) return Errc::no_room;
+  if (smaller && needed(tier) > (device ? slots : blocks)) {
+    return failure<Errc::no_room, "requests use or were promised more blocks than the smaller tier would have">;
+  }
   if (device) {
     residency_.resize_device(static_cast<std::uint32_t>(slots));
   } else {

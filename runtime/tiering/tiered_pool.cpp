@@ -1,6 +1,7 @@
 #include "runtime/tiering/tiered_pool.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 
 #include <fmt/format.h>
 
@@ -442,7 +443,9 @@ std::optional<BlockPlace> TieredPool::find_block(const BlockKey& key) const {
 }
 
 Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
-  if (tier == Tier::device && sizes_.engine_blocks > 0) return Errc::invalid_argument;  // they belong to the engine
+  if (tier == Tier::device && sizes_.engine_blocks > 0) {
+    return failure<Errc::invalid_argument, "the device slots are the engine's (engine_owns_slots)">;
+  }
   const Result<void> resized = resizer_.resize(tier, blocks, closing);
   if (resized) (tier == Tier::device ? sizes_.device_blocks : sizes_.host_blocks) = blocks;
   return resized;

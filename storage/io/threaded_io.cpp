@@ -1,7 +1,7 @@
 #include "storage/io/threaded_io.hpp"
 
 #include "base/check.hpp"
-#include "base/signals_blocked.hpp"
+#include "base/thread.hpp"
 
 #include <fmt/format.h>
 #include <pthread.h>

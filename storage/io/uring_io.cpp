@@ -1,7 +1,7 @@
 #include "storage/io/uring_io.hpp"
 
 #include "base/check.hpp"
-#include "base/signals_blocked.hpp"
+#include "base/thread.hpp"
 #include "storage/io/uring_ring.hpp"
 
 #include <fmt/format.h>

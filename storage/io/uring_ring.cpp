@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/fork.hpp"
-#include "base/signals_blocked.hpp"
+#include "base/thread.hpp"
 
 #include <pthread.h>
 #include <sys/eventfd.h>

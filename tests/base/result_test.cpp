@@ -1,5 +1,7 @@
 #include "terrace/result.hpp"
 
+#include "base/failure.hpp"
+
 #include <gtest/gtest.h>
 
 #include <set>
@@ -69,6 +71,35 @@ TEST(Result, of_nothing_says_that_it_went_well) {
   EXPECT_TRUE(fine.has_value());
   const Result<void> failure = Errc::io_failed;
   EXPECT_EQ(failure.error(), Errc::io_failed);
+}
+
+Result<int> halve(int number) {
+  if (number % 2 != 0) return failure<Errc::invalid_argument, "the number must be even">;
+  return number / 2;
+}
+
+TEST(Failure, is_its_errc_with_a_sentence_of_its_own) {
+  const ErrorCode error = halve(3).error();
+  EXPECT_TRUE(error.failed());
+  EXPECT_EQ(error, Errc::invalid_argument);
+  EXPECT_NE(error, Errc::no_room);
+  EXPECT_EQ(error, make_error_code(Errc::invalid_argument));
+  EXPECT_EQ(error.category(), terrace_category());
+  EXPECT_EQ(error.message(), "the number must be even");
+  EXPECT_EQ(error.what(), "the number must be even [terrace:1]");
+  EXPECT_EQ(halve(4).value(), 2);
+  const ErrorCode other = failure<Errc::invalid_argument, "the number must be positive">;
+  EXPECT_EQ(error, other) << "callers compare what they can act on";
+  EXPECT_EQ(error.message(), "the number must be even") << "a later failure changes nothing";
+  const std::error_code standard = error;
+  EXPECT_EQ(standard.message(), "the number must be even");
+  EXPECT_STREQ(standard.category().name(), "terrace");
+  try {
+    (void)halve(5).value();
+    FAIL();
+  } catch (const boost::system::system_error& thrown) {
+    EXPECT_STREQ(thrown.what(), "the number must be even [terrace:1]");
+  }
 }
 
 }  // namespace

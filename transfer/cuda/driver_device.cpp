@@ -1,7 +1,9 @@
 #include "transfer/cuda/driver_device.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "base/thread.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <fmt/format.h>
 
@@ -146,11 +148,14 @@ Result<void> DriverDevice::check_relocation(std::span<const RelocatedPool> pools
 Result<void> DriverDevice::check_not_captured(CUstream stream) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult asked = driver_.cuStreamIsCapturing(stream, &capture);
-  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
-    return Errc::invalid_argument;  // the default stream, while another is captured
+  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+    return failure<Errc::invalid_argument, "the stream is the default one, which cannot be used while another is captured">;
+  }
   if (note(asked, "cuStreamIsCapturing")) return Errc::io_failed;
   // The call would become a part of the graph, and would happen only when the graph runs.
-  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) return Errc::invalid_argument;
+  if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+    return failure<Errc::invalid_argument, "the stream is being captured into a graph: signal and await before or after that">;
+  }
   return {};
 }
 
@@ -176,7 +181,7 @@ Result<void> DriverDevice::await(StreamRef stream, std::span<const std::uint64_t
 }
 
 Result<void> DriverDevice::await(StreamRef stream, Fence point) {
-  if (!points_.exists(point)) return Errc::invalid_argument;
+  if (!points_.exists(point)) return no_such_fence;
   std::vector<EventPool::Event> events;
   if (!points_.try_wait_for(point, events)) return Errc::not_ready;
   return wait_for(static_cast<CUstream>(stream.handle), events);

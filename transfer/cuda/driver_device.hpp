@@ -50,6 +50,7 @@ class DriverDevice final : public CudaDevice {
   Fence launch(ComputeWork work) override { return points_.add_work(std::move(work)); }
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
   [[nodiscard]] Fence after_all_work() const override { return points_.next(); }
+  [[nodiscard]] bool given_out(Fence point) const override { return points_.exists(point); }
 
   [[nodiscard]] Result<Fence> signal(StreamRef stream) override;
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;

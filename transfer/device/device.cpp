@@ -1,6 +1,7 @@
 #include "terrace/device.hpp"
 
 #include "base/check.hpp"
+#include "base/failure.hpp"
 #include "terrace/host_memory.hpp"
 
 #include <fmt/format.h>
@@ -10,10 +11,14 @@
 namespace terrace {
 
 // A device that is written without these calls has no streams of others and no memory of others.
-Result<Fence> Device::signal(StreamRef) { return Errc::invalid_argument; }
+Result<Fence> Device::signal(StreamRef) {
+  return failure<Errc::invalid_argument, "this device knows no streams of the engine: mark its work by launch()">;
+}
 Result<void> Device::await(StreamRef, std::span<const std::uint64_t>) { return Errc::not_ready; }
 Result<void> Device::await(StreamRef, Fence) { return Errc::not_ready; }
-Result<void> Device::relocate(std::span<const RelocatedPool>) { return Errc::invalid_argument; }
+Result<void> Device::relocate(std::span<const RelocatedPool>) {
+  return failure<Errc::invalid_argument, "this device cannot move its blocks to other memory">;
+}
 Result<void> Device::check_relocation(std::span<const RelocatedPool>) { return {}; }
 
 Bytes checked_size(const HostShare& share, const HostSlots& host) {

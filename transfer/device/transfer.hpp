@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/failure.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/result.hpp"
@@ -13,6 +14,10 @@
 #include <vector>
 
 namespace terrace {
+
+inline constexpr auto& no_such_fence =
+    failure<Errc::invalid_argument,
+            "the fence was never given out: take it from signal() for a stream, or from launch(); Fence{} waits for nothing">;
 
 /// One block's source and destination.
 struct SlotPair {

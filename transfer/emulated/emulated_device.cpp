@@ -3,6 +3,7 @@
 #include "base/check.hpp"
 #include "base/thread.hpp"
 #include "terrace/emulated_stream.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -86,14 +87,22 @@ Fence EmulatedDevice::after_all_work() const {
 }
 
 Result<Fence> EmulatedDevice::signal(StreamRef stream) {
-  if (stream.handle == nullptr) return Errc::invalid_argument;
   const auto here = std::make_shared<StreamEvent>();
-  static_cast<EmulatedStream*>(stream.handle)->run([here] { here->happen(); });
+  if (stream.handle == nullptr) here->happen();
+  else static_cast<EmulatedStream*>(stream.handle)->run([here] { here->happen(); });
   return points_.add_event(here);
 }
 
+Result<void> EmulatedDevice::wait_on(StreamRef stream, std::span<const Event> events) {
+  if (stream.handle == nullptr) {
+    const auto happened = [](const Event& event) { return event->happened(); };
+    return std::ranges::all_of(events, happened) ? Result<void>{} : Result<void>{Errc::not_ready};
+  }
+  for (const Event& event : events) static_cast<EmulatedStream*>(stream.handle)->run([event] { event->wait(); });
+  return {};
+}
+
 Result<void> EmulatedDevice::await(StreamRef stream, std::span<const std::uint64_t> tokens) {
-  if (stream.handle == nullptr) return Errc::invalid_argument;
   std::vector<OpenCopies<Event>::Copy> copies;
   if (const Result<void> found = copies_.find(tokens, copies); !found) return found.error();
   std::vector<Event> unused;
@@ -101,16 +110,16 @@ Result<void> EmulatedDevice::await(StreamRef stream, std::span<const std::uint64
     // The same as on a GPU: the command is not on its stream as long as launched work is not done.
     if (!points_.try_wait_for(copy.after, unused)) return Errc::not_ready;
   }
-  for (const auto& copy : copies) static_cast<EmulatedStream*>(stream.handle)->run([ended = copy.ended] { ended->wait(); });
-  return {};
+  std::vector<Event> ends;
+  for (const auto& copy : copies) ends.push_back(copy.ended);
+  return wait_on(stream, ends);
 }
 
 Result<void> EmulatedDevice::await(StreamRef stream, Fence point) {
-  if (stream.handle == nullptr || !points_.exists(point)) return Errc::invalid_argument;
+  if (!points_.exists(point)) return no_such_fence;
   std::vector<Event> open;
   if (!points_.try_wait_for(point, open)) return Errc::not_ready;
-  for (const Event& event : open) static_cast<EmulatedStream*>(stream.handle)->run([event] { event->wait(); });
-  return {};
+  return wait_on(stream, open);
 }
 
 Result<void> EmulatedDevice::relocate(std::span<const RelocatedPool> pools) {

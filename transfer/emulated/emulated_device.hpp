@@ -82,7 +82,9 @@ class EmulatedDevice final : public Device {
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
   [[nodiscard]] Fence after_all_work() const override;
-  /// The stream is an EmulatedStream.
+  [[nodiscard]] bool given_out(Fence point) const override { return points_.exists(point); }
+  /// The stream is an EmulatedStream. A null one is what the calling thread does: all of that is done when it calls signal(), and
+  /// await() is not_ready until there is nothing to wait for.
   [[nodiscard]] Result<Fence> signal(StreamRef stream) override;
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
@@ -122,6 +124,8 @@ class EmulatedDevice final : public Device {
   /// Returns false if the device was stopped before all bytes had moved.
   [[nodiscard]] bool execute(Stream& stream, const Submitted& submitted, const LinkTurn& turn);
   void flip_bits(Stream& stream, const CopyCommand& command);
+  /// Makes the stream wait for the events.
+  [[nodiscard]] static Result<void> wait_on(StreamRef stream, std::span<const Event> events);
   void stop() noexcept;
 
   SlotMemories memories_;  ///< constant while a command or launched work is under way

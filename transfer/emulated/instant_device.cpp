@@ -2,6 +2,7 @@
 
 #include "base/check.hpp"
 #include "terrace/clock.hpp"
+#include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -41,7 +42,7 @@ Result<void> InstantDevice::await(StreamRef, std::span<const std::uint64_t> toke
 }
 
 Result<void> InstantDevice::await(StreamRef, Fence point) {
-  if (point.value() > launched_) return Errc::invalid_argument;
+  if (!given_out(point)) return no_such_fence;
   return {};
 }
 

@@ -11,6 +11,7 @@ class StreamEvent {
     happened_.test_and_set(std::memory_order_release);
     happened_.notify_all();
   }
+  [[nodiscard]] bool happened() const noexcept { return happened_.test(std::memory_order_acquire); }
   void wait() const noexcept { happened_.wait(false, std::memory_order_acquire); }
 
  private:

@@ -164,7 +164,7 @@ std::size_t RankedTransfers::poll(std::vector<TransferEvent>& out) {
 }
 
 Result<void> RankedTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank >= ranks_.size()) return Errc::invalid_argument;
+  if (rank >= ranks_.size()) return no_such_rank;
   const auto found = open_.find(id);
   if (found == open_.end()) return Errc::unknown_request;
   const Entry& entry = entries_.at(found->second);
@@ -175,7 +175,7 @@ Result<void> RankedTransfers::await(TransferId id, std::uint32_t layers, StreamR
 }
 
 Result<Fence> RankedTransfers::signal(StreamRef stream, std::uint32_t rank) {
-  if (rank >= ranks_.size()) return Errc::invalid_argument;
+  if (rank >= ranks_.size()) return no_such_rank;
   return ranks_[rank].port->signal(stream, 0);
 }
 
@@ -195,6 +195,10 @@ Fence RankedTransfers::after_all_work() const {
   Fence last;
   for (const Member& rank : ranks_) last = std::max(last, rank.port->after_all_work());
   return last;
+}
+
+bool RankedTransfers::given_out(Fence point) const {
+  return std::ranges::all_of(ranks_, [point](const Member& rank) { return rank.port->given_out(point); });
 }
 
 void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {

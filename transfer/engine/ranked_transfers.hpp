@@ -72,6 +72,7 @@ class RankedTransfers final : public TransferPort {
   [[nodiscard]] TimePoint next_deadline() const override;
   [[nodiscard]] Fence reached() const override;
   [[nodiscard]] Fence after_all_work() const override;
+  [[nodiscard]] bool given_out(Fence point) const override;
 
   /// Reports that the process of a rank has ended, and with it every copy of its device: it does not touch any slot any more.
   void lose(std::uint32_t rank);

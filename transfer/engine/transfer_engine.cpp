@@ -177,7 +177,7 @@ std::size_t DirectTransfers::poll(std::vector<TransferEvent>& out) {
 }
 
 Result<void> DirectTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank != 0) return Errc::invalid_argument;
+  if (rank != 0) return no_such_rank;
   return engine_.await(id, layers, stream);
 }
 
@@ -239,7 +239,7 @@ std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
 }
 
 Result<void> ThreadedTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank != 0) return Errc::invalid_argument;
+  if (rank != 0) return no_such_rank;
   return engine_.await(id, layers, stream);
 }
 

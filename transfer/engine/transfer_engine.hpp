@@ -85,11 +85,12 @@ class DirectTransfers final : public TransferPort {
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
-    return rank == 0 ? engine_.signal(stream) : Errc::invalid_argument;
+    return rank == 0 ? engine_.signal(stream) : Result<Fence>{no_such_rank};
   }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
+  [[nodiscard]] bool given_out(Fence point) const override { return engine_.device().given_out(point); }
   [[nodiscard]] bool idle() const { return engine_.idle(); }
   void check_invariants() const { engine_.check_invariants(); }
 
@@ -136,11 +137,12 @@ class ThreadedTransfers final : public TransferPort {
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
-    return rank == 0 ? engine_.signal(stream) : Errc::invalid_argument;
+    return rank == 0 ? engine_.signal(stream) : Result<Fence>{no_such_rank};
   }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
+  [[nodiscard]] bool given_out(Fence point) const override { return engine_.device().given_out(point); }
   /// Refuses new transfers from now on, and cancels those that have not started.
   void stop();
 

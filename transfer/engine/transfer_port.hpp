@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/failure.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/result.hpp"
@@ -10,6 +11,9 @@
 #include <vector>
 
 namespace terrace {
+
+inline constexpr auto& no_such_rank =
+    failure<Errc::invalid_argument, "there is no such rank: ranks count from 0, in the order of CacheSystemOptions::ranks">;
 
 /// The interface through which the control plane uses transfer engines: transfers go in, completion records come out. Behind it
 /// is an engine on the caller's own thread (DirectTransfers), an engine on a thread of its own (ThreadedTransfers), or one engine
@@ -57,6 +61,7 @@ class TransferPort {
   /// The same as the functions of Device with these names. For several devices, the point holds for all of them.
   [[nodiscard]] virtual Fence reached() const = 0;
   [[nodiscard]] virtual Fence after_all_work() const = 0;
+  [[nodiscard]] virtual bool given_out(Fence point) const { return point <= after_all_work(); }
 };
 
 }  // namespace terrace

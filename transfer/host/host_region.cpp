@@ -1,5 +1,6 @@
 #include "terrace/host_memory.hpp"
 
+#include "base/failure.hpp"
 #include "transfer/host/first_touch.hpp"
 #include "transfer/host/mapping.hpp"
 #include "transfer/host/memory_limits.hpp"
@@ -15,13 +16,18 @@
 namespace terrace {
 
 Result<void> check_rows(const HostRows& rows) {
-  if (rows.address == nullptr || rows.count == 0 || count(rows.row_bytes) == 0) return Errc::invalid_argument;
-  if (rows.stride() < rows.row_bytes) return Errc::invalid_argument;
+  if (rows.address == nullptr) return failure<Errc::invalid_argument, "the address of the rows is null">;
+  if (rows.count == 0 || count(rows.row_bytes) == 0)
+    return failure<Errc::invalid_argument, "there are no rows, or they are empty">;
+  if (rows.stride() < rows.row_bytes) {
+    return failure<Errc::invalid_argument, "the stride is less than a row: 0 puts the rows side by side">;
+  }
   const std::uint64_t end = std::numeric_limits<std::uint64_t>::max() - reinterpret_cast<std::uintptr_t>(rows.address);
   // The product is computed only if it fits.
   const std::uint64_t between = rows.count - 1;
-  if (count(rows.row_bytes) > end) return Errc::invalid_argument;
-  if (between > 0 && count(rows.stride()) > (end - count(rows.row_bytes)) / between) return Errc::invalid_argument;
+  const bool fits =
+      count(rows.row_bytes) <= end && (between == 0 || count(rows.stride()) <= (end - count(rows.row_bytes)) / between);
+  if (!fits) return failure<Errc::invalid_argument, "the rows end beyond what an address can name">;
   return {};
 }
 
