@@ -76,6 +76,10 @@ std::span<SlotId> slots_of(uint32_t* slots, std::size_t count) {
   return slots == nullptr ? std::span<SlotId>{} : std::span{reinterpret_cast<SlotId*>(slots), count};
 }
 
+terrace_status no_such_pool(std::string_view function, PoolId pool) {
+  return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(pool.value()));
+}
+
 /// Says what an order must name.
 enum class Names : unsigned char { slots_or_memory, anything, nothing };
 
@@ -103,11 +107,12 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   }
   const KeysIn in = keys_in(given.pool);
   if (in.pool.value() >= cache.block_bytes.size()) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(in.pool.value()));
+    return no_such_pool(function, in.pool);
   }
   // A job lives until its last event has been polled, also if a drain has collected it.
   if (std::ranges::find(cache.drained, given.id, &terrace_offload_event::job) != cache.drained.end()) {
-    return fail(function, Errc::duplicate_request);
+    return fail(TERRACE_DUPLICATE_REQUEST, std::string{function} + ": a job of id " + std::to_string(given.id) +
+                                               " has ended in a drain: terrace_offload_poll() has its events");
   }
   if (given.after > *std::ranges::min_element(cache.points)) {
     return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->after is " + std::to_string(given.after) +
@@ -137,6 +142,13 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   }
   to.memory = cache.memory;
   return TERRACE_OK;
+}
+
+/// Fails if the stream cannot be one of the rank's device.
+terrace_status check_stream(std::string_view function, const terrace_offload& cache, const void* stream, uint32_t rank) {
+  if (stream == nullptr || rank >= cache.has_streams.size() || cache.has_streams[rank]) return TERRACE_OK;
+  return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": stream must be null, because the device of rank " +
+                                            std::to_string(rank) + " is ordinary memory");
 }
 
 /// Appends the events of one poll.
@@ -199,7 +211,7 @@ terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t po
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const KeysIn in = keys_in(pool);
-    if (in.pool.value() >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
+    if (in.pool.value() >= cache->block_bytes.size()) return no_such_pool(function, in.pool);
     *leading = cache->offload->leading(keys_of(keys, count), in.pool, in.order);
     return TERRACE_OK;
   });
@@ -225,7 +237,7 @@ terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const
   if (count > 0) TERRACE_NEEDS(keys);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
     const KeysIn in = keys_in(pool);
-    if (in.pool.value() >= cache->block_bytes.size()) return fail(function, terrace::Errc::invalid_argument);
+    if (in.pool.value() >= cache->block_bytes.size()) return no_such_pool(function, in.pool);
     const terrace::OffloadFound found = cache->offload->find(keys_of(keys, count), in.pool, in.order);
     *leading = found.blocks;
     *looking = found.looking ? 1 : 0;
@@ -378,6 +390,7 @@ terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint
   TERRACE_CACHE(cache);
   TERRACE_NEEDS(point);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (const terrace_status wrong = check_stream(function, *cache, stream, rank)) return wrong;
     const terrace::Result<terrace::Fence> marked = cache->offload->signal(terrace::StreamRef{stream}, rank);
     if (!marked) return fail(function, marked.error());
     *point = cache->points[rank] = marked->value();
@@ -387,7 +400,8 @@ terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint
 
 terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream, uint32_t rank) {
   TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
+  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+    if (const terrace_status wrong = check_stream(function, *cache, stream, rank)) return wrong;
     return finish(function, cache->offload->await(terrace::OffloadJobId{job}, layers, terrace::StreamRef{stream}, rank));
   });
 }

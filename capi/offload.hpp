@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 /// Fails as TERRACE_HANDLE, and keeps the idle service away to the end of the call.
@@ -25,6 +26,9 @@ struct terrace_offload {
     offload.emplace(system.cache());
     for (const terrace::PoolOptions& pool : options.pools) block_bytes.push_back(terrace::count(pool.block_bytes));
     points.resize(options.ranks.size());
+    for (const terrace::RankOptions& rank : options.ranks) {
+      has_streams.push_back(std::holds_alternative<terrace::CudaGpu>(rank.device));
+    }
   }
 
   [[nodiscard]] bool is_here() const { return system.is_of_this_process(); }
@@ -36,6 +40,7 @@ struct terrace_offload {
   mutable std::optional<terrace::OffloadCache> offload;
 
   std::vector<uint64_t> points;                ///< by rank: the last point of terrace_offload_signal()
+  std::vector<bool> has_streams;               ///< by rank: C can name streams of the device
   std::vector<uint64_t> block_bytes;           ///< by pool
   std::vector<std::span<std::byte>> memory;    ///< scratch
   std::vector<terrace_offload_event> drained;  ///< events that a drain has collected, for the next poll

@@ -64,8 +64,9 @@ terrace_status fail(terrace_status status, std::string_view sentence) noexcept {
 terrace_status fail(std::string_view function, const ErrorCode& error) noexcept {
   const terrace_status status = status_of(error);
   std::array<char, last_error.size()> sentence{};
+  std::array<char, 512> message{};
   (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(),
-                      terrace_status_text(status));
+                      error.message(message.data(), message.size()));
   return fail(status, sentence.data());
 }
 

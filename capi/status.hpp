@@ -18,7 +18,7 @@ namespace terrace::capi {
 
 /// Keeps the sentence for terrace_last_error(), and returns the status. If there is no memory for the sentence, it is cut.
 terrace_status fail(terrace_status status, std::string_view sentence) noexcept;
-/// The same for a call that gave an error code: "FUNCTION: meaning of the code".
+/// The same for a call that gave an error code: "FUNCTION: message of the code".
 terrace_status fail(std::string_view function, const ErrorCode& error) noexcept;
 /// The same for the exception that is being handled.
 terrace_status fail_with_exception(std::string_view function) noexcept;
@@ -52,42 +52,34 @@ terrace_status handle_of_another_process(std::string_view function) noexcept;
   TERRACE_NEEDS(handle);       \
   if (!(handle)->is_here()) return terrace::capi::handle_of_another_process(__func__)
 
-/// Reads a structure of the caller, which may come from an earlier or a later header. The missing fields of a smaller one are 0.
-/// In a larger one, the fields that this library does not know must be 0. `first` is the size of the structure in version 0.1.
+/// Checks the size that a structure of the caller says that it has. `first` is its size in version 0.1. A larger one than this
+/// library's is of a later header, or of memory that was never set: that there is so much memory is not to be believed then.
 template <class T>
-terrace_status read_struct(std::string_view function, std::string_view name, const T* in, T& out, std::size_t first) noexcept {
-  if (in == nullptr) return null_pointer(function, name);
-  const std::size_t size = in->struct_size;
-  if (size < first) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": struct_size of " + std::string{name} + " is " +
-                                              std::to_string(size) + "; set it to the sizeof of the structure, at least " +
-                                              std::to_string(first));
-  }
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(in);
-  if (size > sizeof(T) && std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char byte) { return byte != 0; })) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": " + std::string{name} +
-                                              " sets a field that this version of the library does not have (" +
-                                              terrace_version() + ")");
-  }
+terrace_status check_struct(std::string_view function, std::string_view name, const T* given, std::size_t first) {
+  if (given == nullptr) return null_pointer(function, name);
+  const std::size_t size = given->struct_size;
+  if (size >= first && size <= sizeof(T)) return TERRACE_OK;
+  return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": struct_size of " + std::string{name} + " is " +
+                                            std::to_string(size) + "; set it to the sizeof of the structure, " +
+                                            std::to_string(first) + " to " + std::to_string(sizeof(T)) + " for this library (" +
+                                            terrace_version() + "); a program with a later header needs a later library");
+}
+
+/// Reads a structure of the caller, which may come from an earlier header. The fields that it does not have are 0.
+template <class T>
+terrace_status read_struct(std::string_view function, std::string_view name, const T* in, T& out, std::size_t first) {
+  if (const terrace_status wrong = check_struct(function, name, in, first)) return wrong;
   out = T{};
-  std::memcpy(&out, in, std::min(size, sizeof(T)));
+  std::memcpy(&out, in, in->struct_size);
   return TERRACE_OK;
 }
 
-/// Writes a structure for the caller: the fields that both sides know, and 0 for those that only the caller knows.
+/// Writes the fields of a structure that the caller knows.
 template <class T>
-terrace_status write_struct(std::string_view function, std::string_view name, const T& value, T* out,
-                            std::size_t first) noexcept {
-  if (out == nullptr) return null_pointer(function, name);
-  const std::size_t size = out->struct_size;
-  if (size < first) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": struct_size of " + std::string{name} + " is " +
-                                              std::to_string(size) + "; set it to the sizeof of the structure, at least " +
-                                              std::to_string(first));
-  }
-  std::memset(out, 0, size);
-  std::memcpy(out, &value, std::min(size, sizeof(T)));
-  out->struct_size = size;
+terrace_status write_struct(std::string_view function, std::string_view name, T value, T* out, std::size_t first) {
+  if (const terrace_status wrong = check_struct(function, name, out, first)) return wrong;
+  value.struct_size = out->struct_size;
+  std::memcpy(out, &value, out->struct_size);
   return TERRACE_OK;
 }
 

@@ -121,9 +121,8 @@ void terrace_store_destroy(terrace_store* store) {
 terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report) {
   TERRACE_HANDLE(store);
   return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (report != nullptr && report->struct_size < sizeof *report) {
-      terrace_close_report probe{};  // the check comes before anything is done
-      return read_struct(function, "report", report, probe, sizeof *report);
+    if (report != nullptr) {  // the check comes before anything is done
+      if (const terrace_status wrong = check_struct(function, "report", report, sizeof *report)) return wrong;
     }
     const terrace::TierCloseReport closed = store->store.close(time_from_now(timeout));
     if (report == nullptr) return TERRACE_OK;

@@ -8,10 +8,11 @@
 /// that says what was wrong, where, and what would be right; nothing has changed then. No call throws, and no argument stops the
 /// process, as long as pointers point to what the call says, and handles are alive.
 ///
-/// *Structures.* A structure that begins with `struct_size` must have it set to its sizeof; TERRACE_INIT does that and makes all
-/// other fields 0, which is their default. A later library accepts the smaller structures of an earlier header, and the fields
-/// that those lack have their default. Arrays that the library returns never change their layout. docs/versioning.md says what
-/// else versions promise.
+/// *Structures.* A structure that begins with `struct_size` must have it set to its sizeof, also one that a call fills;
+/// TERRACE_INIT does that and makes all other fields 0, which is their default. A later library accepts the smaller structures of
+/// an earlier header, and the fields that those lack have their default, or are not filled. Any other size is refused, and that
+/// of a later header too: nothing beyond a structure is touched. Arrays that the library returns never change their layout.
+/// docs/versioning.md says what else versions promise.
 ///
 /// *Ownership.* A handle belongs to the caller, until it is given to its destroy function. Pointers to arrays that a call returns
 /// stay valid until the next call with the same handle and the same function. Texts and arrays that the caller passes must stay
@@ -430,8 +431,7 @@ TERRACE_C_API void terrace_offload_stop(terrace_offload* cache);
 TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
 
 /// Marks all work that is on the stream (a cudaStream_t) now, for terrace_order::after. With several ranks, mark a stream of
-/// each: the point is the same on all. An emulated device has no streams that C could name, and fails with
-/// TERRACE_INVALID_ARGUMENT.
+/// each: the point is the same on all. Devices in ordinary memory take null, which stands for what the calling thread has done.
 TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
 /// Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied (UINT32_MAX: whole
 /// blocks).

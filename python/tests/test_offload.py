@@ -15,6 +15,7 @@ import pytest
 
 from terrace_kv import (
     NO_SLOT,
+    Busy,
     ChangeKind,
     DeviceRegion,
     HostMemory,
@@ -305,11 +306,24 @@ def test_a_wrong_mapping_is_refused(tmp_path: Path) -> None:
         OffloadCache({"storage": {"where": tmp_path}})
 
 
-def test_an_emulated_device_has_no_streams_of_python(cache: OffloadCache) -> None:
-    with pytest.raises(InvalidArgument):
-        cache.signal()
+def test_on_an_emulated_device_no_stream_stands_for_the_calling_thread(cache: OffloadCache, engine: Engine) -> None:
+    with pytest.raises(InvalidArgument, match="stream must be null"):
+        cache.signal(stream=4711)
     with pytest.raises(InvalidArgument, match="has not returned"):
-        cache.store(1, [b"a"], slots=[0], after=5)
+        cache.store(1, NAMES[:1], slots=[0], after=5)
+    engine.fill(0, 10)
+    cache.store(1, NAMES[:1], slots=[0], after=cache.signal())
+    assert end_of(cache, 1).moved == 1
+    cache.load(2, NAMES[:1], slots=[7])
+    while True:
+        try:
+            cache.await_stream(2)
+            break
+        except Busy:
+            cache.poll()
+        except NotFound:  # the poll has returned its end
+            break
+    assert engine.has(7, 10)
 
 
 def test_errors(cache: OffloadCache, engine: Engine, tmp_path: Path) -> None:

@@ -73,47 +73,6 @@ TEST(Capi, times_keep_their_limits) {
   EXPECT_EQ(until(terrace::TimePoint{}), 0);
 }
 
-// ---- structures of other versions
-
-TEST(CapiStructures, a_size_of_0_is_refused) {
-  terrace_open_options options{};
-  terrace_store* store = nullptr;
-  EXPECT_EQ(terrace_store_open(&options, &store), TERRACE_INVALID_ARGUMENT);
-  EXPECT_EQ(store, nullptr);
-  EXPECT_NE(std::string{terrace_last_error()}.find("struct_size of options is 0"), std::string::npos) << terrace_last_error();
-}
-
-struct Later {
-  terrace_batch batch;
-  std::uint64_t new_field;
-};
-
-TEST_F(StoreFixture, a_structure_of_a_later_header_is_accepted_if_its_new_fields_are_0) {
-  Later later{};
-  later.batch = batch_of({0});
-  later.batch.struct_size = sizeof later;
-  ASSERT_EQ(terrace_store_put(store(), &later.batch), TERRACE_OK) << terrace_last_error();
-  EXPECT_EQ(finish(later.batch.id).size(), 1U);
-  later.new_field = 1;
-  EXPECT_EQ(terrace_store_put(store(), &later.batch), TERRACE_INVALID_ARGUMENT);
-  EXPECT_NE(std::string{terrace_last_error()}.find("does not have"), std::string::npos) << terrace_last_error();
-}
-
-TEST_F(StoreFixture, statistics_fill_a_larger_structure_with_0) {
-  struct {
-    terrace_store_statistics known;
-    std::uint64_t unknown;
-  } later{};
-  later.known.struct_size = sizeof later;
-  later.unknown = 77;
-  ASSERT_EQ(terrace_store_read_statistics(store(), &later.known), TERRACE_OK);
-  EXPECT_EQ(later.known.struct_size, sizeof later);
-  EXPECT_EQ(later.unknown, 0U);
-  EXPECT_GT(later.known.capacity_blocks, 0U);
-  later.known.struct_size = 8;
-  EXPECT_EQ(terrace_store_read_statistics(store(), &later.known), TERRACE_INVALID_ARGUMENT);
-}
-
 // ---- keys
 
 TEST(CapiKeys, names_of_equal_and_of_any_length_give_the_same_keys) {
@@ -466,6 +425,20 @@ TEST_F(HostRowsFixture, wrong_rows_are_refused) {
   elsewhere.pool = 1;
   EXPECT_NE(open_with({elsewhere}).second.find("there is no pool 1"), std::string::npos);
   EXPECT_NE(open_with({rows_, rows_}).second.find("named twice"), std::string::npos);
+}
+
+TEST_F(HostRowsFixture, a_device_in_ordinary_memory_takes_no_stream) {
+  std::uint64_t point = 0;
+  int no_stream = 0;
+  const auto said = [](const char* part) { return std::string{terrace_last_error()}.find(part) != std::string::npos; };
+  EXPECT_EQ(terrace_offload_signal(cache_, &no_stream, 0, &point), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(said("stream must be null")) << terrace_last_error();
+  EXPECT_EQ(terrace_offload_await(cache_, 1, UINT32_MAX, &no_stream, 0), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(said("stream must be null")) << terrace_last_error();
+  EXPECT_EQ(terrace_offload_signal(cache_, nullptr, 1, &point), TERRACE_INVALID_ARGUMENT);
+  EXPECT_TRUE(said("there is no such rank")) << terrace_last_error();
+  EXPECT_EQ(terrace_offload_signal(cache_, nullptr, 0, &point), TERRACE_OK) << terrace_last_error();
+  EXPECT_GT(point, 0U);
 }
 
 /// A cache with a shared store and one committed block, which the policy does not write.
