@@ -44,6 +44,7 @@ TierStoreOptions store_options(const Config& config) {
   TierStoreOptions options;
   options.directories = files->directories;
   options.name = files->name;
+  options.label = files->label;
   options.capacity = files->capacity;
   options.block_bytes = all.pools.front().block_bytes;
   options.fingerprint = all.fingerprint;

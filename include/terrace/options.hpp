@@ -63,6 +63,9 @@ struct FileStorage {
   /// needs a different name: FileStoreConfig::name, store_directory_name(). The first pool's store has this name; the store of
   /// pool n has the name "NAME-n".
   std::string name = default_store_name;
+  /// Says for people whose store it is, for example "vLLM 0.33.0, model NAME, weights REVISION": FileStoreConfig::label.
+  /// `terrace store stat` shows the last six labels, and how many blocks were written under each.
+  std::string label{};
 };
 /// Stores of the embedder, one for each pool. They are used as they are: without retries, circuit breaker or fingerprint. Each
 /// has blocks of the size that its pool has, and wakes the waker that CacheSystem gives it (BlockStore::set_waker). They are

@@ -38,6 +38,8 @@ struct TierStoreOptions {
   std::string name = "store";
   Bytes capacity{};     ///< the disk space of all directories together
   Bytes block_bytes{};  ///< the size of one block; a multiple of 4 KiB
+  /// Says for people whose store it is: engine, model, revision (FileStorage::label).
+  std::string label{};
   /// Bytes of any length that go into each key(): model, layout, rank.
   std::string key_namespace{};
   /// Identifies what the blocks contain. A store that was written with another fingerprint is refused.

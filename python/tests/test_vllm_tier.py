@@ -397,6 +397,26 @@ def test_metrics_are_described_and_reported(engine: Engine) -> None:
     assert engine.tier.get_stats() is None, "at most one report a second"
 
 
+def test_a_line_a_minute_says_what_was_saved(engine: Engine) -> None:
+    said: list[str] = []
+    engine.tier._minute._say = said.append
+    minute = engine.tier._minute
+    engine.finish(keys(3), [0, 1, 2], load=False)
+    engine.finish(keys(1), [4], load=True)
+    engine.tier.on_schedule_end(None)
+    assert said == [], "the minute is not over"
+    minute.step(minute._ends)
+    minute.step(minute._ends)
+    assert len(said) == 1, "nothing happened in the second minute"
+    assert "1 chunks that host memory lacked were loaded and 3 computed and stored (hit rate 25 %)" in said[0]
+
+
+def test_the_store_says_whose_it_is(engine: Engine, tmp_path: Path) -> None:
+    (lock,) = tmp_path.rglob("lock")
+    label = next(line for line in lock.read_bytes().split(b"\n") if line.startswith(b"text "))
+    assert label.startswith(b"text vLLM ") and b", model " in label and label.endswith(b", weights stated:1")
+
+
 def test_counters_are_reported_once(engine: Engine) -> None:
     engine.finish(keys(1), [0], load=False)
     engine.tier._store.remove(keys(1))

@@ -65,6 +65,7 @@ FileStoreConfig store_config(const FileStorage& file, std::size_t pool, const Ca
   config.block_bytes = options.pools[pool].block_bytes;
   config.fingerprint = file_fingerprint(options.fingerprint, layout);
   config.meaning = describe(options.fingerprint, layout);
+  config.label = file.label;
   return config;
 }
 

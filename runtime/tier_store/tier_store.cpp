@@ -62,6 +62,7 @@ FileStoreConfig store_config(const TierStoreOptions& options) {
   config.capacity = options.capacity;
   config.block_bytes = options.block_bytes;
   config.fingerprint = options.fingerprint;
+  config.label = options.label;
   config.floor = options.floor;
   config.writes_max = std::max(config.writes_max, options.puts_under_way_max.value());
   return config;

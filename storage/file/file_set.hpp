@@ -48,6 +48,9 @@ struct FileStoreConfig {
   Fingerprint fingerprint{};
   /// Says in words what the fingerprint was made of (Superblock::meaning), for the message that refuses another one.
   std::string meaning{};
+  /// Says for people who uses the store (StoreLabel); empty: nothing is recorded. Blocks without a tenant get that of the label
+  /// in their records, and are read back without one as long as the label is the same.
+  std::string label{};
   /// The maximum size of a data file. It applies to a new store only; an existing store keeps its value.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
   /// How much of each file system must stay free. The store allocates nothing that would leave less. Other programs may still use

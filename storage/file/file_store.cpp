@@ -1,6 +1,8 @@
 #include "storage/file/file_store.hpp"
 
 #include "base/check.hpp"
+#include "storage/file/store_owner.hpp"
+#include "storage/format/store_label.hpp"
 
 #include <fmt/format.h>
 
@@ -12,6 +14,7 @@ namespace terrace {
 FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
     : engine_{engine},
       fingerprint_{config.fingerprint},
+      label_tenant_{tenant_of(config.label)},
       files_{config, engine},
       operations_{files_.slots(), config.block_bytes, config.writes_max},
       capacity_{config, operations_, files_, engine},
@@ -28,6 +31,7 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
   capacity_.start(gone);
   for (const SlotId slot : gone) pages_.mark(slot.value() / records_per_page);
   files_.commit();
+  if (!config.label.empty()) record_label(engine, files_.superblock_copy(), config.label);
   pump_capacity();
   write_pages();
 }

@@ -155,6 +155,7 @@ class FileStore final : public BlockStore {
   // Constant after construction.
   IoEngine& engine_;
   Fingerprint fingerprint_;
+  TenantId label_tenant_;
   FileSet files_;
 
   StoreOperations operations_;

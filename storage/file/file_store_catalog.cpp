@@ -69,12 +69,13 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
     if (slot >= index.slots()) break;
     const StoreIndex::Entry& entry = index.at(SlotId{slot});
     if (entry.state != StoreIndex::State::ready) continue;
-    const CatalogRecord record{.block = entry.block,
-                               .length = static_cast<std::uint32_t>(files_.block_bytes()),
-                               .checksum = seals_[slot].checksum,
-                               .fingerprint_prefix = fingerprint_prefix(fingerprint_),
-                               .generation = seals_[slot].generation,
-                               .slot = slot};
+    CatalogRecord record{.block = entry.block,
+                         .length = static_cast<std::uint32_t>(files_.block_bytes()),
+                         .checksum = seals_[slot].checksum,
+                         .fingerprint_prefix = fingerprint_prefix(fingerprint_),
+                         .generation = seals_[slot].generation,
+                         .slot = slot};
+    if (record.block.tenant == TenantId{}) record.block.tenant = label_tenant_;
     encode(record, into.subspan(std::size_t{n} * record_bytes, record_bytes));
     records |= 1U << n;
   }
@@ -131,11 +132,12 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
   const std::uint64_t of_this_store = fingerprint_prefix(fingerprint_);
   const auto count = static_cast<std::uint32_t>(records.size() / record_bytes);
   for (std::uint32_t slot = first; slot < first + count && slot < files_.recorded_slots(); ++slot) {
-    const auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
+    auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
     if (!record || record->slot != slot || record->length != files_.block_bytes() || !files_.had_data(SlotId{slot}) ||
         record->fingerprint_prefix != of_this_store) {
       continue;
     }
+    if (record->block.tenant == label_tenant_) record->block.tenant = {};
     seals_[slot] = {record->checksum, record->generation};
     files_.note_data(SlotId{slot});
     records_on_disk_[slot / records_per_page] |= 1U << slot % records_per_page;

@@ -1,6 +1,8 @@
 #include "storage/file/store_owner.hpp"
 
 #include "storage/file/file_set.hpp"
+#include "storage/format/format.hpp"
+#include "storage/format/store_label.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/chrono.h>
@@ -174,6 +176,19 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
   if (written.error == 0 && written.bytes == owner_text_bytes) return;
   fail(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed},
        fmt::format("cannot write {}", (directory / "lock").string()));
+}
+
+void record_label(IoEngine& engine, FileId lock_file, std::string_view label) {
+  AlignedBuffer buffer{labels_max * label_bytes};
+  const IoCompletion read =
+      run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .offset = labels_at, .into = buffer.span()});
+  if (read.error != 0) return;
+  const StoreLabel now{printable_label(label), this_process().since};
+  const std::size_t at = sector_for(buffer.span(0, read.bytes), now.text) * label_bytes;
+  std::memcpy(buffer.span(at, label_bytes).data(), to_text(now).data(), label_bytes);
+  (void)run_alone(
+      engine,
+      {.kind = IoOperation::Kind::write, .file = lock_file, .offset = labels_at + at, .from = buffer.span(at, label_bytes)});
 }
 
 }  // namespace terrace

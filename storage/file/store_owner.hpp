@@ -41,4 +41,8 @@ inline constexpr std::size_t owner_text_bytes = 512;
 /// errno.
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory);
 
+/// Records in the lock file that the store has been opened now, with this label (StoreLabel). The engine must have nothing else
+/// under way. The text is for people, so an error is no reason to refuse the start: then the label is not recorded.
+void record_label(IoEngine& engine, FileId lock_file, std::string_view label);
+
 }  // namespace terrace

@@ -18,7 +18,8 @@
 ///
 ///     DIR/lock          512 bytes of text that name the owner, for people to read (storage/file/store_owner.hpp). Then 512 bytes
 ///                       with a copy of the superblock. The owner locks the whole file with F_OFD_SETLK. So the lock ends
-///                       when the owner's process ends, also if it is killed.
+///                       when the owner's process ends, also if it is killed. Then up to six sectors of text that say who has
+///                       used the store (storage/format/store_label.hpp)
 ///     DIR/catalog       page 0 is the superblock. Then come the records in the order of slot numbers, 32 in a page of 4096 bytes
 ///     DIR/blocks-0000   slots of block_bytes, and nothing else. Slot s lies in file s / slots_per_file
 ///     DIR/blocks-0001   ...
@@ -64,7 +65,7 @@
 ///     offset  bytes
 ///          0     32  key
 ///         32     32  parent's key
-///         64      8  tenant ("namespace" in reports)
+///         64      8  tenant ("namespace" in reports); for a block without one, that of the label under which it was written
 ///         72      4  depth
 ///         76      4  length: block_bytes
 ///         80      8  XXH3-64 over key, fingerprint, length and payload
@@ -89,7 +90,8 @@ inline constexpr std::uint32_t directories_max = 64;
 inline constexpr std::size_t catalog_page_bytes = 4096;
 inline constexpr std::size_t sector_bytes = 512;
 inline constexpr std::uint64_t superblock_copy_at = sector_bytes;  ///< in the lock file
-inline constexpr std::size_t lock_file_bytes = 2 * sector_bytes;
+inline constexpr std::size_t lock_file_bytes = 2 * sector_bytes;   ///< without labels
+inline constexpr std::uint64_t labels_at = lock_file_bytes;        ///< in the lock file
 inline constexpr std::size_t record_bytes = 128;
 inline constexpr std::size_t meaning_bytes_max = 128;
 inline constexpr std::uint32_t records_per_page = catalog_page_bytes / record_bytes;

@@ -41,20 +41,32 @@ std::filesystem::path own_directory(std::filesystem::path directory) {
   return !has("catalog") && !has("stripe") && has(own / "lock") ? directory / own : directory;
 }
 
-/// Returns the name of the first store in a directory that is no store itself. Empty if there is none.
-std::string first_store_in(const std::filesystem::path& directory) {
+bool is_store(const std::filesystem::path& directory) {
   std::error_code error;
-  std::string first;
-  for (const auto& entry : std::filesystem::directory_iterator{directory, error}) {
-    const std::string name = entry.path().filename().string();
-    const bool is_store = std::filesystem::is_regular_file(entry.path() / "catalog", error) &&
-                          std::filesystem::is_regular_file(entry.path() / "lock", error);
-    if (is_store && (first.empty() || name < first)) first = name;
+  return std::filesystem::is_regular_file(directory / "catalog", error) &&
+         std::filesystem::is_regular_file(directory / "lock", error);
+}
+
+void gather_stores(const std::filesystem::path& directory, int levels, std::vector<std::filesystem::path>& stores) {
+  if (is_store(directory)) {
+    stores.push_back(directory);
+  } else if (levels > 0) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator each{directory, error}; each != std::filesystem::directory_iterator{};
+         each.increment(error)) {
+      if (std::filesystem::is_directory(each->symlink_status(error))) gather_stores(each->path(), levels - 1, stores);
+    }
   }
-  return first;
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> stores_below(const std::filesystem::path& directory) {
+  std::vector<std::filesystem::path> stores;
+  gather_stores(directory, 3, stores);
+  std::ranges::sort(stores);
+  return stores;
+}
 
 StoreReader::StoreReader(std::filesystem::path directory, PosixCalls& calls, const std::function<bool()>& go_on)
     : directory_{own_directory(std::move(directory))}, calls_{calls} {
@@ -134,9 +146,11 @@ void StoreReader::open_catalog() {
                                          "one",
                                          directory_.string()));
   }
-  const std::string inner = first_store_in(directory_);
-  fail(Errc::incompatible, fmt::format("{} is no file store: it has no catalog{}", directory_.string(),
-                                       inner.empty() ? "" : fmt::format("; but {} in it is one", inner)));
+  const std::vector<std::filesystem::path> inner = stores_below(directory_);
+  fail(Errc::incompatible,
+       fmt::format(
+           "{} is no file store: it has no catalog{}", directory_.string(),
+           inner.empty() ? "" : fmt::format("; but {} in it is one", inner.front().lexically_relative(directory_).string())));
 }
 
 void StoreReader::read_superblock() {
@@ -282,6 +296,24 @@ std::optional<StoreOwner> StoreReader::owner() const {
   const Result<std::uint64_t> got = lock_.fd < 0 ? Result<std::uint64_t>{0U} : read(lock_.fd, text, 0);
   if (!got) return std::nullopt;
   return parse_owner({reinterpret_cast<const char*>(text.data()), *got});
+}
+
+std::vector<StoreLabel> StoreReader::labels() const {
+  std::array<std::byte, labels_max * label_bytes> sectors;
+  const Result<std::uint64_t> got = lock_.fd < 0 ? Result<std::uint64_t>{0U} : read(lock_.fd, sectors, labels_at);
+  return parse_labels(std::span{sectors}.first(got ? *got : 0));
+}
+
+std::chrono::system_clock::time_point StoreReader::last_written() const {
+  std::time_t last = 0;
+  std::error_code error;
+  for (std::uint32_t n = 0; n < layout_.directories; ++n) {
+    for (const auto& entry : std::filesystem::directory_iterator{part_directory(directory_, n), error}) {
+      struct stat found {};
+      if (::lstat(entry.path().c_str(), &found) == 0 && S_ISREG(found.st_mode)) last = std::max(last, found.st_mtim.tv_sec);
+    }
+  }
+  return std::chrono::system_clock::from_time_t(last);
 }
 
 std::vector<std::filesystem::path> StoreReader::more_directories() const {

@@ -3,6 +3,7 @@
 #include "storage/file/store_owner.hpp"
 #include "storage/format/catalog_scan.hpp"
 #include "storage/format/format.hpp"
+#include "storage/format/store_label.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "storage/io/posix_calls.hpp"
 #include "terrace/types.hpp"
@@ -18,6 +19,10 @@
 #include <vector>
 
 namespace terrace {
+
+/// Returns the own directories of the stores in `directory`: itself, or those down to three levels below it, sorted. Further
+/// directories of striped stores, symbolic links, and what cannot be read are left out.
+[[nodiscard]] std::vector<std::filesystem::path> stores_below(const std::filesystem::path& directory);
 
 /// Reads a file store from outside. It never writes, locks, makes or resizes anything, so it works with or without a process that
 /// has the store open (its owner). The constructor reads the catalog once; data are read when they are asked for, piece by piece.
@@ -72,6 +77,10 @@ class StoreReader {
   [[nodiscard]] bool in_use() const;
   /// Returns the owner that the lock file names. This is meaningful only while the store is in use.
   [[nodiscard]] std::optional<StoreOwner> owner() const;
+  /// Returns who has used the store, as far as it was told; the last one first.
+  [[nodiscard]] std::vector<StoreLabel> labels() const;
+  /// When a file of the store was last written, which a store that serves does at least when it becomes durable.
+  [[nodiscard]] std::chrono::system_clock::time_point last_written() const;
 
   struct Location {
     std::filesystem::path file;

@@ -32,11 +32,15 @@ they count as free here.
 )";
 
 constexpr const char* list_help = R"(
+DIR may also be a folder with several stores in it or below it: then it lists
+these, a line each, with label, size, last write and owner.
+
 Parents come before their children. Orphans (blocks whose parent is missing)
 come last. A namespace is shown as the first 16 digits of the root key of model,
 adapter and tenant.
 
 Examples:
+  terrace store list /mnt
   terrace store list /var/cache/terrace --limit 20
   terrace store list /var/cache/terrace --namespace 3fa4 --json)";
 
@@ -95,11 +99,12 @@ RemoveOptions remove_options(const StoreArguments& arguments) {
 void add_store_options(CLI::App& store, StoreArguments& arguments) {
   store.require_subcommand(1);
   store.footer(std::string{overview} + exit_statuses + "\n`terrace store COMMAND --help` has examples.");
-  add_part(store, arguments, StorePart::stat, "stat", "Shows format, geometry, used and free slots, namespaces, owner",
+  add_part(store, arguments, StorePart::stat, "stat",
+           "Shows whose the store is, geometry, used and free slots, namespaces, owner",
            "\nExample:\n  terrace store stat /var/cache/terrace");
 
   CLI::App* const list =
-      add_part(store, arguments, StorePart::list, "list", "Lists the blocks: key, depth, namespace, generation", list_help);
+      add_part(store, arguments, StorePart::list, "list", "Lists the blocks of a store, or the stores below a folder", list_help);
   add_value(*list, "--limit", arguments.limit, WholeNumber<std::uint64_t>{}, "COUNT", "Most blocks to list");
   list->add_option("--namespace", arguments.wanted_namespace,
                    "Only blocks of namespaces that begin with these hexadecimal digits")

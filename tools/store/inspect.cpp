@@ -4,6 +4,7 @@
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +28,17 @@ json::value to_value(const StoreReader& reader) {
   const std::optional<StoreOwner> owner = reader.owner();
   if (!owner) return json::object{{"pid", nullptr}};
   return json::object{{"pid", owner->pid}, {"program", owner->program}, {"host", owner->host}, {"since", owner->since}};
+}
+
+/// By namespace: the label under which its blocks were written.
+std::map<TenantId, std::string> labels_of(const StoreReader& reader) {
+  std::map<TenantId, std::string> labels;
+  for (const StoreLabel& label : reader.labels()) labels.emplace(tenant_of(label.text), label.text);
+  return labels;
+}
+
+std::string last_written(const StoreReader& reader) {
+  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::chrono::system_clock::to_time_t(reader.last_written())));
 }
 
 std::vector<std::pair<TenantId, std::uint64_t>> namespaces_of(const CatalogScan& catalog) {
@@ -112,11 +124,23 @@ void print_stat_text(const StoreReader& reader) {
         closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
   print("unusable     {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(), catalog.superseded().size(),
         catalog.damaged().size());
-  print("in use       {}\n", reader.in_use() ? "by " + describe(reader.owner()) : "no");
+  const bool in_use = reader.in_use();
+  print("in use       {}\n", in_use ? "by " + describe(reader.owner()) : "no");
+  print("last write   {}\n", last_written(reader));
+  print("deletable    {}\n",
+        in_use ? "no: stop the process that has it first" : "yes: nothing has it open, and what it holds can be computed again");
+  const std::vector<StoreLabel> labels = reader.labels();
+  if (labels.empty()) print("used by      not recorded\n");
+  for (const StoreLabel& label : labels) {
+    print("{}{}; opened {}\n", &label == labels.data() ? "used by      " : "             ", label.text, label.opened);
+  }
+  const std::map<TenantId, std::string> labelled = labels_of(reader);
   const auto namespaces = namespaces_of(catalog);
   print("namespaces   {}\n", namespaces.size());
   for (std::size_t n = 0; n < std::min(namespaces.size(), namespaces_shown); ++n) {
-    print("  {}  {} blocks\n", namespace_hex(namespaces[n].first), namespaces[n].second);
+    const auto label = labelled.find(namespaces[n].first);
+    print("  {}  {} blocks{}\n", namespace_hex(namespaces[n].first), namespaces[n].second,
+          label == labelled.end() ? "" : "  " + label->second);
   }
   if (namespaces.size() > namespaces_shown) print("  ... and {} more\n", namespaces.size() - namespaces_shown);
 }
@@ -130,9 +154,17 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
     return;
   }
   const CatalogScan& catalog = reader->catalog();
+  const std::map<TenantId, std::string> labelled = labels_of(*reader);
   json::array namespaces;
   for (const auto& [tenant, blocks] : namespaces_of(catalog)) {
-    namespaces.push_back(json::object{{"namespace", namespace_hex(tenant)}, {"blocks", blocks}});
+    const auto label = labelled.find(tenant);
+    namespaces.push_back(json::object{{"namespace", namespace_hex(tenant)},
+                                      {"blocks", blocks},
+                                      {"label", label == labelled.end() ? json::value(nullptr) : json::value(label->second)}});
+  }
+  json::array labels;
+  for (const StoreLabel& label : reader->labels()) {
+    labels.push_back(json::object{{"label", label.text}, {"opened", label.opened}});
   }
   json::object slots{{"total", reader->layout().slots},
                      {"blocks", catalog.blocks().size()},
@@ -159,13 +191,62 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
               {"data_files", reader->layout().data_files()},
               {"slots", std::move(slots)},
               {"namespaces", std::move(namespaces)},
+              {"labels", std::move(labels)},
+              {"last_write", last_written(*reader)},
+              {"deletable", !reader->in_use()},
               {"owner", to_value(*reader)}});
 }
+
+namespace {
+
+/// Lists the stores in and below a folder, a line each.
+void list_stores(const std::vector<std::filesystem::path>& stores, bool as_json) {
+  json::array all;
+  for (const std::filesystem::path& each : stores) {
+    std::unique_ptr<StoreReader> reader;
+    std::string error;
+    try {
+      reader = open_store(each);
+    } catch (const UsageError& refused) {
+      error = refused.what();
+    }
+    const std::vector<StoreLabel> labels = reader ? reader->labels() : std::vector<StoreLabel>{};
+    const std::string label = labels.empty() ? "not recorded" : labels.front().text;
+    if (as_json) {
+      json::object object{{"directory", each.string()}};
+      if (reader) {
+        object["label"] = labels.empty() ? json::value(nullptr) : json::value(label);
+        object["blocks"] = reader->catalog().blocks().size();
+        object["allocated_bytes"] = count(reader->allocated());
+        object["last_write"] = last_written(*reader);
+        object["owner"] = to_value(*reader);
+      } else {
+        object["error"] = error;
+      }
+      all.push_back(std::move(object));
+    } else if (reader) {
+      print("{}  {} blocks, {}, last write {}, {}; used by: {}\n", each.string(), reader->catalog().blocks().size(),
+            to_string(reader->allocated()), last_written(*reader),
+            reader->in_use() ? "in use by " + describe(reader->owner()) : "not in use", label);
+    } else {
+      print("{}  cannot be read: {}\n", each.string(), error);
+    }
+  }
+  if (as_json) print_json({{"stores", std::move(all)}});
+}
+
+}  // namespace
 
 void print_list(const std::filesystem::path& directory, const ListOptions& options) {
   const std::optional<std::string> wanted = hex_digits(options.wanted_namespace, 16);
   if (!wanted) {
     throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.wanted_namespace)};
+  }
+  // A folder that is no store itself, and has more than the one with the default name.
+  const std::vector<std::filesystem::path> stores = stores_below(directory);
+  if (!stores.empty() && stores != std::vector{directory} && stores != std::vector{directory / default_store_name}) {
+    list_stores(stores, options.json);
+    return;
   }
   const std::unique_ptr<StoreReader> reader = open_store(directory);
   std::uint64_t matching = 0;

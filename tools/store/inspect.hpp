@@ -18,6 +18,8 @@ struct ListOptions {
   std::string wanted_namespace;  ///< first hexadecimal digits of the namespace; empty: all
   bool json = false;
 };
+/// Lists the blocks of the store. A folder that is no store itself: the stores below it, unless there is one only, with the
+/// default name.
 void print_list(const std::filesystem::path& directory, const ListOptions& options);
 
 /// Returns check_failed if the block's data do not match its checksum. Throws UsageError also if no block or several blocks

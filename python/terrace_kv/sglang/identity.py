@@ -113,6 +113,11 @@ def weight_version() -> str | None:
     return _text(_leaf("weight_version"))
 
 
+def store_label(base: dict[str, Any], config: Any) -> str:
+    """Whose store it is, for people (`terrace store stat`), from base_fields()."""
+    return f"SGLang {base['sglang']}, model {base['model'] or 'unknown'}, weights {base['weights']}, rank {config.tp_rank}"
+
+
 def pool_namespace(base: dict[str, Any], pages: PoolPages, block_bytes: int, tp_rank: int | None) -> bytes:
     """The namespace for the blocks of one pool. `tp_rank` is None if all ranks have the same bytes."""
     pool = pages.pool

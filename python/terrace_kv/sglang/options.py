@@ -9,7 +9,7 @@ from typing import Any
 
 _OWN = ("path", "capacity", "weights_revision", "mla")
 # Options of a Store that are passed on as they are; the library checks their values.
-_STORE = ("admin", "shared", "floor", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
+_STORE = ("admin", "shared", "floor", "label", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
 # Options that SGLang itself reads from the same object.
 _SGLANG = (
     "backend_name",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
 
 from .._library import Busy, DeadlineExceeded, TerraceError
+from .._minute import Minute
 from ..store import Region, Store
 from . import identity, options
 from .blocks import Blocks, LocalBlocks
@@ -53,6 +54,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             storage_config.is_mla_model = False  # SGLang asks this object which ranks write: now all
         self._identity = identity.base_fields(storage_config, self._options.weights_revision)
         self._lock = threading.RLock()
+        self._minute = Minute(logger.info, "pages")
         self._reports = {what: Report(what) for what in (_LOOK_UP, _READ, _WRITE, _CLEAR)}
         self._pages: dict[str, PoolPages] = {}
         self._pools: dict[str, StoredPool] = {}
@@ -141,7 +143,8 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             name = identity.store_name(self._config, self._config.tp_rank, self._block_bytes)
             given = self._options
             try:
-                store = Store(given.path, given.capacity, self._block_bytes, name=name, log=log_of_store, **given.store)
+                labelled = {"label": identity.store_label(self._identity, self._config), **given.store}
+                store = Store(given.path, given.capacity, self._block_bytes, name=name, log=log_of_store, **labelled)
             except Busy as error:
                 raise Busy(error.status, f"{error}; every engine needs a path of its own") from error
             self._local = LocalBlocks(store)
@@ -366,6 +369,13 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         start = time.perf_counter()
         results = self._attempt(_WRITE if is_put else _READ, [False] * len(keys), work)
         pages = self._pages.get(name)
+        if name == _KV and pages is not None:
+            came = results.count(True)
+            if is_put:
+                self._minute.stored(came)
+            else:
+                self._minute.loaded(len(keys), came, came * getattr(pages.pool, "page_size", 0))
+            self._minute.step(time.monotonic())
         if self._config.enable_storage_metrics and name == _KV and pages is not None:
             seconds = max(time.perf_counter() - start, 1e-9)
             with self._measure_lock:

@@ -27,6 +27,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from .._keys import Keys
 from .._library import Busy
+from .._minute import Minute
 from .._offload_types import NO_SLOT, ChangeKind, HostMemory, JobEventKind, State
 from ..offload import OffloadCache
 from . import metrics
@@ -105,6 +106,7 @@ class TerraceOffloadingManager(OffloadingManager):
             lambda text, warns: (logger.warning if warns else logger.info)("Terrace: %s", text),
             stores_first=_HAS_FENCE,
         )
+        self._minute = Minute(lambda line: logger.info("Terrace: %s", line), "chunks")
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which on the engine computes, as far as known
         self._changes = 0  # of what the cache has: grows with each
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
@@ -170,6 +172,7 @@ class TerraceOffloadingManager(OffloadingManager):
             raise RuntimeError(f"{rows.count(NO_SLOT)} of {len(rows)} chunks to be loaded are not in host memory")
         self._loads.setdefault(frozenset(keys), []).append(jobs)
         self._metrics.loading += len(rows)
+        self._minute.loaded(len(rows), len(rows), sum(self._chains.tokens(run) for run in runs))
         return CPULoadStoreSpec(rows)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
@@ -238,6 +241,7 @@ class TerraceOffloadingManager(OffloadingManager):
             return None
         if new:
             self._stores[frozenset(new)] = jobs
+            self._minute.stored(len(new))
         return PrepareStoreOutput(new, CPULoadStoreSpec(rows), evicted)
 
     def complete_store(self, keys: Collection[OffloadKey], req_context: ReqContext, success: bool = True) -> None:
@@ -277,7 +281,9 @@ class TerraceOffloadingManager(OffloadingManager):
         """Collects what storage has brought, and asks it for what this step wants."""
         self._step += 1
         self._looked = False
-        self._guard.step(time.monotonic())
+        now = time.monotonic()
+        self._guard.step(now)
+        self._minute.step(now)
         if not _HAS_FENCE:
             self._end_stale(self._step)
         self._collect()

@@ -165,6 +165,11 @@ def _loaded(whole: Any, model: str, adapters_named: bool) -> dict[str, Any]:
     return loaded
 
 
+def store_label(fields: dict[str, Any]) -> str:
+    """Whose store it is, for people (`terrace store stat`), from the fields of chunk_namespace()."""
+    return f"vLLM {fields['vllm']}, model {fields['model']}, weights {fields['weights']}"
+
+
 def store_name(config: Any, chunk_bytes: int) -> str:
     """The directory of an engine's store inside the path. Chunks of another size need another store, and so does each replica
     of a data-parallel engine, because one process at a time has a store."""

@@ -11,7 +11,7 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 from . import metrics
 from .manager import TerraceOffloadingManager
-from .names import chunk_namespace, full_attention, store_name
+from .names import chunk_namespace, full_attention, store_label, store_name
 
 logger = init_logger("vllm." + __name__)
 
@@ -109,6 +109,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
                 **({"stripe": paths[1:]} if len(paths) > 1 else {}),
                 "capacity": options["capacity"],
                 "name": store_name(self.config, self.kv_bytes_per_chunk),
+                "label": store_label(fields),
                 **given.get("storage", {}),
             }
         if "shared" in options:

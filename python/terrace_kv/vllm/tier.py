@@ -22,11 +22,12 @@ from vllm.v1.kv_offload.base import (
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, TransferJob
 
 from .._library import Busy
+from .._minute import Minute
 from ..store import EventKind, Health, Result, Store
 from . import metrics
 from .guard import LoadGuard
 from .looking import SharedLookups
-from .names import chunk_namespace, full_attention, store_name
+from .names import chunk_namespace, full_attention, store_label, store_name
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
@@ -122,13 +123,14 @@ class TerraceTier(SecondaryTierManager):
             name=store_name(config, self.block_size_bytes),
             shared=shared,
             log=lambda level, sentence: _LEVELS[min(level, 2)]("Tier %s: %s", tier_type, sentence),
-            **storage,
+            **{"label": store_label(fields), **storage},
         )
         self._shared = SharedLookups(self._store, shared_probe_timeout) if shared is not None else None
         self._tokens = {group.to_bytes(4, "big"): tokens for group, tokens in full_attention(config).items()}
         self._guard = LoadGuard(
             prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Tier %s: %s", tier_type, text)
         )
+        self._minute = Minute(lambda line: logger.info("Tier %s: %s", tier_type, line), "chunks that host memory lacked")
         self._computes: dict[str, int] = {}  # by request: the token from which on the engine computes, as far as known
         try:
             self._region = self._store.register(primary_kv_view)
@@ -224,7 +226,9 @@ class TerraceTier(SecondaryTierManager):
 
     def on_schedule_end(self, context: Any) -> None:
         """A step of the engine."""
-        self._guard.step(time.monotonic())
+        now = time.monotonic()
+        self._guard.step(now)
+        self._minute.step(now)
 
     def drain_jobs(self) -> None:
         """Waits until no job uses the primary tier's memory. The results come with the next get_finished_jobs().
@@ -347,6 +351,7 @@ class TerraceTier(SecondaryTierManager):
     def _loaded(self, job: _Job, result: Result) -> None:
         arrived = [key for key, status in zip(job.keys, result.statuses) if status == 0]
         self._guard.saw(len(job.keys), self._worth(job.keys), self._worth(arrived), time.monotonic())
+        self._minute.loaded(len(job.keys), len(arrived), self._worth(arrived))
         if not result.ok:
             self._counts.count_failed_loads(result.statuses)
             if self._store.health()[0] is Health.DOWN:
@@ -364,6 +369,7 @@ class TerraceTier(SecondaryTierManager):
         )
 
     def _stored(self, job: _Job, result: Result) -> None:
+        self._minute.stored(len(job.keys))
         for key, name, status in zip(job.keys, job.names, result.statuses):
             if status == 0:
                 self._resident.add(key)

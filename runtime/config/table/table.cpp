@@ -376,6 +376,8 @@ void add_storage(std::vector<Option>& all) {
   files(row("storage", "floor", Type::size, any, FIELD(file.floor), "Free space to keep in the file system of file:DIR"));
   files(row("storage", "name", Type::text, any, FIELD(file.name),
             "The store's own directory in file:DIR: digits, lower-case letters and '-'"));
+  files(row("storage", "label", Type::text, any, FIELD(file.label),
+            "Whose store it is, for people: engine, model, revision. terrace store stat shows it"));
   files(row("storage", "stripe", Type::paths, any, FIELD(stripe),
             "Further directories, on other disks, that file:DIR is striped over; the flag may be given several times"));
   files(row("storage", "stripe-size", Type::size, more_than_0, FIELD(file.stripe_bytes),

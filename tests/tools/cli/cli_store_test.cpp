@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <fstream>
@@ -123,6 +124,39 @@ TEST_F(CliStore, stat_tells_format_use_and_owner) {
   EXPECT_EQ(number(stat, "/slots/damaged"), 0);
   EXPECT_EQ(number(stat, "/namespaces/0/blocks"), 31);
   EXPECT_TRUE(stat.at("owner").is_null());
+}
+
+TEST_F(CliStore, stat_tells_whose_the_store_is_and_whether_it_may_go) {
+  const std::string out = store("stat").out;
+  for (const char* const part : {"used by      terrace replay; opened 20", "deletable    yes: ", "last write   20"}) {
+    EXPECT_NE(out.find(part), std::string::npos) << part << " is missing in\n" << out;
+  }
+  Words again = replay_of(trace("0"));
+  again.insert(again.end(), {"--storage-label", "engine 1, model A"});
+  ASSERT_EQ(run(replay_words(again)).status, 0);
+  const json::value stat = object("stat");
+  EXPECT_EQ(text(stat.at("labels").at(0), "label"), "engine 1, model A");
+  EXPECT_EQ(text(stat.at("labels").at(1), "label"), "terrace replay");
+  EXPECT_TRUE(stat.at("deletable").as_bool());
+}
+
+TEST_F(CliStore, list_of_a_folder_has_a_line_for_each_store_below_it) {
+  const std::string folder = directory_.path().string();
+  const Ended ended = run(store_words({"list", folder}));
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(std::ranges::count(ended.out, '\n'), 1) << ended.out;
+  for (const std::string& part : {store_ + "  31 blocks, ", std::string{"not in use; used by: terrace replay"}}) {
+    EXPECT_NE(ended.out.find(part), std::string::npos) << ended.out;
+  }
+  std::filesystem::create_directories(directory_.path() / "broken");
+  for (const char* const name : {"catalog", "lock"}) directory_.write(std::string{"broken/"} + name, "x");
+  const Ended both = run(store_words({"list", folder, "--json"}));
+  ASSERT_EQ(both.status, 0) << both.err;
+  const json::value stores = json::parse(both.out).at("stores");
+  ASSERT_EQ(stores.as_array().size(), 2U) << both.out;
+  EXPECT_NE(text(stores.at(0), "error").find("broken"), std::string::npos);
+  EXPECT_EQ(number(stores.at(1), "/blocks"), 31);
+  EXPECT_TRUE(stores.at(1).at("owner").is_null());
 }
 
 TEST_F(CliStore, list_names_parents_before_children) {
@@ -341,6 +375,7 @@ TEST_F(CliStore, refuses_what_is_no_store) {
     expect_refused(with(absent), "cannot look into the store " + absent);
     expect_refused(with(file), file + " is no file store: it is no directory");
     expect_refused(with(foreign), foreign + " is no file store: it has no catalog\n");
+    if (command == "list") continue;  // of a folder it lists the stores
     expect_refused(with(directory_.path().string()), "it has no catalog; but mine in it is one\n");
   }
   EXPECT_FALSE(fs::exists(absent));

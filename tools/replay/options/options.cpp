@@ -76,6 +76,9 @@ void check_devices(const ReplayOptions& options, const Config& config) {
 /// Takes the options of the cache.
 void choose_system(ReplayOptions& options, const Config& config) {
   options.system = options_of(config);
+  if (auto* const file = std::get_if<FileStorage>(&options.system.storage); file != nullptr && file->label.empty()) {
+    file->label = "terrace replay";
+  }
   const CacheSystemOptions& system = options.system;
   if (system.engine_owns_slots) {
     throw UsageError{fmt::format("{}: a replay has no engine with slots of its own", config.spelling("engine-owns-slots"))};
