@@ -1,5 +1,4 @@
-// The cache in confined mode: without an event loop, and without a thread of the caller. README.md shows the part between the
-// two marks exactly as it is here; tests/house/house_test.cpp compares them.
+// The cache in confined mode: without an event loop, and without a thread of the caller. Every hit is compared.
 
 #include <terrace/keys.hpp>
 #include <terrace/system.hpp>
@@ -37,7 +36,6 @@ void stop_on_error(std::span<const RequestEvent> events) {
   }
 }
 
-// README: from here
 /// A turn of a conversation. The conversation keeps its chain of keys, so that a turn pays for its new tokens only.
 std::size_t serve(CacheSystem& system, RequestId id, KeyChain& conversation, std::span<const TokenId> new_tokens) {
   // Each full block of tokens gets a key.
@@ -67,7 +65,6 @@ std::size_t serve(CacheSystem& system, RequestId id, KeyChain& conversation, std
   (void)cache.commit(lease, conversation.keys(), done).value();
   return hits;
 }
-// README: to here
 
 }  // namespace
 

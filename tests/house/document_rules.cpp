@@ -109,21 +109,6 @@ Findings fault_rows_name_tests(const SourceFile& file, const std::set<std::strin
   return findings;
 }
 
-std::string between(const SourceFile& file, std::string_view begin, std::string_view end) {
-  std::string text;
-  bool inside = false;
-  for (const std::string_view line : lines_of(file)) {
-    if (inside && trimmed(line) == end) return text;
-    if (inside) text.append(line).push_back('\n');
-    inside |= trimmed(line) == begin;
-  }
-  return {};
-}
-
-bool has_code_block(const SourceFile& document, std::string_view code) {
-  return !code.empty() && document.text.find("```cpp\n" + std::string{code} + "```\n") != std::string::npos;
-}
-
 Findings code_is_quoted(const SourceFile& document, const std::function<std::string(const std::string& path)>& text_of) {
   Findings findings;
   const std::filesystem::path folder = std::filesystem::path{document.path}.parent_path();
@@ -146,6 +131,35 @@ Findings code_is_quoted(const SourceFile& document, const std::function<std::str
         const std::string_view target = lines[i].substr(at + 2, lines[i].find_first_of(")#", at + 2) - at - 2);
         source = (folder / target).lexically_normal().generic_string();
       }
+    }
+  }
+  return findings;
+}
+
+Findings code_can_be_pasted(const SourceFile& document, const std::function<std::string(const std::string& path)>& text_of,
+                            const std::set<std::string>& programs) {
+  Findings findings;
+  const auto lines = lines_of(document);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i] != "```cpp" && lines[i] != "```python") continue;
+    const std::string_view comment = lines[i] == "```cpp" ? "// " : "# ";
+    std::string part_of;
+    const std::size_t begin = i;
+    std::string code;
+    for (++i; i < lines.size() && !lines[i].starts_with("```"); ++i) {
+      const std::string mark = std::string{comment} + "Part of ";
+      if (i == begin + 1 && lines[i].starts_with(mark)) {
+        part_of = lines[i].substr(mark.size());
+      } else {
+        code.append(lines[i]).push_back('\n');
+      }
+    }
+    const auto is_whole = [&](const std::string& path) { return text_of(path) == code; };
+    if (part_of.empty() ? std::ranges::none_of(programs, is_whole)
+                        : code.empty() || text_of(part_of).find(code) == std::string::npos) {
+      findings.push_back(finding(document, begin,
+                                 part_of.empty() ? "the code is no whole program, and does not say of which it is part"
+                                                 : "the code is not in " + part_of));
     }
   }
   return findings;

@@ -204,21 +204,26 @@ TEST(BlockKeysPage, has_the_golden_vectors_of_the_test) {
   EXPECT_EQ(tested, written);
 }
 
-TEST(Readme, shows_the_example_that_is_compiled_and_run) {
-  const std::string code = between(read_file(root, "examples/embed.cpp"), "// README: from here", "// README: to here");
-  EXPECT_FALSE(code.empty());
-  EXPECT_LE(std::ranges::count(code, '\n'), 40) << "an example for the first screen";
-  EXPECT_TRUE(has_code_block(read_file(root, "README.md"), code)) << "README.md does not show this part of it:\n" << code;
+std::string text_of(const std::string& path) {
+  return std::filesystem::is_regular_file(root / path) ? read_file(root, path).text : std::string{};
+}
+
+TEST(Pages, of_the_first_minutes_show_programs_that_are_compiled_and_run) {
+  // Each of them is built, run and compared by examples/CMakeLists.txt.
+  std::set<std::string> programs;
+  for (const SourceFile& file : folders().at("examples")) programs.insert(file.path);
+  for (const char* const page : {"README.md", "docs/embedding.md"}) {
+    const SourceFile document = read_file(root, page);
+    for (const std::string& what : code_can_be_pasted(document, text_of, programs)) ADD_FAILURE() << what;
+    EXPECT_NE(document.text.find("```cpp\n" + text_of("examples/first.cpp") + "```\n"), std::string::npos) << page;
+  }
+  EXPECT_LE(std::ranges::count(text_of("examples/first.cpp"), '\n'), 60) << "an example for the first screen";
 }
 
 TEST(HowTos, show_code_that_is_compiled_and_tested) {
-  const auto shows_code = [](const std::string& path) { return path.starts_with("docs/how-to/") || path == "docs/embedding.md"; };
-  const auto text_of = [](const std::string& path) {
-    return std::filesystem::is_regular_file(root / path) ? read_file(root, path).text : std::string{};
-  };
   std::size_t pages = 0;
   for (const SourceFile& file : folders().at("docs")) {
-    if (!shows_code(file.path)) continue;
+    if (!file.path.starts_with("docs/how-to/")) continue;
     ++pages;
     for (const std::string& what : code_is_quoted(file, text_of)) ADD_FAILURE() << what;
   }

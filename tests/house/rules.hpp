@@ -81,15 +81,16 @@ struct FaultRow {
 /// Each row names tests that exist and what they assert, or says "none".
 [[nodiscard]] Findings fault_rows_name_tests(const SourceFile& file, const std::set<std::string>& tests);
 
-/// The text between a line `begin` and the next line `end`; empty if they do not exist.
-[[nodiscard]] std::string between(const SourceFile& file, std::string_view begin, std::string_view end);
-/// True if a fenced block of the document is exactly `code`.
-[[nodiscard]] bool has_code_block(const SourceFile& document, std::string_view code);
-
 /// Each fenced C++ block occurs, character by character, in the file to which the last link before it points. `text_of` returns
 /// the text of a file, or an empty string if there is none.
 [[nodiscard]] Findings code_is_quoted(const SourceFile& document,
                                       const std::function<std::string(const std::string& path)>& text_of);
+
+/// Each fenced block of C++ or Python is one of the whole programs, or begins with a comment "Part of PATH" and occurs, character
+/// by character, in that file.
+[[nodiscard]] Findings code_can_be_pasted(const SourceFile& document,
+                                          const std::function<std::string(const std::string& path)>& text_of,
+                                          const std::set<std::string>& programs);
 
 /// Adds all words of 64 hexadecimal digits, which are block keys.
 void collect_keys(const SourceFile& file, std::set<std::string>& keys);

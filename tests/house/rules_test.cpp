@@ -261,16 +261,19 @@ TEST(Rules, fault_rows_name_tests_that_exist_or_say_that_there_is_none) {
   EXPECT_EQ(faults("| F01 | a column too few | `Suite.one` |").size(), 1U);
 }
 
-TEST(Rules, a_document_has_the_code_to_the_letter) {
-  const SourceFile example = file("examples/a.cpp", "int x;\n// begin\nint a;\n\nint b;\n// end\nint y;\n");
-  const std::string code = between(example, "// begin", "// end");
-  EXPECT_EQ(code, "int a;\n\nint b;\n");
-  EXPECT_EQ(between(example, "// begin", "// never"), "");
-  EXPECT_EQ(between(example, "// never", "// end"), "");
-  EXPECT_TRUE(has_code_block(file("README.md", "See:\n\n```cpp\nint a;\n\nint b;\n```\n"), code));
-  EXPECT_FALSE(has_code_block(file("README.md", "See:\n\n```cpp\nint a;\nint b;\n```\n"), code));
-  EXPECT_FALSE(has_code_block(file("README.md", "See:\n\n```cpp\nint a;\n\nint b;\nint c;\n```\n"), code));
-  EXPECT_FALSE(has_code_block(file("README.md", "```cpp\n```\n"), "")) << "an example that was not found";
+TEST(Rules, code_of_a_page_is_a_whole_program_or_says_of_which_it_is_part) {
+  const auto objections = [](const std::string& text) {
+    const auto text_of = [](const std::string& path) {
+      return path == "examples/b.cpp" || path == "b.py" ? std::string{"int a;\nint b;\nint c;\n"} : std::string{};
+    };
+    return code_can_be_pasted(file("README.md", text), text_of, {"examples/a.cpp", "examples/b.cpp"});
+  };
+  EXPECT_TRUE(objections("See:\n```cpp\nint a;\nint b;\nint c;\n```\n```text\nint d;\n```\n").empty());
+  EXPECT_TRUE(objections("```cpp\n// Part of examples/b.cpp\nint b;\n```\n```python\n# Part of b.py\nint c;\n```\n").empty());
+  EXPECT_EQ(objections("```cpp\nint a;\nint b;\n```\n").size(), 1U) << "a part that does not say so";
+  EXPECT_EQ(objections("```cpp\n// Part of examples/b.cpp\nint a;\nint c;\n```\n").size(), 1U);
+  EXPECT_EQ(objections("```cpp\n// Part of examples/c.cpp\nint a;\n```\n").size(), 1U) << "no such file";
+  EXPECT_EQ(objections("```cpp\n// Part of examples/b.cpp\n```\n").size(), 1U) << "no code";
 }
 
 TEST(Rules, code_of_a_document_is_quoted_from_the_file_that_was_linked_last) {
