@@ -201,7 +201,7 @@ class TERRACE_API BlockAccess {
 
 using ComputeWork = std::function<void(BlockAccess&)>;
 
-/// A device that holds blocks, and its link to host arenas: an arena for each pool; pools may share one. It makes the copies that
+/// Experimental. A device that holds blocks, and its link to host arenas: one for each pool, or shared. It makes the copies that
 /// it is told to make, and decides nothing.
 ///
 /// *Streams of the caller's.* An engine that computes on streams of its own orders them with the copies on the device, and does

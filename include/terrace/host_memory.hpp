@@ -196,7 +196,7 @@ class TERRACE_API HostChunkObserver {
 };
 
 /// The slots of host memory, of one block each, as a device sees them. Their memory consists of chunks that come and go while the
-/// slots of others are in use. A chunk never moves, and no slot lies in two chunks. Slot numbers may have gaps.
+/// slots of others are in use. A chunk never moves, and no slot lies in two chunks. Slot numbers may have gaps. Experimental.
 ///
 /// Ownership: CacheSystem owns them, and they outlive its devices. Observers must outlive their registration. Threads:
 /// block_bytes() from any; block(), contiguous_from() and holds() from any, for slots that a copy command names; slots(),

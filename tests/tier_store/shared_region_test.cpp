@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -146,6 +148,17 @@ TEST(SharedRegion, of_a_creator_that_was_killed_is_refused_and_replaced) {
   const SharedRegion region = create_in(directory);
   EXPECT_NE(region.nonce(), nonce);
   static_cast<void>(SharedRegion::join("region", region.nonce(), layout, directory.path()));
+}
+
+TEST(SharedRegion, that_does_not_fit_is_refused_and_leaves_nothing) {
+  const std::filesystem::path mount = "/dev/shm";
+  const std::string name = "terrace-test-" + std::to_string(::getpid());
+  const std::uint64_t all = std::filesystem::space(mount).capacity;
+  if (all == 0) GTEST_SKIP() << "/dev/shm has no limit here";
+  const auto rows = static_cast<std::uint32_t>(all / count(MiB) + 1024);
+  expect_error([&] { static_cast<void>(SharedRegion::create(name, {.rows = rows, .row_bytes = MiB}, MemoryCheck::no, mount)); },
+               errno_of(ENOSPC), "no room for");
+  EXPECT_FALSE(std::filesystem::exists(mount / name));
 }
 
 TEST(SharedRegion, that_is_stale_is_removed_by_name) {

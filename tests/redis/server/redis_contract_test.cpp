@@ -179,7 +179,15 @@ std::vector<SharedStoreKind> kinds() {
 INSTANTIATE_TEST_SUITE_P(Redis, SharedStoreContract, testing::ValuesIn(kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
-TEST(RedisContract, runs_where_there_is_a_server) { TERRACE_NEEDS_REDIS(); }
+/// Without a server, the cases of SharedStoreContract above do not exist; then this one says so.
+TEST(RedisContract, runs_against_real_servers_of_every_kind) {
+  TERRACE_NEEDS_REDIS();
+  for (const SharedStoreKind& kind : kinds()) {
+    const std::unique_ptr<SharedStoreHarness> harness = kind.make(kind.sealed);
+    EXPECT_NE(harness, nullptr) << kind.name;
+  }
+  EXPECT_EQ(kinds().size(), 4U);
+}
 
 }  // namespace
 }  // namespace terrace::contract

@@ -98,7 +98,7 @@ class AdminSystem : public ::testing::Test {
   test::TemporaryDirectory directory;
 };
 
-TEST_F(AdminSystem, another_process_clears_pauses_and_resumes_a_serving_cache) {
+TEST_F(AdminSystem, a_client_clears_pauses_and_resumes_a_serving_cache) {
   CacheSystem system{options_with(listen())};
   EXPECT_EQ(system.admin_address(), listen());
   Engine engine{system};
@@ -166,7 +166,7 @@ TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what
   EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
 }
 
-TEST_F(AdminSystem, another_process_clears_everything_and_names_the_new_weights) {
+TEST_F(AdminSystem, a_client_clears_everything_and_names_the_new_weights) {
   CacheSystemOptions options = options_with(listen());
   options.write_policy = WritePolicy::write_through;
   options.shared =

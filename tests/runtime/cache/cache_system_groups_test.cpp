@@ -371,5 +371,34 @@ TEST_F(CacheSystemGroups, refuse_a_query_for_a_pool_that_does_not_exist) {
   EXPECT_THROW((void)system.storage_health(PoolId{2}), std::invalid_argument);
 }
 
+TEST(Shards, of_one_engine_are_systems_over_its_memory) {
+  constexpr std::size_t bytes = 4096;
+  std::vector<std::byte> kv(16 * bytes);
+  const DeviceRegion region{reinterpret_cast<std::uintptr_t>(kv.data()), bytes, bytes, 0};
+  const auto shard = [&](std::uint32_t first) {
+    CacheSystemOptions options;
+    options.ranks = {RankOptions{.device = InstantGpu{}, .regions = {{region}}}};
+    options.pools = {{.block_bytes = Bytes{bytes}, .device_blocks = 8, .host_blocks = 0, .first_slot = first}};
+    return options;
+  };
+  CacheSystem one{shard(0)};
+  CacheSystem other{shard(8)};
+  const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4});
+  const std::vector<BlockKey> too_many = keys_of({11, 12, 13, 14, 15});
+  for (CacheSystem* const system : {&one, &other}) {
+    Cache& cache = system->cache();
+    EXPECT_EQ(cache.match(keys).total(), 0U) << "what the other has cached is no hit here";
+    const Lease lease = cache.acquire({.id = RequestId{1}, .keys = keys}).value();
+    const std::uint32_t first = system == &one ? 0 : 8;
+    for (const SlotId slot : cache.block_table(lease).value()) {
+      EXPECT_GE(slot.value(), first);
+      EXPECT_LT(slot.value(), first + 8);
+    }
+    ASSERT_TRUE(cache.commit(lease, keys, Fence{}).has_value());
+    EXPECT_EQ(cache.acquire({.id = RequestId{2}, .keys = too_many}).error(), Errc::no_room) << "the other's slots are no room";
+    EXPECT_EQ(cache.match(keys).total(), 4U);
+  }
+}
+
 }  // namespace
 }  // namespace terrace::test

@@ -165,6 +165,29 @@ TEST_F(DroppedLeases, in_the_middle_of_a_transfer_that_stands_still_hold_up_nobo
   EXPECT_FALSE(cache->has_pending_work());
 }
 
+class Waiting : public test::CacheFixture {};
+
+TEST_F(Waiting, a_load_ends_though_a_request_before_it_finds_no_room) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({5, 6, 7, 8}));  // the blocks of the first are on the host now
+  device->stuck(Direction::swap_in, true);
+  ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
+  // The engine's queue has a request at its head that needs more than is left. It asks in each step.
+  const auto large = keys_of({20, 21, 22});
+  for (int step = 0; step < 3; ++step) {
+    settle();
+    EXPECT_EQ(acquire(4, large).error(), Errc::no_room);
+    EXPECT_FALSE(ready(3));
+  }
+  device->stuck(Direction::swap_in, false);
+  settle();
+  EXPECT_EQ(acquire(4, large).error(), Errc::no_room);
+  ASSERT_TRUE(ready(3)) << "its blocks have come";
+  release(3);
+  EXPECT_TRUE(acquire(4, large).has_value());
+}
+
 TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   const Bytes block_bytes = KiB * 4;
   ManualClock clock;

@@ -286,6 +286,16 @@ TEST_F(Groups, without_full_attention_are_served_too) {
   EXPECT_EQ(cache->common_prefix(), 0U);
 }
 
+TEST_F(Groups, share_a_prefix_in_blocks_of_their_own_size) {
+  make(model({group(GroupKind::full, 16), group(GroupKind::full, 32, 0, 1)}, {20, 20}));
+  run(1, test::keys_of({1, 1, 1, 1, 2, 2}));
+  run(2, test::keys_of({1, 1, 1, 1, 3, 3}));
+  ASSERT_TRUE(acquire(3, test::keys_of({1, 1, 1, 1, 2, 2})).has_value());
+  ASSERT_TRUE(acquire(4, test::keys_of({1, 1, 1, 1, 3, 3})).has_value());
+  EXPECT_EQ(cache->common_prefix(first), 4U);
+  EXPECT_EQ(cache->common_prefix(second), 2U) << "blocks of twice as many tokens";
+}
+
 TEST_F(Groups, with_blocks_of_one_size_share_its_pool_by_age_alone) {
   make(model({group(GroupKind::full, 1), group(GroupKind::sliding_window, 1, 2)}, {9}));
   run(1, prompt(4));  // all eight slots are cached now

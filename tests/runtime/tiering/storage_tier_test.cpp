@@ -72,6 +72,11 @@ TEST_F(StorageTier, back_ups_that_wait_for_staging_go_with_the_next_batch) {
   ASSERT_TRUE(acquire(4, keys_of({11, 12, 13})).has_value());
   EXPECT_EQ(cache->manager().stats().backed_up, 6U);
   const std::uint64_t plans = cache->transfers_in_flight();
+  for (int i = 0; i < 100; ++i) {
+    poll();
+    EXPECT_GT(cache->next_deadline(), clock.now()) << "a loop would turn without rest";
+    EXPECT_EQ(cache->transfers_in_flight(), plans) << "nothing starts before there is room";
+  }
   settle();
   EXPECT_EQ(plans, 1U);
   EXPECT_EQ(store->stat().blocks, 6U);
