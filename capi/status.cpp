@@ -11,6 +11,7 @@
 #include <exception>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 namespace terrace::capi {
@@ -87,7 +88,12 @@ terrace_status fail_with_exception(std::string_view function) noexcept {
   } catch (const std::system_error& error) {
     // A code of ours has been turned into one of the standard library, with a category of the same name.
     const bool ours = std::string_view{error.code().category().name()} == terrace_category().name();
-    return say(ours ? error.code().value() : system_status(error.code().value()), error.what());
+    if (!ours) return say(system_status(error.code().value()), error.what());
+    // The sentence says it all. What the library adds is the meaning of the code, which the status has.
+    std::string sentence = error.what();
+    const std::string meaning = ": " + error.code().message();
+    if (sentence.ends_with(meaning)) sentence.resize(sentence.size() - meaning.size());
+    return say(error.code().value(), sentence.c_str());
   } catch (const std::runtime_error& error) {
     return say(TERRACE_UNAVAILABLE, error.what());
   } catch (const std::exception& error) {

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <system_error>
 
 namespace terrace::tools {
 namespace {
@@ -54,7 +56,39 @@ std::string printable(std::string_view text) {
   return shown;
 }
 
-std::string json_text(const boost::json::value& value) { return safe_json(boost::json::serialize(value)); }
+namespace {
+
+/// Boost.JSON writes every fraction with an exponent: 4.7E-2. People read these numbers, too.
+std::string with_plain_fractions(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  bool in_string = false;
+  for (std::size_t at = 0; at < json.size();) {
+    const char c = json[at];
+    const bool begins_number = !in_string && (c == '-' || (c >= '0' && c <= '9'));
+    const std::size_t end = begins_number ? std::min(json.find_first_not_of("-+.eE0123456789", at), json.size()) : at + 1;
+    const std::string_view token = json.substr(at, end - at);
+    double number = 0;
+    if (token.find('E') != std::string_view::npos && begins_number &&
+        std::from_chars(token.data(), token.data() + token.size(), number).ec == std::errc{}) {
+      const std::string plain = fmt::format("{}", number);
+      out += plain;
+      if (plain.find_first_of(".e") == std::string::npos) out += ".0";  // still a fraction for who reads it again
+    } else {
+      out += token;
+    }
+    if (in_string && c == '\\') out += json[end];
+    at = in_string && c == '\\' ? end + 1 : end;
+    in_string = in_string != (c == '"');
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string json_text(const boost::json::value& value) {
+  return safe_json(with_plain_fractions(boost::json::serialize(value)));
+}
 
 /// DEL and characters outside ASCII occur in JSON only inside strings, so the text can be corrected as a whole.
 std::string safe_json(std::string_view text) {

@@ -61,9 +61,13 @@ class Keys:
 
 def _names(names: Sequence[bytes]) -> tuple[Names, object]:
     """Names side by side, and what keeps their lengths in memory."""
+    try:
+        joined = b"".join(names)
+    except TypeError:
+        wrong = next((name for name in names if not isinstance(name, (bytes, bytearray, memoryview))), names)
+        raise TypeError(f"a key is bytes, not {type(wrong).__name__}: {wrong!r}") from None
     lengths = list(map(len, names))
     count = len(lengths)
-    joined = b"".join(names)
     if count == 0 or lengths.count(lengths[0]) == count:
         return Names(joined, None, lengths[0] if count else 0, count), None
     each = (ctypes.c_uint32 * count)(*lengths)

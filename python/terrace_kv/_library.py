@@ -9,6 +9,7 @@ import ctypes
 import json
 import operator
 import os
+import re
 from array import array
 from collections.abc import Iterable
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
@@ -97,6 +98,10 @@ def error_of(status: int, sentence: str) -> TerraceError:
     return kind(status, sentence)
 
 
+GENERATED = "generated"
+"""The name of a configuration that no user has written."""
+# The function of the C interface, and the line in a configuration that this package has made.
+_NOT_OF_THE_CALLER = re.compile(rf"^terrace_\w+: (?:{GENERATED}:\d+: )?")
 _LARGEST = {c_uint8: 0xFF, c_uint16: 0xFFFF, c_uint32: 0xFFFF_FFFF, c_uint64: 0xFFFF_FFFF_FFFF_FFFF}  # ctypes wraps around
 
 
@@ -454,7 +459,7 @@ def last_error() -> str:
 def check(status: int) -> None:
     """Raises the exception of a status that is not OK."""
     if status != OK:
-        raise error_of(status, last_error())
+        raise error_of(status, _NOT_OF_THE_CALLER.sub("", last_error()))
 
 
 def status_text(status: int) -> str:

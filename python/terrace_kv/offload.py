@@ -89,8 +89,8 @@ class OffloadCache(Polled):
         self._events: dict[int, list[JobEvent]] = {}  # for poll(), by the call that returned them
         self._returned = Returned(lib.terrace_offload_poll, _library.OffloadEvent)
         self._waiters: dict[int, _End] = {}
-        text = config if isinstance(config, str) else document(config)
-        given = _library.OpenOptions(config=text.encode(), config_name=b"config")
+        text, name = (config, "config") if isinstance(config, str) else (document(config), _library.GENERATED)
+        given = _library.OpenOptions(config=text.encode(), config_name=name.encode())
         if self._log is not None:
             given.log = self._log
         made = (_library.DeviceRegion * len(regions))(

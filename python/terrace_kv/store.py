@@ -90,7 +90,7 @@ class Store(Polled):
         shared: The options of the table [shared]: {"url": "redis://kv@cache:6379"} puts a store that several machines share behind
             this one (docs/shared.md). What is not here is read from there, and what is stored is written there, too.
         options: More options of the table [storage] of docs/configuration.md, with "_" for "-": io="threads",
-            flush_interval="1s", floor="10GiB".
+            flush_interval="1s", floor="10GiB", label="my engine, model M" (whose store it is, for `terrace store stat`).
 
     Raises:
         InvalidArgument: An option is wrong; the sentence says which, and what would be right.
@@ -159,7 +159,7 @@ class Store(Polled):
         self._regions: set[Region] = set()
         self._buffers: set[Rows] = set()  # of the regions
         self._log = _log_function(log)
-        given = _library.OpenOptions(config=text.encode(), config_name=b"Store")
+        given = _library.OpenOptions(config=text.encode(), config_name=_library.GENERATED.encode())
         if self._log is not None:
             given.log = self._log
         handle = c_void_p()

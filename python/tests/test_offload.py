@@ -300,7 +300,7 @@ def test_a_mapping_may_have_several_tables_of_a_name() -> None:
 
 
 def test_a_wrong_mapping_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="config:2.*host-blocks"):
+    with pytest.raises(InvalidArgument, match=r"^there is no option .* in \[\[pool\]\]; did you mean host-blocks"):
         OffloadCache({"pool": [{"host-block": 3}]})
     with pytest.raises(TypeError, match="tmp.* is no value of a configuration"):
         OffloadCache({"storage": {"where": tmp_path}})

@@ -95,6 +95,20 @@ def test_pages_come_back_where_they_are_asked_for(tmp_path: Path, kind: str, lay
     storage.close()
 
 
+def test_a_line_a_minute_says_what_was_saved_and_the_store_whose_it_is(tmp_path: Path) -> None:
+    storage, pool, _ = stored(tmp_path)
+    said: list[str] = []
+    storage._minute._say = said.append
+    storage._minute._ends = 0.0
+    assert storage.batch_get_v1([keys(1)[0], "nothing"], indices(pool, [4, 5])) == [True, False]
+    assert len(said) == 1, said
+    assert said[0].startswith("in the last minute 1 pages were loaded and 4 computed and stored (hit rate 16 %): ")
+    assert said[0].endswith(f"{pool.page_size} tokens saved, 1 were damaged, gone or late")
+    (lock,) = tmp_path.rglob("lock")
+    assert b"\ntext SGLang " in lock.read_bytes()
+    storage.close()
+
+
 @pytest.mark.parametrize(("kind", "layout"), LAYOUTS)
 def test_pages_survive_detach_and_attach(tmp_path: Path, kind: str, layout: str) -> None:
     pool = make_pool(kind, layout)

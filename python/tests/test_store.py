@@ -245,7 +245,7 @@ def test_what_is_read_needs_memory_that_can_be_written(store: Store) -> None:
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="capacity"):
         Store(tmp_path, capacity="4GB")
-    with pytest.raises(InvalidArgument, match="io-thread"):
+    with pytest.raises(InvalidArgument, match='^there is no option "io-thread"'):  # no line of a file that nobody wrote
         Store(tmp_path, capacity="1MiB", block_bytes=BLOCK, io_thread=3)
     with pytest.raises(InvalidArgument):
         Store(tmp_path, capacity="1MiB", block_bytes=1000)
@@ -261,8 +261,14 @@ def test_a_directory_with_a_strange_name(tmp_path: Path) -> None:
 
 
 def test_one_store_has_one_process(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(terrace_kv.Busy):
+    with pytest.raises(terrace_kv.Busy, match="stop it, or give another directory$"):
         Store(tmp_path, capacity="1MiB", block_bytes=BLOCK)
+    assert terrace_kv.Busy.__module__ == "terrace_kv", "the name in a traceback"
+
+
+def test_a_name_that_is_a_text_is_refused(store: Store) -> None:
+    with pytest.raises(TypeError, match="^a key is bytes, not str: 'a'$"):
+        store.put("a", filled(1))  # type: ignore[arg-type]
 
 
 def test_wrong_jobs(store: Store) -> None:

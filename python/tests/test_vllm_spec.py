@@ -103,6 +103,20 @@ def test_chunks_are_hits_when_workers_have_written_them(engine: Engine) -> None:
     engine.load(keys(2)[::-1])
 
 
+def test_a_line_a_minute_says_what_was_loaded_and_the_store_whose_it_is(stored: Engine, tmp_path: Path) -> None:
+    said: list[str] = []
+    minute = stored.manager._minute
+    minute._say = said.append
+    minute.step(minute._ends)
+    assert said == [], "nothing has happened"
+    stored.store(keys(3))
+    stored.load(keys(1))
+    minute.step(minute._ends)
+    assert len(said) == 1 and "1 chunks were loaded and 3 computed and stored (hit rate 25 %)" in said[0]
+    (lock,) = tmp_path.rglob("lock")
+    assert b"\ntext vLLM " in lock.read_bytes()
+
+
 def test_only_new_chunks_are_stored(engine: Engine) -> None:
     engine.store(keys(2))
     assert engine.store(keys(3)).keys_to_store == keys(3)[2:]

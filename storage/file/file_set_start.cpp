@@ -347,11 +347,11 @@ void FileSet::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig
                                                        to_string(capacity_for(slots, config.block_bytes, directories)));
   refuse_files(
       errno_code(ENOSPC),
-      fmt::format("the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
-                  "needed{}, {}",
-                  directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
-                  all > free ? fmt::format("{} too little; {}", to_string(all - free), largest)
-                             : "but could not allocate them: check for a quota, or for another process that fills the disk"));
+      fmt::format(
+          "the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
+          "needed{}, {}",
+          directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
+          all > free ? largest : "but could not allocate them: check for a quota, or for another process that fills the disk"));
 }
 
 Bytes FileSet::size_of(FileId file, const std::filesystem::path& name) {

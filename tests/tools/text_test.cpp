@@ -59,5 +59,12 @@ TEST(Text, as_json_is_valid_whatever_the_bytes) {
   EXPECT_EQ(safe_json("{\"a\": \"\x1b\xff\"}\n{}\n"), "{\"a\": \"\\u001b\\ufffd\"}\n{}\n");
 }
 
+TEST(Text, as_json_has_fractions_as_people_write_them) {
+  const boost::json::value value{0.04717183100000002, -1.0, 0.0, 1e300, 7, "1.5E-3 \\\" 2E1", {{"E", 2.5}}};
+  const std::string text = json_text(value);
+  EXPECT_EQ(text, "[0.04717183100000002,-1.0,0.0,1e+300,7,\"1.5E-3 \\\\\\\" 2E1\",{\"E\":2.5}]");
+  EXPECT_EQ(boost::json::parse(text), value) << "not a bit is lost";
+}
+
 }  // namespace
 }  // namespace terrace::tools

