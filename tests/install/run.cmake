@@ -293,6 +293,16 @@ function(step_pkg_config)
   run(${CXX} ${flags} ${object} ${shared} -Wl,-rpath,${LIB} -o ${build}/consumer)
   run_consumer(${build}/consumer)
 
+  # The first program of README.md as it is pasted, with what is installed and nothing else.
+  file(READ ${SOURCE}/README.md page)
+  string(REGEX MATCH "```cpp\n([^`]*)```\n" block "${page}")
+  file(WRITE ${build}/first.cpp "${CMAKE_MATCH_1}")
+  run(${CXX} -std=c++20 ${flags} ${compile} ${build}/first.cpp ${shared} -Wl,-rpath,${LIB} -o ${build}/first)
+  run(${build}/first)
+  if(NOT output MATCHES "after a restart\ntoken 7: found on the device 0, in host memory 0, on disk 12\n")
+    fail("the first program of README.md wrote: ${output}")
+  endif()
+
   run(${PKG_CONFIG} --static --libs terrace)
   separate_arguments(static NATIVE_COMMAND "${output}")
   list(TRANSFORM static REPLACE "^-lterrace$" ${LIB}/libterrace.a)

@@ -144,7 +144,7 @@ void add_target(CLI::App& command, Target& target) {
 void add_set_options(CLI::App& set, SetArguments& arguments) {
   const std::vector<std::string> names = names_to_set();
   CLI::Option* const words = add_words(
-      set, "setting", Words::several,
+      set, "settings", Words::several,
       [&arguments](const std::string&, const std::vector<std::string>& given) { arguments.words = given; }, "NAME VALUE",
       "What to change, and its new value");
   set_choices(*words, names);
