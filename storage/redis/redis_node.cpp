@@ -212,7 +212,8 @@ void RedisNode::greeted(std::uint32_t number, TimePoint now) {
   if (ready_connections() == 0) complaint_.clear();
   connection.state = State::ready;
   connection.give_up_at = never;
-  connection.ready_at = connection.heard_at = now;
+  connection.ready_at = connection.looked_at = now;
+  connection.silent_for = {};
   connection.renew_for.clear();
   tried_ = true;
   ++changes_;
@@ -267,13 +268,16 @@ void RedisNode::pump() {
 }
 
 /// Bytes that the server takes are a sign of life only while it owes no answer: the kernel of a server that stands still takes
-/// some megabytes for it.
-void RedisNode::listen(Connection& connection, TimePoint now) {
+/// some megabytes for it. Each look adds a part of RedisOptions::silence_max at most, so a thread that did not run for a while
+/// reads what has arrived meanwhile before it gives the server up.
+void RedisNode::listen(Connection& connection, TimePoint now) const {
   const Channel& channel = connection.channel;
   const bool received = std::exchange(connection.received, channel.bytes_received()) != channel.bytes_received();
   const bool sent = std::exchange(connection.sent, channel.bytes_sent()) != channel.bytes_sent();
   const bool owed_answer = std::exchange(connection.owed_answer, channel.owes_answer());
-  if (received || (sent && !owed_answer) || channel.exchanges() == 0) connection.heard_at = now;
+  const Duration time = now - std::exchange(connection.looked_at, now);
+  connection.silent_for += std::min(time, options_.silence_max / looks);
+  if (received || (sent && !owed_answer) || channel.exchanges() == 0) connection.silent_for = {};
 }
 
 /// Gives a connection up if it is of no more use.
@@ -282,7 +286,7 @@ void RedisNode::look_at(std::uint32_t number, TimePoint now) {
   if (connection.state == State::waiting) return;
   if (connection.channel.is_broken()) return fail(number, "a reply was malformed, or a command was given up halfway", now);
   listen(connection, now);
-  const bool silent = connection.state == State::ready && now - connection.heard_at >= options_.silence_max;
+  const bool silent = connection.state == State::ready && connection.silent_for >= options_.silence_max;
   if (silent || now >= connection.give_up_at) {
     fail(number, silent ? "it stands still: it owes an answer and sends nothing" : "it does not answer in time", now);
     return breaker_.stands_still(now);
@@ -327,7 +331,9 @@ TimePoint RedisNode::next() const {
   for (std::uint32_t number = 0; number < connections_.size(); ++number) {
     const Connection& each = connections_[number];
     next = std::min(next, each.give_up_at);
-    if (each.state == State::ready && each.channel.exchanges() > 0) next = std::min(next, each.heard_at + options_.silence_max);
+    if (each.state == State::ready && each.channel.exchanges() > 0) {
+      next = std::min(next, each.looked_at + std::min(options_.silence_max / looks, options_.silence_max - each.silent_for));
+    }
     if (number < connections_wanted() && each.state == State::waiting && !declines()) next = std::min(next, each.retry_at);
   }
   if (is_used() && declines() && !is_connecting()) next = std::min(next, breaker_.next_probe());

@@ -57,6 +57,7 @@ class RedisNode {
  public:
   enum class Lane : std::uint8_t { asking, reading, writing };  ///< what goes first
   static constexpr std::size_t lanes = 3;
+  static constexpr int looks = 4;  ///< at a connection, until its server stands still
   using Outcome = CircuitBreaker::Outcome;
 
   /// Options, transport and random numbers outlive the node.
@@ -118,7 +119,8 @@ class RedisNode {
     TimePoint retry_at{};                   ///< waiting
     TimePoint give_up_at = never;           ///< opening, greeting
     TimePoint ready_at{};                   ///< ready: since when
-    TimePoint heard_at{};                   ///< ready: when the server has moved something, or had nothing to answer
+    TimePoint looked_at{};                  ///< ready: when it was looked at last
+    Duration silent_for{};                  ///< how long the server has sent nothing although it owed an answer
     std::uint64_t sent = 0;                 ///< bytes of the channel at the last look; so in the next ones
     std::uint64_t received = 0;
     bool owed_answer = false;
@@ -133,7 +135,7 @@ class RedisNode {
   void greeted(std::uint32_t number, TimePoint now);
   void fail(std::uint32_t number, std::string_view why, TimePoint now);
   void drop(std::uint32_t number, TimePoint now);
-  static void listen(Connection& connection, TimePoint now);
+  void listen(Connection& connection, TimePoint now) const;
   void look_at(std::uint32_t number, TimePoint now);
   void break_waiting();
   void pump();

@@ -351,6 +351,19 @@ TEST_F(RedisClientTest, waits_only_once_and_briefly_for_a_server_that_stands_sti
   EXPECT_FALSE(error(write(root_block(1), large_block)));
 }
 
+TEST_F(RedisClientTest, takes_its_own_absence_for_no_silence_of_the_server) {
+  start();
+  ASSERT_FALSE(error(write(root_block(1))));
+  server().silent = true;
+  const std::uint64_t late = read(root_block(1));
+  engine_->clock().advance(seconds{60});
+  client().tick();  // something else is due first
+  EXPECT_FALSE(has_event(late));
+  server().silent = false;
+  engine_->run();
+  expect_well(late, root_block(1));
+}
+
 TEST_F(RedisClientTest, waits_only_once_for_a_server_that_cannot_be_connected) {
   begin("redis://host:1");
   server().silent = true;

@@ -280,12 +280,15 @@ TEST_F(RedisClusterTest, one_silent_node_costs_the_others_nothing) {
 TEST_F(RedisClusterTest, follows_the_cluster_however_many_addresses_it_had) {
   start_cluster();
   const StoredBlock block = block_at(1);
-  for (std::uint16_t port = 100; port < 200 + RedisClient::nodes_max; ++port) {
-    server(port).reachable = false;
-    owner_[slot(block)] = port;
-    (void)read(block);
+  for (std::uint16_t port = 100; port < 200 + RedisClient::nodes_max;) {
+    for (std::uint32_t slot = 0; slot < 100; ++slot) {
+      server(port).reachable = false;
+      owner_[slot] = port++;
+    }
+    engine_->cut(1, 1);
     engine_->pass(seconds{1});  // the map is asked for
   }
+  EXPECT_GT(engine_->connects(), RedisClient::nodes_max);
   owner_ = thirds();
   std::ranges::replace(owner_, std::uint16_t{1}, std::uint16_t{4});  // and one node more
   set_answers(4);
