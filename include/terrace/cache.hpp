@@ -339,8 +339,8 @@ class TERRACE_API Cache {
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const;
   /// The tree as text, for a person: at most `lines_max` lines. Looks at every node of the tree.
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
-  /// Finds out from now on why blocks are missed, for a share of the keys: MissTotals. A cache with an endpoint for operators does
-  /// it from the start. It takes up to 3 MiB of memory.
+  /// Finds out from now on why blocks are missed, for a share of the keys: MissTotals. A cache with an endpoint for operators
+  /// does it from the start. It takes up to 3 MiB of memory.
   void measure_misses();
   /// All 0 before measure_misses().
   [[nodiscard]] MissTotals miss_totals() const;

@@ -57,7 +57,7 @@ void run_admin_request(std::string_view text) {
   admin::Mailbox mailbox{waker};
   mailbox.publish(some_snapshot());
   const admin::Room room{.host = [] { return std::optional{MiB}; }, .storage = [](PoolId) { return std::optional{MiB}; }};
-  const admin::Observations observations;
+  admin::Observations observations;
   const admin::Routes routes{AdminOptions{}, "", mailbox, observations, clock, room};
   const auto routed = routes.route({method, target, "", body});
   mailbox.publish(some_store());

@@ -204,7 +204,8 @@ class Fields {
       put(name + ".capacity", capacity);
     }
     if (const auto* const file = std::get_if<FileStorage>(&storage)) {
-      const auto& [directories, capacity, floor, io, io_threads, bandwidth, stripe_bytes, accept_lost_directories, store] = *file;
+      const auto& [directories, capacity, floor, io, io_threads, bandwidth, stripe_bytes, accept_lost_directories, store, label] =
+          *file;
       put(name, "FileStorage");
       std::string all;
       for (const std::filesystem::path& directory : directories) all += directory.string() + " ";
@@ -217,6 +218,7 @@ class Fields {
       put(name + ".stripe_bytes", stripe_bytes);
       put(name + ".accept_lost_directories", accept_lost_directories);
       put(name + ".name", store);
+      put(name + ".label", label);
     }
     if (const auto* const custom = std::get_if<CustomStorage>(&storage)) put(name + ".CustomStorage", custom->size());
   }
@@ -386,6 +388,7 @@ const std::vector<Row>& rows() {
        "capacity = \"1GiB\""},
       {"storage.floor", "\"1KiB\"", {{"storage.floor", "1024"}}, in_files},
       {"storage.name", "\"other\"", {{"storage.name", "other"}}, in_files},
+      {"storage.label", "\"engine = x\"", {{"storage.label", "engine = x"}}, in_files},
       {"storage.stripe", "[\"/t\"]", {{"storage.directories", "/s /t "}}, in_files},
       {"storage.stripe-size", "\"64KiB\"", {{"storage.stripe_bytes", "65536"}}, striped},
       {"storage.accept-lost", "true", {{"storage.accept_lost_directories", "true"}}, striped},
