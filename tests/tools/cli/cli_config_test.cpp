@@ -77,12 +77,16 @@ TEST(ReplayConfig, that_is_a_pipe_is_read_if_somebody_writes_to_it) {
   for (const Words& words : {Words{"config", "check", pipe},
                              {"replay", "--config", pipe},
                              {"replay", "--requests", "1", "--admin", "unix:", "--admin-token-file", pipe},
-                             {"replay", "--requests", "1", "--shared", "redis://localhost:1", "--shared-secret-file", pipe},
                              {"top", "--socket", "unix:x", "--token-file", pipe}}) {
     const Ended refused = run(program(words));
     EXPECT_NE(refused.status, 0) << words.front();
     EXPECT_NE(refused.err.find("nobody writes to this pipe"), std::string::npos) << refused.err;
   }
+  // Passwords and secrets are read from a file, the password again for each connection.
+  const Ended refused =
+      run(program({"replay", "--requests", "1", "--shared", "redis://localhost:1", "--shared-secret-file", pipe}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.err.find("no ordinary file"), std::string::npos) << refused.err;
   const Ended shown = run_in_shell("echo 'policy = \"lru\"' | \"$@\"", program({"config", "show", "--config", "/dev/stdin"}));
   EXPECT_EQ(shown.status, 0) << shown.err;
   EXPECT_NE(shown.out.find("/dev/stdin:1"), std::string::npos) << shown.out;
