@@ -107,6 +107,11 @@ terrace_status terrace_offload_read_statistics(const terrace_offload* cache, ter
     value.shared_present = shared.present;
     value.erasing = cache->cache().erasing() ? 1 : 0;
     value.shared_off = cache->cache().shared_is_off() ? 1 : 0;
+    value.loads = jobs.loads;
+    value.stores = jobs.stores;
+    value.asked = jobs.asked;
+    value.found = jobs.found;
+    value.link_down = cache->cache().link_health().in_use ? 0 : 1;
     return write_struct(function, "out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
   });
 }

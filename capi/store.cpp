@@ -403,6 +403,13 @@ terrace_status terrace_store_read_statistics(const terrace_store* store, terrace
     value.shared_stored = now.shared_stored;
     value.shared_present = now.shared_present;
     value.shared_not_stored = now.shared_not_stored;
+    value.shared_gets = now.shared_gets;
+    value.shared_gets_declined = now.shared_gets_declined;
+    value.shared_puts = now.shared_puts;
+    value.shared_puts_cancelled = now.shared_puts_cancelled;
+    value.shared_puts_declined = now.shared_puts_declined;
+    value.asked = now.asked;
+    value.found = now.found;
     return write_struct(function, "out", value, out, sizeof value);
   });
 }

@@ -324,6 +324,15 @@ typedef struct terrace_store_statistics {
   uint64_t shared_stored;      ///< blocks that were written there
   uint64_t shared_present;     ///< blocks that were not, because they were there
   uint64_t shared_not_stored;  ///< blocks that it did not take; no put fails for that
+  // When nothing is under way, shared_gets = shared_hits + shared_misses + shared_gets_declined, and shared_puts =
+  // shared_stored + shared_present + shared_not_stored + shared_puts_cancelled + shared_puts_declined.
+  uint64_t shared_gets;            ///< blocks that the local store did not bring
+  uint64_t shared_gets_declined;   ///< not asked for there: it could not be used, or is off since a clear
+  uint64_t shared_puts;            ///< blocks
+  uint64_t shared_puts_cancelled;  ///< removed or cleared before they were written
+  uint64_t shared_puts_declined;   ///< not written: it could not be used, or is off since a clear
+  uint64_t asked;                  ///< keys in questions: terrace_store_contains, _leading, _look_up, and probes that have ended
+  uint64_t found;                  ///< of those, keys that are there
 } terrace_store_statistics;
 TERRACE_C_API terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out);
 
@@ -488,6 +497,11 @@ typedef struct terrace_offload_statistics {
   uint64_t shared_present;  ///< blocks that need not be written, because they were there
   uint64_t erasing;         ///< 1: a kill may bring back what terrace_offload_clear() has removed from storage; 0: it cannot
   uint64_t shared_off;      ///< 1: since a clear, the shared store is not used
+  uint64_t loads;      ///< blocks ordered; once all jobs have ended, the sum of the loaded ones, load_misses and load_failures
+  uint64_t stores;     ///< blocks ordered; the same with stored, already_there, store_full and store_failures
+  uint64_t asked;      ///< keys in questions about what is there
+  uint64_t found;      ///< of those, keys that hit
+  uint64_t link_down;  ///< 1: copies between device and host fail, and are not begun
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 

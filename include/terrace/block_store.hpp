@@ -73,8 +73,8 @@ struct ResilienceOptions {
 
 enum class StoreState : unsigned char {
   well,  ///< in use
-  /// not used after failures, and being probed; or a part of it is lost, or a restart would not find its files (for these two see
-  /// CacheSystem::storage_health)
+  /// not used after failures, and being probed; or a block did not verify within the last hour; or a part of it is lost, or a
+  /// restart would not find its files (for these two see CacheSystem::storage_health)
   degraded,
   down,  ///< as `degraded`, and at least two probes in a row have failed
 };
@@ -83,7 +83,10 @@ enum class StoreState : unsigned char {
 /// How well storage works.
 struct StoreHealth {
   StoreState state = StoreState::well;
-  std::string reason{};  ///< one sentence for people
+  std::string reason{};      ///< one sentence for people
+  bool used_in_full = true;  ///< false: not in use after failures, a part is lost, or a restart would not find its files
+  /// blocks that did not verify, up to the last hour; if nothing else is wrong, the state is `degraded` because of them
+  std::uint64_t damaged = 0;
   /// state of the breaker that is in the worse state, of reads or of writes
   BreakerState breaker = BreakerState::closed;
   TimePoint next_probe = never;  ///< the earlier of the two; `never` if both breakers are closed

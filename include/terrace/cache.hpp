@@ -323,6 +323,9 @@ class TERRACE_API Cache {
 
   [[nodiscard]] ManagerStats stats() const;
   [[nodiscard]] MovedTotals moved() const;
+  /// While copies between device and host fail, blocks are evicted without being copied, and hits that would have to be copied to
+  /// the device are computed.
+  [[nodiscard]] LinkHealth link_health() const;
   [[nodiscard]] SharedTotals shared_totals() const;
   [[nodiscard]] PrefetchTotals prefetch_totals() const;
   /// The waits of all requests so far.

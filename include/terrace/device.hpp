@@ -340,14 +340,16 @@ inline constexpr std::size_t ranks_max = 64;
 struct RankHealth {
   enum class State : unsigned char {
     well,
-    slow,  ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
-    lost,  ///< lose() was called, because its process has ended
+    slow,     ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
+    lost,     ///< lose() was called, because its process has ended
+    failing,  ///< its last transfers failed, RankedTransfersOptions::failures_max of them or more in a row
   };
   std::string_view name{};
   State state = State::well;
-  std::uint32_t transfers = 0;  ///< transfers of which it still owes `finished` or `confirmed`
-  Duration oldest{};            ///< the time since the oldest of them was submitted
-  Duration behind{};            ///< the longest time since one of them was finished by a rank
+  std::uint32_t transfers = 0;        ///< transfers of which it still owes `finished` or `confirmed`
+  Duration oldest{};                  ///< the time since the oldest of them was submitted
+  Duration behind{};                  ///< the longest time since one of them was finished by a rank
+  std::uint32_t failures_in_row = 0;  ///< its last transfers in which no block arrived, because copies failed
 };
 
 /// Work that is called once for each rank, on the compute timeline of that rank. Ranks may call it at the same time.

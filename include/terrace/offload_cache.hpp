@@ -58,7 +58,8 @@ class TERRACE_API OffloadCache {
   /// invalid_argument.
   [[nodiscard]] Result<void> look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool = {},
                                      KeyOrder order = KeyOrder::prefix) const;
-  /// Number of leading keys of which there is a copy. `pending` counts as a copy, too.
+  /// Number of leading keys of which there is a copy. `pending` counts as a copy, too. 0 while copies to the device fail
+  /// (Cache::link_health), because loads would fail; so does find().
   [[nodiscard]] std::uint32_t leading(std::span<const BlockKey> keys, PoolId pool = {}, KeyOrder order = KeyOrder::prefix) const;
   /// Sets bit i of bits[i / 64] if there is a copy of keys[i], and clears it otherwise. `bits` is as long as that needs. Fails:
   /// invalid_argument.
@@ -162,6 +163,8 @@ class TERRACE_API OffloadCache {
   [[nodiscard]] Cache& cache() { return cache_; }
 
  private:
+  [[nodiscard]] Result<void> see(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool, KeyOrder order) const;
+
   Cache& cache_;
   std::vector<OffloadEvent> events_;
   mutable std::vector<OffloadHit> hits_;  ///< scratch

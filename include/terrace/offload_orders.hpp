@@ -110,6 +110,13 @@ struct OffloadTotals {
   std::uint64_t late = 0;            ///< blocks with deadline_exceeded
   std::uint64_t unconfirmed = 0;     ///< of those, blocks whose deadline passed while they crossed the link
   std::uint64_t loaded_shared = 0;
+  // Blocks that were ordered. When no job is alive, `loads` is the sum of the loaded ones, load_misses and load_failures, and
+  // `stores` is the sum of stored, already_there, store_full and store_failures.
+  std::uint64_t loads = 0;
+  std::uint64_t stores = 0;
+  // Questions: OffloadCache::look_up, leading, bitmap, and find() once its answer is there.
+  std::uint64_t asked = 0;  ///< keys
+  std::uint64_t found = 0;  ///< of those, keys that hit; for leading() and find(), the leading ones that do
 };
 
 /// The bounds of an OffloadCache. An order that exceeds one is refused.

@@ -181,6 +181,23 @@ struct RequestTotals {
   std::uint64_t miss = 0;
 };
 
+/// Blocks that were to be copied in one direction between device and host. When no transfer is under way,
+/// ordered = done + failed + cancelled + late.
+struct TERRACE_API CopyTotals {
+  std::uint64_t ordered = 0;
+  std::uint64_t done = 0;
+  std::uint64_t failed = 0;     ///< the device could not copy them, or a rank is lost
+  std::uint64_t cancelled = 0;  ///< nobody wanted them any more, or their deadline came before they began
+  std::uint64_t late = 0;       ///< their deadline passed while they were being copied
+};
+
+/// How well the copies between device and host work.
+struct LinkHealth {
+  bool in_use = true;         ///< false: copies failed in a row, so no copy is begun, except one now and then that tries
+  std::uint64_t stopped = 0;  ///< how often copies were stopped, also after a try
+  std::string reason{};       ///< one sentence for people; empty: in use
+};
+
 /// Counts since construction. They only grow: a reader keeps an earlier copy and subtracts it.
 struct TERRACE_API ManagerStats {
   RequestTotals requests{};   ///< without preempted requests that came back
@@ -212,7 +229,7 @@ struct TERRACE_API ManagerStats {
   std::uint64_t store_failed = 0;          ///< storage failed, or the copy to it
   std::uint64_t store_skipped = 0;         ///< too many were waiting already (StorageWriter::wishes_max)
   std::uint64_t store_gone = 0;            ///< its copies were evicted before its turn came
-  std::uint64_t store_no_room = 0;         ///< write-back: dropped at once, because no staging slot was free
+  std::uint64_t store_no_room = 0;         ///< write-back: dropped at once: no staging slot was free, or copies down fail
   std::uint64_t store_orphaned = 0;        ///< a block before it was not stored
   std::uint64_t store_cancelled = 0;       ///< its job was cancelled, or the cache was cleared
   std::uint64_t store_over_budget = 0;     ///< the daily budget was spent
@@ -223,6 +240,8 @@ struct TERRACE_API ManagerStats {
   std::uint64_t quarantined_unfenced = 0;  ///< their device slots
   std::uint64_t quarantined_late = 0;      ///< slots into which a transfer may still write that did not end in time
   std::uint64_t dropped_uncached = 0;  ///< device copies of blocks that are stored without being cached, dropped after the copy
+  CopyTotals swap_outs{};
+  CopyTotals swap_ins{};
 
   friend ManagerStats operator-(const ManagerStats& now, const ManagerStats& before) { return difference(now, before); }
 };
@@ -288,7 +307,9 @@ struct TERRACE_API SharedTotals {
   std::uint64_t read_late = 0;     ///< were not there in time, or nobody wanted them any more
   std::uint64_t read_failed = 0;   ///< failed for another reason
   // Writes. A wish is the order to bring a prefix to the shared store.
+  // When nothing is under way, wished is the sum of present, written and the drops.
   std::uint64_t wishes = 0;   ///< prefixes
+  std::uint64_t wished = 0;   ///< the blocks of these that were not known to be there
   std::uint64_t present = 0;  ///< others, or this cache, had written them before
   std::uint64_t renewed = 0;  ///< whose expiry was renewed
   std::uint64_t written = 0;
@@ -313,6 +334,9 @@ struct TERRACE_API PrefetchTotals {
   std::uint64_t from_storage = 0;  ///< blocks brought to the host tier
   std::uint64_t from_shared = 0;   ///< the same, from the shared store
   std::uint64_t failed = 0;        ///< blocks that did not arrive: gone, damaged, late, or no room in the host tier
+  std::uint64_t blocks = 0;        ///< to be brought; when no order is alive, the sum of failed, from_* and the next two
+  std::uint64_t there = 0;         ///< blocks that the host tier had by then
+  std::uint64_t not_wanted = 0;    ///< blocks that had not arrived when their order was cancelled
 
   friend PrefetchTotals operator-(const PrefetchTotals& now, const PrefetchTotals& before) { return difference(now, before); }
 };

@@ -175,6 +175,16 @@ struct TierStatistics {
   std::uint64_t shared_stored = 0;      ///< blocks that were written to it
   std::uint64_t shared_present = 0;     ///< blocks that were not, because it had them
   std::uint64_t shared_not_stored = 0;  ///< blocks that it did not take; the puts do not fail for that
+  // The sums of what it was to do: when nothing is under way, shared_gets = shared_hits + shared_misses + shared_gets_declined,
+  // and shared_puts = shared_stored + shared_present + shared_not_stored + shared_puts_cancelled + shared_puts_declined.
+  std::uint64_t shared_gets = 0;            ///< blocks that the local store did not bring
+  std::uint64_t shared_gets_declined = 0;   ///< not asked for there: it could not be used, or is off since a clear
+  std::uint64_t shared_puts = 0;            ///< blocks; none if TierStoreOptions::shared_writes is false
+  std::uint64_t shared_puts_cancelled = 0;  ///< remove() or clear() came before they were written
+  std::uint64_t shared_puts_declined = 0;   ///< not written: it could not be used, or is off since a clear
+  // Questions: contains(), leading(), look_up(), and probes that have ended.
+  std::uint64_t asked = 0;  ///< keys
+  std::uint64_t found = 0;  ///< of those, keys that are there; for leading() and probes, the leading ones
 };
 
 /// Result of TierStore::close().

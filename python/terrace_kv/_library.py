@@ -251,6 +251,7 @@ class StoreStatistics(_Sized):
         "puts_cancelled", "puts_late", "read_bytes", "written_bytes", "unaligned_blocks", "refused", "without_parent",
         "flushes", "flush_failures", "not_flushed", "events_dropped", "batches", "waiting", "under_way", "capacity_blocks",
         "blocks", "evicted", "shared_hits", "shared_misses", "shared_stored", "shared_present", "shared_not_stored",
+        "shared_gets", "shared_gets_declined", "shared_puts", "shared_puts_cancelled", "shared_puts_declined", "asked", "found",
     )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ class OffloadStatistics(_Sized):
         "store_full", "store_failures", "joined", "late", "unconfirmed", "blocks_in_flight", "host_blocks", "host_free",
         "evicted_host", "dropped_lost", "swapped_out_bytes", "swapped_in_bytes", "storage_read_bytes",
         "storage_written_bytes", "durable_blocks", "loaded_shared", "shared_asked", "shared_there", "shared_written",
-        "shared_present", "erasing", "shared_off",
+        "shared_present", "erasing", "shared_off", "loads", "stores", "asked", "found", "link_down",
     )  # fmt: skip
 
 

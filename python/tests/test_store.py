@@ -424,6 +424,17 @@ def test_stores_share_blocks(tmp_path: Path) -> None:
         assert first.statistics()["shared_present"] == 1
 
 
+def test_what_a_dead_shared_store_does_not_do_is_counted(tmp_path: Path) -> None:
+    with Store(tmp_path, capacity="1MiB", block_bytes=BLOCK, shared={"url": "redis://127.0.0.1:1"}) as store:
+        for i in range(8):
+            store.put(bytes([i]), filled(i))
+        assert not store.get(b"another", bytearray(BLOCK))
+        counts = store.statistics()
+    assert counts["puts"] == counts["stored"] == counts["shared_puts"] == 8
+    assert counts["shared_not_stored"] + counts["shared_puts_declined"] == 8
+    assert counts["shared_gets"] == counts["shared_misses"] + counts["shared_gets_declined"] == 1
+
+
 def test_a_probe_needs_a_shared_store(store: Store) -> None:
     with pytest.raises(InvalidArgument):
         store.submit_probe(1, [b"one"])

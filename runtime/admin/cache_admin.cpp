@@ -196,6 +196,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
                               .host_memory = cache.host_memory(pool),
                               .host_growth_failures = cache.host_growth_failures(pool)});
   }
+  snapshot.link = cache.link_health();
   snapshot.stats = cache.stats();
   snapshot.moved = cache.moved();
   snapshot.waits = cache.wait_totals();

@@ -67,6 +67,7 @@ struct AdminSnapshot {
   CacheSettings settings{};
   std::vector<Pool> pools{};
   std::vector<RankHealth> ranks{};  ///< empty if there is one rank
+  LinkHealth link{};
   ManagerStats stats{};
   MovedTotals moved{};
   WaitTotals waits{};

@@ -21,6 +21,7 @@ std::string_view to_string(RankHealth::State state) {
     case RankHealth::State::well: return "well";
     case RankHealth::State::slow: return "slow";
     case RankHealth::State::lost: return "lost";
+    case RankHealth::State::failing: return "failing";
   }
   return "unknown";
 }
@@ -55,6 +56,7 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
     reasons.push_back(
         fmt::format("the shared store is {}, so blocks there are misses: {}", terrace::to_string(health.state), health.reason));
   }
+  if (!snapshot.link.in_use) reasons.push_back(snapshot.link.reason);
   for (const RankHealth& rank : snapshot.ranks) {
     if (rank.state == RankHealth::State::well) continue;
     reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
@@ -118,7 +120,14 @@ json::object to_json(const TierStatistics& store, bool shares) {
                       {"waiting", store.waiting},
                       {"under_way", store.under_way},
                       {"regions", store.regions}};
+  object["asked"] = store.asked;
+  object["found"] = store.found;
   if (!shares) return object;
+  object["shared_gets"] = store.shared_gets;
+  object["shared_gets_declined"] = store.shared_gets_declined;
+  object["shared_puts"] = store.shared_puts;
+  object["shared_puts_cancelled"] = store.shared_puts_cancelled;
+  object["shared_puts_declined"] = store.shared_puts_declined;
   object["shared_hits"] = store.shared_hits;
   object["shared_misses"] = store.shared_misses;
   object["shared_stored"] = store.shared_stored;
@@ -298,13 +307,26 @@ json::object to_json(const OffloadTotals& totals) {
           {"already_there", totals.already_there},
           {"store_full", totals.store_full},
           {"store_failures", totals.store_failures},
-          {"late", totals.late}};
+          {"late", totals.late},
+          {"loads", totals.loads},
+          {"stores", totals.stores},
+          {"asked", totals.asked},
+          {"found", totals.found}};
+}
+
+json::object to_json(const CopyTotals& copies) {
+  return {{"ordered", copies.ordered},
+          {"done", copies.done},
+          {"failed", copies.failed},
+          {"cancelled", copies.cancelled},
+          {"late", copies.late}};
 }
 
 json::object to_json(const RankHealth& rank) {
   return {{"name", rank.name},
           {"state", to_string(rank.state)},
           {"transfers", rank.transfers},
+          {"failures_in_row", rank.failures_in_row},
           {"oldest_seconds", std::chrono::duration<double>(rank.oldest).count()}};
 }
 
@@ -415,6 +437,12 @@ json::object to_json(const AdminSnapshot& snapshot) {
        {{"limit_bytes", count(snapshot.daily_writes.limit)}, {"written_bytes", count(snapshot.daily_writes.written)}}},
       {"pools", std::move(pools)},
       {"jobs", std::move(jobs)},
+      {"link",
+       {{"in_use", snapshot.link.in_use},
+        {"stopped", snapshot.link.stopped},
+        {"reason", snapshot.link.reason},
+        {"swap_outs", to_json(snapshot.stats.swap_outs)},
+        {"swap_ins", to_json(snapshot.stats.swap_ins)}}},
       {"ranks", std::move(ranks)},
       {"io", snapshot.io},
       {"settings", to_json(snapshot.settings)}};

@@ -106,7 +106,11 @@ class CacheManager {
   void note_time(TimePoint now) {
     state_.now = std::max(state_.now, now);
     state_.misses.set_now(state_.now);
+    state_.link.on_time(state_.now);
   }
+  /// The same as in Cache.
+  [[nodiscard]] LinkHealth link_health() const { return state_.link.health(); }
+  [[nodiscard]] bool link_allows() const { return state_.link.allows(); }
   /// The same as in HitPlanner.
   [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
   [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }

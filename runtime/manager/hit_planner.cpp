@@ -242,6 +242,10 @@ void HitPlanner::unpin_hits() {
 }
 
 std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
+  if (!state_.link.allows()) {
+    const auto first_below = std::ranges::find_if(found_, [](Source source) { return source != Source::device; });
+    return std::min(hits, static_cast<std::uint32_t>(first_below - found_.begin()));
+  }
   if (!measures_loads()) return hits;
   const Source measured_from = prefill_is_stated() ? Source::host : Source::storage;
   if (std::ranges::none_of(found_, [&](Source source) { return source >= measured_from; })) return hits;

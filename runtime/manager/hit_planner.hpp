@@ -97,7 +97,8 @@ class HitPlanner {
   /// Returns how many leading units of the last hit are available earlier if they are loaded than if they are computed. `hits` is
   /// the length of that hit. If the configuration does not state the prefill speed, only loads from storage and from the shared
   /// store are compared with computing. While the speed has not been learned either, the number of these loads is limited
-  /// (LoadCosts::reads_max, shared_max), but their time does not count.
+  /// (LoadCosts::reads_max, shared_max), but their time does not count. While copies to the device fail, only what is on the
+  /// device counts (LinkGuard).
   [[nodiscard]] std::uint32_t worth_loading(std::uint32_t hits) const;
   /// Returns the deadline for the reads of a load whose units come from the sources `found`: 20 ms plus twice the time for
   /// computing the units from the first one in storage, or farther, on. Waiting longer costs more than computing them. 100 ms if

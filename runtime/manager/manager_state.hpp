@@ -2,6 +2,7 @@
 
 #include "runtime/manager/model_groups.hpp"
 #include "runtime/measure/miss_reasons.hpp"
+#include "runtime/orders/link_guard.hpp"
 #include "runtime/types/config.hpp"
 #include "runtime/types/kv_events.hpp"
 #include "runtime/types/write_budget.hpp"
@@ -30,6 +31,7 @@ struct ManagerState {
   KvEvents kv_events;
   MissReasons misses;
   WriteBudget write_budget;
+  LinkGuard link;
   /// normal or clearing; Administration::status() says whether it is cleared by now.
   CacheStatus status = CacheStatus::normal;
   /// Each Administration::clear() increments it.

@@ -7,7 +7,7 @@
 namespace terrace {
 
 ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-                         WriteBudget& budget, OffloadTotals& offload_totals) {
+                         WriteBudget& budget, OffloadTotals& offload_totals, LinkGuard& link) {
   std::vector<GroupConfig> groups = config.groups;
   if (groups.empty()) groups.emplace_back();
   unit_tokens_ = hash_unit(groups);
@@ -18,7 +18,7 @@ ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, Share
   for (std::size_t number = 0; number < config.pools.size(); ++number) {
     const PoolId id{static_cast<std::uint16_t>(number)};
     owned_pools_.push_back(
-        std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals, shared_writes_));
+        std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals, shared_writes_, link));
     pools_.push_back(owned_pools_.back().get());
   }
 }

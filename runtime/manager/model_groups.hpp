@@ -28,10 +28,10 @@ struct PoolPrefix {
 /// Ownership: it owns the pools. Threads: the manager's.
 class ModelGroups {
  public:
-  /// `stats`, `shared`, `events`, `budget` and `offload_totals` belong to the manager, and outlive the pools. Throws
-  /// std::invalid_argument if hash_unit() or a TieredPool does.
+  /// `stats`, `shared`, `events`, `budget`, `offload_totals` and `link` belong to the manager, and outlive the pools.
+  /// Throws std::invalid_argument if hash_unit() or a TieredPool does.
   ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events, WriteBudget& budget,
-              OffloadTotals& offload_totals);
+              OffloadTotals& offload_totals, LinkGuard& link);
 
   [[nodiscard]] std::size_t size() const { return rules_.size(); }
   /// The rules of the groups, by GroupId.

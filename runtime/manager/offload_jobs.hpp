@@ -61,6 +61,11 @@ class OffloadJobs {
   [[nodiscard]] std::uint32_t unconfirmed() const;
   [[nodiscard]] std::uint32_t blocks_in_flight() const;
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
+  /// Counts a question of the engine.
+  void note_asked(std::size_t keys, std::size_t found) {
+    state_.offload_totals.asked += keys;
+    state_.offload_totals.found += found;
+  }
 
  private:
   struct Job {

@@ -195,6 +195,7 @@ void Prefetches::start_job(Place place, std::size_t group, std::span<const Block
   order.urgency = Urgency::make_room;  // no request waits for it yet
   order.deadline = std::min(it.deadline, wanted_by);
   const std::optional<TimePoint> shared_until = it.shared_end ? std::optional{wanted_by} : std::nullopt;
+  state_.prefetches.blocks += order.keys.size() - order.first;
   groups_.at(pool).load_named(order, shared_until, ++state_.last_stamp, ModelGroups::id_of(group));
 }
 
@@ -218,11 +219,13 @@ bool Prefetches::pump() {
       if (it.jobs.empty()) end(place);
     } else if (event.error) {
       it.failed = true;
-      if (!it.cancelled) ++state_.prefetches.failed;
+      ++(it.cancelled ? state_.prefetches.not_wanted : state_.prefetches.failed);
     } else if (event.source == Source::storage) {
       ++state_.prefetches.from_storage;
     } else if (event.source == Source::shared) {
       ++state_.prefetches.from_shared;
+    } else {
+      ++state_.prefetches.there;
     }
   }
   return !events_.empty();

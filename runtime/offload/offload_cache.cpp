@@ -18,6 +18,14 @@ OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{c
   cache_.state_->manager.offload().set_limits(limits);
 }
 
+/// The same as look_up(), but is not counted as a question.
+Result<void> OffloadCache::see(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool, KeyOrder order) const {
+  if (pool.value() >= cache_.state_->executor.pools().size()) return no_such_pool;
+  if (hits.size() != keys.size()) return failure<Errc::invalid_argument, "there must be one of `hits` for each key">;
+  cache_.state_->manager.offload().look_up(keys, order, pool, hits);
+  return {};
+}
+
 OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
   OffloadHit hit = OffloadHit::miss;
   (void)look_up(std::span{&key, 1}, std::span{&hit, 1}, pool);
@@ -26,16 +34,19 @@ OffloadHit OffloadCache::look_up(const BlockKey& key, PoolId pool) const {
 
 Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool,
                                    KeyOrder order) const {
-  if (pool.value() >= cache_.state_->executor.pools().size()) return no_such_pool;
-  if (hits.size() != keys.size()) return failure<Errc::invalid_argument, "there must be one of `hits` for each key">;
-  cache_.state_->manager.offload().look_up(keys, order, pool, hits);
+  if (const Result<void> known = see(keys, hits, pool, order); !known) return known;
+  const auto misses = static_cast<std::size_t>(std::ranges::count(hits, OffloadHit::miss));
+  cache_.state_->manager.offload().note_asked(keys.size(), keys.size() - misses);
   return {};
 }
 
 std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) const {
   hits_.resize(keys.size());
-  if (!look_up(keys, hits_, pool, order)) return 0;
-  return static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin());
+  if (!see(keys, hits_, pool, order)) return 0;
+  const bool loads = cache_.state_->manager.link_allows();
+  const auto found = loads ? static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin()) : 0;
+  cache_.state_->manager.offload().note_asked(keys.size(), found);
+  return found;
 }
 
 Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std::uint64_t> bits, PoolId pool,
@@ -55,10 +66,12 @@ Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std:
 
 OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) {
   hits_.resize(keys.size());
-  if (!look_up(keys, hits_, pool, order)) return {};
+  if (!see(keys, hits_, pool, order)) return {};
   cache_.state_->note_time();
   cache_.state_->note_shared();
-  const OffloadFound found = cache_.state_->manager.offload().find(keys, hits_);
+  OffloadFound found;
+  if (cache_.state_->manager.link_allows()) found = cache_.state_->manager.offload().find(keys, hits_);
+  if (!found.looking) cache_.state_->manager.offload().note_asked(keys.size(), found.blocks);
   // The next poll() hands questions over, because that may be a system call.
   cache_.state_->end_call_of_step();
   return found;
@@ -84,7 +97,7 @@ Result<void> OffloadCache::store(const OffloadOrder& order) {
   const bool watched = cache_.state_->offload_is_watched();
   if (watched) {
     hits_.resize(order.keys.size());
-    (void)look_up(order.keys, hits_, order.pool, order.key_order);
+    (void)see(order.keys, hits_, order.pool, order.key_order);
   }
   OffloadJobs& jobs = cache_.state_->manager.offload();
   const Result<void> begun = cache_.state_->given_out(order.after) ? jobs.store(order) : jobs.refuse(no_such_fence);

@@ -29,16 +29,30 @@ void CacheSystemWatch::begin(WatchedParts parts) {
 void CacheSystemWatch::on_polled(TimePoint now) {
   if (now < next_look_) return;
   next_look_ = now + between_looks;
-  look();
+  look(now);
 }
 
-void CacheSystemWatch::look() {
+void CacheSystemWatch::look(TimePoint now) {
   for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
     if (parts_.pools[pool].guard != nullptr) look_at_guard(pool);
-    if (parts_.pools[pool].files != nullptr) look_at_files(pool);
+    if (parts_.pools[pool].files != nullptr) look_at_files(pool, now);
     if (parts_.cache != nullptr) look_at_host(pool);
   }
+  if (parts_.cache != nullptr) look_at_link();
   if (parts_.ranks != nullptr) look_at_ranks();
+}
+
+void CacheSystemWatch::look_at_link() {
+  const LinkHealth link = parts_.cache->link_health();
+  // It may have gone out of use and come back since the last look.
+  if (link.stopped != link_stopped_ && link_in_use_) {
+    log_.write(LogLevel::error, "link",
+               [&] { return link.in_use ? std::string{"copies between device and host failed for a moment"} : link.reason; });
+  } else if (link.in_use && !link_in_use_) {
+    log_.write(LogLevel::warning, "link", [] { return std::string{"copies between device and host work again"}; });
+  }
+  link_stopped_ = link.stopped;
+  link_in_use_ = link.in_use;
 }
 
 std::string CacheSystemWatch::of_pool(std::size_t pool, std::string sentence) const {
@@ -65,7 +79,7 @@ void CacheSystemWatch::look_at_guard(std::size_t pool) {
   told.in_use = in_use;
 }
 
-void CacheSystemWatch::look_at_files(std::size_t pool) {
+void CacheSystemWatch::look_at_files(std::size_t pool, TimePoint at) {
   const FileStore& files = *parts_.pools[pool].files;
   bool& durability_told = pools_[pool].durability_told;
   StoreStat& told = pools_[pool].told;
@@ -87,11 +101,8 @@ void CacheSystemWatch::look_at_files(std::size_t pool) {
                                        floor ? "the rest of the disk is to stay free" : now.growth_error.message()));
     });
   }
-  if (now.corrupt > told.corrupt) {
-    log_.write(LogLevel::warning, "damage", [&] {
-      return of_pool(pool, fmt::format("{} stored blocks did not verify and were given up; {} since the start",
-                                       now.corrupt - told.corrupt, now.corrupt));
-    });
+  if (DamageNotice& damage = pools_[pool].damage; damage.is_due(now.corrupt, at)) {
+    log_.write(LogLevel::warning, "damage", [&, text = damage.tell(now.corrupt, at)] { return of_pool(pool, text); });
   }
   told = now;
 }

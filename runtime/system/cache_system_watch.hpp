@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "storage/file/file_store.hpp"
+#include "storage/resilience/damage_notice.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/cache.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
@@ -27,7 +28,8 @@ struct WatchedParts {
 };
 
 /// Logs changes in the parts of a CacheSystem: storage that is not used in full, or is used again; lost directories; growth that
-/// stopped; blocks that do not verify; failed flushes; ranks that fall behind. Each change is logged once.
+/// stopped; blocks that do not verify; failed flushes; copies between device and host that fail; ranks that fall behind. Each
+/// change is logged once; blocks that do not verify, once in a minute.
 ///
 /// The cache calls it in every poll. It looks at most four times per second, and only compares numbers: if nothing has changed,
 /// it formats nothing and allocates nothing. Threads: the thread of the cache.
@@ -40,8 +42,8 @@ class CacheSystemWatch final : public CacheWatch {
   void on_polled(TimePoint now) override;
   void on_flushed(ErrorCode error, PoolId pool) override;
 
-  /// Looks at all parts now.
-  void look();
+  /// Looks at all parts. `never`: what is rate-limited is logged all the same.
+  void look(TimePoint now = never);
 
  private:
   /// The state of a pool that was logged last.
@@ -52,11 +54,13 @@ class CacheSystemWatch final : public CacheWatch {
     bool durability_told = false;
     std::uint64_t host_failures = 0;
     ErrorCode flush_error;
+    DamageNotice damage;
   };
 
   void look_at_guard(std::size_t pool);
-  void look_at_files(std::size_t pool);
+  void look_at_files(std::size_t pool, TimePoint at);
   void look_at_host(std::size_t pool);
+  void look_at_link();
   void look_at_ranks();
   /// Names the pool in the sentence, if there are several.
   [[nodiscard]] std::string of_pool(std::size_t pool, std::string sentence) const;
@@ -64,7 +68,9 @@ class CacheSystemWatch final : public CacheWatch {
   Log& log_;
   WatchedParts parts_;
   TimePoint next_look_{};
-  std::vector<Pool> pools_;  ///< by PoolId
+  std::uint64_t link_stopped_ = 0;  ///< LinkHealth::stopped, and
+  bool link_in_use_ = true;         ///< LinkHealth::in_use, as they were logged last
+  std::vector<Pool> pools_;         ///< by PoolId
   std::vector<RankHealth::State> ranks_;
 };
 

@@ -50,6 +50,7 @@ void LayeredStore::read(std::span<const StoreRead> batch) {
 
 /// Adds the read to shared_reads_.
 void LayeredStore::read_shared(std::uint64_t token) {
+  ++layered_.gets;
   const StoreRead& wanted = reads_.at(token).wanted;
   SharedRead& order = shared_reads_.emplace_back();
   order.token = new_token(Shared::Kind::read, token);
@@ -59,6 +60,8 @@ void LayeredStore::read_shared(std::uint64_t token) {
 }
 
 void LayeredStore::write(std::span<const StoreWrite> batch) {
+  if (limits_.writes) layered_.puts += batch.size();
+  if (limits_.writes && !shared_usable()) layered_.puts_declined += batch.size();
   if (limits_.writes && !batch.empty() && shared_usable()) {
     const TimePoint deadline = clock_.now() + limits_.write;
     const std::uint64_t number = new_token(Shared::Kind::writes, last_token_ + 1);
@@ -141,6 +144,10 @@ void LayeredStore::on_local(StoreEvent& event, std::vector<StoreEvent>& out) {
       }
       reads_.erase(read);
     }
+    if (event.error) {
+      ++layered_.gets;
+      ++layered_.gets_declined;
+    }
   } else if (event.kind != StoreEvent::Kind::flushed) {
     const auto write = event.kind == StoreEvent::Kind::written ? writes_.find(event.token) : writes_.end();
     const bool waits = write != writes_.end() && write->second.in_shared;
@@ -196,7 +203,9 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
     const std::uint64_t token = writes.tokens[i];
     const StoreWrite& wanted = writes_.at(token).wanted;
-    if (event.error || writes.is_overtaken || writes_.at(token).is_removed) {
+    if (writes.is_overtaken || writes_.at(token).is_removed) {
+      ++layered_.cancelled;
+    } else if (event.error) {
       ++layered_.unwritten;
     } else if (i < event.leading) {
       ++layered_.present;

@@ -23,13 +23,18 @@ struct LayeredLimits {
   bool writes = true;                        ///< if false, blocks are only read from the shared store
 };
 
-/// Counts since construction.
+/// Counts of blocks since construction.
 struct LayeredStat {
-  std::uint64_t reads = 0;      ///< blocks that the shared store has brought
-  std::uint64_t misses = 0;     ///< blocks that it did not bring, for any reason
-  std::uint64_t writes = 0;     ///< blocks that were written to it
-  std::uint64_t present = 0;    ///< blocks that it had already
-  std::uint64_t unwritten = 0;  ///< blocks that could not be written to it; nobody is told of that
+  std::uint64_t gets = 0;    ///< that the local store did not bring: reads + misses + gets_declined, when none is under way
+  std::uint64_t reads = 0;   ///< that the shared store has brought
+  std::uint64_t misses = 0;  ///< that it did not bring, for any reason
+  std::uint64_t gets_declined = 0;  ///< that were not asked for there, because it cannot be used
+  std::uint64_t puts = 0;           ///< when none is under way, the sum of the next five
+  std::uint64_t writes = 0;         ///< that were written to it
+  std::uint64_t present = 0;        ///< that it had already
+  std::uint64_t unwritten = 0;      ///< that could not be written to it; nobody is told of that
+  std::uint64_t cancelled = 0;      ///< that were removed or cleared before they were written
+  std::uint64_t puts_declined = 0;  ///< that were not given to it, because it cannot be used
 };
 
 /// A local store in front of a shared one, as one BlockStore: what the local store does not have, or cannot read, is read from

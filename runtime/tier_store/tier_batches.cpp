@@ -170,7 +170,9 @@ Result<void> TierBatches::submit_probe(const TierProbe& probe) {
     return failure<Errc::invalid_argument, "there is no shared store to ask: leading() answers at once">;
   }
   try {
-    layered_->probe(add_batch_without_blocks(probe.id, BatchKind::probe), probe.keys, probe.deadline);
+    const std::uint32_t number = add_batch_without_blocks(probe.id, BatchKind::probe);
+    batches_[number].asked = probe.keys.size();
+    layered_->probe(number, probe.keys, probe.deadline);
   } catch (const std::bad_alloc&) {
     return Errc::no_room;
   }
@@ -186,6 +188,7 @@ void TierBatches::end_probes() {
     Batch& batch = batches_[number];
     batch.unended = batch.under_way = 0;
     batch.result.succeeded = probed.leading;
+    note_asked(batch.asked, probed.leading);
     finish_if_ended(number);
   }
 }

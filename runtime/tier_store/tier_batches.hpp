@@ -77,6 +77,11 @@ class TierBatches {
   void stop_accepting() { stopped_ = true; }
   /// Returns whether no batch is under way. Results may wait for poll().
   [[nodiscard]] bool is_idle() const { return ids_.empty(); }
+  /// Counts a question that somebody has answered with contains().
+  void note_asked(std::size_t keys, std::size_t found) {
+    counted_.asked += keys;
+    counted_.found += found;
+  }
   [[nodiscard]] TierStatistics statistics() const;
   /// The result of the last flush that has ended.
   [[nodiscard]] ErrorCode flush_error() const { return flush_error_; }
@@ -103,6 +108,7 @@ class TierBatches {
     std::uint32_t under_way = 0;  ///< blocks that the store has, abandoned ones too
     bool queued = false;          ///< its number is in gets_ or puts_
     std::uint64_t stored = 0;     ///< only for a flush: stored_ when it began
+    std::size_t asked = 0;        ///< only for a probe: number of keys
     bool has_ended = false;       ///< its result is in results_; it lives on for abandoned blocks
     BatchResult result;
   };

@@ -34,6 +34,11 @@ TierStatistics TierBatches::statistics() const {
     now.shared_stored = layered.writes;
     now.shared_present = layered.present;
     now.shared_not_stored = layered.unwritten;
+    now.shared_gets = layered.gets;
+    now.shared_gets_declined = layered.gets_declined;
+    now.shared_puts = layered.puts;
+    now.shared_puts_cancelled = layered.cancelled;
+    now.shared_puts_declined = layered.puts_declined;
   }
   return now;
 }

@@ -14,6 +14,7 @@
 #include "storage/file/file_store.hpp"
 #include "storage/io/end_within.hpp"
 #include "storage/io/make_io_engine.hpp"
+#include "storage/resilience/damage_notice.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/keys.hpp"
@@ -222,6 +223,9 @@ struct TierStore::Parts {
       }
       was_well = well;
     }
+    if (const std::uint64_t corrupt = store->quick_stat().corrupt; damage.is_due(corrupt, clock.now())) {
+      log.write(LogLevel::warning, "damage", [&, text = damage.tell(corrupt, clock.now())] { return text; });
+    }
     if (const ErrorCode error = batches->flush_error(); error != flush_error) {
       flush_error = error;
       if (error) log.write(LogLevel::error, "flush", [&] { return "storage could not be flushed: " + error.message(); });
@@ -243,6 +247,7 @@ struct TierStore::Parts {
   /// Owns the regions, which the engine must forget before it ends, and which the store uses until it is closed.
   std::optional<TierBatches> batches;
   bool was_well = true;
+  DamageNotice damage;
   ErrorCode flush_error;
   // The endpoint of operators; none if nobody asked for it.
   std::optional<admin::Mailbox> mailbox;
@@ -267,6 +272,9 @@ struct TierStore::State {
   }
 
   [[nodiscard]] bool contains(const BlockKey& key) const { return parts && parts->batches->contains(key); }
+  void note_asked(std::size_t keys_asked, std::size_t found) {
+    if (parts) parts->batches->note_asked(keys_asked, found);
+  }
   /// The turn in which the calls of the owner work.
   [[nodiscard]] Turn take_turn() { return parts ? parts->take_turn() : Turn{}; }
   /// The owner ends the store: nobody else works on it from now on.
@@ -347,13 +355,17 @@ Result<void> TierStore::unregister_region(HostRegionId region) {
 
 bool TierStore::contains(const BlockKey& key) const {
   const Turn turn = state_->take_turn();
-  return state_->contains(key);
+  const bool there = state_->contains(key);
+  state_->note_asked(1, there ? 1 : 0);
+  return there;
 }
 
 std::size_t TierStore::leading(std::span<const BlockKey> keys) const {
   const Turn turn = state_->take_turn();
   const auto gap = std::ranges::find_if_not(keys, [this](const BlockKey& key) { return state_->contains(key); });
-  return static_cast<std::size_t>(gap - keys.begin());
+  const auto found = static_cast<std::size_t>(gap - keys.begin());
+  state_->note_asked(keys.size(), found);
+  return found;
 }
 
 Result<void> TierStore::look_up(std::span<const BlockKey> keys, std::span<std::uint64_t> bitmap) const {
@@ -362,9 +374,13 @@ Result<void> TierStore::look_up(std::span<const BlockKey> keys, std::span<std::u
   const std::size_t words = keys.size() / bits + (keys.size() % bits == 0 ? 0 : 1);
   if (bitmap.size() < words) return Errc::invalid_argument;
   std::ranges::fill(bitmap.first(words), 0);
+  std::size_t found = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (state_->contains(keys[i])) bitmap[i / bits] |= std::uint64_t{1} << i % bits;
+    if (!state_->contains(keys[i])) continue;
+    bitmap[i / bits] |= std::uint64_t{1} << i % bits;
+    ++found;
   }
+  state_->note_asked(keys.size(), found);
   return {};
 }
 

@@ -201,6 +201,7 @@ std::uint32_t DeviceSlotAllocator::drop_if_clean(Run victims) {
 }
 
 std::uint32_t DeviceSlotAllocator::evict_ahead(std::uint32_t slots) {
+  if (!host_slots_.can_copy()) return 0;  // nothing is won: blocks would go without a copy
   const std::optional<Run> victims = residency_.quotas().victims(Tier::device, slots, std::nullopt);
   return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
 }

@@ -13,6 +13,7 @@ Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
 }  // namespace
 
 HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
+  if (!swap_outs_.allowed()) return Answer::impossible;
   if (wants_.empty()) {
     const TenantId tenant = residency_.tree().tenant(block);
     if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::goes_all_the_same)) {
@@ -35,6 +36,7 @@ std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
   // While the block behind the run is being copied, no copy of this node or of those above is a victim of the host. So it makes
   // no difference whether victims are chosen one by one, each before the next copy begins. Quotas count copies one by one.
   const PrefixTree& tree = residency_.tree();
+  if (!swap_outs_.allowed()) return 0;
   const bool shielded = residency_.copy({run.node, run.end}, Tier::host).state() == CopyState::filling;
   if (!shielded || !wants_.empty() || residency_.quotas().any() || residency_.host_used() > residency_.host_blocks()) return 0;
   const std::span<const Copy> in_host = tree.copies(run, Tier::host);
@@ -130,7 +132,7 @@ bool HostSlotAllocator::pump() {
     const SlotAllocator& device = residency_.pool(Tier::device);
     const SlotId source = residency_.copy(want.block, Tier::device).slot();
     const bool eviction_cancelled = leaves(want.purpose) && !device.evicting(source);
-    const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present();
+    const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present() || !swap_outs_.allowed();
     if (!needless) {
       const TenantId tenant = residency_.tree().tenant(want.block);
       if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {

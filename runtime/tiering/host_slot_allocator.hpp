@@ -30,11 +30,14 @@ class HostSlotAllocator {
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
   /// Copies the block's device copy to the host as soon as there is a slot. If the purpose is an eviction, the device copy is
-  /// evicting from now on. `impossible`: no host copy can be evicted, now or when transfers end; nothing was done.
+  /// evicting from now on. `impossible`: no host copy can be evicted, now or when transfers end, or copies to the host fail now;
+  /// nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
   /// Begins to copy the last blocks of a run whose device copies are ready, behind a block that is being copied to the host.
   /// Evicts a run of host copies for them. Returns how many were begun; 0: the last one has to be swapped out by itself.
   [[nodiscard]] std::uint32_t swap_out(Run run, SwapOutPurpose purpose);
+  /// The same as SwapOuts::allowed.
+  [[nodiscard]] bool can_copy() const { return swap_outs_.allowed(); }
   /// Takes a host slot into which a block of this tenant is to be read from storage. Returns nothing if there is no slot, or if
   /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
   /// `from`: which slots may be taken.

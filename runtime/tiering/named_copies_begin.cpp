@@ -31,6 +31,7 @@ NamedCopies::JobIndex NamedCopies::add(const OffloadOrder& order, Direction dire
   job.unfinished = job.unsubmitted = static_cast<std::uint32_t>(job.parts.size());
   in_flight_ += job.unfinished;
   ++totals_.jobs;
+  (direction == Direction::swap_in ? totals_.loads : totals_.stores) += job.unfinished;
   const bool waits = job.unsubmitted > 0;
   const JobIndex index = jobs_.add(std::move(job));
   if (waits) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, order.deadline);
@@ -145,6 +146,7 @@ NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint6
   reserved.blocks.reserve(slots.size());
   pin_keys(order, stamp, reserved.pins, named_);
   const std::uint32_t needed = parents(named_, reserved.flat);
+  totals_.stores += slots.size();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const BlockRef block = named_[i];
     slots[i] = no_host_slot;
@@ -152,7 +154,10 @@ NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint6
       ++totals_.already_there;
       continue;
     }
-    if (residency_.tree().hidden(block) || !residency_.supported(block, Tier::host)) continue;
+    if (residency_.tree().hidden(block) || !residency_.supported(block, Tier::host)) {
+      ++totals_.store_failures;
+      continue;
+    }
     const std::optional<SlotId> slot = host_slots_.take_for_store(order.tenant);
     if (!slot) {
       ++totals_.store_full;

@@ -55,6 +55,7 @@ SharedWriter::Recent SharedWriter::recent(const BlockKey& key) const {
 void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
   if (config_.writes != WritePolicy::write_through || prefix.length == from) return;
   if (deferred_eviction_.keeps_nothing() && !usable_) {
+    totals_.wished += prefix.length - from;
     totals_.drop_off += prefix.length - from;
     return;
   }
@@ -125,7 +126,7 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   Wish& wish = wishes_.at(*found);
   for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(from));
-  keys_ += prefix.length - from;
+  count_keys(prefix.length - from);
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   return true;
 }
@@ -152,7 +153,7 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   wish.started = wish.next;
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(wish.started));
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
-  keys_ += length;
+  count_keys(length, wish.started);
   return wishes_.add(std::move(wish));
 }
 
@@ -174,7 +175,7 @@ void SharedWriter::wish_unchained(BlockRef block) {
   if (open == waiting_.rend() || keys_ >= keys_max) return wish_alone({&block, 1});
   Wish& wish = wishes_.at(*open);
   wish.keys.push_back(tree.key(block));
-  ++keys_;
+  count_keys(1);
   deferred_eviction_.keep({&wish.keys.back(), 1});
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
 }
@@ -196,7 +197,7 @@ void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
     wish.keys.push_back(tree.key(block));
     note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
   }
-  keys_ += blocks.size();
+  count_keys(blocks.size());
   deferred_eviction_.keep(wish.keys);
   waiting_.push_back(wishes_.add(std::move(wish)));
 }
@@ -208,7 +209,7 @@ void SharedWriter::make_room_for(std::size_t keys) {
     if (oldest == waiting_.end()) return;
     const std::uint32_t id = *oldest;
     waiting_.erase(oldest);
-    totals_.drop_bound += wishes_.at(id).keys.size();
+    totals_.drop_bound += wishes_.at(id).keys.size() - wishes_.at(id).started;
     forget(id);
   }
 }
@@ -437,6 +438,7 @@ bool SharedWriter::start_blocks(std::uint32_t id) {
     if (result == Started::gone && wish.alone) pass_over(id);
     else if (result == Started::gone) wish.stop_with = Errc::not_found;
     else if (result == Started::over_budget) wish.stop_with = Errc::no_room;
+    else if (result == Started::no_link) wish.stop_with = Errc::io_failed;
     else ++wish.started;
   }
   go_on(id);
@@ -457,6 +459,7 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   if (!in_host && !on_device.usable()) return Started::gone;
   // A copy that is being evicted to the host will be there soon. A read of it by staging would delay the eviction.
   if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
+  if (!in_host && !swap_outs_.allowed()) return Started::no_link;
   const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > config_.writing_bytes_max;
   if (writes_.size() >= slots_max_ || is_full) return Started::later;
   if (config_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {

@@ -187,7 +187,12 @@ class SharedWriter {
   void probe(std::uint32_t id);
   void go_on(std::uint32_t id);
   [[nodiscard]] bool start_blocks(std::uint32_t id);
-  enum class Started : std::uint8_t { yes, later, gone, over_budget };
+  enum class Started : std::uint8_t { yes, later, gone, over_budget, no_link };
+  /// A wish has got more keys. `known`: number of them that are known to be there.
+  void count_keys(std::size_t keys, std::size_t known = 0) {
+    keys_ += keys;
+    totals_.wished += keys - known;
+  }
   void pass_over(std::uint32_t id);
   [[nodiscard]] Started start_block(std::uint32_t id, BlockRef block, std::uint32_t number);
   void submit(std::uint32_t write);

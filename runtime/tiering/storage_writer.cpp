@@ -79,7 +79,7 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   }
   chain_.clear();
   for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
-    if (!has_source(at)) return not_now();
+    if (!has_source(at) || (!residency_.usable(at, Tier::host) && !swap_outs_.allowed())) return not_now();
     if (chain_.size() == residency_.staging_free()) {
       // Its ancestors become wishes. When they are stored, there may be room for this block.
       const bool spent = block.depth > 0 && begin(tree.parent(block)).why == Errc::full;
@@ -200,6 +200,7 @@ bool StorageWriter::is_being_evicted(BlockRef block) const {
 ErrorCode StorageWriter::hopeless(const PendingWrite& wish) const {
   if (wish.stop_with) return wish.stop_with;
   if (!has_source(wish.block)) return Errc::not_found;
+  if (!residency_.usable(wish.block, Tier::host) && !swap_outs_.allowed()) return Errc::io_failed;
   if (wish.block.depth == 0 || residency_.saved(residency_.tree().parent(wish.block))) return {};
   return Errc::parent_missing;
 }

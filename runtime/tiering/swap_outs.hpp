@@ -2,6 +2,7 @@
 
 #include "base/vector_pool.hpp"
 #include "runtime/orders/actions.hpp"
+#include "runtime/orders/link_guard.hpp"
 #include "runtime/orders/transfer_table.hpp"
 #include "runtime/residency/deferred_eviction.hpp"
 #include "runtime/residency/residency.hpp"
@@ -40,12 +41,16 @@ class SwapOuts {
   };
 
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions,
-           ManagerStats& stats)
+           ManagerStats& stats, const LinkGuard& link)
       : inclusion_{config.inclusion},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
         actions_{actions},
-        stats_{stats} {}
+        stats_{stats},
+        link_{link} {}
+
+  /// Returns false while copies between device and host fail: then do not begin one.
+  [[nodiscard]] bool allowed() const { return link_.allows(); }
 
   /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and hands it over. If the purpose is
   /// an eviction, the device copy is evicting from now on. `write`: for purpose stage, returned in Staged.
@@ -105,6 +110,7 @@ class SwapOuts {
   DeferredEviction& deferred_eviction_;
   Actions& actions_;
   ManagerStats& stats_;
+  const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
   std::vector<Blocks> collected_;
   VectorPool<Blocks> spare_;

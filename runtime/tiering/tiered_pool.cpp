@@ -10,13 +10,13 @@
 namespace terrace {
 
 TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-                       WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes)
+                       WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link)
     : id_{number},
       config_{config},
       sizes_{config.pool(number)},
       residency_{config_, sizes_, events},
       deferred_eviction_{config_, residency_, stats},
-      swap_outs_{config_, residency_, deferred_eviction_, actions_, stats},
+      swap_outs_{config_, residency_, deferred_eviction_, actions_, stats, link},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
       storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
       hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},
@@ -29,7 +29,8 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       named_copies_{config_,         sizes_,         residency_, stored_reads_, host_slots_,
                     storage_writer_, shared_writer_, actions_,   offload_totals},
       catalog_recovery_{residency_, flushes_},
-      stats_{stats} {
+      stats_{stats},
+      link_{link} {
   // All that is committed is written if nothing is cached, because then nothing is hit.
   WritePolicy& writes = config_.shared.writes;
   if (config_.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
@@ -214,6 +215,7 @@ void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { n
 
 bool TieredPool::on_transfer(TransferEvent& event) {
   if (!swap_outs_.on_event(event) && !loads_.on_event(event) && !named_copies_.on_event(event)) return false;
+  link_.on_ended(event, stats_);
   swap_outs_.take_staged(staged_);
   for (const SwapOuts::Staged& staged : staged_) {
     if (SharedWriter::is_its(staged)) shared_writer_->on_staged(staged);
@@ -299,11 +301,13 @@ bool TieredPool::pump() {
 }
 
 void TieredPool::flush(std::uint64_t& last_transfer) {
+  const std::size_t before = actions_.transfers.size();
   swap_outs_.flush(last_transfer, id_);
   if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
   loads_.flush(last_transfer, id_);
   const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
   named_copies_.flush(last_transfer, id_);
+  for (const Transfer& transfer : std::span{actions_.transfers}.subspan(before)) link_.on_ordered(transfer, stats_);
   // Readers that wait for a slot would not see that one is free.
   TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);
 }

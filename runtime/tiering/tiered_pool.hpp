@@ -65,10 +65,10 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `config` has the sizes of all pools. `stats`, `shared`, `events`, `budget`, `offload_totals` and `shared_writes` belong to
-  /// the manager, and outlive the pool.
+  /// `config` has the sizes of all pools. `stats`, `shared`, `events`, `budget`, `offload_totals`, `shared_writes` and `link`
+  /// belong to the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
-             WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes);
+             WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link);
   ~TieredPool();
   TieredPool(const TieredPool&) = delete;
   TieredPool& operator=(const TieredPool&) = delete;
@@ -333,6 +333,7 @@ class TieredPool {
   CatalogRecovery catalog_recovery_;
 
   ManagerStats& stats_;
+  LinkGuard& link_;
   LoadCosts load_costs_;
   std::vector<std::pair<BlockRef, Tier>> gone_;   ///< scratch
   std::vector<SwapOuts::Staged> staged_;          ///< scratch

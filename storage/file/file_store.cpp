@@ -240,12 +240,14 @@ void FileStore::check_invariants() const {
 
 void add_health_of(const FileStore& files, StoreHealth& health) {
   health.lost_directories = files.lost_directories();
-  if (health.state != StoreState::well) return;
+  if (!health.used_in_full) return;
   if (const std::string& lost = files.durability_lost(); !lost.empty()) {
     health.state = StoreState::degraded;
+    health.used_in_full = false;
     health.reason = lost;
   } else if (!health.lost_directories.empty()) {
     health.state = StoreState::degraded;
+    health.used_in_full = false;
     health.reason = fmt::format("{} of the directories that it is striped over are lost until the next start, {} among them",
                                 health.lost_directories.size(), health.lost_directories.front().string());
   }

@@ -2,6 +2,8 @@
 
 #include "base/check.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <tuple>
@@ -142,9 +144,16 @@ void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vecto
   }
   const ErrorClass failure = class_of(event.error);
   ++counted_.failed[static_cast<std::size_t>(failure)];
+  if (event.error == Errc::corrupt) note_damage(now);
   if (failure == ErrorClass::transient) return on_failure(id, event.error, now, out);
   if (event.error == Errc::parent_missing && event.kind == Event::written && goes_on_with_parent(id)) return;
   end(id, event.error, out);
+}
+
+void ResilientStore::note_damage(TimePoint now) {
+  if (!is_recent(damage_, now)) damage_ = {};
+  ++damage_.blocks;
+  damage_.last = now;
 }
 
 void ResilientStore::tell_breaker(const Operation& operation, const StoreEvent& event, TimePoint now) {
@@ -298,8 +307,17 @@ StoreHealth ResilientStore::health() const {
   health.reason = worse.describe(clock_.now());
   if (health.breaker != CircuitBreaker::State::closed) {
     health.state = worse.failed_probes() >= 2 ? StoreState::down : StoreState::degraded;
+    health.used_in_full = false;
     const bool both = declines(Which::reads) && declines(Which::writes);
     health.reason = (both ? "reads and writes: " : writes_do_worse ? "writes: " : "reads: ") + health.reason;
+  }
+  const TimePoint now = clock_.now();
+  health.damaged = is_recent(damage_, now) ? damage_.blocks : 0;
+  if (health.used_in_full && health.damaged > 0) {
+    health.state = StoreState::degraded;
+    health.reason =
+        fmt::format("{} stored blocks did not verify and were given up, the last one {} minutes ago; the others are used",
+                    damage_.blocks, std::chrono::duration_cast<std::chrono::minutes>(now - damage_.last).count());
   }
   health.next_probe = std::min(read_breaker().next_probe(), write_breaker().next_probe());
   health.opened = read_breaker().opened() + write_breaker().opened();

@@ -65,6 +65,7 @@ class ResilientStore final : public BlockStore {
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }
   void check_invariants() const override;
 
+  /// The store is degraded while a breaker is not closed, and for an hour after a block that did not verify.
   [[nodiscard]] StoreHealth health() const;
   [[nodiscard]] const CircuitBreaker& read_breaker() const { return breakers_[0]; }
   [[nodiscard]] const CircuitBreaker& write_breaker() const { return breakers_[1]; }
@@ -89,6 +90,17 @@ class ResilientStore final : public BlockStore {
     std::span<std::byte> into;
     std::span<const std::byte> from;
   };
+  /// Blocks that did not verify, with less than damage_recent between them.
+  struct Damage {
+    std::uint64_t blocks = 0;
+    TimePoint last{};
+  };
+  static constexpr Duration damage_recent = std::chrono::hours{1};
+  [[nodiscard]] static bool is_recent(const Damage& damage, TimePoint now) {
+    return damage.blocks > 0 && now - damage.last < damage_recent;
+  }
+  void note_damage(TimePoint now);
+
   /// A key that has failed. It is kept during its back-off, and for the same time after it.
   struct Failing {
     BlockKey key;
@@ -142,7 +154,8 @@ class ResilientStore final : public BlockStore {
   std::vector<std::uint32_t> waiting_;  ///< operations that wait for a retry, parents before their children
   std::vector<Failing> failing_;
   std::uint64_t write_retries_ = 0;
-  std::uint64_t probe_writes_ = 0;        ///< the store's count of writes when the probe was handed over
+  std::uint64_t probe_writes_ = 0;  ///< the store's count of writes when the probe was handed over
+  Damage damage_;
   StoreHealth counted_;                   ///< only its totals are used
   std::vector<StoreEvent> events_;        ///< events of operations that did not reach the store
   std::vector<StoreEvent> store_events_;  ///< scratch, like the members below

@@ -43,7 +43,7 @@ const std::vector<Folder>& house() {
         "storage/index", "transfer/device"}},
       {"runtime/measure", {"base", "runtime/types", "transfer/device"}},
       {"runtime/offload", {"base", "runtime/cache", "runtime/types"}},
-      {"runtime/orders", {"base", "storage/index", "transfer/device"}},
+      {"runtime/orders", {"base", "storage/index", "storage/resilience", "transfer/device"}},
       {"runtime/residency", {"base", "radix/eviction", "radix/groups", "radix/tree", "runtime/measure", "runtime/types"}},
       {"runtime/shared", {"base", "storage/redis", "storage/shared"}},
       {"runtime/system",

@@ -575,6 +575,9 @@ void OffloadWorld::wind_down() {
   if (options_.exact) {
     for (int i = 0; i < 50; ++i) compare_hits();
   }
+  const OffloadTotals& all = offload_->totals();
+  TERRACE_CHECK(all.loads == all.loaded_host + all.loaded_storage + all.loaded_shared + all.load_misses + all.load_failures);
+  TERRACE_CHECK(all.stores == all.stored + all.already_there + all.store_full + all.store_failures);
 }
 
 void OffloadWorld::settle() {

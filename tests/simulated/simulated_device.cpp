@@ -153,8 +153,8 @@ void SimulatedDevice::copy(Stream& stream) {
   const std::size_t bytes = memory.bytes_of_each(command);
   const std::size_t begin = bytes * stream.part / steps_per_block_;
   const std::size_t size = bytes * (stream.part + 1) / steps_per_block_ - begin;
-  if (stream.failures_due > 0) {
-    --stream.failures_due;
+  if (stream.dead || stream.failures_due > 0) {
+    stream.failures_due -= std::min(stream.failures_due, 1U);
     memory.copy_part(command.direction, block, command.layers, begin, size / 2);
     return end_command(stream, Errc::io_failed);
   }

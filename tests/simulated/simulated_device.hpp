@@ -57,6 +57,8 @@ class SimulatedDevice final : public Device {
 
   /// Makes one more command of this direction fail: the next one that moves, at its next step. Half of that step is written.
   void fail_next(Direction direction) { ++stream(direction).failures_due; }
+  /// If `dead`, all commands of this direction fail, like those of fail_next().
+  void dead(Direction direction, bool dead) { stream(direction).dead = dead; }
   /// If `frozen`, the commands of this direction stop where they are, possibly half done.
   void stuck(Direction direction, bool frozen) { stream(direction).stuck = frozen; }
   /// If `delayed`, completed commands of this direction are not reported, although their bytes have moved. Later all are
@@ -77,6 +79,7 @@ class SimulatedDevice final : public Device {
     std::uint32_t block = 0;
     std::uint32_t part = 0;
     std::uint32_t failures_due = 0;
+    bool dead = false;
     bool stuck = false;
     bool delayed = false;
     std::vector<CopyDone> held_back;

@@ -373,6 +373,7 @@ void World::plant_fault() {
   const Direction direction = random_.chance(0.5) ? Direction::swap_in : Direction::swap_out;
   SimulatedDevice& device = ranks_->any(random_);
   if (options_.faults.transfers_fail && random_.chance(0.3)) device.fail_next(direction);
+  if (options_.faults.link_dies && random_.chance(0.2)) device.dead(direction, random_.chance(0.6));
   if (options_.faults.streams_freeze && random_.chance(0.5)) device.stuck(direction, random_.chance(0.5));
   if (options_.faults.streams_freeze && random_.chance(0.5)) device.delay_completion(direction, random_.chance(0.5));
   if (options_.faults.disk_fails && !disks_.empty()) {
@@ -477,10 +478,21 @@ void World::wind_down() {
   ranks_->run();
   check();
   see_resilient_stores();
+  for (const CopyTotals& copies : {stats().swap_outs, stats().swap_ins}) {
+    TERRACE_CHECK(copies.ordered == copies.done + copies.failed + copies.cancelled + copies.late);
+  }
+  const PrefetchTotals& prefetched = cache_->prefetch_totals();
+  TERRACE_CHECK(prefetched.blocks ==
+                prefetched.from_storage + prefetched.from_shared + prefetched.failed + prefetched.there + prefetched.not_wanted);
+  seen_->links_stopped += cache_->link_health().stopped;
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
   for (const PrefetchId id : prefetches_) TERRACE_CHECK(!cache_->prefetching(id));
   check_durable();
+  const SharedTotals shared = cache_->shared_totals();
+  // (More were wished where a wish still waits for the store.)
+  TERRACE_CHECK(shared.wished >= shared.present + shared.written + shared.drop_bound + shared.drop_gone + shared.drop_failed +
+                                     shared.drop_full + shared.drop_budget + shared.drop_off);
 }
 
 std::uint64_t World::digest() const {

@@ -32,6 +32,7 @@ namespace terrace::test {
 /// The faults of a world.
 struct Faults {
   bool transfers_fail = false;
+  bool link_dies = false;  ///< all copies of a rank in one direction fail, for a while
   bool streams_freeze = false;
   bool disk_fails = false;       ///< I/O errors, short transfers, flipped bits, stalls
   bool blocks_rot = false;       ///< bits of stored blocks flip, in stores behind a ResilientStore
@@ -124,6 +125,7 @@ class World {
     std::uint64_t quarantined = 0;   ///< steps after which a request was quarantined
     std::uint64_t retried = 0;       ///< this and the next two: counts of the resilient stores
     std::uint64_t breakers_opened = 0;
+    std::uint64_t links_stopped = 0;
     std::uint64_t declined = 0;
     std::uint64_t durable = 0;  ///< blocks that would survive a power failure at the end, by the cache's own count
     std::uint64_t lost = 0;     ///< blocks that would not

@@ -137,6 +137,61 @@ TEST_F(LayeredStoreTest, a_put_does_not_fail_because_of_the_shared_store) {
   EXPECT_TRUE(shared.blocks.empty());
 }
 
+/// What was ordered is what was done and what was not, by reason.
+void check_sums(const TierStatistics& counts) {
+  EXPECT_EQ(counts.gets,
+            counts.hits + counts.misses + counts.corrupt + counts.get_failures + counts.gets_cancelled + counts.gets_late);
+  EXPECT_EQ(counts.puts, counts.stored + counts.put_failures + counts.puts_cancelled + counts.puts_late);
+  EXPECT_EQ(counts.shared_gets, counts.shared_hits + counts.shared_misses + counts.shared_gets_declined);
+  EXPECT_EQ(counts.shared_puts, counts.shared_stored + counts.shared_present + counts.shared_not_stored +
+                                    counts.shared_puts_cancelled + counts.shared_puts_declined);
+}
+
+TEST_F(LayeredStoreTest, what_a_dead_shared_store_does_not_do_is_counted) {
+  shared.is_usable = false;
+  ASSERT_EQ(put(keys(0, 4)).succeeded, 4U);
+  EXPECT_EQ(get(keys(2, 4)).succeeded, 2U);
+  const TierStatistics counts = batches.statistics();
+  EXPECT_EQ(counts.shared_puts, 4U);
+  EXPECT_EQ(counts.shared_puts_declined, 4U);
+  EXPECT_EQ(counts.shared_gets, 2U);
+  EXPECT_EQ(counts.shared_gets_declined, 2U);
+  check_sums(counts);
+}
+
+TEST_F(LayeredStoreTest, the_counts_of_what_was_ordered_are_sums_under_faults) {
+  put_elsewhere(0, 3);
+  ASSERT_EQ(put(keys(0, 5)).succeeded, 5U);
+  shared.fails_with = Errc::io_failed;
+  put(keys(20, 3));
+  get(keys(30, 3));
+  shared.fails_with = {};
+  local.reads_fail = true;
+  get(keys(0, 2));
+  local.reads_fail = false;
+  shared.held = true;
+  submit_put(1, keys(40, 2));
+  poll();
+  ASSERT_TRUE(batches.remove(keys(40, 1)));
+  ASSERT_TRUE(batches.clear());
+  shared.held = false;
+  poll(20);
+  put(keys(50, 2));
+  get(keys(60, 2));
+  const TierStatistics counts = batches.statistics();
+  EXPECT_EQ(counts.shared_puts, 12U);
+  EXPECT_EQ(counts.shared_puts_cancelled, 2U);
+  EXPECT_EQ(counts.shared_puts_declined, 2U);
+  check_sums(counts);
+}
+
+TEST_F(LayeredStoreTest, probes_are_counted_as_questions) {
+  put_elsewhere(0, 3);
+  EXPECT_EQ(probe(keys(0, 5)), 3U);
+  EXPECT_EQ(batches.statistics().asked, 5U);
+  EXPECT_EQ(batches.statistics().found, 3U);
+}
+
 TEST_F(LayeredStoreTest, the_memory_of_a_put_is_in_use_until_both_have_ended) {
   shared.held = true;
   submit_put(1, keys(0, 1));

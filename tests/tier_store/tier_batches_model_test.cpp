@@ -73,6 +73,9 @@ class Model {
     EXPECT_EQ(now.unaligned, now.hits + now.stored);
     EXPECT_EQ(now.hits, hits_);
     if (sharing_ == Sharing::no) return;
+    EXPECT_EQ(now.shared_gets, now.shared_hits + now.shared_misses + now.shared_gets_declined);
+    EXPECT_EQ(now.shared_puts, now.shared_stored + now.shared_present + now.shared_not_stored + now.shared_puts_cancelled +
+                                   now.shared_puts_declined);
     for (const std::uint64_t each :
          {now.shared_hits, now.shared_stored, now.shared_present, now.shared_misses, now.shared_not_stored}) {
       EXPECT_GT(each, 10U);

@@ -271,6 +271,38 @@ TEST(LiveScreen, shows_a_process_that_has_a_store_only) {
   EXPECT_EQ(screen_of("x", answer(snapshot), answer(serving()), 2).find("/s now"), std::string::npos) << "another process";
 }
 
+TEST(LiveScreen, shows_the_hit_rate_of_questions_because_only_hits_are_ordered) {
+  AdminSnapshot snapshot = storing();
+  snapshot.tier_store->asked = 400;
+  snapshot.tier_store->found = 100;
+  const boost::json::object before = answer(snapshot);
+  snapshot.tier_store->asked = 500;
+  snapshot.tier_store->found = 150;
+  std::string screen = screen_of("x", answer(snapshot), before, 2);
+  EXPECT_NE(screen.find("asked for keys: hits 50.0 % of 100 now, 30.0 % of 500 since start"), std::string::npos) << screen;
+
+  snapshot = serving();
+  snapshot.offload = OffloadTotals{.jobs = 9, .loaded_host = 60, .loaded_storage = 32, .load_misses = 8, .stored = 70};
+  snapshot.offload->asked = 1000;
+  snapshot.offload->found = 250;
+  screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("asked for keys: hits 25.0 % of 1000 since start"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("loaded     92 blocks: 60 host, 32 storage, 0 shared; 8 missing, 0 failed"), std::string::npos) << screen;
+  EXPECT_EQ(screen.find("REQUESTS"), std::string::npos) << screen;
+  EXPECT_LE(widest(screen), 80U);
+}
+
+TEST(LiveScreen, shows_copies_that_fail_and_damage) {
+  AdminSnapshot snapshot = serving();
+  EXPECT_EQ(screen_of("x", answer(snapshot), std::nullopt, 0).find("between device and host"), std::string::npos);
+  snapshot.link = {.in_use = false, .stopped = 1, .reason = "copies between device and host fail"};
+  snapshot.stats.swap_outs.failed = 7;
+  const std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("between device and host: NOT USED, 7 blocks failed, 0 late"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  ! copies between device and host fail"), std::string::npos) << screen;
+  EXPECT_LE(widest(screen), 80U);
+}
+
 TEST(LiveScreen, of_a_store_is_never_wider_than_80_columns) {
   AdminSnapshot snapshot = storing();
   constexpr std::uint64_t most = ~0ULL;

@@ -64,7 +64,8 @@ class Screen {
       storage();
       shared();
     } else {
-      requests();
+      if (now_.contains("offload")) offload();
+      else requests();
       misses();
       sizes();
       transfers();
@@ -203,11 +204,39 @@ class Screen {
     if (!shown.empty()) line("  larger:" + shown);
   }
 
+  /// The jobs of an engine that owns the slots of the device.
+  void offload() {
+    const json::object& jobs = part(now_, "offload");
+    line("");
+    line(fmt::format("JOBS     {} accepted, {} refused", shortly(number(jobs, "jobs")), shortly(number(jobs, "refused"))));
+    questions("offload");
+    const double loaded = number(jobs, "loaded_host") + number(jobs, "loaded_storage") + number(jobs, "loaded_shared");
+    line(fmt::format("  loaded {:>6} blocks: {} host, {} storage, {} shared; {} missing, {} failed", shortly(loaded),
+                     shortly(number(jobs, "loaded_host")), shortly(number(jobs, "loaded_storage")),
+                     shortly(number(jobs, "loaded_shared")), shortly(number(jobs, "load_misses")),
+                     shortly(number(jobs, "load_failures"))));
+    line(fmt::format("  stored {:>6} blocks, {} were there; {} found no room, {} failed", shortly(number(jobs, "stored")),
+                     shortly(number(jobs, "already_there")), shortly(number(jobs, "store_full")),
+                     shortly(number(jobs, "store_failures"))));
+  }
+
+  /// The share of the keys that the engine asked about which were there. (It orders only what it has found.)
+  void questions(std::string_view group) {
+    if (!part(now_, group).contains("asked")) return;  // a process of an earlier version
+    const auto share = [&](double found, double asked) {
+      return fmt::format("{} of {}", per_cent(found, asked), shortly(asked));
+    };
+    const json::object& all = part(now_, group);
+    const std::string now = before_ == nullptr ? "" : share(grown(group, "found"), grown(group, "asked")) + " now, ";
+    line(fmt::format("  asked for keys: hits {}{} since start", now, share(number(all, "found"), number(all, "asked"))));
+  }
+
   void batches() {
     const json::object& store = part(now_, "store");
     line("");
     line(fmt::format("STORE    {} batches: {} blocks wait, {} under way; {} refused", shortly(number(store, "batches")),
                      shortly(number(store, "waiting")), shortly(number(store, "under_way")), shortly(number(store, "refused"))));
+    questions("store");
     blocks("gets", "hits", "read_bytes", {"corrupt", "get_failures", "gets_late"});
     blocks("puts", "stored", "written_bytes", {"put_failures", "puts_late"});
     const double not_flushed = number(store, "not_flushed");
@@ -232,6 +261,7 @@ class Screen {
     line("");
     line(fmt::format("MOVING   {:.0f} transfers, {:.0f} reads, {:.0f} writes under way{}", number(work, "transfers"),
                      number(work, "reads"), number(work, "writes"), now_.at("transfers_paused").as_bool() ? "; PAUSED" : ""));
+    not_moved();
     double oldest = 0;
     double blocks = 0;
     for (const json::value& queue : now_.at("queues").as_array()) {
@@ -251,6 +281,23 @@ class Screen {
       const double busy = number(all, "seconds");
       line(fmt::format("  {:16} {}{:>10} since start, {:>8}/s busy", shown, now, size(number(all, "bytes")),
                        size(busy > 0 ? number(all, "bytes") / busy : 0)));
+    }
+  }
+
+  /// Copies between device and host that did not arrive.
+  void not_moved() {
+    if (!now_.contains("link")) return;  // a process of an earlier version
+    const json::object& link = part(now_, "link");
+    double failed = 0;
+    double late = 0;
+    for (const char* const direction : {"swap_outs", "swap_ins"}) {
+      failed += number(part(link, direction), "failed");
+      late += number(part(link, direction), "late");
+    }
+    const bool down = !link.at("in_use").as_bool();
+    if (down || failed + late > 0) {
+      line(fmt::format("  between device and host: {}{} blocks failed, {} late", down ? "NOT USED, " : "", shortly(failed),
+                       shortly(late)));
     }
   }
 

@@ -38,6 +38,7 @@ std::string_view to_string(RankHealth::State state) {
     case RankHealth::State::well: return "well";
     case RankHealth::State::slow: return "slow";
     case RankHealth::State::lost: return "lost";
+    case RankHealth::State::failing: return "failing";
   }
   return "?";
 }
@@ -216,11 +217,19 @@ void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   } else {
     TERRACE_CHECK((entry.working & bit(rank)) != 0);
     --ranks_[rank].owed;
+    note_outcome(ranks_[rank], event);
     if (!entry.first_finish) entry.first_finish = clock_.now();
     on_finished(entry, event, bit(rank));
     if (!entry.error && entry.working != 0) on_layers(entry, rank, all_layers);
   }
   settle(handle);
+}
+
+/// One block that has arrived shows that the rank works. A transfer that was cancelled shows nothing.
+void RankedTransfers::note_outcome(Member& member, const TransferEvent& event) {
+  const auto any = [&](BlockOutcome outcome) { return std::ranges::find(event.outcomes, outcome) != event.outcomes.end(); };
+  if (any(BlockOutcome::done)) member.failures_in_row = 0;
+  else if (any(BlockOutcome::failed) || any(BlockOutcome::unconfirmed)) ++member.failures_in_row;
 }
 
 /// Reports the layers that have arrived on every rank, unless a part of the transfer has failed on any rank.
@@ -328,7 +337,7 @@ void RankedTransfers::lose(std::uint32_t rank) {
 
 RankHealth RankedTransfers::health(std::uint32_t rank) const {
   const Member& member = ranks_.at(rank);
-  RankHealth health{.name = member.name};
+  RankHealth health{.name = member.name, .failures_in_row = member.failures_in_row};
   const TimePoint now = clock_.now();
   for (const auto& [id, handle] : open_) {
     const Entry& entry = *entries_.find(handle);
@@ -339,6 +348,8 @@ RankHealth RankedTransfers::health(std::uint32_t rank) const {
   }
   if (member.lost) {
     health.state = RankHealth::State::lost;
+  } else if (member.failures_in_row >= options_.failures_max) {
+    health.state = RankHealth::State::failing;
   } else if (health.transfers > 0 && health.behind >= options_.slow_after) {
     health.state = RankHealth::State::slow;
   }

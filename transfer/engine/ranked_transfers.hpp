@@ -25,6 +25,8 @@ struct RankedTransfersOptions {
   Duration report_grace = std::chrono::milliseconds{10};
   /// A rank is slow while it owes a transfer that a rank has finished at least this long ago.
   Duration slow_after = std::chrono::seconds{1};
+  /// A rank is failing after this many transfers in a row in which copies failed and no block arrived.
+  std::uint32_t failures_max = 5;
 };
 
 [[nodiscard]] std::string_view to_string(RankHealth::State state);
@@ -41,8 +43,8 @@ struct RankedTransfersOptions {
 /// A layer of a transfer by layer has arrived when it has arrived on every rank.
 ///
 /// If a rank does not report, the transfers that it owes are delayed, up to their deadline. All other transfers go on, and
-/// health() names the rank. If the process of a rank has ended, call lose(). Then the transfers that the rank owes have failed,
-/// and all new transfers are refused, because they cannot be done on all ranks.
+/// health() names the rank, as it names one whose copies fail. If the process of a rank has ended, call lose(). Then the
+/// transfers that the rank owes have failed, and all new transfers are refused, because they cannot be done on all ranks.
 ///
 /// Ownership: the ports must outlive this object. Threads: one, the control plane's. No call blocks. After the first calls,
 /// step-path calls allocate no memory.
@@ -86,6 +88,14 @@ class RankedTransfers final : public TransferPort {
   using Mask = std::uint64_t;  ///< one bit for each rank
   using Handle = std::uint32_t;
 
+  struct Member {
+    std::string name;
+    TransferPort* port;
+    bool lost = false;
+    std::uint32_t owed = 0;  ///< transfers of which it owes `finished`
+    std::uint32_t failures_in_row = 0;
+  };
+
   struct Entry {
     Transfer transfer;
     Mask working = 0;     ///< ranks that owe `finished`
@@ -106,19 +116,13 @@ class RankedTransfers final : public TransferPort {
   [[nodiscard]] Mask bit(std::uint32_t rank) const { return Mask{1} << rank; }
   [[nodiscard]] Mask recipients(const Transfer& transfer);
   void on_event(std::uint32_t rank, TransferEvent event);
+  static void note_outcome(Member& member, const TransferEvent& event);
   void on_layers(Entry& entry, std::uint32_t rank, std::uint32_t layers);
   void on_finished(Entry& entry, TransferEvent& event, Mask rank);
   void settle(Handle handle);
   void expire(TimePoint now);
   void report(Entry& entry, TransferEvent::Kind kind);
   void end(Handle handle);
-
-  struct Member {
-    std::string name;
-    TransferPort* port;
-    bool lost = false;
-    std::uint32_t owed = 0;  ///< transfers of which it owes `finished`
-  };
 
   const Clock& clock_;
   Waker& waker_;

@@ -159,6 +159,23 @@ TEST_F(CacheSystemWatchTest, says_once_that_files_of_the_store_have_been_taken_a
   EXPECT_TRUE(lines[0].starts_with("error: /store/catalog cannot be found any more")) << lines[0];
 }
 
+TEST_F(CacheSystemWatchTest, says_at_most_once_in_a_minute_that_blocks_did_not_verify) {
+  for (unsigned char n = 1; n <= 4; ++n) write(n);
+  for (unsigned char n = 1; n <= 3; ++n) {
+    const auto at = file_->location(key_of_block(n));
+    io_.files().content(at->file)[at->offset] ^= std::byte{1};
+    read(n);
+    poll();
+  }
+  clock_.advance(seconds{60});
+  poll();
+  poll();
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "warning: 1 stored blocks did not verify and were given up; 1 since the start");
+  EXPECT_EQ(lines[1], "warning: 2 stored blocks did not verify and were given up; 3 since the start");
+}
+
 TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
   io_.files().set_disk_bytes(io_.files().used_bytes());
   ASSERT_TRUE(file_->resize(60).has_value());

@@ -192,6 +192,22 @@ TEST_F(CacheOfRanks, a_lost_rank_fails_loads_and_the_request_computes) {
   EXPECT_GT(cache_->manager().stats().load_failures, 0U);
 }
 
+TEST_F(CacheOfRanks, a_rank_whose_copies_all_fail_is_named) {
+  make(2, 4, 8);
+  ranks_->device(1).dead(Direction::swap_out, true);
+  for (std::uint32_t id = 1; id <= 12; ++id) run_named(id, {10 * id, 10 * id + 1, 10 * id + 2, 10 * id + 3});
+  EXPECT_EQ(ranks_->transfers().health(0).state, RankHealth::State::well);
+  EXPECT_EQ(ranks_->transfers().health(1).state, RankHealth::State::failing);
+  EXPECT_FALSE(cache_->link_health().in_use);
+  EXPECT_GT(cache_->stats().swap_outs.failed, 0U);
+  ranks_->mend();
+  clock_.advance(seconds{1});
+  poll();
+  run_named(20, {500, 501, 502, 503});
+  EXPECT_EQ(ranks_->transfers().health(1).state, RankHealth::State::well);
+  EXPECT_TRUE(cache_->link_health().in_use);
+}
+
 /// An engine whose thread does nothing while it is frozen.
 class FrozenTransfers final : public TransferPort {
  public:

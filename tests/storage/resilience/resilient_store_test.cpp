@@ -203,6 +203,31 @@ TEST_F(ResilientStoreTest, ends_a_waiting_write_whose_parent_the_store_gives_up)
   EXPECT_EQ(guard.in_flight(), 0U);
 }
 
+TEST_F(ResilientStoreTest, is_degraded_for_an_hour_after_a_block_that_did_not_verify) {
+  store({root_block(1), root_block(2)});
+  const auto damage = [this](const BlockKey& key) {
+    const auto at = file.location(key);
+    io.files().content(at->file)[at->offset + 100] ^= std::byte{1};
+    read(key, 11);
+    settle();
+  };
+  EXPECT_EQ(guard.health().state, StoreState::well);
+  damage(root_block(1).key);
+  clock.advance(std::chrono::minutes{40});
+  damage(root_block(2).key);
+  clock.advance(std::chrono::minutes{59});
+  StoreHealth health = guard.health();
+  EXPECT_EQ(health.state, StoreState::degraded);
+  EXPECT_TRUE(health.used_in_full) << "the other blocks are used";
+  EXPECT_EQ(health.damaged, 2U);
+  EXPECT_TRUE(health.reason.starts_with("2 stored blocks did not verify and were given up, the last one 59 minutes ago"))
+      << health.reason;
+  clock.advance(std::chrono::minutes{1});
+  health = guard.health();
+  EXPECT_EQ(health.state, StoreState::well);
+  EXPECT_EQ(health.damaged, 0U);
+}
+
 TEST_F(ResilientStoreTest, lets_no_more_wait_than_its_bound) {
   store({root_block(1)});
   ResilienceOptions wide = options();

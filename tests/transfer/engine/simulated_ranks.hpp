@@ -95,6 +95,7 @@ inline void Ranks::run() {
 inline void Ranks::mend() {
   for (const auto& device : simulated_) {
     for (const Direction direction : {Direction::swap_in, Direction::swap_out}) {
+      device->dead(direction, false);
       device->stuck(direction, false);
       device->delay_completion(direction, false);
     }

@@ -1,113 +1,19 @@
 #include "runtime/admin/metrics.hpp"
 
+#include "runtime/admin/metrics/families.hpp"
+
 #include <fmt/format.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
-#include <initializer_list>
-#include <limits>
 #include <span>
-#include <string_view>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 namespace terrace::admin {
 namespace {
-
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
-
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-/// Collects families. A family is made by its first sample; all its samples are added one after the other.
-class Families {
- public:
-  template <class Number>
-  void gauge(const char* name, const char* help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
-    metric.gauge.value = static_cast<double>(value);
-  }
-  template <class Number>
-  void counter(const char* name, const char* help, Number value, Labels labels = {}) {
-    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
-    metric.counter.value = static_cast<double>(value);
-  }
-  /// The parts of one total, each under its own value of the label.
-  void counters(const char* name, const char* help, const char* label,
-                std::initializer_list<std::pair<const char*, std::uint64_t>> parts) {
-    for (const auto& [value, total] : parts) counter(name, help, total, {{label, value}});
-  }
-  /// `total` has the members of TimeTotal but for `number`.
-  template <class Total>
-  void times(const char* name, const char* help, const Total& total, Labels labels) {
-    constexpr double microsecond = 1e-6;
-    ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
-    std::uint64_t so_far = 0;
-    for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
-      so_far += total.microseconds.counts[bucket];
-      const bool last = bucket + 1 == Histogram::buckets;  // it counts all larger values
-      const double bound =
-          last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
-      metric.histogram.bucket.push_back({so_far, bound});
-    }
-    metric.histogram.sample_count = so_far;
-    metric.histogram.sample_sum = total.seconds;
-  }
-  [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
-
- private:
-  ClientMetric& add(const char* name, const char* help, MetricType type, Labels labels) {
-    if (families_.empty() || families_.back().name != name) {
-      MetricFamily family;
-      family.name = name;
-      family.help = help;
-      family.type = type;
-      families_.push_back(std::move(family));
-    }
-    ClientMetric metric;
-    metric.label = std::move(labels);
-    families_.back().metric.push_back(std::move(metric));
-    return families_.back().metric.back();
-  }
-
-  std::vector<MetricFamily> families_;
-};
-
-Labels of_pool(std::size_t pool) { return {{"pool", std::to_string(pool)}}; }
-Labels of_pool(std::size_t pool, std::string_view tier) { return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}}; }
-Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) {
-  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}, {"state", std::string{state}}};
-}
-Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
-
-// Families of caches and of stores.
-constexpr const char* evictions_help =
-    "Copies that were dropped for slots: of requests, ahead of them, or because the tier became smaller";
-
-struct MovedKind {
-  const char* name;
-  Moved total;
-};
-void add_moved_totals(Families& all, std::span<const MovedKind> kinds) {
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
-  }
-  for (const auto& [kind, total] : kinds) {
-    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
-  }
-}
-
-void add_block_bytes(Families& all, const AdminSnapshot& snapshot) {
-  for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-    all.gauge("terrace_block_bytes", "Size of a block", count(snapshot.pools[pool].block_bytes), of_pool(pool));
-  }
-}
 
 void add_endpoint(Families& all, const Health& health, Duration age) {
   for (const HealthState state : {HealthState::ok, HealthState::degraded, HealthState::idle, HealthState::stalled}) {
@@ -234,8 +140,17 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
   }
   all.gauge("terrace_erasing", "1 while a kill may bring back blocks that a clear has removed from storage",
             snapshot.erasing ? 1 : 0);
+  for (const auto& [direction, copies] :
+       {std::pair{"swap_out", snapshot.stats.swap_outs}, std::pair{"swap_in", snapshot.stats.swap_ins}}) {
+    for (const auto& [reason, blocks] :
+         {std::pair{"error", copies.failed}, std::pair{"cancelled", copies.cancelled}, std::pair{"late", copies.late}}) {
+      all.counter("terrace_not_moved_total", "Blocks that were to be copied between device and host, and were not, by reason",
+                  blocks, {{"direction", direction}, {"reason", reason}});
+    }
+  }
+  all.gauge("terrace_link_up", "1 unless copies between device and host fail, and are not begun", snapshot.link.in_use ? 1 : 0);
   for (const RankHealth& rank : snapshot.ranks) {
-    all.gauge("terrace_rank_up", "1 if the rank keeps up", rank.state == RankHealth::State::well ? 1 : 0,
+    all.gauge("terrace_rank_up", "1 if the rank keeps up and its copies arrive", rank.state == RankHealth::State::well ? 1 : 0,
               label("rank", rank.name));
   }
   for (const RankHealth& rank : snapshot.ranks) {
@@ -340,55 +255,6 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
   });
 }
 
-void add_storage(Families& all, const AdminSnapshot& snapshot) {
-  const auto each = [&](const auto& visit) {
-    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-      if (snapshot.pools[pool].store) visit(pool, *snapshot.pools[pool].store);
-    }
-  };
-  const auto number = [&](const char* name, const char* help, auto member, bool counts) {
-    each([&](std::size_t n, const StoreStat& store) {
-      if (counts) all.counter(name, help, store.*member, of_pool(n));
-      else all.gauge(name, help, store.*member, of_pool(n));
-    });
-  };
-  each([&](std::size_t n, const StoreStat& store) {
-    const char* const name = "terrace_storage_blocks";
-    const char* const help = "Slots of storage by how they are used";
-    for (const auto& [state, blocks] : {std::pair{"stored", store.blocks}, std::pair{"writing", store.writing},
-                                        std::pair{"quarantined", store.quarantined}, std::pair{"free", store.free}}) {
-      all.gauge(name, help, blocks, of_pool(n, "storage", state));
-    }
-  });
-  number("terrace_storage_blocks_wanted", "Blocks that storage should hold", &StoreStat::wanted_blocks, false);
-  number("terrace_storage_directories", "Directories over which storage is striped", &StoreStat::directories, false);
-  number("terrace_storage_directories_lost", "Directories that are out of use until the next start", &StoreStat::directories_lost,
-         false);
-  number("terrace_storage_corrupt_total", "Blocks that did not verify when they were read", &StoreStat::corrupt, true);
-  number("terrace_storage_io_errors_total", "Reads and writes of storage that failed", &StoreStat::io_errors, true);
-  number("terrace_storage_growth_stopped_total", "How often storage stopped growing before its size", &StoreStat::growth_stopped,
-         true);
-  const auto health = [&](const auto& visit) {
-    for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
-      if (snapshot.pools[pool].health) visit(pool, *snapshot.pools[pool].health);
-    }
-  };
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.gauge("terrace_storage_up", "1 if storage is used in full", store.state == StoreState::well ? 1 : 0, of_pool(n));
-  });
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.counter("terrace_storage_breaker_opened_total", "How often storage was taken out of use after failures", store.opened,
-                of_pool(n));
-  });
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.counter("terrace_storage_retries_total", "Operations that were tried again after a failure", store.retried, of_pool(n));
-  });
-  health([&](std::size_t n, const StoreHealth& store) {
-    all.counter("terrace_storage_declined_total", "Operations that were not tried, because storage was out of use",
-                store.declined, of_pool(n));
-  });
-}
-
 void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
   all.gauge("terrace_daily_write_bytes", "Bytes that were written to storage in this day", count(snapshot.daily_writes.written));
   all.gauge("terrace_daily_write_limit_bytes", "The most bytes per day; 0: no limit", count(snapshot.daily_writes.limit));
@@ -425,6 +291,8 @@ void add_offload(Families& all, const OffloadTotals& totals) {
                 {"already_there", totals.already_there},
                 {"full", totals.store_full},
                 {"error", totals.store_failures}});
+  all.counter("terrace_offload_asked_total", "Keys in questions of the engine about what is there", totals.asked);
+  all.counter("terrace_offload_found_total", "Of these, keys that hit", totals.found);
   all.counter("terrace_offload_late_total", "Blocks of jobs that ended at their deadline", totals.late);
 }
 
@@ -438,127 +306,6 @@ void add_prefetches(Families& all, const PrefetchTotals& totals) {
   all.counters("terrace_prefetched_blocks_total", "Blocks that prefetches brought to the host tier", "source",
                {{"storage", totals.from_storage}, {"shared", totals.from_shared}});
   all.counter("terrace_prefetch_failures_total", "Blocks of prefetches that did not arrive", totals.failed);
-}
-
-void add_shared_nodes(Families& all, std::span<const SharedNode> nodes) {
-  for (const SharedNode& node : nodes) {
-    for (const BreakerState state : {BreakerState::closed, BreakerState::half_open, BreakerState::open}) {
-      all.gauge("terrace_shared_node_breaker", "1 for the state of the circuit breaker of this server, 0 for the others",
-                node.breaker == state ? 1 : 0, {{"node", node.address}, {"state", name_of(terrace::to_string(state))}});
-    }
-  }
-  const auto each = [&](const char* name, const char* help, bool counts, auto number) {
-    for (const SharedNode& node : nodes) {
-      if (counts) all.counter(name, help, number(node), label("node", node.address));
-      else all.gauge(name, help, number(node), label("node", node.address));
-    }
-  };
-  each("terrace_shared_node_connections", "Connections to this server that can be used", false,
-       [](const SharedNode& node) { return node.connections; });
-  each("terrace_shared_node_in_flight_bytes", "Bytes that are being sent to this server or expected from it", false,
-       [](const SharedNode& node) { return count(node.in_flight); });
-  each("terrace_shared_node_reconnects_total", "Connections to this server that were made again", true,
-       [](const SharedNode& node) { return node.reconnects; });
-  each("terrace_shared_node_redirections_total", "Answers of this server that named another one", true,
-       [](const SharedNode& node) { return node.redirections; });
-  each("terrace_shared_node_failures_total", "Operations that failed at this server", true,
-       [](const SharedNode& node) { return node.failed; });
-}
-
-/// The counts of the shared store, which caches and stores have.
-void add_shared_store(Families& all, const SharedStoreSnapshot& shared) {
-  const SharedStoreStat& stat = shared.stat;
-  all.gauge("terrace_shared_up", "1 if all servers of the shared store answer", shared.health.state == StoreState::well ? 1 : 0);
-  all.counter("terrace_shared_probes_total", "Probes that have ended, which ask for the blocks of one prefix", stat.probes);
-  all.counter("terrace_shared_probed_blocks_total", "Blocks that probes asked for", stat.keys_asked);
-  all.counter("terrace_shared_probed_blocks_there_total", "Leading blocks of probes that were there", stat.keys_there);
-  all.counters("terrace_shared_reads_total", "Blocks read from the shared store, by result", "result",
-               {{"read", stat.reads}, {"missing", stat.reads_missing}, {"corrupt", stat.corrupt()}});
-  all.counters("terrace_shared_writes_total", "Blocks written to the shared store, by result", "result",
-               {{"written", stat.writes}, {"full", stat.full}});
-  for (std::size_t reason = 0; reason < shared_mismatch_count; ++reason) {
-    all.counter("terrace_shared_corrupt_total", "Blocks that did not verify when they were read from the shared store, by reason",
-                stat.mismatches[reason], label("reason", terrace::to_string(static_cast<SharedMismatch>(reason))));
-  }
-  all.counters(
-      "terrace_shared_failures_total",
-      "Operations of the shared store that failed: at their deadline, by an error, or declined while a breaker is open or "
-      "too much is under way",
-      "reason", {{"timed_out", stat.timed_out}, {"error", stat.failed}, {"declined", stat.declined}});
-  all.counters("terrace_shared_bytes_total", "Bytes of blocks that were read from the shared store, or written to it",
-               "direction", {{"read", count(stat.read)}, {"write", count(stat.written)}});
-  all.counter("terrace_shared_renewed_total", "Blocks whose expiry was renewed in the shared store", stat.renewed);
-  all.counter("terrace_shared_removed_total", "Blocks that were asked to be removed from the shared store", stat.removed);
-  add_shared_nodes(all, shared.health.nodes);
-}
-
-/// The counts of a cache that uses a shared store.
-void add_shared_cache(Families& all, const SharedStoreSnapshot& shared) {
-  const SharedTotals& totals = shared.totals;
-  all.counter("terrace_shared_look_ups_total", "Requests that asked the shared store for blocks", totals.look_ups);
-  all.counter("terrace_shared_look_ups_joined_total", "Of these, requests that waited for the answer to another",
-              totals.look_ups_joined);
-  all.counter("terrace_shared_look_ups_late_total", "Of these, requests that went on without an answer", totals.look_ups_late);
-  all.counter("terrace_shared_look_ups_skipped_total",
-              "Requests that did not ask, because the shared store had just said that it lacks the block",
-              totals.look_ups_skipped);
-  all.counter("terrace_shared_asked_blocks_total", "Blocks that requests asked the shared store for", totals.asked);
-  all.counter("terrace_shared_found_blocks_total", "Of these, blocks that were there", totals.there);
-  all.counters(
-      "terrace_shared_not_read_total", "Blocks that were there and could not be read, by reason", "reason",
-      {{"gone", totals.read_gone}, {"corrupt", totals.read_corrupt}, {"late", totals.read_late}, {"error", totals.read_failed}});
-  all.counter("terrace_shared_wishes_total", "Prefixes that were to be written to the shared store", totals.wishes);
-  all.counter("terrace_shared_present_total", "Blocks of these that the shared store had already", totals.present);
-  all.counters("terrace_shared_not_written_total", "Blocks of these that were not written, by reason", "reason",
-               {{"skipped", totals.drop_bound},
-                {"gone", totals.drop_gone},
-                {"failed", totals.drop_failed},
-                {"full", totals.drop_full},
-                {"over_budget", totals.drop_budget},
-                {"off", totals.drop_off}});
-  all.gauge("terrace_shared_off", "1 if the shared store is not used since the cache was cleared", shared.off ? 1 : 0);
-  all.gauge("terrace_shared_round_trip_seconds", "Recent time of a probe of the shared store; 0: none was measured yet",
-            shared.round_trip_seconds);
-}
-
-/// The counts of a TierStore that uses a shared store.
-void add_shared_tier_store(Families& all, const TierStatistics& store) {
-  all.counters("terrace_store_shared_gets_total", "Blocks of gets that only the shared store could have, by result", "result",
-               {{"hit", store.shared_hits}, {"miss", store.shared_misses}});
-  all.counters("terrace_store_shared_puts_total", "Blocks of puts at the shared store, by result", "result",
-               {{"stored", store.shared_stored}, {"present", store.shared_present}, {"not_stored", store.shared_not_stored}});
-}
-
-void add_tier_store(Families& all, const TierStatistics& store) {
-  all.counters("terrace_store_gets_total", "Blocks that the engine asked to read, by result", "result",
-               {{"hit", store.hits},
-                {"miss", store.misses},
-                {"corrupt", store.corrupt},
-                {"error", store.get_failures},
-                {"cancelled", store.gets_cancelled},
-                {"late", store.gets_late}});
-  all.counters(
-      "terrace_store_puts_total", "Blocks that the engine asked to store, by result", "result",
-      {{"stored", store.stored}, {"error", store.put_failures}, {"cancelled", store.puts_cancelled}, {"late", store.puts_late}});
-  const std::array<MovedKind, 2> kinds{{{"storage_read", {.blocks = store.hits, .bytes = store.read}},
-                                        {"storage_write", {.blocks = store.stored, .bytes = store.written}}}};
-  add_moved_totals(all, kinds);
-  all.counter("terrace_store_unaligned_total", "Blocks in rows that are not aligned, which were copied once more",
-              store.unaligned);
-  all.counter("terrace_store_without_parent_total", "Blocks that were stored without their parent, because it was not there",
-              store.without_parent);
-  all.counter("terrace_store_batches_refused_total", "Batches that were refused, because too much was under way", store.refused);
-  all.gauge("terrace_store_batches", "Batches that have not ended", store.batches);
-  const char* name = "terrace_store_batch_blocks";
-  const char* help = "Blocks of batches that have not ended, by whether the disk has begun them";
-  all.gauge(name, help, store.waiting, label("state", "waiting"));
-  all.gauge(name, help, store.under_way, label("state", "under_way"));
-  all.counters("terrace_store_flushes_total", "Flushes that have ended, by result", "result",
-               {{"flushed", store.flushes - std::min(store.flushes, store.flush_failures)}, {"error", store.flush_failures}});
-  all.gauge("terrace_store_blocks_not_flushed", "Stored blocks that a power failure may cost", store.not_flushed);
-  all.counter("terrace_store_events_dropped_total", "Events that were dropped, because the engine did not take them",
-              store.events_dropped);
-  all.gauge("terrace_store_regions", "Regions of memory that are registered", store.regions);
 }
 
 void add_effect(Families& all, const SizeEffect& effect) {

@@ -1,0 +1,124 @@
+#pragma once
+
+#include "runtime/admin/snapshot.hpp"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace terrace::admin {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// Collects families. A family is made by its first sample; all its samples are added one after the other.
+class Families {
+ public:
+  template <class Number>
+  void gauge(const char* name, const char* help, Number value, Labels labels = {}) {
+    ClientMetric& metric = add(name, help, MetricType::Gauge, std::move(labels));
+    metric.gauge.value = static_cast<double>(value);
+  }
+  template <class Number>
+  void counter(const char* name, const char* help, Number value, Labels labels = {}) {
+    ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
+    metric.counter.value = static_cast<double>(value);
+  }
+  /// The parts of one total, each under its own value of the label.
+  void counters(const char* name, const char* help, const char* label,
+                std::initializer_list<std::pair<const char*, std::uint64_t>> parts) {
+    for (const auto& [value, total] : parts) counter(name, help, total, {{label, value}});
+  }
+  /// `total` has the members of TimeTotal but for `number`.
+  template <class Total>
+  void times(const char* name, const char* help, const Total& total, Labels labels) {
+    constexpr double microsecond = 1e-6;
+    ClientMetric& metric = add(name, help, MetricType::Histogram, std::move(labels));
+    std::uint64_t so_far = 0;
+    for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
+      so_far += total.microseconds.counts[bucket];
+      const bool last = bucket + 1 == Histogram::buckets;  // it counts all larger values
+      const double bound =
+          last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
+      metric.histogram.bucket.push_back({so_far, bound});
+    }
+    metric.histogram.sample_count = so_far;
+    metric.histogram.sample_sum = total.seconds;
+  }
+  [[nodiscard]] std::string text() const { return prometheus::TextSerializer{}.Serialize(families_); }
+
+ private:
+  ClientMetric& add(const char* name, const char* help, MetricType type, Labels labels) {
+    if (families_.empty() || families_.back().name != name) {
+      MetricFamily family;
+      family.name = name;
+      family.help = help;
+      family.type = type;
+      families_.push_back(std::move(family));
+    }
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    families_.back().metric.push_back(std::move(metric));
+    return families_.back().metric.back();
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+inline Labels of_pool(std::size_t pool) { return {{"pool", std::to_string(pool)}}; }
+inline Labels of_pool(std::size_t pool, std::string_view tier) {
+  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}};
+}
+inline Labels of_pool(std::size_t pool, std::string_view tier, std::string_view state) {
+  return {{"pool", std::to_string(pool)}, {"tier", std::string{tier}}, {"state", std::string{state}}};
+}
+inline Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
+
+// Families of caches and of stores.
+inline constexpr const char* evictions_help =
+    "Copies that were dropped for slots: of requests, ahead of them, or because the tier became smaller";
+
+struct MovedKind {
+  const char* name;
+  Moved total;
+};
+inline void add_moved_totals(Families& all, std::span<const MovedKind> kinds) {
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moved_blocks_total", "Blocks that were copied", total.blocks, label("direction", kind));
+  }
+  for (const auto& [kind, total] : kinds) {
+    all.counter("terrace_moved_bytes_total", "Bytes that were copied", count(total.bytes), label("direction", kind));
+  }
+}
+
+inline void add_block_bytes(Families& all, const AdminSnapshot& snapshot) {
+  for (std::size_t pool = 0; pool < snapshot.pools.size(); ++pool) {
+    all.gauge("terrace_block_bytes", "Size of a block", count(snapshot.pools[pool].block_bytes), of_pool(pool));
+  }
+}
+
+/// The counts of storage, of all pools.
+void add_storage(Families& all, const AdminSnapshot& snapshot);
+/// The counts of the shared store, which caches and stores have.
+void add_shared_store(Families& all, const SharedStoreSnapshot& shared);
+/// The counts of a cache that uses a shared store.
+void add_shared_cache(Families& all, const SharedStoreSnapshot& shared);
+/// The counts of a TierStore, and of one that uses a shared store.
+void add_tier_store(Families& all, const TierStatistics& store);
+void add_shared_tier_store(Families& all, const TierStatistics& store);
+
+}  // namespace terrace::admin
