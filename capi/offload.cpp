@@ -4,6 +4,7 @@
 #include "capi/status.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -366,6 +367,17 @@ void terrace_offload_stop(terrace_offload* cache) {
   if (cache == nullptr || !cache->is_here()) return;
   const terrace::Turn turn = cache->system.take_turn();
   cache->offload->stop_accepting();
+}
+
+terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest) {
+  TERRACE_CACHE(cache);
+  constexpr int64_t hour = 3'600'000'000'000;
+  if (longest < 0 || longest > hour) {
+    return fail(TERRACE_INVALID_ARGUMENT,
+                std::string{__func__} + ": longest is " + std::to_string(longest) + ", must be from 0 to an hour of nanoseconds");
+  }
+  cache->system.pause_idle_service(std::chrono::nanoseconds{longest});
+  return TERRACE_OK;
 }
 
 terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {

@@ -436,6 +436,10 @@ TERRACE_C_API int64_t terrace_offload_next_poll(const terrace_offload* cache);
 TERRACE_C_API terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout);
 /// No order is accepted from now on.
 TERRACE_C_API void terrace_offload_stop(terrace_offload* cache);
+/// While no call is made for 100 ms, a thread of the library goes on with the work and with commands of operators (idle-service in
+/// the configuration). This call stops that for `longest` nanoseconds, or until a call with 0. It is for an engine that acts on
+/// what it was told in an earlier call: nothing changes between two calls then, unless one of them changes it.
+TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
 /// Polls until no job is under way. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with the next poll.
 TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
 

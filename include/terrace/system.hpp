@@ -70,6 +70,9 @@ class TERRACE_API CacheSystem {
   ///     const Turn turn = system.take_turn();
   ///     for (const RequestEvent& event : system.cache().poll()) …
   [[nodiscard]] Turn take_turn() const;
+  /// The idle service does not work for so long, or until a call with 0. It is for an engine that acts on what it was told in an
+  /// earlier call: what the cache has does not change between two calls then, unless one of them changes it. Call it in a turn.
+  void pause_idle_service(Duration longest);
   /// Slices of the idle service, and how often and how long the engine has waited for the end of one. Call it in a turn.
   [[nodiscard]] IdleTotals idle_totals() const;
   [[nodiscard]] Cache& cache();

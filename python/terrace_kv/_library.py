@@ -400,6 +400,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "terrace_offload_next_poll": (c_int64, [_H]),
     "terrace_offload_wait": (_STATUS, [_H, c_int64]),
     "terrace_offload_stop": (None, [_H]),
+    "terrace_offload_pause_idle_service": (_STATUS, [_H, c_int64]),
     "terrace_offload_drain": (_STATUS, [_H, c_int64]),
     "terrace_offload_signal": (_STATUS, [_H, c_void_p, c_uint32, POINTER(c_uint64)]),
     "terrace_offload_await": (_STATUS, [_H, c_uint64, c_uint32, c_void_p, c_uint32]),

@@ -341,6 +341,12 @@ class OffloadCache(Polled):
                 if self._waiters.get(job) is end:
                     del self._waiters[job]
 
+    def pause_idle_service(self, longest: float) -> None:
+        """The thread that works while no call is made does not, for so many seconds, or until a call with 0. What the cache has does
+        not change between two calls then, unless one of them changes it."""
+        with self._lock:
+            check(lib.terrace_offload_pause_idle_service(self._open(), nanoseconds(longest)))
+
     def drain(self, timeout: float | None = None) -> None:
         """Waits until no job is under way. If transfers are paused, they go on. The events come with the next poll().
 

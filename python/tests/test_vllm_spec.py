@@ -13,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import pytest
 import vllm_modules  # noqa: F401  (before vLLM)
+from admin_endpoint import ask
 from vllm_modules import ROW, SpecEngine, config, damage, keys, model, vllm_config
 
 from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: skip
@@ -115,6 +116,27 @@ def test_a_line_a_minute_says_what_was_loaded_and_the_store_whose_it_is(stored: 
     assert len(said) == 1 and "1 chunks were loaded and 3 computed and stored (hit rate 25 %)" in said[0]
     (lock,) = tmp_path.rglob("lock")
     assert b"\ntext vLLM " in lock.read_bytes()
+
+
+def test_an_operator_who_clears_between_steps_is_heard_and_one_within_a_step_waits(tmp_path: Path) -> None:
+    socket = tmp_path / "s"
+    made = Engine(admin={"listen": f"unix:{socket}", "interval": "10ms", "command-deadline": "300ms"})
+    try:
+        chunks = keys(2)
+        made.store(chunks)
+        made.step()
+        assert ask(socket, "POST", "/v1/clear")[0] in (200, 202), "although the engine is idle"
+        assert made.look_up(chunks) == [LookupResult.MISS] * 2
+        made.store(chunks)
+        made.step()
+        assert made.look_up(chunks) == [LookupResult.HIT] * 2
+        assert ask(socket, "POST", "/v1/clear")[0] == 503, "a hit stays one to the end of the step"
+        made.load(chunks)
+        made.step()
+        assert ask(socket, "POST", "/v1/clear")[0] in (200, 202)
+        assert made.look_up(chunks) == [LookupResult.MISS] * 2
+    finally:
+        made.close()
 
 
 def test_only_new_chunks_are_stored(engine: Engine) -> None:

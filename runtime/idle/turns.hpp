@@ -31,6 +31,8 @@ class Turns {
     --users_;
     mutex_.unlock();
   }
+  /// No slice begins before this time. Call it in a turn.
+  void pause_service(TimePoint until) { paused_until_ = until; }
   /// Whether somebody has the turn or is in a slice. Call it from there: false then shows that a turn was forgotten.
   [[nodiscard]] bool held() const { return users_ > 0; }
   /// Times that the owner has waited for the end of a slice. Call it in a turn.
@@ -42,11 +44,12 @@ class Turns {
 
   /// How many turns have begun.
   [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
-  /// Begins a slice, if no turn lasts and none has begun since taken() was `seen`. Never waits.
+  /// Begins a slice, if no turn lasts, none has begun since taken() was `seen`, and there is no pause. Never waits.
   [[nodiscard]] bool try_slice(std::uint64_t seen) {
     if (!mutex_.try_lock()) return false;
-    if (taken() == seen) {
-      slice_begun_ = clock_.now();
+    const TimePoint now = clock_.now();
+    if (taken() == seen && now >= paused_until_) {
+      slice_begun_ = now;
       ++users_;
       return true;
     }
@@ -77,6 +80,7 @@ class Turns {
   // Protected by mutex_:
   std::uint32_t users_ = 0;  ///< turns, one in another, or a slice
   TimePoint slice_begun_{};
+  TimePoint paused_until_{};
   TimeTotal waits_;
   TimeTotal slices_;
 };

@@ -337,6 +337,9 @@ TEST_F(HostRowsFixture, the_caller_fills_and_reads_rows_of_its_own_memory) {
   terrace_order get = order(2, 1, 1);
   get.memory = &to;
   ASSERT_EQ(terrace_offload_load(cache_, &get), TERRACE_OK) << terrace_last_error();
+  EXPECT_EQ(terrace_offload_pause_idle_service(cache_, 1'000'000'000), TERRACE_OK);
+  EXPECT_EQ(terrace_offload_pause_idle_service(cache_, -1), TERRACE_INVALID_ARGUMENT);
+  EXPECT_EQ(terrace_offload_pause_idle_service(cache_, 0), TERRACE_OK);
   ASSERT_EQ(terrace_offload_drain(cache_, TERRACE_NEVER), TERRACE_OK);
   EXPECT_EQ(into[0], std::byte{11});
   const terrace_order pin = order(3, 0, 3);

@@ -37,6 +37,7 @@ from .looking import CacheLookups, Question
 
 logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
 
+_STEP_MAX = 10.0  # seconds that the pause of a step lasts if nobody ends it
 _PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
 _STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
 _HAS_FENCE = hasattr(OffloadingManager, "on_reset_flushed")  # since vLLM 0.33
@@ -110,6 +111,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._computes: dict[str, int] = {}  # by request: the index in a chain from which on the engine computes, as far as known
         self._changes = 0  # of what the cache has: grows with each
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
+        self._in_step = False  # between the first lookup of a step and its end
         self._looked = False  # for answers of the shared store, in this step
         self._collected = False  # what storage has brought, in this step
         self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
@@ -140,6 +142,8 @@ class TerraceOffloadingManager(OffloadingManager):
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """HIT if the chunk is in host memory. A chunk in storage or in the shared store is HIT_PENDING, and is brought at the end
         of the step. RETRY while the shared store has not answered."""
+        if not self._in_step:
+            self._begin_step()
         if key in self._ready:
             return LookupResult.HIT
         if key in self._pending:
@@ -147,6 +151,12 @@ class TerraceOffloadingManager(OffloadingManager):
         if not self._has_storage and self._shared is None:
             return LookupResult.MISS
         return self._ask_below(key, req_context)
+
+    def _begin_step(self) -> None:
+        """Takes the changes of an idle time, such as a clear by an operator. A hit stays one until the end of the step."""
+        self._in_step = True
+        self._cache.pause_idle_service(_STEP_MAX)
+        self._follow()
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
         """Where the chunk was before this request wanted it."""
@@ -280,6 +290,7 @@ class TerraceOffloadingManager(OffloadingManager):
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Collects what storage has brought, and asks it for what this step wants."""
         self._step += 1
+        self._in_step = False
         self._looked = False
         now = time.monotonic()
         self._guard.step(now)
@@ -297,6 +308,7 @@ class TerraceOffloadingManager(OffloadingManager):
         if self._wanted:
             self._wanted.clear()
             self._follow()
+        self._cache.pause_idle_service(0)
 
     def has_pending_work(self) -> bool:
         """True while chunks come from storage: only further steps of the engine see them arrive."""

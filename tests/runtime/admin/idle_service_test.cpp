@@ -69,6 +69,19 @@ TEST(Turns, may_be_nested_and_moved) {
   const Turn nobodys;
 }
 
+TEST(Turns, no_slice_begins_in_a_pause) {
+  ManualClock clock;
+  Turns turns{clock};
+  {
+    const Turn turn{turns};
+    turns.pause_service(clock.now() + 10s);
+  }
+  EXPECT_FALSE(turns.try_slice(turns.taken()));
+  clock.advance(10s);
+  ASSERT_TRUE(turns.try_slice(turns.taken()));
+  turns.end_slice();
+}
+
 TEST(Turns, no_slice_begins_in_a_turn) {
   const ManualClock clock;
   Turns turns{clock};
