@@ -158,7 +158,9 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   }
   for (const Prefix& prefix : found_) groups_.at(pool).pin(prefix);
   if (!slots.empty()) {
-    state_.offload_totals.loaded_host += static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
+    const auto blocks = static_cast<std::uint64_t>(slots.size() - std::ranges::count(slots, no_host_slot));
+    state_.offload_totals.loads += blocks;
+    state_.offload_totals.loaded_host += blocks;
     groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
   }
   pins_.emplace(job, Pin{pool, std::exchange(found_, {}), meant});
