@@ -512,7 +512,8 @@ void OffloadWorld::compare_hits() {
   std::vector<std::uint64_t> bits(1);
   TERRACE_CHECK(offload_->bitmap(keys, bits, {}, order).has_value());
   std::uint32_t leading = 0;
-  while (leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
+  const bool can_be_loaded = cache_->manager().link_allows();
+  while (can_be_loaded && leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
   TERRACE_CHECK(offload_->leading(keys, {}, order) == leading);
   (void)find(names, leading);
   for (std::size_t i = 0; i < names.size(); ++i) {

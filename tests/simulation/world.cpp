@@ -449,8 +449,16 @@ void World::wind_down() {
   const auto storage_moves = [this] {
     return std::ranges::any_of(stores_, [](const auto& store) { return store && store->in_flight() > 0; });
   };
+  // While the link is dead, slots with blocks that must be copied first wait for the next try.
+  const auto retires = [&] {
+    for (std::size_t pool = 0; pool < arenas_.size(); ++pool) {
+      const PoolId id{static_cast<std::uint16_t>(pool)};
+      if (cache_->retiring(Tier::device, id) + cache_->retiring(Tier::host, id) > 0) return true;
+    }
+    return false;
+  };
   const auto goes_on = [&] {
-    return !clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined() || storage_moves();
+    return retires() || !clients_.empty() || cache_->has_pending_work() || chunks_move() || quarantined() || storage_moves();
   };
   for (int i = 0; i < 200'000 && goes_on(); ++i) {
     for (const auto& io : disks_) {
