@@ -63,6 +63,10 @@ function(terrace_units variable target kind)
     list(TRANSFORM batch REPLACE "(.+)" "#include \"\\1\"\n")
     string(CONCAT text ${batch})
     set(unit ${CMAKE_CURRENT_BINARY_DIR}/units/${target}_from_${first}.cpp)
+    if(unit IN_LIST units)  # two batches begin with files of this name, in different folders
+      list(LENGTH units number)
+      set(unit ${CMAKE_CURRENT_BINARY_DIR}/units/${target}_from_${first}_${number}.cpp)
+    endif()
     file(CONFIGURE OUTPUT ${unit} CONTENT "${text}")
     # Names that one source hides from another; classes with members of an unnamed namespace of an included file.
     set_source_files_properties(${unit} PROPERTIES COMPILE_OPTIONS "-Wno-shadow;-Wno-subobject-linkage")

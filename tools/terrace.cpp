@@ -85,6 +85,10 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::TopArguments top_arguments;
   terrace::tools::add_top_options(*top, top_arguments);
 
+  CLI::App* const why = app.add_subcommand("why", "Shows what requests of a process that serves waited for in the last hour");
+  terrace::tools::WhyArguments why_arguments;
+  terrace::tools::add_why_options(*why, why_arguments);
+
   CLI::App* const set = app.add_subcommand("set", "Changes sizes and settings of a process that serves");
   terrace::tools::SetArguments set_arguments;
   terrace::tools::add_set_options(*set, set_arguments);
@@ -142,6 +146,7 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     if (store->parsed()) return terrace::tools::run_store(store_arguments);
     if (shared->parsed()) return terrace::tools::run_shared(shared_arguments);
     if (top->parsed()) return understood([&] { return terrace::tools::run_top(top_arguments); });
+    if (why->parsed()) return understood([&] { return terrace::tools::run_why(why_arguments); });
     if (set->parsed()) return understood([&] { return terrace::tools::run_set(set_arguments); });
     if (trace->parsed() || record->parsed()) return understood([&] { return terrace::tools::run_capture(capture_arguments); });
     if (std::ranges::any_of(services, &CLI::App::parsed)) {

@@ -166,8 +166,10 @@ struct WaitTotals {
 struct SlowRequest {
   RequestId id{};
   double seconds = 0;
-  /// The farthest source from which a block came; none: it waited only for slots.
+  /// The farthest source from which a block came; none: it waited only for slots, or for an answer of the shared store.
   std::optional<Source> source{};
+  bool looked = false;  ///< without a source: as WaitTotals::looking
+  TimePoint ended{};    ///< when it became ready
 };
 
 /// Tokens that requests asked for, by where they were found. A request is counted when it becomes ready, so that data that never
@@ -346,6 +348,7 @@ struct TERRACE_API PrefetchTotals {
 struct DailyWrites {
   Bytes limit{};  ///< 0: no limit
   Bytes written{};
+  Duration elapsed{};  ///< since the day began
 };
 
 /// The work and the leases that keep a cache from its end.

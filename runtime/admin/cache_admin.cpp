@@ -217,6 +217,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
     shared.totals = cache.shared_totals();
     shared.round_trip_seconds = manager.shared_round_trip_seconds();
   }
+  snapshot.prefill_seconds = manager.prefill_unit_seconds() / manager.unit_tokens();
   snapshot.inclusion = manager.config().inclusion;
   snapshot.measured = measured_;
   if (complete_) complete_(snapshot);

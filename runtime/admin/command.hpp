@@ -93,9 +93,9 @@ void read_nothing(std::string_view body);
 [[nodiscard]] boost::json::object to_json(const CacheSettings& settings);
 
 /// The answer of a process with a TierStore to what is for a cache.
-inline constexpr std::string_view store_only =
-    "this process has a store only, and no cache: questions are /healthz, /metrics, /v1/status, /v1/config; commands are POST to "
-    "/v1/clear and /v1/update";
+inline constexpr std::string_view store_only = "this process has a store only, and no cache: questions are /healthz, /metrics, "
+                                               "/v1/status, /v1/config, /v1/history; commands "
+                                               "are POST to /v1/clear and /v1/update";
 
 /// {"error": "SENTENCE"}
 [[nodiscard]] std::string error_body(std::string_view sentence);

@@ -49,6 +49,13 @@ struct Shared {
   void observe() const {
     for (Observed& portion : mailbox.observed()) observations.add(std::move(portion));
   }
+  /// Notes a command and its outcome in the history.
+  void note(std::string_view target, unsigned status) const {
+    target = target.substr(0, target.find('?'));
+    observations.history().note(
+        status < 300 ? fmt::format("command {}: done", target) : fmt::format("command {}: refused ({})", target, status),
+        std::chrono::system_clock::now());
+  }
 
   asio::io_context& io;
   Mailbox& mailbox;
@@ -134,6 +141,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     timer_.expires_after(shared_.command_deadline);
     timer_.async_wait([self = shared_from_this(), id = *id](const boost::system::error_code& error) {
       if (error || !self->shared_.mailbox.withdraw(id)) return;
+      self->shared_.note(self->parser_->get().target(), 503);
       self->write({503, error_body("the engine did not poll within the deadline (option admin.command-deadline); "
                                    "nothing was done")});
     });
@@ -150,6 +158,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void on_reply(Reply reply) {
     timer_.cancel();
+    shared_.note(parser_->get().target(), reply.status);
     write(std::move(reply));
   }
 
@@ -294,6 +303,7 @@ struct Listener::State {
   /// Does so once a second at least, so that little waits.
   void observe() {
     shared.observe();
+    routes.look(std::chrono::system_clock::now());
     look.expires_after(std::chrono::seconds{1});
     look.async_wait([this](const boost::system::error_code& cancelled) {
       if (!cancelled) observe();

@@ -131,7 +131,7 @@ std::string Observations::made_recording(std::uint32_t block_tokens) const {
       fmt::format_to(into, "{}{}", separator, numbers.try_emplace(block, numbers.size()).first->second);
       separator = ", ";
     }
-    text += "]}\n";
+    fmt::format_to(into, "], \"block_tokens\": {}}}\n", block_tokens);
   }
   return text;
 }

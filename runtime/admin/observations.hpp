@@ -1,5 +1,6 @@
 #pragma once
 
+#include "runtime/admin/history/history.hpp"
 #include "runtime/admin/observed.hpp"
 #include "runtime/measure/reuse_curve.hpp"
 #include "runtime/measure/trace_json.hpp"
@@ -17,9 +18,10 @@
 
 namespace terrace::admin {
 
-/// The results that the endpoint has worked out from observations: the reuse curve, and the last capture of each kind. Memory:
-/// about 4 MiB for the curve, and at most 64 MiB for each capture, or a quarter of what is left when it begins if that is less
-/// (at least 1 MiB); what does not fit is left out, and the capture says so. The text of a recording takes as much again.
+/// The results that the endpoint has worked out from observations: the reuse curve, the history of the last hour, and the last
+/// capture of each kind. Memory: about 4 MiB for the curve, 1.2 MiB for the history, and at most 64 MiB for each capture, or a
+/// quarter of what is left when it begins if that is less (at least 1 MiB); what does not fit is left out, and the capture says
+/// so. The text of a recording takes as much again.
 ///
 /// No I/O. Threads: one, that of the endpoint.
 class Observations {
@@ -34,6 +36,7 @@ class Observations {
   void add(Observed portion);
 
   [[nodiscard]] const ReuseCurve& curve() const { return curve_; }
+  [[nodiscard]] History& history() { return history_; }
 
   enum class State : std::uint8_t { none, running, done };
   struct Status {
@@ -77,6 +80,7 @@ class Observations {
 
   MemoryLeft left_;
   ReuseCurve curve_;
+  History history_;
   std::array<Kept, capture_kinds> kept_{};
   std::array<std::weak_ptr<const std::string>, capture_kinds> last_texts_;
   std::string trace_;

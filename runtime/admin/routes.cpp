@@ -27,19 +27,19 @@ Reply answer(const json::value& body, unsigned status = 200) { return {status, j
 Reply failure(unsigned status, std::string_view sentence) { return {status, error_body(sentence)}; }
 Reply no_snapshot() { return failure(503, "nothing was published yet: the cache or store is being set up"); }
 
-constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/jobs, /v1/trace, /v1/record";
+constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/history, /v1/jobs, /v1/trace, /v1/record";
 constexpr std::string_view orders =
     "/v1/jobs, /v1/settings, /v1/resize, /v1/clear, /v1/update, /v1/resume, /v1/pause, /v1/unpause, /v1/trace, /v1/record";
 
 bool is_question(std::string_view path) {
   return path == "/healthz" || path == "/metrics" || path == trace_path || path == record_path || path == "/v1/status" ||
-         path == "/v1/config" || path == jobs_path || path.starts_with("/v1/jobs/");
+         path == "/v1/config" || path == "/v1/history" || path == jobs_path || path.starts_with("/v1/jobs/");
 }
 
 /// True for what a process with a store only answers or does.
 bool is_for_a_store(std::string_view method, std::string_view path) {
   if (method == "POST") return path == "/v1/clear" || path == "/v1/update";
-  return path == "/healthz" || path == "/metrics" || path == "/v1/status" || path == "/v1/config";
+  return path == "/healthz" || path == "/metrics" || path == "/v1/status" || path == "/v1/config" || path == "/v1/history";
 }
 
 std::optional<WriteBackId> job_id(std::string_view word) {
@@ -133,11 +133,12 @@ Routes::Routes(const AdminOptions& options, std::string token, const Mailbox& ma
       room_{std::move(room)} {}
 
 std::variant<Reply, Command> Routes::route(const Request& request) const {
-  const std::string_view path = request.target.substr(0, request.target.find('?'));
+  const std::size_t mark = std::min(request.target.find('?'), request.target.size());
+  const std::string_view path = request.target.substr(0, mark);
   if (!allowed(request.authorization)) return failure(401, "this endpoint needs \"Authorization: Bearer TOKEN\"");
   const SharedSnapshot snapshot = mailbox_.latest();
   if (snapshot && snapshot->tier_store && !is_for_a_store(request.method, path)) return failure(404, store_only);
-  if (request.method == "GET" || request.method == "HEAD") return ask(path);
+  if (request.method == "GET" || request.method == "HEAD") return ask(path, request.target.substr(mark));
   if (request.method != "POST") return failure(405, "the methods are GET and POST");
   if (!commands_) return failure(403, "commands are off (option admin.commands)");
   try {
@@ -159,11 +160,12 @@ bool Routes::allowed(std::string_view authorization) const {
   return differing == 0;
 }
 
-Reply Routes::ask(std::string_view path) const {
+Reply Routes::ask(std::string_view path, std::string_view query) const {
   if (path == "/healthz") return healthz();
   if (path == "/metrics") return metrics();
   if (path == "/v1/status") return status();
   if (path == "/v1/config") return config();
+  if (path == "/v1/history") return history(query);
   if (path == jobs_path) return jobs("");
   if (path == trace_path) return captured(CaptureKind::trace);
   if (path == record_path) return captured(CaptureKind::record);
@@ -261,6 +263,28 @@ Reply Routes::jobs(std::string_view id) const {
   const auto found = std::ranges::find_if(snapshot->jobs, [&](const WriteBackProgress& job) { return job.id == number; });
   if (found == snapshot->jobs.end()) return failure(404, "there is no such job, or it was forgotten");
   return answer(to_json(*found));
+}
+
+Reply Routes::history(std::string_view query) const {
+  std::optional<History::WallTime> at;
+  if (!query.empty() && query != "?") {
+    constexpr std::string_view name = "?at=";
+    std::uint32_t seconds = 0;
+    const char* const end = query.data() + query.size();
+    const char* const begin = query.starts_with(name) ? query.data() + name.size() : end;
+    const auto [stop, error] = std::from_chars(begin, end, seconds);
+    if (error != std::errc{} || stop != end)
+      return failure(400, "the only parameter is at=SECONDS, since 1970 in UTC: the minutes around that time");
+    at = History::WallTime{std::chrono::seconds{seconds}};
+  }
+  return answer(json::object{{"minutes", observations_.history().to_json(at)}});
+}
+
+void Routes::look(History::WallTime wall) const {
+  const SharedSnapshot snapshot = mailbox_.latest();
+  if (!snapshot) return;
+  observations_.history().look(moment_of(*snapshot, health_of(*snapshot, age(*snapshot), interval_, mailbox_.waiting())),
+                               clock_.now(), wall);
 }
 
 Reply Routes::captured(CaptureKind kind) const {

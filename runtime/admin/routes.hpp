@@ -39,10 +39,12 @@ class Routes {
 
   /// Never throws for what a request may contain.
   [[nodiscard]] std::variant<Reply, Command> route(const Request& request) const;
+  /// Takes the last snapshot into the history. Call it about once a second.
+  void look(History::WallTime wall) const;
 
  private:
   [[nodiscard]] bool allowed(std::string_view authorization) const;
-  [[nodiscard]] Reply ask(std::string_view path) const;
+  [[nodiscard]] Reply ask(std::string_view path, std::string_view query) const;
   [[nodiscard]] std::variant<Reply, Command> order(std::string_view path, std::string_view body) const;
   [[nodiscard]] Reply healthz() const;
   [[nodiscard]] Reply metrics() const;
@@ -50,6 +52,7 @@ class Routes {
   [[nodiscard]] Reply config() const;
   [[nodiscard]] Reply jobs(std::string_view id) const;
   [[nodiscard]] Reply captured(CaptureKind kind) const;
+  [[nodiscard]] Reply history(std::string_view query) const;
   [[nodiscard]] Duration age(const AdminSnapshot& snapshot) const;
   [[nodiscard]] std::optional<Reply> refused(const Resize& resize) const;
 

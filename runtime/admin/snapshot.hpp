@@ -81,11 +81,13 @@ struct AdminSnapshot {
   std::optional<OffloadTotals> offload{};                            ///< only if the engine owns the device slots
   PrefetchTotals prefetches{};                                       ///< only if the cache owns them
   MissTotals misses{};
-  std::optional<SharedStoreSnapshot> shared{};                       ///< none: there is no shared store
-  std::string io{};                                                  ///< says how storage does its I/O
+  std::optional<SharedStoreSnapshot> shared{};  ///< none: there is no shared store
+  std::string io{};                             ///< says how storage does its I/O
   /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
   /// in tokens already.
   std::uint32_t unit_tokens = 0;
+  /// Seconds for computing one of what `stats.requests` counts. 0: not known.
+  double prefill_seconds = 0;
   std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   Measured measured{};

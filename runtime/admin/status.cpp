@@ -5,7 +5,10 @@
 #include <boost/json.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
+#include <utility>
 
 namespace terrace::admin {
 namespace {
@@ -61,6 +64,39 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
     if (rank.state == RankHealth::State::well) continue;
     reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
   }
+}
+
+/// What did not go well so far, as the history tells it.
+void add_troubles(const AdminSnapshot& snapshot, std::vector<Moment::Total>& troubles) {
+  for (std::size_t number = 0; number < snapshot.pools.size(); ++number) {
+    const AdminSnapshot::Pool& pool = snapshot.pools[number];
+    const auto add = [&](std::string_view name, std::uint64_t amount) {
+      troubles.push_back({of_pool(snapshot, number, name), amount});
+    };
+    add("the host tier could not grow", pool.host_growth_failures);
+    if (!pool.store) continue;
+    add("storage could not grow", pool.store->growth_stopped);
+    add("reads or writes of storage failed", pool.store->io_errors);
+    add("stored blocks did not verify", pool.store->corrupt);
+  }
+  if (snapshot.shared) {
+    troubles.push_back({"the shared store did not answer in time", snapshot.shared->stat.timed_out});
+    troubles.push_back({"requests to the shared store failed", snapshot.shared->stat.failed});
+  }
+  if (snapshot.tier_store) {
+    troubles.push_back({"gets were not answered in time", snapshot.tier_store->gets_late});
+    troubles.push_back({"puts were not answered in time", snapshot.tier_store->puts_late});
+    return;
+  }
+  const ManagerStats& stats = snapshot.stats;
+  troubles.push_back({"copies of blocks were dropped by a clear", stats.cleared});
+  troubles.push_back({"requests were refused: no room", stats.refused_no_room});
+  troubles.push_back({"requests were refused: they never fit", stats.refused_never_fits});
+  troubles.push_back({"requests were refused: the cache was paused", stats.refused_paused});
+  troubles.push_back({"blocks did not arrive", stats.load_failures});
+  troubles.push_back({"waits ended with an error", snapshot.waits.failed});
+  troubles.push_back({"blocks were not stored: the daily budget was spent", stats.store_over_budget});
+  troubles.push_back({"blocks were not stored: too many were waiting", stats.store_skipped});
 }
 
 json::object to_json(const Usage& usage, std::uint64_t quarantined, std::uint64_t retiring) {
@@ -258,9 +294,7 @@ json::object to_json(const TransferQueue& queue) {
 }
 
 json::object to_json(const SlowRequest& request) {
-  return {{"id", request.id.value()},
-          {"seconds", request.seconds},
-          {"for", request.source ? terrace::to_string(*request.source) : "room"}};
+  return {{"id", request.id.value()}, {"seconds", request.seconds}, {"for", waited_for(request)}};
 }
 
 json::object to_json(const ManagerStats& stats) {
@@ -322,6 +356,16 @@ json::object to_json(const CopyTotals& copies) {
           {"late", copies.late}};
 }
 
+/// `each`: tokens in one of what is counted.
+json::object to_json(const StorageGain& gain, std::uint32_t each) {
+  json::object object{{"found", gain.found * each},
+                      {"waited_seconds", gain.waited_seconds},
+                      {"written_bytes", count(gain.written)},
+                      {"written_bytes_per_day", count(gain.written_per_day)}};
+  if (gain.prefill_seconds) object["prefill_seconds"] = *gain.prefill_seconds;
+  return object;
+}
+
 json::object to_json(const RankHealth& rank) {
   return {{"name", rank.name},
           {"state", to_string(rank.state)},
@@ -339,6 +383,11 @@ std::string name_of(std::string_view text) {
     else if (!name.empty() && name.back() != '_') name += '_';
   }
   return name;
+}
+
+std::string_view waited_for(const SlowRequest& request) {
+  if (request.source) return terrace::to_string(*request.source);
+  return request.looked ? "looking" : "room";
 }
 
 std::string_view to_string(Direction direction) { return direction == Direction::swap_in ? "swap_in" : "swap_out"; }
@@ -381,6 +430,70 @@ Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval,
   health.reasons.push_back(fmt::format("the engine has not polled for {:.1f} s, {}", std::chrono::duration<double>(age).count(),
                                        works ? "although work is under way" : "and nothing was under way"));
   return health;
+}
+
+StorageGain storage_gain(const AdminSnapshot& snapshot) {
+  const WaitTotal& waits = snapshot.waits.loads[Source::storage];
+  StorageGain gain{.found = snapshot.stats.requests.found[Source::storage],
+                   .waited_seconds = waits.seconds,
+                   .written = snapshot.moved.storage_writes.bytes};
+  if (snapshot.offload) gain.found = snapshot.offload->loaded_storage;
+  else if (snapshot.prefill_seconds > 0) gain.prefill_seconds = static_cast<double>(gain.found) * snapshot.prefill_seconds;
+  const DailyWrites& daily = snapshot.daily_writes;
+  if (daily.elapsed >= std::chrono::minutes{1}) {
+    const double days = std::chrono::duration<double>(daily.elapsed) / std::chrono::hours{24};
+    gain.written_per_day = Bytes{static_cast<std::uint64_t>(static_cast<double>(count(daily.written)) / days)};
+  }
+  return gain;
+}
+
+Moment moment_of(const AdminSnapshot& snapshot, Health health) {
+  Moment moment{.reasons = std::move(health.reasons)};
+  add_troubles(snapshot, moment.troubles);
+  for (std::size_t number = 0; number < snapshot.pools.size(); ++number) {
+    const AdminSnapshot::Pool& pool = snapshot.pools[number];
+    const auto add = [&](std::string_view name, std::uint64_t blocks) {
+      moment.values.push_back({of_pool(snapshot, number, name), std::to_string(blocks)});
+    };
+    if (!snapshot.tier_store) {
+      add("device blocks", pool.device.blocks - std::min(pool.retiring_device, pool.device.blocks));
+      add("host blocks", pool.host_memory.wanted);
+    }
+    if (pool.store) add("storage blocks", pool.store->wanted_blocks);
+  }
+  if (snapshot.tier_store) {
+    const TierStatistics& store = *snapshot.tier_store;
+    moment.queued_blocks = store.waiting;
+    moment.moved_bytes = {{"storage_reads", count(store.read)}, {"storage_writes", count(store.written)}};
+    return moment;
+  }
+  const WaitTotals& waits = snapshot.waits;
+  moment.ready_at_once = waits.at_once;
+  moment.waits = {{"room", waits.room.requests, waits.room.seconds}, {"looking", waits.looking.requests, waits.looking.seconds}};
+  for (const Source source : all_sources) {
+    if (source == Source::device) continue;
+    moment.waits.push_back({terrace::to_string(source), waits.loads[source].requests, waits.loads[source].seconds});
+  }
+  for (const SlowRequest& request : snapshot.slowest)
+    moment.slowest.push_back({request.id.value(), request.seconds, waited_for(request), request.ended});
+  for (const TransferQueue& queue : snapshot.queues) {
+    moment.queued_blocks += queue.blocks;
+    moment.queued_seconds = std::max(moment.queued_seconds, queue.oldest_seconds);
+  }
+  const MovedTotals& moved = snapshot.moved;
+  moment.moved_bytes = {
+      {"swap_out", count(moved.swap_out.bytes)},           {"swap_in", count(moved.swap_in.bytes)},
+      {"storage_reads", count(moved.storage_reads.bytes)}, {"storage_writes", count(moved.storage_writes.bytes)},
+      {"shared_reads", count(moved.shared_reads.bytes)},   {"shared_writes", count(moved.shared_writes.bytes)}};
+  for (const auto& [name, value] : to_json(snapshot.settings)) {
+    moment.values.push_back({name, value.is_string() ? std::string{value.as_string()} : json::serialize(value)});
+  }
+  for (const WriteBackProgress& job : snapshot.jobs) {
+    moment.values.push_back({fmt::format("write-back job {} ({} to {})", job.id.value(), terrace::to_string(job.scope),
+                                         terrace::to_string(job.target)),
+                             std::string{terrace::to_string(job.state)}});
+  }
+  return moment;
 }
 
 json::object to_json(const AdminSnapshot& snapshot) {
@@ -433,8 +546,11 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"blocks", to_json(snapshot.stats)},
       {"misses", to_json(snapshot.misses)},
       {"moved", std::move(moved)},
+      {"storage_gain", to_json(storage_gain(snapshot), snapshot.offload ? 1 : std::max(tokens, 1U))},
       {"daily_writes",
-       {{"limit_bytes", count(snapshot.daily_writes.limit)}, {"written_bytes", count(snapshot.daily_writes.written)}}},
+       {{"limit_bytes", count(snapshot.daily_writes.limit)},
+        {"written_bytes", count(snapshot.daily_writes.written)},
+        {"elapsed_seconds", std::chrono::duration<double>(snapshot.daily_writes.elapsed).count()}}},
       {"pools", std::move(pools)},
       {"jobs", std::move(jobs)},
       {"link",

@@ -1,10 +1,13 @@
 #pragma once
 
+#include "runtime/admin/history/history.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "terrace/clock.hpp"
 
 #include <boost/json/fwd.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +28,8 @@ enum class HealthState : unsigned char {
 [[nodiscard]] std::string_view to_string(CacheStatus status);
 [[nodiscard]] std::string_view to_string(Direction direction);
 [[nodiscard]] std::string_view to_string(Urgency urgency);
+/// "room", "looking", or the name of the source.
+[[nodiscard]] std::string_view waited_for(const SlowRequest& request);
 /// A text for people as such a name: "dropped: full" becomes "dropped_full".
 [[nodiscard]] std::string name_of(std::string_view text);
 
@@ -35,6 +40,19 @@ struct Health {
 
 /// `age` is the time since the snapshot was made. A snapshot older than three intervals and two seconds is idle or stalled.
 [[nodiscard]] Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval, bool commands_wait);
+
+/// What storage has brought since the start.
+struct StorageGain {
+  std::uint64_t found = 0;  ///< tokens or blocks that came from there: what `stats.requests` counts; or blocks of an OffloadCache
+  double waited_seconds = 0;                ///< of requests that waited for them
+  std::optional<double> prefill_seconds{};  ///< for computing them; none: the prefill speed is neither stated nor learned
+  Bytes written{};
+  Bytes written_per_day{};  ///< at the rate of this day; 0: nothing was written today, or it is younger than a minute
+};
+[[nodiscard]] StorageGain storage_gain(const AdminSnapshot& snapshot);
+
+/// What the history follows of a snapshot.
+[[nodiscard]] Moment moment_of(const AdminSnapshot& snapshot, Health health);
 
 /// All that the snapshot knows, for `/v1/status`.
 [[nodiscard]] boost::json::object to_json(const AdminSnapshot& snapshot);

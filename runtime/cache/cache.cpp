@@ -473,7 +473,7 @@ Result<CheckpointReport> Cache::checkpoint(Duration budget) {
 
 DailyWrites Cache::daily_writes() const {
   const WriteBudget& budget = state_->manager.write_budget();
-  return {budget.per_day(), budget.written()};
+  return {budget.per_day(), budget.written(), budget.elapsed()};
 }
 
 // ---- transfers

@@ -115,6 +115,7 @@ class CacheManager {
   [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
   [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }
   void learn_prefill(double unit_seconds) { planner_.learn_prefill(unit_seconds); }
+  [[nodiscard]] double prefill_unit_seconds() const { return planner_.unit_seconds(); }
   /// Sets the present cost of loading a block of the pool.
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
   /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.

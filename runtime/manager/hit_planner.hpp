@@ -94,6 +94,10 @@ class HitPlanner {
   /// Sets the measured time for computing one hash unit, in seconds. 0: not known. It is used only if the configuration does not
   /// state that time (ManagerConfig::unit_prefill_seconds).
   void learn_prefill(double unit_seconds) { learned_unit_seconds_ = unit_seconds; }
+  /// Returns the seconds for computing one hash unit: stated, or learned. 0: not known.
+  [[nodiscard]] double unit_seconds() const {
+    return prefill_is_stated() ? state_.config.unit_prefill_seconds : learned_unit_seconds_;
+  }
   /// Returns how many leading units of the last hit are available earlier if they are loaded than if they are computed. `hits` is
   /// the length of that hit. If the configuration does not state the prefill speed, only loads from storage and from the shared
   /// store are compared with computing. While the speed has not been learned either, the number of these loads is limited
@@ -135,9 +139,6 @@ class HitPlanner {
   void note_sources(std::uint32_t hits) const;
   void add_costs(std::size_t group) const;
   [[nodiscard]] bool prefill_is_stated() const { return state_.config.unit_prefill_seconds > 0; }
-  [[nodiscard]] double unit_seconds() const {
-    return prefill_is_stated() ? state_.config.unit_prefill_seconds : learned_unit_seconds_;
-  }
 
   ManagerState& state_;
   ModelGroups& groups_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <ranges>
 
@@ -30,26 +31,25 @@ WaitTimes::Span* WaitTimes::waiting(RequestId id) {
   return found == waits_.end() || found->second.ended != never ? nullptr : &found->second;
 }
 
-void WaitTimes::note_slow(const SlowRequest& request, TimePoint now) {
-  const std::int64_t half = now.time_since_epoch() / half_a_minute;
+void WaitTimes::note_slow(const SlowRequest& request) {
+  const std::int64_t half = request.ended.time_since_epoch() / half_a_minute;
   const auto place = static_cast<std::size_t>(half % static_cast<std::int64_t>(slow_.size()));
-  std::vector<Slow>& slow = slow_[place];
+  std::vector<SlowRequest>& slow = slow_[place];
   if (slow_half_[place] != half) slow.clear();
   slow_half_[place] = half;
   if (slow.size() < slowest_max) {
-    slow.push_back({request, now});
+    slow.push_back(request);
     return;
   }
-  const auto fastest = std::ranges::min_element(slow, {}, [](const Slow& each) { return each.request.seconds; });
-  if (fastest->request.seconds < request.seconds) *fastest = {request, now};
+  const auto fastest = std::ranges::min_element(slow, {}, &SlowRequest::seconds);
+  if (fastest->seconds < request.seconds) *fastest = request;
 }
 
 std::vector<SlowRequest> WaitTimes::slowest(TimePoint now) const {
   std::vector<SlowRequest> all;
-  for (const std::vector<Slow>& half : slow_) {
-    for (const Slow& each : half) {
-      if (now - each.ended <= std::chrono::minutes{1}) all.push_back(each.request);
-    }
+  for (const std::vector<SlowRequest>& half : slow_) {
+    std::ranges::copy_if(half, std::back_inserter(all),
+                         [&](const SlowRequest& each) { return now - each.ended <= std::chrono::minutes{1}; });
   }
   std::ranges::sort(all, std::ranges::greater{}, &SlowRequest::seconds);
   all.resize(std::min(all.size(), slowest_max));
@@ -63,7 +63,7 @@ void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
   const std::optional<Source> source = farthest(stats);
   WaitTotal& total = source ? totals_.loads[*source] : stats.looked ? totals_.looking : totals_.room;
   const double seconds = between(span->begun, now);
-  note_slow({id, seconds, source}, now);
+  note_slow({id, seconds, source, !source && stats.looked, now});
   ++total.requests;
   total.seconds += seconds;
   total.microseconds.add(static_cast<std::uint64_t>(seconds * 1e6));

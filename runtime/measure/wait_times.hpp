@@ -40,19 +40,14 @@ class WaitTimes {
     TimePoint ended = never;  ///< `never`: still waiting
   };
 
-  /// A wait that has ended.
-  struct Slow {
-    SlowRequest request;
-    TimePoint ended{};
-  };
   static constexpr std::size_t slowest_max = 5;
 
   [[nodiscard]] Span* waiting(RequestId id);
-  void note_slow(const SlowRequest& request, TimePoint now);
+  void note_slow(const SlowRequest& request);
 
   WaitTotals totals_;
   /// In each half of a minute the slowest ones, so that a slow request does not hide those after it for longer than a minute.
-  std::array<std::vector<Slow>, 3> slow_;
+  std::array<std::vector<SlowRequest>, 3> slow_;
   std::array<std::int64_t, 3> slow_half_{};  ///< which half of a minute, counted from the clock's epoch
   boost::unordered_flat_map<RequestId, Span, std::hash<RequestId>> waits_;
 };

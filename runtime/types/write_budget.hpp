@@ -35,6 +35,10 @@ class WriteBudget {
   [[nodiscard]] bool limited() const { return count(per_day_) > 0; }
   [[nodiscard]] Bytes per_day() const { return per_day_; }
   [[nodiscard]] Bytes written() const { return written_; }
+  /// Since the day began; 0 before its first write.
+  [[nodiscard]] Duration elapsed() const {
+    return day_ends_ == TimePoint{} ? Duration{} : now_ - (day_ends_ - std::chrono::hours{24});
+  }
 
  private:
   Bytes per_day_{};

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <sstream>
@@ -87,6 +88,24 @@ TEST(LiveScreen, shows_what_larger_tiers_would_bring) {
       {"tier": "host", "bytes": 1048576000, "lru_hit_ratio": {"same": 0.3, "double": 0.371}}]})");
   const std::string screen = screen_of("x", now, std::nullopt, 0);
   EXPECT_NE(screen.find("  larger: device +100MiB +5.0%, host +1000MiB +7.1%\n"), std::string::npos) << screen;
+}
+
+TEST(LiveScreen, shows_whether_storage_pays) {
+  AdminSnapshot snapshot = serving();
+  snapshot.stats.requests.found[Source::storage] = 200;
+  snapshot.waits.loads[Source::storage].seconds = 1.25;
+  snapshot.moved.storage_writes.bytes = GiB * 3;
+  snapshot.daily_writes = {.limit = GiB * 40, .written = GiB, .elapsed = std::chrono::hours{1}};
+  std::string screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("  gave 3200 tokens, 20.0 % of what was asked; 3GiB written since start\n"), std::string::npos) << screen;
+  EXPECT_NE(screen.find("  written today: 1GiB of 40GiB, at this rate 24GiB a day\n"), std::string::npos) << screen;
+  EXPECT_EQ(screen.find("saved"), std::string::npos) << "the prefill speed is not known";
+  snapshot.prefill_seconds = 0.05;
+  screen = screen_of("x", answer(snapshot), std::nullopt, 0);
+  EXPECT_NE(screen.find("  saved 8.8 s: 10.0 s of prefill, less 1.2 s of waits\n"), std::string::npos) << screen;
+  boost::json::object now = answer(snapshot);
+  now.erase("storage_gain");
+  EXPECT_NE(screen_of("x", now, std::nullopt, 0).find("  written today: 1GiB of 40GiB\n"), std::string::npos) << "an old process";
 }
 
 TEST(LiveScreen, shows_rates_since_the_screen_before) {

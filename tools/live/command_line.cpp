@@ -99,6 +99,20 @@ Examples:
   terrace top --once --json
 )";
 
+constexpr const char* why_help = R"(
+Shows, minute by minute, how many requests of a process that serves had to wait
+and for what, the slowest of them, what moved, and what else happened: changed
+settings and sizes, clears, jobs, failures. The process remembers an hour.
+
+A request waits for room (slots on the device), host, storage or shared (blocks
+that are there), or looking (the answer of the shared store).
+
+Examples:
+  terrace why
+      the last minutes
+  terrace why --at 14:03
+)";
+
 constexpr const char* trace_help = R"(
 Records what a process that serves does: requests, calls of the engine,
 transfers, reads and writes of storage, and how long each takes. Perfetto
@@ -116,7 +130,7 @@ count whole blocks. Ctrl-C ends the recording early.
 
 Examples:
   terrace record --time 10min --out requests.jsonl
-  terrace plan requests.jsonl --block-tokens 16
+  terrace plan requests.jsonl
 )";
 
 CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char* name, const char* what) {
@@ -214,6 +228,14 @@ void add_capture_options(CLI::App& command, CaptureArguments& arguments, Capture
   add_value(command, "--time", arguments.time, to_duration, "TIME", "How long (default 10s, at most 1h)");
   add_value(command, "--out", arguments.out, to_file, "FILE", "A new file for the result (default: standard output)");
   command.footer(traces ? trace_help : record_help);
+}
+
+void add_why_options(CLI::App& why, WhyArguments& arguments) {
+  add_target(why, arguments.target);
+  add_value(why, "--at", arguments.at, same_word, "TIME",
+            "Time of the day on this machine, such as 14:03: two minutes before to two after it (default: the last minutes)");
+  why.add_flag("--json", arguments.json, "One JSON object on standard output");
+  why.footer(why_help);
 }
 
 void add_top_options(CLI::App& top, TopArguments& arguments) {

@@ -66,6 +66,13 @@ struct TopArguments {
   bool json = false;
 };
 
+/// The command line of `terrace why`.
+struct WhyArguments {
+  Target target;
+  std::string at;  ///< "14:03"; empty: the last minutes
+  bool json = false;
+};
+
 /// The command line of `terrace record` and of `terrace trace`.
 struct CaptureArguments {
   enum class Part : unsigned char { trace, record };
@@ -81,6 +88,7 @@ void add_set_options(CLI::App& set, SetArguments& arguments);
 void add_job_options(CLI::App& job, JobArguments& arguments);
 void add_service_options(CLI::App& command, ServiceArguments& arguments, ServiceArguments::Part part);
 void add_top_options(CLI::App& top, TopArguments& arguments);
+void add_why_options(CLI::App& why, WhyArguments& arguments);
 void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part);
 /// Adds --socket and --token-file.
 void add_target(CLI::App& command, Target& target);
@@ -98,6 +106,8 @@ void add_target(CLI::App& command, Target& target);
 /// check_failed: the watched job has ended, and has not stored all of its blocks.
 [[nodiscard]] ExitStatus run_job(const JobArguments& arguments);
 [[nodiscard]] ExitStatus run_top(const TopArguments& arguments);
+/// Prints what requests waited for, and what else happened, in the minutes around a time.
+[[nodiscard]] ExitStatus run_why(const WhyArguments& arguments);
 /// Captures for some time, and writes the result.
 [[nodiscard]] ExitStatus run_capture(const CaptureArguments& arguments);
 /// `terrace plan --socket`: what the process has measured of other sizes.

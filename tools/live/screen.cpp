@@ -316,10 +316,30 @@ class Screen {
       any = true;
     }
     if (!any || is_store(now_)) return;
+    storage_gain();
     const json::object& daily = part(now_, "daily_writes");
     if (number(daily, "written_bytes") == 0) return;
     const double limit = number(daily, "limit_bytes");
-    line(fmt::format("  written today: {}{}", size(number(daily, "written_bytes")), limit == 0 ? "" : " of " + size(limit)));
+    const bool known = now_.contains("storage_gain");
+    const double a_day = known ? number(part(now_, "storage_gain"), "written_bytes_per_day") : 0;
+    line(fmt::format("  written today: {}{}{}", size(number(daily, "written_bytes")), limit == 0 ? "" : " of " + size(limit),
+                     a_day > 0 ? fmt::format(", at this rate {} a day", size(a_day)) : ""));
+  }
+
+  /// Tells whether storage pays.
+  void storage_gain() {
+    if (!now_.contains("storage_gain")) return;  // a process of an earlier version
+    const json::object& gain = part(now_, "storage_gain");
+    const double found = number(gain, "found");
+    const bool offload = now_.contains("offload");
+    const std::string of_all =
+        offload ? "" : fmt::format(", {} of what was asked", per_cent(found, number(part(now_, "requests"), "asked")));
+    line(fmt::format("  gave {} {}{}; {} written since start", shortly(found),
+                     offload ? "blocks" : text(part(now_, "requests"), "unit"), of_all, size(number(gain, "written_bytes"))));
+    if (!gain.contains("prefill_seconds")) return;
+    const double prefill = number(gain, "prefill_seconds");
+    const double waited = number(gain, "waited_seconds");
+    line(fmt::format("  saved {:.1f} s: {:.1f} s of prefill, less {:.1f} s of waits", prefill - waited, prefill, waited));
   }
 
   /// True if there is a shared store.

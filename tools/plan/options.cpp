@@ -1,6 +1,7 @@
 #include "tools/plan/options.hpp"
 
 #include "tools/arguments.hpp"
+#include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 
 #include <CLI/CLI.hpp>
@@ -164,7 +165,7 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
   option("--requests", into.requests_max, maybe(WholeNumber<std::uint64_t>{1}), "COUNT",
          "Only the first requests (default: the whole trace; a workload: 2000)");
   option("--block-tokens", into.block_tokens, maybe(WholeNumber<std::uint32_t>{1}), "COUNT",
-         "Tokens of a block, and of each hash id of the trace (default 512; a workload: 64)");
+         "Tokens of a block, and of each hash id of the trace (default: what a recording names, or 512; a workload: 64)");
   option("--block-bytes", into.block_bytes, maybe(to_size), "SIZE", "Size of a block (default 128KiB for each token)");
   option("--sizes", into.sizes, to_plan_size, "SIZE", "Sizes of the planned tier (default: 20, up to all different blocks)");
   option("--device-blocks", into.device_blocks, maybe(to_blocks), "COUNT", "Size of the device; then the host is planned");
@@ -211,7 +212,9 @@ PlanOptions resolve(const PlanArguments& arguments) {
   options.requests_max = arguments.requests_max.value_or(is_trace ? all_requests : default_workload_requests);
   options.machine = arguments.machine;
   PlanMachine& machine = options.machine;
-  machine.block_tokens = arguments.block_tokens.value_or(is_trace ? default_trace_block_tokens : default_workload_block_tokens);
+  machine.block_tokens = arguments.block_tokens ? *arguments.block_tokens
+                         : is_trace             ? usual_block_tokens(options.trace)
+                                                : default_workload_block_tokens;
   // The product cannot overflow: the number of tokens has 32 bits.
   machine.block_bytes = arguments.block_bytes.value_or(default_token_bytes * machine.block_tokens);
   if (count(machine.block_bytes) == 0 || machine.block_bytes > block_bytes_max) {

@@ -258,6 +258,12 @@ void add_memory(Families& all, const AdminSnapshot& snapshot) {
 void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
   all.gauge("terrace_daily_write_bytes", "Bytes that were written to storage in this day", count(snapshot.daily_writes.written));
   all.gauge("terrace_daily_write_limit_bytes", "The most bytes per day; 0: no limit", count(snapshot.daily_writes.limit));
+  const StorageGain gain = storage_gain(snapshot);
+  if (gain.prefill_seconds) {
+    all.gauge("terrace_storage_saved_seconds",
+              "Time for computing what came from storage, less the time that requests waited for it",
+              *gain.prefill_seconds - gain.waited_seconds);
+  }
 }
 
 void add_jobs(Families& all, const AdminSnapshot& snapshot) {

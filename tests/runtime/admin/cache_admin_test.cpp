@@ -2,7 +2,9 @@
 
 #include "runtime/admin/cache_admin.hpp"
 
+#include "runtime/admin/history/history.hpp"
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/status.hpp"
 #include "tests/runtime/fixture.hpp"
 
 #include <boost/json.hpp>
@@ -53,6 +55,47 @@ class CacheAdminTest : public test::CacheFixture {
   Mailbox mailbox{counting_waker};
   CacheAdmin admin{mailbox, clock, interval};
 };
+
+TEST_F(CacheAdminTest, the_history_tells_waits_clears_and_new_sizes) {
+  begin(with_storage(sizes(4, 4), WritePolicy::write_through));
+  run(1, keys_of({1, 2, 3, 4}));
+  History history;
+  History::WallTime wall{std::chrono::hours{24 * 365 * 50}};
+  const auto look = [&] {
+    clock.advance(interval);
+    wall += interval;
+    poll();
+    history.look(moment_of(seen(), {}), clock.now(), wall);
+  };
+  look();
+  EXPECT_EQ(order(Clear{{.keep_storage = true}})->status, 200U);
+  run(2, keys_of({1, 2}));
+  ASSERT_TRUE(cache->resize(Tier::host, Blocks{2}).has_value());
+  look();
+  const std::string minute = boost::json::serialize(history.to_json());
+  for (const char* const told : {"\"storage\":{\"requests\":1,", "\"id\":2,", "\"for\":\"storage\"", "\"storage_reads\":128",
+                                 "copies of blocks were dropped by a clear", "host blocks: 2, before 4"})
+    EXPECT_NE(minute.find(told), std::string::npos) << told << '\n' << minute;
+}
+
+TEST_F(CacheAdminTest, what_storage_has_brought_is_known) {
+  ManagerConfig config = with_storage(sizes(4, 4), WritePolicy::write_through);
+  config.unit_prefill_seconds = 0.5;
+  begin(config);
+  run(1, keys_of({1, 2, 3, 4}));
+  EXPECT_EQ(storage_gain(seen()).found, 0U);
+  EXPECT_EQ(count(storage_gain(seen()).written_per_day), 0U) << "too early to say";
+  EXPECT_EQ(order(Clear{{.keep_storage = true}})->status, 200U);
+  run(2, keys_of({1, 2}));
+  clock.advance(std::chrono::hours{12});
+  poll();
+  const StorageGain gain = storage_gain(seen());
+  EXPECT_EQ(gain.found, 2U);
+  EXPECT_EQ(gain.prefill_seconds, 1.0);
+  EXPECT_EQ(gain.waited_seconds, seen().waits.loads[Source::storage].seconds);
+  EXPECT_EQ(gain.written, Bytes{4 * block_bytes});
+  EXPECT_NEAR(static_cast<double>(count(gain.written_per_day)), 8.0 * block_bytes, block_bytes);
+}
 
 TEST_F(CacheAdminTest, a_snapshot_is_there_at_once_and_then_every_interval) {
   begin(sizes(8, 8));

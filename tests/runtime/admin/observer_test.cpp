@@ -175,8 +175,10 @@ TEST_F(AdminObserver, records_requests_with_what_they_have_in_common_and_without
   pass(1s);
   const std::vector<json::object> requests = recorded();
   ASSERT_EQ(requests.size(), 2U);
-  EXPECT_EQ(json::serialize(requests[0]), R"({"timestamp":100,"input_length":48,"output_length":32,"hash_ids":[0,1,2]})");
-  EXPECT_EQ(json::serialize(requests[1]), R"({"timestamp":150,"input_length":48,"output_length":0,"hash_ids":[0,1,3]})");
+  EXPECT_EQ(json::serialize(requests[0]),
+            R"({"timestamp":100,"input_length":48,"output_length":32,"hash_ids":[0,1,2],"block_tokens":16})");
+  EXPECT_EQ(json::serialize(requests[1]),
+            R"({"timestamp":150,"input_length":48,"output_length":0,"hash_ids":[0,1,3],"block_tokens":16})");
 }
 
 TEST_F(AdminObserver, a_capture_is_done_even_if_the_engine_does_not_poll) {

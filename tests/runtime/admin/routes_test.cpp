@@ -160,6 +160,29 @@ TEST_F(AdminRoutes, commands_are_read) {
   }
 }
 
+TEST_F(AdminRoutes, the_history_is_made_of_snapshots_also_of_a_store) {
+  const auto look = [&](History::WallTime wall) {
+    const Routes routes{options, token, mailbox, observations, clock, room};
+    routes.look(wall);
+  };
+  const History::WallTime wall{std::chrono::seconds{1'000'000'020}};
+  look(wall);
+  EXPECT_EQ(reply("GET", "/v1/history").body, "{\"minutes\":[]}\n") << "nothing was published";
+  publish();
+  look(wall);
+  snapshot.tier_store = {.gets_late = 3, .waiting = 7};
+  snapshot.transfers_paused = true;
+  publish();
+  look(wall);
+  const Reply all = reply("GET", "/v1/history");
+  for (const char* const told : {"transfers are paused", "gets were not answered in time", "\"times\":3", "\"blocks\":7"})
+    EXPECT_NE(all.body.find(told), std::string::npos) << told << '\n' << all.body;
+  EXPECT_EQ(reply("GET", "/v1/history?at=1000000140").body, all.body) << "two minutes later";
+  EXPECT_EQ(reply("GET", "/v1/history?at=1000000200").body, "{\"minutes\":[]}\n");
+  for (const char* const wrong : {"at=", "at=x", "at=1x", "at=-1", "at=99999999999999999999", "from=1"})
+    EXPECT_EQ(reply("GET", "/v1/history?" + std::string{wrong}).status, 400U) << wrong;
+}
+
 TEST_F(AdminRoutes, wrong_requests_have_the_status_that_says_why) {
   publish();
   const std::vector<std::pair<std::pair<std::string_view, std::string_view>, unsigned>> wrong{

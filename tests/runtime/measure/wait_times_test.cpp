@@ -147,6 +147,8 @@ TEST(WaitTimes, the_slowest_of_the_last_minute_are_known_and_a_minute_later_forg
   for (const int milliseconds : {3, 7, 1, 9, 2, 8}) wait(milliseconds, milliseconds == 9 ? from_host : RequestStats{});
   EXPECT_EQ(slowest(), (std::vector<std::uint64_t>{4, 6, 2, 1, 5}));  // not the one that is faster than five others
   EXPECT_EQ(times.slowest(clock.now()).front().source, Source::host);
+  EXPECT_EQ(clock.now() - times.slowest(clock.now()).front().ended, std::chrono::milliseconds{10});
+  EXPECT_FALSE(times.slowest(clock.now()).front().looked);
   EXPECT_EQ(times.slowest(clock.now()).back().source, std::nullopt);
   EXPECT_DOUBLE_EQ(times.slowest(clock.now()).front().seconds, 0.009);
   clock.advance(std::chrono::seconds{40});
@@ -156,6 +158,10 @@ TEST(WaitTimes, the_slowest_of_the_last_minute_are_known_and_a_minute_later_forg
   EXPECT_EQ(slowest(), std::vector<std::uint64_t>{7});
   clock.advance(std::chrono::seconds{60});
   EXPECT_EQ(slowest(), std::vector<std::uint64_t>{});
+  RequestStats looked;
+  looked.looked = true;
+  wait(1, looked);
+  EXPECT_TRUE(times.slowest(clock.now()).front().looked) << "it waited for an answer, and not for slots";
 }
 
 }  // namespace

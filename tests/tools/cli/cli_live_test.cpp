@@ -1,4 +1,4 @@
-// `terrace top`, `set`, `job`, `clear`, `update`, `pause` and `resume` on a replay that serves.
+// `terrace top`, `why`, `set`, `job`, `clear`, `update`, `pause` and `resume` on a replay that serves.
 #include "base/descriptor.hpp"
 #include "tests/patience.hpp"
 #include "tests/tools/cli/program.hpp"
@@ -158,6 +158,27 @@ TEST_P(LiveCommands, a_job_is_started_watched_and_listed) {
   const Ended results = run(with_socket({"job", "results", "1"}));
   EXPECT_EQ(std::ranges::count(results.out, '\n'), 4) << results.out;
   EXPECT_EQ(run(with_socket({"job", "cancel", "1"})).status, 3);
+}
+
+TEST_P(LiveCommands, why_tells_what_happened_in_the_last_minutes) {
+  ASSERT_EQ(run(with_socket({"set", "write-policy", "write-back"})).status, 0);
+  Ended why;
+  EXPECT_TRUE(comes_true([&] {
+    why = run(with_socket({"why"}));
+    return why.out.find("write-policy: write-back, before none") != std::string::npos;
+  })) << why.out;
+  EXPECT_EQ(why.status, 0) << why.err;
+  EXPECT_NE(why.out.find("command /v1/settings: done"), std::string::npos) << why.out;
+  EXPECT_NE(why.out.find("requests did not wait"), std::string::npos) << why.out;
+  EXPECT_LE(width(why.out), 80U) << why.out;
+  const boost::json::value history = boost::json::parse(run(with_socket({"why", "--json"})).out);
+  EXPECT_TRUE(history.at("minutes").as_array().front().at("waits").as_object().contains("at_once"));
+  EXPECT_EQ(run(with_socket({"why", "--at", "00:00", "--json"})).status, 0);
+  for (const char* const wrong : {"14", "24:00", "12:60", "1:2:3", "ab:cd"}) {
+    const Ended refused = run(with_socket({"why", "--at", wrong}));
+    EXPECT_EQ(refused.status, 2) << wrong;
+    EXPECT_NE(refused.err.find("is not a time of the day"), std::string::npos) << refused.err;
+  }
 }
 
 TEST_P(LiveCommands, a_trace_and_a_recording_are_captured_and_written) {

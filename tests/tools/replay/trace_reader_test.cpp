@@ -52,6 +52,14 @@ TEST_F(TraceReaderTest, reads_lines_and_ignores_members_it_does_not_know) {
   EXPECT_EQ(read_all(directory_.write("t.jsonl", two_lines)), two_requests);
 }
 
+TEST_F(TraceReaderTest, the_first_line_of_a_recording_names_the_size_of_a_block) {
+  EXPECT_EQ(usual_block_tokens(directory_.write("t.jsonl", two_lines)), 512U);
+  EXPECT_EQ(usual_block_tokens(directory_.write("r.jsonl", "{\"hash_ids\": [], \"block_tokens\": 16}\n")), 16U);
+  for (const char* const wrong : {"", "{", "[1]", "{\"block_tokens\": 0}", "{\"block_tokens\": -1}", "{\"block_tokens\": \"x\"}"})
+    EXPECT_EQ(usual_block_tokens(directory_.write("w.jsonl", wrong)), 512U) << wrong;
+  EXPECT_EQ(usual_block_tokens("-"), 512U) << "a pipe can be read only once";
+}
+
 TEST_F(TraceReaderTest, reads_a_last_line_without_its_end_and_skips_empty_ones) {
   std::string text = std::string{"\n"} + two_lines + "  \r\n";
   EXPECT_EQ(read_all(directory_.write("t.jsonl", text)), two_requests);

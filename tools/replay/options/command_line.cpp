@@ -124,7 +124,9 @@ void add_replay_options(CLI::App& command, ReplayArguments& into) {
       .option("--skip", options.skip, WholeNumber<std::uint64_t>{0, skip_max}, "COUNT",
               "Skip this many first requests, to continue where --requests ended (default 0)")
       .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, ReplayOptions::block_tokens_max}, "COUNT",
-              "Tokens per hash id of the trace (default 512; a workload: 64, or what the configured groups allow)")
+              "Tokens per hash id of the trace (default: what a recording names, or 512; a workload: 64, or what the configured "
+              "groups "
+              "allow)")
       .option("--groups", into.groups, to_word, "LIST",
               "KV cache groups KIND:BLOCK_TOKENS[:SPAN][:optional],... of full, window, chunked, recurrent, as "
               "full:64,window:64:512 (default: those of --config, or one, full)")

@@ -3,6 +3,7 @@
 #include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
 #include "tools/replay/options/groups.hpp"
+#include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
@@ -55,7 +56,7 @@ void choose_source(ReplayOptions& options, const ReplayArguments& arguments) {
   if (is_trace && arguments.has("--workload")) throw UsageError{"give a trace or --workload, not both"};
   if (!is_trace && !arguments.has("--requests")) options.requests_max = default_workload_requests;
   if (!arguments.has("--block-tokens")) {
-    options.block_tokens = is_trace ? default_trace_block_tokens : default_workload_block_tokens;
+    options.block_tokens = is_trace ? usual_block_tokens(options.trace) : default_workload_block_tokens;
   }
 }
 

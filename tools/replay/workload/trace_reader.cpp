@@ -1,6 +1,7 @@
 #include "tools/replay/workload/trace_reader.hpp"
 
 #include "tools/interrupted.hpp"
+#include "tools/replay/workload/workloads.hpp"
 #include "tools/usage_error.hpp"
 
 #include <boost/json.hpp>
@@ -203,6 +204,20 @@ std::optional<TraceRequest> TraceReader::next() {
     }
   }
   return std::nullopt;
+}
+
+std::uint32_t usual_block_tokens(const std::filesystem::path& trace) {
+  std::error_code unknown;
+  if (!std::filesystem::is_regular_file(trace, unknown)) return default_trace_block_tokens;
+  TraceReader::Lines lines{TraceFile{trace}, {}};
+  std::string first;
+  if (!lines.next(first)) return default_trace_block_tokens;
+  boost::system::error_code error;
+  const json::value line = json::parse(first, error);
+  const json::value* const named = error || !line.is_object() ? nullptr : line.get_object().if_contains("block_tokens");
+  if (named == nullptr) return default_trace_block_tokens;
+  const auto tokens = named->to_number<std::uint32_t>(error);
+  return error || tokens == 0 ? default_trace_block_tokens : tokens;
 }
 
 TraceSummary scan_trace(const TraceFile& file, std::uint32_t block_tokens, std::uint64_t requests_max,

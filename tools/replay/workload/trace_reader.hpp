@@ -4,6 +4,7 @@
 #include "tools/replay/workload/trace_file.hpp"
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,13 +27,18 @@ class TraceReader final : public RequestSource {
 
   [[nodiscard]] std::optional<TraceRequest> next() override;
 
- private:
   class Lines;
 
+ private:
   std::string name_;
   std::uint32_t block_tokens_;
   std::unique_ptr<Lines> lines_;
 };
+
+/// The tokens of a block in a trace if nobody says otherwise: those that its first line names, `"block_tokens": 16`, as a
+/// recording of `terrace record` does; otherwise those of Mooncake's traces. A pipe is not looked at. Throws UsageError if the
+/// trace cannot be opened.
+[[nodiscard]] std::uint32_t usual_block_tokens(const std::filesystem::path& trace);
 
 /// The result of one pass over a trace. A summary also shows that the trace is well-formed to its end.
 struct TraceSummary {

@@ -1,0 +1,137 @@
+#include "terrace/types.hpp"
+#include "tools/live/command_line.hpp"
+#include "tools/output.hpp"
+#include "tools/usage_error.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace terrace::tools {
+namespace {
+
+namespace json = boost::json;
+
+double number(const json::value& of, std::string_view name) { return of.at(name).to_number<double>(); }
+std::string text(const json::value& of, std::string_view name) { return std::string{of.at(name).as_string()}; }
+
+std::tm local(std::time_t seconds) {
+  std::tm time{};
+  (void)::localtime_r(&seconds, &time);
+  return time;
+}
+std::string minute_of(double seconds) { return fmt::format("{:%H:%M}", local(static_cast<std::time_t>(seconds))); }
+std::string second_of(double seconds) { return fmt::format("{:%H:%M:%S}", local(static_cast<std::time_t>(seconds))); }
+
+/// "250 ms", "3.2 s"
+std::string span(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.1f} s", seconds);
+}
+
+/// The last time at which a clock in this place showed "14:03".
+std::time_t last_time(const std::string& shown, std::time_t now) {
+  const auto digits = [&](std::size_t at) {
+    return shown[at] >= '0' && shown[at] <= '9' && shown[at + 1] >= '0' && shown[at + 1] <= '9'
+               ? (shown[at] - '0') * 10 + (shown[at + 1] - '0')
+               : 99;
+  };
+  const bool formed = shown.size() == 5 && shown[2] == ':';
+  const int hour = formed ? digits(0) : 99;
+  const int minute = formed ? digits(3) : 99;
+  if (hour > 23 || minute > 59) throw UsageError{fmt::format("--at {}: is not a time of the day, such as 14:03", shown)};
+  std::tm time = local(now);
+  time.tm_hour = hour;
+  time.tm_min = minute;
+  time.tm_sec = 0;
+  time.tm_isdst = -1;
+  std::tm yesterday = time;
+  --yesterday.tm_mday;
+  const std::time_t today = std::mktime(&time);
+  return today <= now ? today : std::mktime(&yesterday);
+}
+
+/// "storage 3 (2.1 s in all), room 1 (20 ms in all)", the longest first.
+std::string waits_of(const json::object& waits) {
+  std::vector<std::pair<double, std::string>> kinds;
+  for (const auto& [what, value] : waits) {
+    if (!value.is_object()) continue;
+    const double seconds = number(value, "seconds");
+    kinds.emplace_back(seconds, fmt::format("{} for {} ({} in all)", value.at("requests").to_number<std::uint64_t>(),
+                                            std::string_view{what}, span(seconds)));
+  }
+  std::ranges::sort(kinds, [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string shown;
+  for (const auto& [seconds, kind] : kinds) shown += (shown.empty() ? "" : ", ") + kind;
+  return shown;
+}
+
+void show(std::string_view begin, const std::string& what) {
+  write_output(fmt::format("{}  {}\n", begin, wrapped(printable(what), 7, 7)));
+}
+
+void show_minute(const json::value& minute) {
+  constexpr std::string_view indent = "     ";
+  const json::object& waits = minute.at("waits").as_object();
+  const auto at_once = waits.at("at_once").to_number<std::uint64_t>();
+  const std::string waited = waits_of(waits);
+  show(minute_of(number(minute, "begin")),
+       fmt::format("{}; {} requests did not wait", waited.empty() ? "nothing waited" : "waited: " + waited, at_once));
+  std::string slowest;
+  for (const json::value& each : minute.at("slowest").as_array()) {
+    slowest += fmt::format("{} request {} {} for {}, until {}", slowest.empty() ? "slowest:" : ";",
+                           each.at("id").to_number<std::uint64_t>(), span(number(each, "seconds")), text(each, "for"),
+                           second_of(number(each, "ended")));
+  }
+  if (!slowest.empty()) show(indent, slowest);
+  std::string moved;
+  for (const auto& [name, bytes] : minute.at("moved_bytes").as_object()) {
+    std::string words{name};
+    std::ranges::replace(words, '_', ' ');
+    moved += fmt::format("{} {} {}", moved.empty() ? "moved:" : ",", words, to_string(Bytes{bytes.to_number<std::uint64_t>()}));
+  }
+  if (!moved.empty()) show(indent, moved);
+  const json::value& queue = minute.at("queue");
+  if (const auto blocks = queue.at("blocks").to_number<std::uint64_t>(); blocks > 0) {
+    const double oldest = number(queue, "oldest_seconds");
+    show(indent, fmt::format("longest queue: {} blocks{}", blocks, oldest > 0 ? ", the oldest for " + span(oldest) : ""));
+  }
+  for (const json::value& event : minute.at("events").as_array()) {
+    const auto times = event.at("times").to_number<std::uint64_t>();
+    show(indent, fmt::format("{} {}{}", second_of(number(event, "at")), text(event, "text"),
+                             times == 1 ? "" : fmt::format(" ({} times)", times)));
+  }
+  if (const auto more = minute.at("events_left_out").to_number<std::uint64_t>(); more > 0)
+    show(indent, fmt::format("and {} other events", more));
+}
+
+}  // namespace
+
+ExitStatus run_why(const WhyArguments& arguments) {
+  const std::time_t now = std::time(nullptr);
+  constexpr std::time_t margin = 120;
+  const std::time_t at = arguments.at.empty() ? now - margin : last_time(arguments.at, now);
+  const AdminClient client{arguments.target};
+  const json::object history = client.get(fmt::format("/v1/history?at={}", at));
+  if (arguments.json) {
+    print_json(history);
+    return ExitStatus::done;
+  }
+  const json::array& minutes = history.at("minutes").as_array();
+  if (minutes.empty()) {
+    print("{}: nothing is known of {}: the history is an hour long, and begins with the process\n", client.name(),
+          minute_of(static_cast<double>(at)));
+    return ExitStatus::done;
+  }
+  for (const json::value& minute : minutes) show_minute(minute);
+  return ExitStatus::done;
+}
+
+}  // namespace terrace::tools
