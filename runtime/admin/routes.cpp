@@ -1,6 +1,7 @@
 #include "runtime/admin/routes.hpp"
 
 #include "runtime/admin/metrics.hpp"
+#include "runtime/admin/moment.hpp"
 #include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
 

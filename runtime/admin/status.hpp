@@ -1,11 +1,11 @@
 #pragma once
 
-#include "runtime/admin/history/history.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "terrace/clock.hpp"
 
 #include <boost/json/fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -30,6 +30,8 @@ enum class HealthState : unsigned char {
 [[nodiscard]] std::string_view to_string(Urgency urgency);
 /// "room", "looking", or the name of the source.
 [[nodiscard]] std::string_view waited_for(const SlowRequest& request);
+/// The sentence about a pool, which is named if there are several.
+[[nodiscard]] std::string of_pool(const AdminSnapshot& snapshot, std::size_t pool, std::string_view sentence);
 /// A text for people as such a name: "dropped: full" becomes "dropped_full".
 [[nodiscard]] std::string name_of(std::string_view text);
 
@@ -50,9 +52,6 @@ struct StorageGain {
   Bytes written_per_day{};  ///< at the rate of this day; 0: nothing was written today, or it is younger than a minute
 };
 [[nodiscard]] StorageGain storage_gain(const AdminSnapshot& snapshot);
-
-/// What the history follows of a snapshot.
-[[nodiscard]] Moment moment_of(const AdminSnapshot& snapshot, Health health);
 
 /// All that the snapshot knows, for `/v1/status`.
 [[nodiscard]] boost::json::object to_json(const AdminSnapshot& snapshot);

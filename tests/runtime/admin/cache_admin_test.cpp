@@ -4,6 +4,7 @@
 
 #include "runtime/admin/history/history.hpp"
 #include "runtime/admin/mailbox.hpp"
+#include "runtime/admin/moment.hpp"
 #include "runtime/admin/status.hpp"
 #include "tests/runtime/fixture.hpp"
 
