@@ -35,7 +35,8 @@ class AdminHistory : public ::testing::Test {
   /// "TEXT" or "TEXT xTIMES", of the last minute.
   [[nodiscard]] std::vector<std::string> events() const {
     std::vector<std::string> texts;
-    for (const json::value& event : minutes().back().at("events").as_array()) {
+    const json::array all = minutes().back().at("events").as_array();
+    for (const json::value& event : all) {
       const auto times = event.at("times").to_number<std::uint64_t>();
       texts.push_back(std::string{event.at("text").as_string()} + (times == 1 ? "" : " x" + std::to_string(times)));
     }
