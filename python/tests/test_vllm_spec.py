@@ -120,7 +120,8 @@ def test_a_line_a_minute_says_what_was_loaded_and_the_store_whose_it_is(stored: 
 
 def test_an_operator_who_clears_between_steps_is_heard_and_one_within_a_step_waits(tmp_path: Path) -> None:
     socket = tmp_path / "s"
-    made = Engine(admin={"listen": f"unix:{socket}", "interval": "10ms", "command-deadline": "300ms"})
+    admin = {"listen": f"unix:{socket}", "interval": "10ms", "command-deadline": "300ms"}
+    made = Engine(config={"admin": admin})
     try:
         chunks = keys(2)
         made.store(chunks)

@@ -512,8 +512,8 @@ void OffloadWorld::compare_hits() {
   std::vector<std::uint64_t> bits(1);
   TERRACE_CHECK(offload_->bitmap(keys, bits, {}, order).has_value());
   std::uint32_t leading = 0;
-  const bool can_be_loaded = cache_->manager().link_allows();
-  while (can_be_loaded && leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
+  const bool loads = cache_->manager().link_allows();
+  while (loads && leading < hits.size() && hits[leading] != OffloadHit::miss) ++leading;
   TERRACE_CHECK(offload_->leading(keys, {}, order) == leading);
   (void)find(names, leading);
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -565,10 +565,7 @@ void OffloadWorld::wind_down() {
     shared_engine_->set_all_nodes(SimulatedSharedEngine::NodeState::well);
   }
   settle();
-  while (!pins_.empty()) {
-    TERRACE_CHECK(offload_->unpin(pins_.begin()->first).has_value());
-    pins_.erase(pins_.begin());
-  }
+  for (const auto& [job, pin] : std::exchange(pins_, {})) TERRACE_CHECK(offload_->unpin(job).has_value());
   poll();
   settle();  // what was pinned may be evicted now, and is written before
   check();
@@ -576,7 +573,7 @@ void OffloadWorld::wind_down() {
   if (options_.exact) {
     for (int i = 0; i < 50; ++i) compare_hits();
   }
-  const OffloadTotals& all = offload_->totals();
+  const OffloadTotals all = offload_->totals();
   TERRACE_CHECK(all.loads == all.loaded_host + all.loaded_storage + all.loaded_shared + all.load_misses + all.load_failures);
   TERRACE_CHECK(all.stores == all.stored + all.already_there + all.store_full + all.store_failures);
 }

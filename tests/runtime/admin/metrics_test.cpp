@@ -134,6 +134,7 @@ AdminSnapshot full_store() {
   pool.store->evicted = 13;
   pool.health.emplace();
   pool.health->state = StoreState::down;
+  pool.health->used_in_full = false;
   snapshot.tier_store = {.gets = 21,
                          .hits = 1,
                          .misses = 2,
