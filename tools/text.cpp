@@ -86,9 +86,7 @@ std::string with_plain_fractions(std::string_view json) {
 
 }  // namespace
 
-std::string json_text(const boost::json::value& value) {
-  return safe_json(with_plain_fractions(boost::json::serialize(value)));
-}
+std::string json_text(const boost::json::value& value) { return safe_json(with_plain_fractions(boost::json::serialize(value))); }
 
 /// DEL and characters outside ASCII occur in JSON only inside strings, so the text can be corrected as a whole.
 std::string safe_json(std::string_view text) {

@@ -169,7 +169,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_wait_span(RequestId id, TimePoint now, bool failed);
   void end_hold_span(RequestId id);
 
-  bool more_ = false;  ///< wake() was called in this slice
+  bool more_ = false;                    ///< wake() was called in this slice
   std::atomic<std::thread::id> thread_;  ///< of the cache
   ReturnedLeases returned_;              ///< any thread
   Fence newest_point_;                   ///< that is known to be given out

@@ -303,7 +303,7 @@ class Residency {
   Duplicates duplicates_;  ///< empty under other inclusion policies
   KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it goes
   ResidencySample sample_;
-  MissReasons* misses_ = nullptr;  ///< null: nobody asks why blocks are missed
+  MissReasons* misses_ = nullptr;        ///< null: nobody asks why blocks are missed
   std::vector<bool> lent_;               ///< by slot
   std::vector<std::uint8_t> borrowers_;  ///< by slot: writers that still read it, whether it is lent or was evicted since
   std::uint64_t lent_count_ = 0;

@@ -495,6 +495,7 @@ std::string all_families() {
   snapshot.unit_tokens = 0;
   AdminSnapshot with_requests = snapshot;
   with_requests.offload.reset();
+  with_requests.prefill_seconds = 0.05;
   for (const AdminSnapshot& other : {snapshot, with_requests, full_store()}) {
     std::istringstream lines{table_of(*metrics_text(&other, {}, {}))};
     for (std::string line; std::getline(lines, line);) {
