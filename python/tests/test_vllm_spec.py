@@ -10,10 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
+import admin_endpoint
 import numpy as np
 import pytest
 import vllm_modules  # noqa: F401  (before vLLM)
-from admin_endpoint import ask
 from vllm_modules import ROW, SpecEngine, config, damage, keys, model, vllm_config
 
 from vllm.v1.kv_offload.base import LookupResult, Medium, ReqContext  # isort: skip
@@ -126,15 +126,15 @@ def test_an_operator_who_clears_between_steps_is_heard_and_one_within_a_step_wai
         chunks = keys(2)
         made.store(chunks)
         made.step()
-        assert ask(socket, "POST", "/v1/clear")[0] in (200, 202), "although the engine is idle"
+        assert admin_endpoint.ask(socket, "POST", "/v1/clear")[0] in (200, 202), "although the engine is idle"
         assert made.look_up(chunks) == [LookupResult.MISS] * 2
         made.store(chunks)
         made.step()
         assert made.look_up(chunks) == [LookupResult.HIT] * 2
-        assert ask(socket, "POST", "/v1/clear")[0] == 503, "a hit stays one to the end of the step"
+        assert admin_endpoint.ask(socket, "POST", "/v1/clear")[0] == 503, "a hit stays one to the end of the step"
         made.load(chunks)
         made.step()
-        assert ask(socket, "POST", "/v1/clear")[0] in (200, 202)
+        assert admin_endpoint.ask(socket, "POST", "/v1/clear")[0] in (200, 202)
         assert made.look_up(chunks) == [LookupResult.MISS] * 2
     finally:
         made.close()

@@ -39,7 +39,7 @@ logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its 
 
 _STEP_MAX = 10.0  # seconds that the pause of a step lasts if nobody ends it
 _PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
-_STORED, _REMOVED = int(ChangeKind.STORED), int(ChangeKind.REMOVED)
+_STORED, _REMOVED, _CLEARED = int(ChangeKind.STORED), int(ChangeKind.REMOVED), int(ChangeKind.CLEARED)
 _HAS_FENCE = hasattr(OffloadingManager, "on_reset_flushed")  # since vLLM 0.33
 _HAS_METADATA = "metadata_only" in getattr(OffloadingEvent, "__dataclass_fields__", ())  # the same
 _MISS, _HOST, _STORAGE, _SHARED = int(State.MISS), int(State.HOST), int(State.STORAGE), int(State.SHARED)
@@ -526,25 +526,42 @@ class TerraceOffloadingManager(OffloadingManager):
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
                     self._ready.discard(key)
                     evicted.append(key)
+                elif kind == _CLEARED:
+                    evicted += self._forget()
             return evicted
         for name, kind, source in self._cache._raw_changes(_PLACES):
+            if kind == _CLEARED:
+                evicted += self._forget()
+                continue
             key = self._keys_by_name.get(name)
             if key is None or source == _SHARED:  # what is in the shared store leaves it without a word
                 continue
             here = self._ready if source == _HOST else self._stored
             if kind == _STORED:
                 here.add(key)
-            elif kind == _REMOVED:
+            else:
                 here.discard(key)
                 if source == _HOST:
                     evicted.append(key)
                 if key not in self._ready and key not in self._stored and key not in self._pending:
                     del self._keys_by_name[name]
-            else:
-                continue
             if self._events is not None:
                 self._announce(key, source == _HOST, kind == _REMOVED)
         return evicted
+
+    def _forget(self) -> set[OffloadKey]:
+        """An operator has cleared the cache. Returns the chunks that were in host memory. Those that are just written or fetched
+        have their names until that ends."""
+        gone = self._ready
+        if self._events is not None:
+            for here, in_host in ((self._ready, True), (self._stored, False)):
+                for key in here:
+                    self._announce(key, in_host, removed=True)
+        self._ready, self._stored = set(), set()
+        self._keys_by_name = {name: key for name, key in self._keys_by_name.items() if key in self._pending}
+        if self._shared is not None:
+            self._shared.forget()
+        return gone
 
     def _announce(self, key: OffloadKey, in_host: bool, removed: bool) -> None:
         assert self._events is not None
