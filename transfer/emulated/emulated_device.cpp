@@ -111,6 +111,7 @@ Result<void> EmulatedDevice::await(StreamRef stream, std::span<const std::uint64
     if (!points_.try_wait_for(copy.after, unused)) return Errc::not_ready;
   }
   std::vector<Event> ends;
+  ends.reserve(copies.size());
   for (const auto& copy : copies) ends.push_back(copy.ended);
   return wait_on(stream, ends);
 }

@@ -1,10 +1,10 @@
 // What a program gets that uses leases, fences and streams as it must not, and what looks like misuse and is none.
+
+#include "terrace/cache.hpp"
 #include "terrace/emulated_stream.hpp"
 #include "terrace/keys.hpp"
 #include "terrace/system.hpp"
 #include "tests/patience.hpp"
-
-#include "terrace/cache.hpp"
 
 #include <gtest/gtest.h>
 
