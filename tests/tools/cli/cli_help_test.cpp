@@ -92,8 +92,8 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"replay", "--xyzzy"}, "there is no option --xyzzy"},
       {{"bench", "storage", "--directroy", "x"}, "there is no option --directroy; did you mean --directory?"},
       {{},
-       "a command is missing: replay, plan, bench, doctor, store, shared, config, top, why, set, clear, update, pause, resume, job, "
-       "trace, record, version, manual, completion"},
+       "a command is missing: replay, plan, bench, doctor, store, shared, config, top, why, set, clear, update, pause, resume, "
+       "job, trace, record, version, manual, completion"},
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));
