@@ -102,7 +102,7 @@ TEST(OffloadErrorsOfCaches, name_the_owner_of_the_slots) {
   {
     CacheSystem own{options};
     try {
-      OffloadCache{own.cache()};
+      const OffloadCache over{own.cache()};
       FAIL() << "it was accepted";
     } catch (const std::invalid_argument& error) {
       EXPECT_NE(std::string{error.what()}.find("set CacheSystemOptions::engine_owns_slots"), std::string::npos) << error.what();
