@@ -402,7 +402,7 @@ CloseReport CacheSystem::close(TimePoint until) {
 Turn CacheSystem::take_turn() const { return parts().take_turn(); }
 
 void CacheSystem::pause_idle_service(Duration longest) {
-  if (parts_->idle) parts_->idle->turns().pause_service(parts_->clock.now() + longest);
+  if (parts().idle) parts().idle->turns().pause_service(parts().clock.now() + longest);
 }
 
 IdleTotals CacheSystem::idle_totals() const { return parts().idle_totals(); }
