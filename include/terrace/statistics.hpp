@@ -82,7 +82,7 @@ struct TERRACE_API TimeTotal {
   }
 };
 
-/// What became of a block that a request asked for and that is not cached, or not used.
+/// Says what became of a block that a request asked for and that is not cached, or not used.
 enum class MissReason : std::uint8_t {
   unknown,          ///< it was never cached, or so long ago that it is not remembered
   evicted_device,   ///< the last copy was evicted from this tier
@@ -106,7 +106,7 @@ struct TERRACE_API MissTotals {
   friend MissTotals operator-(const MissTotals& now, const MissTotals& before) { return difference(now, before); }
 };
 
-/// What an idle service has done (CacheSystemOptions::idle_service, TierStoreOptions::idle_service).
+/// The work of an idle service (CacheSystemOptions::idle_service, TierStoreOptions::idle_service).
 struct TERRACE_API IdleTotals {
   TimeTotal slices{};        ///< in which it worked
   TimeTotal engine_waits{};  ///< of calls that came in the middle of a slice, for its end

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// What did not go well so far, as the history tells it.
+/// The failures so far, as the history tells them.
 void add_troubles(const AdminSnapshot& snapshot, std::vector<Moment::Total>& troubles) {
   for (std::size_t number = 0; number < snapshot.pools.size(); ++number) {
     const AdminSnapshot::Pool& pool = snapshot.pools[number];

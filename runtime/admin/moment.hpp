@@ -6,7 +6,7 @@
 
 namespace terrace::admin {
 
-/// What the history follows of a snapshot.
+/// The part of a snapshot that the history follows.
 [[nodiscard]] Moment moment_of(const AdminSnapshot& snapshot, Health health);
 
 }  // namespace terrace::admin

@@ -43,7 +43,7 @@ struct Health {
 /// `age` is the time since the snapshot was made. A snapshot older than three intervals and two seconds is idle or stalled.
 [[nodiscard]] Health health_of(const AdminSnapshot& snapshot, Duration age, Duration interval, bool commands_wait);
 
-/// What storage has brought since the start.
+/// The gain that storage has brought since the start.
 struct StorageGain {
   std::uint64_t found = 0;  ///< tokens or blocks that came from there: what `stats.requests` counts; or blocks of an OffloadCache
   double waited_seconds = 0;                ///< of requests that waited for them

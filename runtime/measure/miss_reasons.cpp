@@ -6,7 +6,6 @@
 #include <bit>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 namespace terrace {
 namespace {
@@ -64,6 +63,8 @@ void MissReasons::went(const BlockKey& key, Tier tier) {
   if (block->copies != 0) return;
   if (block->reason != MissReason::damaged) block->reason = evicted_from(tier);
   block->gone = now_;
+  if (gone_.size() >= 2 * blocks_max) forget_longest_gone();
+  gone_.push_back({key.prefix64(), now_});
 }
 
 void MissReasons::damaged(const BlockKey& key) {
@@ -76,6 +77,7 @@ void MissReasons::cleared() {
     if (std::exchange(block.copies, std::uint8_t{0}) == 0) continue;
     block.reason = MissReason::cleared;
     block.gone = now_;
+    gone_.push_back({name, now_});
   }
 }
 
@@ -97,25 +99,26 @@ void MissReasons::missed(const BlockKey& key, std::uint32_t units) {
   totals_.gone_seconds.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, seconds)));
 }
 
-/// Forgets half of the blocks that are gone, those that have been gone longest, or, if they are few, halves the share.
+/// Forgets the block that has been gone longest, or, if few are gone, halves the share.
 void MissReasons::make_room() {
-  std::vector<TimePoint> gone;
-  for (const auto& [name, block] : blocks_) {
-    if (block.copies == 0) gone.push_back(block.gone);
+  while (blocks_.size() >= blocks_max) {
+    if (gone_.size() >= blocks_max / 4) {
+      forget_longest_gone();
+    } else {
+      one_in_ *= 2;
+      erase_if(blocks_, [this](const auto& each) { return (each.first & (one_in_ - 1)) != 0; });
+    }
   }
-  if (gone.size() < blocks_max / 4) {
-    one_in_ *= 2;
-    erase_if(blocks_, [this](const auto& each) { return (each.first & (one_in_ - 1)) != 0; });
-    return;
+}
+
+void MissReasons::forget_longest_gone() {
+  bool forgot = false;
+  while (!gone_.empty() && !forgot) {
+    const auto found = blocks_.find(gone_.front().name);
+    forgot = found != blocks_.end() && found->second.copies == 0 && found->second.gone == gone_.front().when;
+    if (forgot) blocks_.erase(found);
+    gone_.pop_front();
   }
-  const auto middle = gone.begin() + static_cast<std::ptrdiff_t>(gone.size() / 2);
-  std::nth_element(gone.begin(), middle, gone.end());
-  std::size_t left = gone.size() / 2;  // many may have gone at the same time
-  erase_if(blocks_, [&](const auto& each) {
-    if (each.second.copies != 0 || each.second.gone > *middle || left == 0) return false;
-    --left;
-    return true;
-  });
 }
 
 }  // namespace terrace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/fifo.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
@@ -34,7 +35,7 @@ class MissReasons {
   /// A copy of the block has become usable in the tier, or has gone.
   void came(const BlockKey& key, Tier tier);
   void went(const BlockKey& key, Tier tier);
-  /// What storage had of the block did not verify.
+  /// The copy in storage did not verify.
   void damaged(const BlockKey& key);
   /// Everything that was cached is forgotten.
   void cleared();
@@ -55,12 +56,19 @@ class MissReasons {
     TimePoint gone{};                                ///< the same
   };
 
+  struct Gone {
+    std::uint64_t name = 0;
+    TimePoint when{};
+  };
+
   [[nodiscard]] Block* block_of(const BlockKey& key);
+  void forget_longest_gone();
   void make_room();
 
   std::uint32_t one_in_ = 0;  ///< 0: off
   TimePoint now_{};
   boost::unordered_flat_map<std::uint64_t, Block> blocks_;  ///< by BlockKey::prefix64
+  Fifo<Gone> gone_;                                         ///< in this order; out of date if the block has come back since
   MissTotals totals_;
 };
 

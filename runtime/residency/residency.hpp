@@ -274,7 +274,7 @@ class Residency {
   /// A copy of the block has changed: its host copy may be a duplicate now, or no longer one.
   void update_duplicate(BlockRef block);
   void forget_duplicates(Run run);
-  /// Somebody needs to know when copies come and go.
+  /// Events, sample or misses need to know when copies come and go.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on() || misses_ != nullptr; }
   /// Returns false if the slot was not lent.
   bool unlend(SlotId slot);

@@ -175,7 +175,7 @@ RedisOptions parse_redis_url(std::string_view url) {
   if (url.starts_with("rediss://")) options.tls = true;
   else if (!url.starts_with("redis://")) refuse("it begins with redis:// or rediss://");
   url.remove_prefix(options.tls ? 9 : 8);
-  // What follows could be the rest of a password, so nothing of it is shown.
+  // The rest of the URL could be a part of a password, so nothing of it is shown.
   if (const std::size_t end = url.find_first_of("/?");
       end != std::string_view::npos && url.find('@', end) != std::string_view::npos) {
     refuse("in USER and PASSWORD a / is %2F and a ? is %3F, and in options an @ is %40");

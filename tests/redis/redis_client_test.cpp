@@ -327,7 +327,7 @@ TEST_F(RedisClientTest, waits_only_once_and_briefly_for_a_server_that_stands_sti
   start();
   server().silent = true;
   const std::uint64_t waits = write(root_block(1), large_block, in(seconds{5}));
-  // What the kernel of the server takes for it is no sign of life.
+  // Bytes that the kernel of the server takes for it are no sign of life.
   for (int i = 0; i < 4; ++i) {
     engine_->pass(milliseconds{100});
     (void)probe({root_block(1)}, in(milliseconds{20}));

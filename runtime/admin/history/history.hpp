@@ -49,7 +49,7 @@ struct Moment {
   std::vector<std::string> reasons{};  ///< for which the cache or store is not well (Health)
 };
 
-/// What requests waited for in each minute of the last hour, and what else happened then: the slowest waits, the longest queue,
+/// Tells what requests waited for in each minute of the last hour, and what else happened: the slowest waits, the longest queue,
 /// the bytes that moved, and events. It is worked out from snapshots, and keeps at most 61 minutes, each with at most 5 waits and
 /// 64 events of 300 characters: 1.2 MiB.
 ///
