@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""soak.py [--minutes N] [--seed N] [--phase SECONDS]: three processes that cache, an operator who never rests, and a machine that fails.
+"""soak.py [--minutes N] [--seed N] [--phase SECONDS]: three processes that cache, live commands, and a machine that fails.
 
 A Store, an OffloadCache and a `terrace replay` serve beside each other over one shared store. The first two work for a phase, and
 make no call in the next one (the replay has pauses of its own). Meanwhile commands of every kind reach all three, also while they
-are idle, and faults happen: the shared server stands still, ends and starts again, stored bytes are flipped, the disk of the Store
-is full, and a process is killed and started again on its directory.
+are idle, and faults happen: the shared server stands still, ends and starts again; stored bytes are flipped; the disk of the
+Store is full; a process is killed and started again on its directory.
 
 The content of a block follows from its name, and each block that is read is compared. In the end every process stops in time with
-status 0 and no socket stays behind. Memory, threads and descriptors of the second half are compared with those of the first.
+status 0, and no socket stays behind. Memory, threads and descriptors of the second half are compared with those before.
 
-The last line of the output says "clean", and the status is 0; otherwise each fault has a line. Needs TERRACE_LIBRARY,
+The last line of the output says "clean", and the status is 0; otherwise each failure has a line. Needs TERRACE_LIBRARY,
 TERRACE_PROGRAM, PYTHONPATH=python, and redis-server. As root, the directory of the Store is a file system of its own that is
 filled; otherwise that fault is left out.
 """
@@ -421,7 +421,8 @@ class Soak:
         first, second = usage[len(usage) // 4 : len(usage) // 2], usage[len(usage) // 2 :]
         for index, (what, slack) in enumerate((("KiB of memory", 40_000), ("threads", 2), ("descriptors", 8))):
             before, after = (sorted(each[index] for each in part)[len(part) // 2] for part in (first, second))
-            print(f"  {process.name}: {what}: median {before}, later {after}, at most {max(each[index] for each in usage)}", flush=True)
+            most = max(each[index] for each in usage)
+            print(f"  {process.name}: {what}: median {before}, later {after}, at most {most}", flush=True)
             if after > before + slack and not (process.name == "replay" and index == 0):
                 self.fault(f"{process.name}: {before} {what} in the second quarter, {after} in the second half")
 
