@@ -1,5 +1,5 @@
 // An engine without a GPU that has KV memory and a stream of its own. The stream and the copies of the cache wait for each other,
-// and the engine's thread for neither. docs/embedding.md shows parts of this file.
+// and the engine's thread for neither. docs/embedding.md names it.
 
 #include <terrace/emulated_stream.hpp>
 #include <terrace/keys.hpp>
