@@ -170,7 +170,7 @@ struct StoreStat {
   Bytes read{};
   Bytes written{};
   std::uint64_t growth_stopped = 0;    ///< how often growth stopped before the wanted size, because of missing room or an error
-  ErrorCode growth_error{};            ///< why growth stopped the last time
+  ErrorCode growth_error{};            ///< why growth has stopped; no error while it goes on, or has reached its size
   std::uint64_t room_kept = 0;         ///< closed slots whose room the file system did not take back
   std::uint64_t floor_stopped = 0;     ///< how many of `growth_stopped` were caused by the floor (FileStoreConfig::floor)
   std::uint32_t directories = 1;       ///< the number of directories over which the store is striped

@@ -42,9 +42,10 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
       reasons.push_back(of_pool(snapshot, number,
                                 fmt::format("the host tier has {} of {} blocks: {}", host.usable, host.wanted, host.failure)));
     }
-    if (pool.store && pool.store->growth_error && pool.store->wanted_blocks > pool.store->capacity_blocks) {
-      reasons.push_back(
-          of_pool(snapshot, number, fmt::format("storage stopped growing: {}", pool.store->growth_error.message())));
+    if (pool.store && pool.store->growth_error) {
+      reasons.push_back(of_pool(snapshot, number,
+                                fmt::format("storage stopped growing at {} blocks: {}", pool.store->capacity_blocks,
+                                            pool.store->growth_error.message())));
     }
   }
   if (snapshot.shared && snapshot.shared->off) {

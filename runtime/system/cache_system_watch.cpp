@@ -94,7 +94,7 @@ void CacheSystemWatch::look_at_files(std::size_t pool, TimePoint at) {
     durability_told = true;
     log_.write(LogLevel::error, "durability", [&] { return of_pool(pool, files.durability_lost()); });
   }
-  if (now.growth_stopped > told.growth_stopped) {
+  if (now.growth_stopped > told.growth_stopped && now.growth_error) {
     log_.write(LogLevel::warning, "growth", [&] {
       const bool floor = now.floor_stopped > told.floor_stopped;
       return of_pool(pool, fmt::format("storage stopped growing at {} blocks: {}", now.capacity_blocks,

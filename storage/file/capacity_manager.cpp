@@ -375,7 +375,7 @@ void CapacityManager::add_to(StoreStat& stat) const {
   if (lost_slots() > 0) stat.wanted_blocks = std::min<std::uint64_t>(stat.wanted_blocks, index().slots() - lost_slots());
   if (halted_) stat.wanted_blocks = std::min<std::uint64_t>(stat.wanted_blocks, open_slots());
   stat.growth_stopped = counted_.growth_stopped;
-  stat.growth_error = counted_.growth_error;
+  if (halted_) stat.growth_error = counted_.growth_error;
   stat.floor_stopped = counted_.floor_stopped;
   stat.room_kept = counted_.room_kept;
 }

@@ -80,17 +80,17 @@ Reached look(const json::object& status, const json::object& resize) {
   const std::string tier = resize.at("tier").as_string().c_str();
   const std::uint64_t wanted = whole_number(resize, "blocks");
   const json::value& it = pool.as_object().at(tier);
-  if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
-    throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
-  }
   // The device tier changes at once, except for slots in use, which retire.
   const std::uint64_t now = tier == "device" ? wanted : whole_number(it, tier == "host" ? "usable" : "capacity_blocks");
   const std::uint64_t retiring = tier == "storage" ? 0 : whole_number(it, "retiring");
   const std::uint64_t missing = (now > wanted ? now - wanted : wanted - now) + retiring;
   Reached reached{.done = wanted - std::min(wanted, missing), .total = wanted, .ended = missing == 0};
-  if (now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
+  // A store whose growth has stopped wants no more than it has.
+  if (tier != "device" && now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
     reached.failure = fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
                                   it.as_object().at("growth_error").as_string().c_str());
+  } else if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
+    throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
   }
   return reached;
 }

@@ -95,6 +95,7 @@ TEST_F(CapacityManagerTest, a_full_disk_stops_the_growth_where_it_is) {
   stat = h->store().stat();
   EXPECT_EQ(stat.capacity_blocks, 60U);
   EXPECT_EQ(stat.blocks, 11U);
+  EXPECT_FALSE(stat.growth_error) << "it has its size";
 }
 
 TEST_F(CapacityManagerTest, an_error_on_the_way_stops_the_growth_and_the_store_serves_on) {

@@ -5,6 +5,7 @@
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -120,6 +121,23 @@ TEST_P(LiveCommands, set_refuses_what_does_not_fit_and_what_is_wrong) {
     EXPECT_NE(refused.err.find(sentence), std::string::npos) << refused.err;
   }
   EXPECT_EQ(status().at("pools").as_array().front().at("host").at("blocks").to_number<int>(), 128);
+}
+
+TEST_P(LiveCommands, storage_that_cannot_grow_says_why_and_grows_when_it_can) {
+  rlimit before{};
+  ASSERT_EQ(::prlimit(served->pid(), RLIMIT_FSIZE, nullptr, &before), 0);
+  const rlimit no_growth{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::prlimit(served->pid(), RLIMIT_FSIZE, &no_growth, nullptr), 0);
+  const Ended stopped = run(with_socket({"set", "storage-capacity", "64MiB"}));
+  EXPECT_EQ(stopped.status, 3);
+  EXPECT_TRUE(is_one_line(stopped.err)) << stopped.err;
+  EXPECT_NE(stopped.err.find("the storage tier stopped at "), std::string::npos) << stopped.err;
+  EXPECT_NE(run(with_socket({"top", "--once"})).out.find("storage stopped growing at "), std::string::npos);
+
+  ASSERT_EQ(::prlimit(served->pid(), RLIMIT_FSIZE, &before, nullptr), 0);
+  const Ended grown = run(with_socket({"set", "storage-capacity", "64MiB"}));
+  EXPECT_EQ(grown.status, 0) << grown.err;
+  EXPECT_EQ(run(with_socket({"top", "--once"})).out.find("storage stopped growing"), std::string::npos);
 }
 
 TEST_P(LiveCommands, clear_pause_and_resume) {

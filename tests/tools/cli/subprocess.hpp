@@ -28,6 +28,7 @@ class OnTerminal {
   /// Blocks until the terminal has shown `text`. Returns false if the program ended before.
   [[nodiscard]] bool wait_for(const std::string& text);
   void signal(int number) const;
+  [[nodiscard]] pid_t pid() const { return pid_; }
   /// Waits for the end of the program; `err` is everything that the terminal has shown.
   [[nodiscard]] Ended wait();
 
