@@ -1,6 +1,5 @@
 #include "tools/replay/replay.hpp"
 
-#include "base/check.hpp"
 #include "base/waker.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "terrace/system.hpp"
@@ -162,7 +161,10 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
   if (!options.checkpoint) return;
   const auto begin = std::chrono::steady_clock::now();
   const Result<CheckpointReport> report = cache.checkpoint(std::chrono::duration_cast<Duration>(*options.checkpoint));
-  TERRACE_CHECK(report.has_value());  // cannot fail, because there is storage and no other write-back job
+  if (!report) {  // an operator has cleared the cache until it is resumed, or has started jobs
+    result.failure = fmt::format("no checkpoint was made: {}", report.error().message());
+    return;
+  }
   result.checkpoint = *report;
   result.checkpoint_seconds = seconds_since(begin);
   // A checkpoint that ended early, for example because the daily limit is spent, leaves only copies to the host to drain().
@@ -212,7 +214,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
     result.trace_failure = fmt::format("cannot write the trace: {}", traced.error().message());
   }
   result.interrupted = interrupt.requested();
-  result.failure = session.failure();
+  if (session.failed()) result.failure = session.failure();
   collect(result, session, *system);
   result.manager.acquired -= reserve_requests;
   result.manager.requests.requests -= reserve_requests;

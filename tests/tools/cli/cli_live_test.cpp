@@ -285,6 +285,49 @@ TEST_P(LiveService, an_update_names_the_weights_and_the_shared_store_is_used_aga
   serve_more(3);
 }
 
+/// With exclusive copies, a reference run takes and gives slots of its own, and waits for each copy.
+TEST(LiveReference, goes_on_when_an_operator_clears_and_pauses_the_cache) {
+  const TemporaryDirectory directory;
+  const std::string socket = (directory.path() / "s").string();
+  const auto order = [&](Words words) {
+    words.insert(words.end(), {"--socket", socket});
+    return run(program(words));
+  };
+  OnTerminal served{
+      replay_words({"--reference", "--inclusion", "exclusive", "--requests", "1000000000", "--block-bytes", "4KiB",
+                    "--device-blocks", "64", "--host-blocks", "256", "--admin-interval", "1ms", "--admin", "unix:" + socket})};
+  ASSERT_TRUE(served.wait_for("operators reach this run at"));
+  const auto requests = [&] {
+    const boost::json::value status = boost::json::parse(order({"top", "--once", "--json"}).out);
+    return status.at("requests").at("requests").to_number<std::uint64_t>();
+  };
+  for (int round = 0; round < 10; ++round) {
+    for (const Words& words :
+         {Words{"clear"}, Words{"clear", "--until-resumed"}, Words{"resume"}, Words{"pause"}, Words{"resume"}}) {
+      const Ended done = order(words);
+      ASSERT_EQ(done.status, 0) << words.front() << ": " << done.err;
+    }
+    const std::uint64_t before = requests();
+    ASSERT_TRUE(comes_true([&] { return requests() > before + 2; })) << "round " << round;
+  }
+  served.signal(SIGINT);
+  EXPECT_EQ(served.wait().status, 130);
+}
+
+TEST_P(LiveCommands, a_replay_ends_well_although_the_cache_is_cleared_and_can_make_no_checkpoint) {
+  served->signal(SIGINT);
+  EXPECT_EQ(served->wait().status, 130);
+  served.reset();
+  serve({"0", "1e12"}, {"--checkpoint", "10s"});
+  ASSERT_TRUE(served->wait_for("1 requests  hits"));
+  ASSERT_EQ(run(with_socket({"clear", "--until-resumed"})).status, 0);
+  served->signal(SIGINT);
+  const Ended ended = served->wait();
+  served.reset();
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_NE(ended.err.find("no checkpoint was made: "), std::string::npos) << ended.err;
+}
+
 /// A listening socket that accepts nothing.
 class Hanging {
  public:

@@ -39,7 +39,7 @@ class SlotReserveTest : public testing::Test {
     reserve_.give();
     Lease lease = cache_.acquire(wanted).value();
     EXPECT_TRUE(cache_.wait(lease).has_value());
-    reserve_.take();
+    EXPECT_TRUE(reserve_.take());
     return lease;
   }
   void serve(std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -77,6 +77,19 @@ TEST_F(SlotReserveTest, has_hits_leave_the_host_before_others_go_there) {
     EXPECT_EQ(cached(Tier::host), 2U);
   }
   EXPECT_EQ(cache_.stats().evicted_host, 0U);
+}
+
+TEST_F(SlotReserveTest, takes_its_slots_when_an_operator_resumes_the_cache) {
+  serve(1, keys_of({1, 2}));
+  reserve_.give();
+  cache_.clear({.wait = true});
+  EXPECT_FALSE(reserve_.take());
+  reserve_.give();
+  cache_.drain();
+  ASSERT_TRUE(cache_.resume().has_value());
+  EXPECT_TRUE(reserve_.take());
+  EXPECT_EQ(cache_.manager().device_ledger().free, 2U);
+  EXPECT_EQ(reserve_.requests(), 3U) << "those that were refused are not counted";
 }
 
 TEST_F(SlotReserveTest, holds_on_to_what_the_request_hit) {

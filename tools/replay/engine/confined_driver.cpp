@@ -26,6 +26,12 @@ SchedulerLimits limits_of(const ReplayOptions& options) {
           .block_tokens = options.block_tokens};
 }
 
+/// A request that has lost or not got its blocks for this reason asks again: when something has changed, or an operator has
+/// resumed what was cleared or paused.
+bool is_asked_again(const ErrorCode& error) {
+  return error == Errc::no_room || error == Errc::load_failed || error == Errc::cleared || error == Errc::paused;
+}
+
 }  // namespace
 
 ConfinedDriver::ConfinedDriver(Session& session, CacheSystem& system, EventFdWaker& waker, const Interrupt& interrupt,
@@ -92,7 +98,7 @@ bool ConfinedDriver::collect() {
     end_lease(flight);
     scheduler_.lost(at->first);
     // A request of which layers were reported is not planned again. It is admitted again instead, as after a clear.
-    if (event.error != Errc::no_room && event.error != Errc::load_failed && event.error != Errc::cleared) {
+    if (!is_asked_again(event.error)) {
       session_.fail(fmt::format("request {} failed: {}", at->first, event.error.message()));
     }
   }
@@ -232,16 +238,23 @@ Answer ConfinedDriver::acquire(const Action& action) {
     (void)timed(latencies.match, [&] { return cache_.match(wanted.keys); });
     flight.matched = true;
   }
+  const auto ask = [&] { return timed(latencies.acquire, [&] { return cache_.acquire(wanted); }); };
+  if (reserve_ && !reserve_->take()) return {Answer::Outcome::no_room};
   if (reserve_) reserve_->give();
-  Result<Lease> lease = timed(latencies.acquire, [&] { return cache_.acquire(wanted); });
+  Result<Lease> lease = ask();
+  while (reserve_ && lease) {
+    // The hits free their host slots when they are loaded.
+    const Result<void> ready = cache_.wait(*lease);
+    if (ready) break;
+    cache_.release(std::move(*lease), flight.computed);
+    // What a clear or a failed load has taken is asked for again at once, because nothing would wake this thread.
+    if (ready.error() == Errc::cleared || ready.error() == Errc::load_failed) lease = ask();
+    else lease = ready.error();
+  }
   if (lease) flight.lease = std::move(*lease);
   flight.layers = 0;
-  if (reserve_) {
-    // The hits free their host slots when they are loaded.
-    const Result<void> ready = cache_.wait(flight.lease);
-    if (flight.lease && !ready) session_.fail(fmt::format("request {} failed: {}", action.request, ready.error().message()));
-    reserve_->take();
-  }
+  // If it cannot be taken now, the next request takes it first.
+  if (reserve_) (void)reserve_->take();
   if (lease) {
     if (cache_.state(flight.lease) != RequestState::ready) return {Answer::Outcome::pending};
     return {Answer::Outcome::done, hits_of(flight)};
@@ -251,8 +264,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
     flights_.erase(action.request);
     return {Answer::Outcome::never_fits};
   }
-  // While the cache is being cleared, a request waits until it is resumed.
-  if (lease.error() != Errc::no_room && lease.error() != Errc::paused) {
+  if (!is_asked_again(lease.error())) {
     session_.fail(
         fmt::format("request {} ({} blocks) was refused: {}", action.request, wanted.units.value(), lease.error().message()));
   }
@@ -389,7 +401,7 @@ void ConfinedDriver::give_up() {
 /// Fails the session if requests wait although nothing is under way that could end their wait.
 void ConfinedDriver::check_not_stuck() {
   if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
-  if (cache_.status() != CacheStatus::normal) return;  // an operator resumes it
+  if (cache_.status() != CacheStatus::normal || cache_.transfers_paused()) return;  // an operator resumes it
   session_.fail(fmt::format("{} requests wait for blocks that will never become free", flights_.size()));
 }
 

@@ -17,22 +17,30 @@ constexpr RequestId reserve_id{std::numeric_limits<RequestId::rep>::max()};
 SlotReserve::SlotReserve(Cache& cache, std::uint32_t slots) : cache_{cache}, slots_{slots} {
   const Result<void> resized = cache_.resize(Tier::device, Blocks{cache_.manager().config().pool({}).device_blocks + slots_});
   TERRACE_CHECK(resized.has_value());
-  take();
+  (void)take();
 }
 
 void SlotReserve::give() { cache_.release(std::move(lease_), no_longer_used); }
 
-void SlotReserve::take() {
+bool SlotReserve::take() {
   AcquireRequest wanted;
   wanted.id = reserve_id;
   wanted.units = HashUnits{slots_};
-  Result<Lease> lease = cache_.acquire(wanted);
-  TERRACE_CHECK(lease.has_value());
-  lease_ = std::move(*lease);
-  ++requests_;
-  if (cache_.state(lease_) == RequestState::ready) return;
-  const Result<void> ready = cache_.wait(lease_);
-  TERRACE_CHECK(ready.has_value());
+  while (!lease_) {
+    Result<Lease> lease = cache_.acquire(wanted);
+    TERRACE_CHECK(lease || lease.error() == Errc::paused);
+    if (!lease) return false;
+    ++requests_;
+    const Result<void> ready = cache_.wait(*lease);
+    if (ready) {
+      lease_ = std::move(*lease);
+      break;
+    }
+    TERRACE_CHECK(ready.error() == Errc::paused || ready.error() == Errc::cleared);
+    cache_.release(std::move(*lease), no_longer_used);
+    if (ready.error() == Errc::paused) return false;
+  }
+  return true;
 }
 
 }  // namespace terrace::tools

@@ -17,12 +17,14 @@ namespace terrace::tools {
 /// Between take() and give() the cache can use the slots that it was configured with. Threads: the cache's.
 class SlotReserve {
  public:
-  /// Adds `slots` slots to the device tier and takes them. `cache` must outlive this object. The device must have memory for
-  /// these slots in addition to the configured ones.
+  /// Adds `slots` slots to the device tier and takes them, if it can. `cache` must outlive this object. The device must have
+  /// memory for these slots in addition to the configured ones.
   SlotReserve(Cache& cache, std::uint32_t slots);
 
   void give();
-  void take();
+  /// Does nothing if the slots are taken. Returns false if an operator has paused or cleared the cache: then it must be tried
+  /// again before the next give().
+  [[nodiscard]] bool take();
   /// The number of requests that take() has acquired so far. The cache's counts of requests include them.
   [[nodiscard]] std::uint64_t requests() const { return requests_; }
 
