@@ -116,9 +116,9 @@ std::string without_secrets(std::string_view text) {
   const std::size_t scheme = shown.find("://");
   if (scheme == std::string::npos) return shown;
   const std::size_t host = scheme + 3;
-  // A password may contain an "@", too.
-  const std::size_t at = shown.substr(0, shown.find('/', host)).rfind('@');
-  if (at == std::string::npos) return shown;
+  // A password may contain an "@", a "/" or a "?", too.
+  const std::size_t at = shown.rfind('@');
+  if (at == std::string::npos || at < host) return shown;
   return shown.replace(host, at - host, "***");
 }
 

@@ -289,7 +289,9 @@ TEST_F(AdminRoutes, the_configuration_is_shown_without_secrets) {
   EXPECT_NE(shown.body.find("file:/a@b"), std::string::npos);
   EXPECT_NE(shown.body.find("terrace.toml:3"), std::string::npos);
   EXPECT_TRUE(json(shown).at("now").as_object().contains("write-policy"));
-  EXPECT_EQ(without_secrets("redis://host/a@b"), "redis://host/a@b");
+  EXPECT_EQ(without_secrets("redis://host/a?b"), "redis://host/a?b");
+  EXPECT_EQ(without_secrets("a@b://host"), "a@b://host");
+  EXPECT_EQ(without_secrets("redis://user:p/a?s@s@host:1/2"), "redis://***@host:1/2");
   EXPECT_EQ(without_secrets("redis://:p@ss@host"), "redis://***@host");
 }
 
