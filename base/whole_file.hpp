@@ -17,6 +17,15 @@
 
 namespace terrace {
 
+/// There is something at this path, and it is a pipe, a device, a socket or a directory. Ask this before a library opens a file
+/// that a user has named, because opening a pipe may wait for ever, and before a file is replaced, because root can replace a
+/// device.
+[[nodiscard]] inline bool is_no_ordinary_file(const std::filesystem::path& file) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(file, ignored);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+
 /// Reads a small file, such as a configuration or a password, to its end, but at most `bytes_max` bytes of it. It may be a pipe
 /// (`--config <(command)`). Waits neither for somebody who opens a pipe to write, nor for long for somebody who does not write.
 /// Throws std::runtime_error with the reason: "No such file or directory".

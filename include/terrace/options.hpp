@@ -76,8 +76,8 @@ using StorageOptions = std::variant<NoStorage, MemoryStorage, FileStorage, Custo
 /// A store that several machines share, beyond the tiers of this cache: an engine that its operators run. What it is, and how
 /// this cache uses it.
 struct SharedStorage {
-  /// `redis://[USER@]HOST[:PORT][,HOST[:PORT]...][?OPTION=VALUE&...]`, `rediss://...` (the same over TLS), or `memory:` (memory
-  /// of this process, which all its caches share).
+  /// `redis://[USER@]HOST[:PORT][,HOST...][/DATABASE][?PARAMETER=VALUE&...]` (docs/shared.md), `rediss://...` (the same
+  /// over TLS), or `memory:` (memory of this process, which all its caches share).
   std::string url{};
   /// The password of the user. If it is empty, it is the first line of the file; if there is no file, there is no password.
   std::string password{};
@@ -85,7 +85,7 @@ struct SharedStorage {
   /// The certificates of the authorities that are trusted, for TLS. Empty: those of the system.
   std::filesystem::path ca_file{};
   /// If given, values are encrypted and authenticated with the secret in this file, of at least 32 bytes. All users of the engine
-  /// need the same. Without it, a value that is damaged is found, but not one that somebody has made on purpose.
+  /// need the same; it is read once. Without it, a value that is damaged is found, but not one that somebody has made on purpose.
   std::filesystem::path secret_file{};
   /// The beginning of the names of all values: 1 to 64 letters, digits or characters of "-_.:/".
   std::string prefix = "terrace";

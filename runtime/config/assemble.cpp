@@ -2,6 +2,7 @@
 
 #include "runtime/config/givens.hpp"
 #include "runtime/system/system_config.hpp"
+#include "storage/redis/redis_options.hpp"
 #include "storage/shared/shared_value_names.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
@@ -386,6 +387,11 @@ class Assembler {
       if (known == in_url.end()) continue;
       refuse("{}: {} in the URL has an option of its own, {}", name_of(where, at), word,
              mention(option_named(known->option), at));
+    }
+    try {
+      if (url != "memory:") (void)parse_redis_url(url);
+    } catch (const std::invalid_argument& wrong) {
+      refuse("{}: {}", name_of(where, at), one_line(wrong.what()));
     }
     shared.url = url;
     draft_.system.shared = std::move(shared);

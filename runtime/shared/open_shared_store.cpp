@@ -15,6 +15,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace terrace {
@@ -31,6 +32,14 @@ std::shared_ptr<const SharedSecret> secret_of(const SharedStorage& options) {
     return std::make_shared<const SharedSecret>(std::as_bytes(std::span{secret}));
   } catch (const std::invalid_argument& error) {
     throw std::invalid_argument{fmt::format("{}: {}", options.secret_file.string(), error.what())};
+  }
+}
+
+RedisOptions read_url(std::string_view url) {
+  try {
+    return parse_redis_url(url);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument{fmt::format("the URL of the shared store: {}", error.what())};
   }
 }
 
@@ -64,8 +73,8 @@ class OwnMemory final {
 }  // namespace
 
 RedisOptions redis_options(const SharedStorage& options) {
-  RedisOptions redis = parse_redis_url(options.url);
-  if (redis.password.empty() && redis.password_file.empty()) {
+  RedisOptions redis = read_url(options.url);
+  if (redis.password.empty()) {
     redis.password = options.password;
     redis.password_file = options.password_file.string();
   }
@@ -73,7 +82,7 @@ RedisOptions redis_options(const SharedStorage& options) {
     const char* const password = std::getenv("TERRACE_SHARED_PASSWORD");  // NOLINT(concurrency-mt-unsafe): only read
     if (password != nullptr) redis.password = password;
   }
-  if (!options.ca_file.empty()) redis.ca_file = options.ca_file.string();
+  redis.ca_file = options.ca_file.string();
   redis.prefix = options.prefix;
   redis.expiry = expiry_of(options);
   redis.connections = options.connections_per_node;

@@ -2,15 +2,13 @@
 
 #include "base/whole_file.hpp"
 #include "storage/redis/resp_value.hpp"
-#include "storage/shared/shared_value_names.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
-#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -19,7 +17,7 @@
 namespace terrace {
 namespace {
 
-[[noreturn]] void refuse(std::string why) { throw std::invalid_argument{"the URL of the shared store: " + std::move(why)}; }
+[[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument{why}; }
 
 template <class Number>
 std::optional<Number> number_of(std::string_view text, std::uint64_t max) {
@@ -63,50 +61,28 @@ bool yes_or_no(std::string_view name, std::string_view value) {
   return value == "1";
 }
 
-Duration duration_of(std::string_view name, std::string_view value) {
-  constexpr std::string_view units = "smhd";
-  constexpr std::array<std::uint32_t, 4> seconds{1, 60, 3600, 86400};
-  const std::size_t unit = value.empty() ? std::string_view::npos : units.find(value.back());
-  const auto count = number_of<std::uint32_t>(value.substr(0, value.empty() ? 0 : value.size() - 1), 100'000);
-  if (unit == std::string_view::npos || !count || *count == 0) {
-    refuse(fmt::format("{} is a time such as 24h, 90m or 30s, not \"{}\"", name, value));
-  }
-  return std::chrono::seconds{std::uint64_t{*count} * seconds[unit]};
+void set_parameter(RedisOptions& options, std::string_view name, const std::string& value) {
+  if (value.empty()) refuse(fmt::format("the parameter {} has no value", name));
+  if (name == "cluster") options.cluster = yes_or_no(name, value);
+  else if (name == "verify") options.verify = yes_or_no(name, value);
+  else if (name == "cert_file") options.cert_file = value;
+  else options.key_file = value;
 }
 
-void set_option(RedisOptions& options, std::string_view name, const std::string& value) {
-  if (name == "cluster") {
-    options.cluster = yes_or_no(name, value);
-  } else if (name == "verify") {
-    options.verify = yes_or_no(name, value);
-  } else if (name == "password_env") {
-    const char* const password = std::getenv(value.c_str());  // NOLINT(concurrency-mt-unsafe): only read
-    if (password == nullptr || *password == '\0') refuse(fmt::format("the variable {} (password_env) is not set", value));
-    options.password = password;
-  } else if (name == "password_file") {
-    options.password_file = value;
-    (void)current_password(options);
-  } else if (name == "ca_file") {
-    options.ca_file = value;
-  } else if (name == "cert_file") {
-    options.cert_file = value;
-  } else if (name == "key_file") {
-    options.key_file = value;
-  } else if (name == "prefix") {
-    if (!SharedValueNames::is_prefix(value)) refuse("prefix has 1 to 64 letters, digits or characters of -_.:/");
-    options.prefix = value;
-  } else if (name == "expiry") {
-    options.expiry.after = value == "0" ? Duration{} : duration_of(name, value);
-  } else if (name == "connections") {
-    const auto count = number_of<std::uint32_t>(value, 64);
-    if (!count || *count == 0) refuse(fmt::format("connections is a number from 1 to 64, not \"{}\"", value));
-    options.connections = *count;
-  } else if (name == "window") {
-    const Result<Bytes> window = parse_bytes(value);
-    if (!window || *window == Bytes{}) refuse(fmt::format("window is a size such as 4MiB, not \"{}\"", value));
-    options.window = *window;
-  } else {
-    refuse(fmt::format("there is no option \"{}\"", name));
+void read_parameters(RedisOptions& options, std::string_view text) {
+  constexpr std::array<std::string_view, 4> known{"cluster", "verify", "cert_file", "key_file"};
+  std::vector<std::string_view> given;
+  while (!text.empty()) {
+    std::string_view value = take_until(text, '&');
+    const std::string_view name = take_until(value, '=');
+    if (std::ranges::find(known, name) == known.end()) {
+      refuse(fmt::format("there is no parameter \"{}\"; there is: {}", readable(name), fmt::join(known, ", ")));
+    }
+    if (std::ranges::find(given, name) != given.end()) refuse(fmt::format("the parameter {} is given twice", name));
+    if (!options.tls && name != "cluster")
+      refuse(fmt::format("the parameter {} is for rediss://, because redis:// has no TLS", name));
+    given.push_back(name);
+    set_parameter(options, name, unescaped(value));
   }
 }
 
@@ -128,7 +104,9 @@ void read_hosts(RedisOptions& options, std::string_view text) {
   while (!text.empty()) {
     const std::string_view host = take_until(text, ',');
     if (!parse_address(with_zone(host), options.hosts.emplace_back())) {
-      refuse(fmt::format("\"{}\" is no HOST or HOST:PORT", host));
+      // What is behind the colon may be a password without its @.
+      refuse(fmt::format("\"{}\" is not the beginning of HOST or HOST:PORT, with a port from 1 to 65535",
+                         readable(host.substr(0, host.find(':')))));
     }
   }
 }
@@ -178,7 +156,7 @@ RedisOptions parse_redis_url(std::string_view url) {
   // The rest of the URL could be a part of a password, so nothing of it is shown.
   if (const std::size_t end = url.find_first_of("/?");
       end != std::string_view::npos && url.find('@', end) != std::string_view::npos) {
-    refuse("in USER and PASSWORD a / is %2F and a ? is %3F, and in options an @ is %40");
+    refuse("in USER and PASSWORD a / is %2F and a ? is %3F, and in parameters an @ is %40");
   }
   std::string_view place = take_until(url, '?');
   std::string_view servers = take_until(place, '/');
@@ -190,18 +168,12 @@ RedisOptions parse_redis_url(std::string_view url) {
   read_hosts(options, servers);
   if (!place.empty()) {
     const auto database = number_of<std::uint32_t>(place, 1'000'000);
-    if (!database) refuse("after the host there may be the number of a database, such as /1");
+    if (!database) refuse("what follows the / after the host is not the number of a database, such as /1");
     options.database = *database;
   }
-  while (!url.empty()) {
-    std::string_view value = take_until(url, '&');
-    const std::string_view name = take_until(value, '=');
-    set_option(options, name, unescaped(value));
-  }
+  read_parameters(options, url);
   if (options.hosts.size() > 1 && !options.cluster) refuse("several hosts are nodes of a cluster: add ?cluster=1");
   if (options.cluster && options.database != 0) refuse("a cluster has only the database 0");
-  const bool tls_files = !options.ca_file.empty() || !options.cert_file.empty() || !options.key_file.empty();
-  if (!options.tls && (tls_files || !options.verify)) refuse("ca_file, cert_file, key_file and verify are for rediss://");
   if (!options.key_file.empty() && options.cert_file.empty()) refuse("key_file is the key of cert_file, which is missing");
   return options;
 }
@@ -219,9 +191,8 @@ std::string shown(const RedisOptions& options) {
 }
 
 std::string read_secret(const std::string& path, std::string_view what) {
-  std::error_code error;
-  // Opening a pipe would wait until somebody writes, and nothing could be read from it a second time.
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+  // Nothing could be read from a pipe a second time.
+  if (is_no_ordinary_file(path)) {
     throw std::invalid_argument{fmt::format("{} with the {} of the shared store is no ordinary file", path, what)};
   }
   constexpr std::size_t enough = std::size_t{1} << 20U;

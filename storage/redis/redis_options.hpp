@@ -61,11 +61,9 @@ struct RedisOptions {
   std::uint64_t seed = 0;    ///< of the jitter
 };
 
-/// Reads `redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DATABASE][?OPTION=VALUE[&...]]`; `rediss://` is the same with
-/// TLS. USER, PASSWORD and values may have %XX. Options: cluster, verify (0 or 1), password_env (the name of a variable of the
-/// environment), password_file (which is read once, to see that it can be), ca_file, cert_file, key_file, prefix, expiry (`24h`,
-/// `90m`, `30s`; `0`: never), connections, window (`4MiB`). Throws std::invalid_argument with one sentence, which has no
-/// password.
+/// Reads `redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DATABASE][?PARAMETER=VALUE[&...]]`; `rediss://` is the same
+/// with TLS. USER, PASSWORD and values may have %XX. Parameters: cluster (0 or 1); for TLS verify (0 or 1), cert_file and
+/// key_file. Each at most once. It opens no file. Throws std::invalid_argument with one sentence, which has no password.
 [[nodiscard]] RedisOptions parse_redis_url(std::string_view url);
 
 /// The URL for people: without password.

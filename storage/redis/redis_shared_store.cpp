@@ -248,6 +248,9 @@ class RedisSharedStore final : public SharedStore {
 }  // namespace
 
 std::unique_ptr<SharedStore> open_redis_store(RedisOptions options, Waker* waker, std::shared_ptr<const SharedSecret> secret) {
+  if (!SharedValueNames::is_prefix(options.prefix)) {
+    throw std::invalid_argument{"the shared store: prefix has 1 to 64 letters, digits or characters of -_.:/"};
+  }
   // The password may come from elsewhere than the URL.
   if (!options.user.empty() && options.password.empty() && options.password_file.empty()) {
     throw std::invalid_argument{"the shared store: the user " + options.user + " has no password"};

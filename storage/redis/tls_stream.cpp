@@ -1,5 +1,7 @@
 #include "storage/redis/tls_stream.hpp"
 
+#include "base/whole_file.hpp"
+
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -23,6 +25,12 @@ std::string last_error() {
 
 TlsContext::TlsContext(const RedisOptions& options) : context_{SSL_CTX_new(TLS_client_method())}, verify_{options.verify} {
   if (context_ == nullptr) throw std::bad_alloc{};
+  // OpenSSL opens these files for each connection, and would wait at a pipe.
+  for (const std::string& file : {options.ca_file, options.cert_file, options.key_file}) {
+    if (!is_no_ordinary_file(file)) continue;
+    SSL_CTX_free(context_);
+    throw std::invalid_argument{"the shared store: " + file + " with keys for TLS is no ordinary file"};
+  }
   const auto require = [&](bool well, const std::string& what) {
     if (well) return;
     const std::string why = last_error();

@@ -57,10 +57,11 @@ class RealHarness : public SharedStoreHarness {
  protected:
   [[nodiscard]] virtual std::vector<RealServer*> servers() = 0;
   [[nodiscard]] virtual RespValue command(std::initializer_list<std::string_view> words) = 0;
-  void make_users(const std::string& url, bool sealed) {
+  void make_users(const std::string& url, bool sealed, const std::string& ca_file = "") {
     for (RealServer* const server : servers()) make_empty(*server);
     for (std::size_t n = 0; n < 3; ++n) {
       RedisOptions options = parse_redis_url(url);
+      options.ca_file = ca_file;
       options.prefix = contract_prefix;
       options.expiry.after = expiry();
       options.connect_timeout = patience;  // on a busy machine
@@ -136,9 +137,8 @@ class TlsHarness : public RealHarness {
   explicit TlsHarness(bool sealed) {
     (void)tls_.server.command({"ACL", "SETUSER", "terrace", "on", ">a pass:word@", "~contract:*", "resetchannels", "-@all",
                                "+get", "+set", "+exists", "+pexpire", "+unlink"});
-    make_users("rediss://terrace:a pass%3Aword@@127.0.0.1:" + std::to_string(tls_.tls_port) +
-                   "?ca_file=" + tls_.certificates.file("ca.pem"),
-               sealed);
+    make_users("rediss://terrace:a pass%3Aword@@127.0.0.1:" + std::to_string(tls_.tls_port), sealed,
+               tls_.certificates.file("ca.pem"));
   }
 
  protected:

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <tuple>
 
 namespace terrace::test {
 namespace {
@@ -19,8 +20,9 @@ constexpr std::size_t tiny_block = 1'000;
 constexpr std::size_t large_block = std::size_t{1} << 20;
 
 /// Tries again at once, and never stops trying.
-RedisOptions stubborn(const std::string& url) {
+RedisOptions stubborn(const std::string& url, const std::string& ca_file = "") {
   RedisOptions options = parse_redis_url(url);
+  options.ca_file = ca_file;
   options.connections = 1;
   options.retry_first = milliseconds{1};
   options.retry_max = milliseconds{2};
@@ -282,7 +284,9 @@ TEST_F(RedisFaults, a_password_that_changes_is_read_again) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "password").string();
   std::ofstream{file} << "first\n";
-  RedisUser user{"redis://" + server.host() + "?password_file=" + file};
+  RedisOptions options = parse_redis_url("redis://" + server.host());
+  options.password_file = file;
+  RedisUser user{options};
   ASSERT_FALSE(user.write(root_block(1), tiny_block));
   RawClient operations{server.port()};
   (void)operations.command({"AUTH", "first"});
@@ -309,7 +313,8 @@ TEST_F(RedisFaults, an_authority_that_changes_is_read_again) {
   const TemporaryDirectory directory;
   const std::filesystem::path ca = directory.path() / "ca.pem";
   std::filesystem::copy_file(first.file("ca.pem"), ca);
-  RedisOptions options = parse_redis_url("rediss://127.0.0.1:" + std::to_string(port) + "?ca_file=" + ca.string());
+  RedisOptions options = parse_redis_url("rediss://127.0.0.1:" + std::to_string(port));
+  options.ca_file = ca.string();
   options.connect_timeout = patience;  // the machine may be busy
   RedisUser user{options};
   EXPECT_TRUE(comes_true([&] { return user.store().health().reason.find("not good") != std::string::npos; }));
@@ -333,23 +338,28 @@ TEST_F(RedisFaults, a_certificate_that_is_not_good_is_not_accepted) {
   RealServer old{tls(old_port, "old.pem")};
   const std::string good_host = "127.0.0.1:" + std::to_string(good_port);
   const std::string old_host = "127.0.0.1:" + std::to_string(old_port);
-  const std::string ca = "?ca_file=" + certificates.file("ca.pem");
+  const auto with_ca = [&](const std::string& url, const std::string& ca_file) {
+    RedisOptions options = parse_redis_url(url);
+    options.ca_file = ca_file;
+    return options;
+  };
+  const std::string ca = certificates.file("ca.pem");
 
-  for (const std::string& url : {"rediss://" + good_host + ca, "rediss://localhost:" + std::to_string(good_port) + ca,
-                                 "rediss://" + good_host + ca + "&cert_file=" + certificates.file("server.pem") +
+  for (const std::string& url : {"rediss://" + good_host, "rediss://localhost:" + std::to_string(good_port),
+                                 "rediss://" + good_host + "?cert_file=" + certificates.file("server.pem") +
                                      "&key_file=" + certificates.file("server.key"),
                                  "rediss://" + good_host + "?verify=0", "rediss://" + old_host + "?verify=0"}) {
-    RedisOptions options = parse_redis_url(url);
+    RedisOptions options = url.ends_with("verify=0") ? parse_redis_url(url) : with_ca(url, ca);
     options.connect_timeout = patience;  // the machine may be busy
     RedisUser user{options};
     EXPECT_FALSE(user.write(root_block(1), large_block)) << url;
     EXPECT_FALSE(user.read(root_block(1), large_block)) << url;
   }
-  for (const auto& [url, why] :
-       {std::pair{"rediss://" + old_host + ca, "expired"}, std::pair{"rediss://" + good_host, "certificate"},
-        std::pair{"rediss://127.0.0.2:" + std::to_string(good_port) + ca, "refused"},
-        std::pair{"rediss://" + good.host() + ca, "in time"}}) {
-    RedisOptions options = parse_redis_url(url);
+  for (const auto& [url, authority, why] :
+       {std::tuple{"rediss://" + old_host, ca, "expired"}, std::tuple{"rediss://" + good_host, std::string{}, "certificate"},
+        std::tuple{"rediss://127.0.0.2:" + std::to_string(good_port), ca, "refused"},
+        std::tuple{"rediss://" + good.host(), ca, "in time"}}) {
+    RedisOptions options = with_ca(url, authority);
     if (why != std::string_view{"in time"}) options.connect_timeout = patience;
     RedisUser user{options};
     ASSERT_TRUE(user.becomes_usable(false)) << url;
@@ -357,7 +367,7 @@ TEST_F(RedisFaults, a_certificate_that_is_not_good_is_not_accepted) {
     EXPECT_EQ(user.write(root_block(1), tiny_block), Errc::refused);
   }
   EXPECT_THROW(RedisUser{"redis://user@" + good_host}, std::invalid_argument);
-  EXPECT_THROW(RedisUser{"rediss://" + good_host + "?ca_file=/nowhere/ca.pem"}, std::invalid_argument);
+  EXPECT_THROW(RedisUser{with_ca("rediss://" + good_host, "/nowhere/ca.pem")}, std::invalid_argument);
   EXPECT_THROW(RedisUser{"rediss://" + good_host + "?cert_file=" + certificates.file("ca.key")}, std::invalid_argument);
 }
 
@@ -368,7 +378,7 @@ TEST_F(RedisFaults, tls_survives_late_answers_and_writes_given_up_halfway) {
                      certificates.file("server.key"), "--tls-ca-cert-file", certificates.file("ca.pem"), "--tls-auth-clients",
                      "no"}};
   TestProxy proxy{port};
-  RedisUser user{stubborn("rediss://" + proxy.host() + "?ca_file=" + certificates.file("ca.pem"))};
+  RedisUser user{stubborn("rediss://" + proxy.host(), certificates.file("ca.pem"))};
   const StoredBlock block = root_block(1);
   ASSERT_FALSE(user.write(block, large_block));
   proxy.throttle(1'000'000);

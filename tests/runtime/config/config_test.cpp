@@ -171,9 +171,9 @@ TEST(ConfigText, with_storage_writes_through_unless_it_says_otherwise) {
 
 TEST(ConfigText, has_no_shared_store_unless_it_names_one) {
   EXPECT_FALSE(parse_config("").shared);
-  const auto shared = parse_config("[shared]\nurl = \"redis://kv@a:1,b:2/3?cluster=1&verify=0\"").shared;
+  const auto shared = parse_config("[shared]\nurl = \"rediss://kv@a:1,b:2?cluster=1&verify=0\"").shared;
   ASSERT_TRUE(shared);
-  EXPECT_EQ(shared->url, "redis://kv@a:1,b:2/3?cluster=1&verify=0");
+  EXPECT_EQ(shared->url, "rediss://kv@a:1,b:2?cluster=1&verify=0");
   EXPECT_EQ(shared->write_policy, WritePolicy::selective);
   EXPECT_EQ(parse_config("[shared]\nurl = \"memory:\"\nwrite-policy = \"none\"").shared->write_policy, WritePolicy::none);
   EXPECT_FALSE(parse_config("[shared]\nurl = \"none\"\nprefix = \"a\"").shared) << "a file keeps the options of what is off";
@@ -312,6 +312,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{"[storage]\nwhere = \"memory:\"\ncapacity = \"64KiB\"\n[[pool]]\n[[pool]]\n[[group]]\n[[group]]\npool = 1",
             "t.toml:3: storage.capacity: a storage capacity of 64KiB gives pool 0 no block of 64KiB: at least 131072 bytes are "
             "needed"},
+        Bad{"[storage]\nwhere = \"redis://u:secret@h\"",
+            "t.toml:2: storage.where: there is no \"redis\"; there is: none, memory:, file:DIR"},
         // a shared store
         Bad{"[shared]\nurl = \"http://u:secret@h\"",
             "t.toml:2: shared.url: there is no \"http\"; there is: none, memory:, redis://HOST, rediss://HOST"},
@@ -328,6 +330,15 @@ INSTANTIATE_TEST_SUITE_P(
             "t.toml:2: shared.url: prefix in the URL has an option of its own, shared.prefix"},
         Bad{"[shared]\nurl = \"redis://cache?window=1MiB\"",
             "t.toml:2: shared.url: window in the URL has an option of its own, shared.window-bytes"},
+        Bad{"[shared]\nurl = \"redis://h/x\"",
+            "t.toml:2: shared.url: what follows the / after the host is not the number of a database, such as /1"},
+        Bad{"[shared]\nurl = \"redis://h?verify=0\"",
+            "t.toml:2: shared.url: the parameter verify is for rediss://, because redis:// has no TLS"},
+        Bad{"[shared]\nurl = \"redis://h?color=red\"",
+            "t.toml:2: shared.url: there is no parameter \"color\"; there is: cluster, verify, cert_file, key_file"},
+        Bad{"[shared]\nurl = \"redis://h?cluster=1&cluster=1\"", "t.toml:2: shared.url: the parameter cluster is given twice"},
+        Bad{"[shared]\nurl = \"redis://u:secret\"",
+            "t.toml:2: shared.url: \"u\" is not the beginning of HOST or HOST:PORT, with a port from 1 to 65535"},
         Bad{"[shared]\nprefix = \"a\"", "t.toml:2: shared.prefix is given, but no shared.url"},
         Bad{"[shared]\nurl = \"memory:\"\npassword-file = \"/p\"",
             "t.toml:3: shared.password-file is for shared.url redis://HOST or rediss://HOST"},
