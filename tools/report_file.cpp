@@ -1,7 +1,9 @@
 #include "tools/report_file.hpp"
 
+#include "base/descriptor.hpp"
 #include "tools/usage_error.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -69,6 +71,11 @@ void check_report(const fs::path& report, const KeptFiles& kept) {
 }
 
 void write_report(const fs::path& file, const std::string& json) {
+  // Otherwise, opening a pipe would wait until somebody reads it.
+  const Descriptor reader{fs::is_fifo(file) ? ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1};
+  if (fs::is_fifo(file) && !reader.is_open()) {
+    throw std::runtime_error{fmt::format("cannot write the report {}: nobody reads this pipe", file.string())};
+  }
   errno = 0;
   std::ofstream out{file, std::ios::binary};
   out << json << '\n';

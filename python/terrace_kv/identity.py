@@ -66,7 +66,8 @@ def config_digest(model: str) -> str | None:
     """A digest of the files beside the weights that say how they are used: RoPE and windows, quantisation, how media become
     input, the scale of an adapter, code. None if there are none, as for a model of the hub, whose commit covers them."""
     found = [*Path(model).glob("*.json"), *Path(model).glob("*.py")] if Path(model).is_dir() else []
-    files = sorted(each for each in found if each.name not in _OF_TEXT and not each.name.endswith(".index.json"))
+    used = [each for each in found if each.is_file() and each.name not in _OF_TEXT]
+    files = sorted(each for each in used if not each.name.endswith(".index.json"))
     return _digest(files, Path(model)) if files else None
 
 

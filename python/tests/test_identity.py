@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,14 @@ def test_all_that_says_how_the_weights_are_used_counts(tmp_path: Path) -> None:
         (path / name).write_text("other")
         assert config_digest(str(path)) in found, f"{name} changes no block of given tokens"
     assert config_digest("maker/model") is None
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    path = model(tmp_path)
+    digest = config_digest(str(path))
+    os.mkfifo(path / "pipe.json")  # nobody writes to it, so whoever opens it waits
+    (path / "folder.json").mkdir()
+    assert config_digest(str(path)) == digest
 
 
 def test_contents_say_what_cannot_be_named(tmp_path: Path) -> None:

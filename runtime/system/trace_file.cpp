@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 
@@ -13,14 +14,20 @@ namespace {
 
 constexpr std::size_t text_max = std::size_t{1} << 20U;
 
+/// Whoever reads a pipe slowly would hold up the cache, and a disk would lose what is on it.
+int made(const std::filesystem::path& file) {
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(file, ignored);
+  if (std::filesystem::exists(status) && !is_regular_file(status) && !is_character_file(status)) {
+    throw std::invalid_argument{"trace-out: " + file.string() + " is no ordinary file"};
+  }
+  return ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644);
+}
+
 }  // namespace
 
 TraceFile::TraceFile(const std::filesystem::path& file, TimePoint origin, Log& log)
-    : name_{file},
-      log_{log},
-      json_{origin},
-      file_{::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)},
-      text_{TraceJson::begin()} {
+    : name_{file}, log_{log}, json_{origin}, file_{made(file)}, text_{TraceJson::begin()} {
   if (!file_.is_open()) throw std::system_error{errno, std::generic_category(), "trace-out: " + file.string()};
   write();
 }

@@ -1,5 +1,6 @@
 #include "tools/config/command.hpp"
 
+#include "base/whole_file.hpp"
 #include "terrace/options.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/config/pages.hpp"
@@ -127,7 +128,7 @@ void init(const ConfigArguments& arguments) {
   const std::filesystem::path& file = arguments.file;
   if (file == "-") return write_output(text);
   if (!arguments.force) return write_new(file, file, text);
-  if (std::filesystem::is_directory(file)) throw UsageError{fmt::format("{}: is a directory", file.string())};
+  if (is_no_ordinary_file(file)) throw UsageError{fmt::format("{}: is no ordinary file", file.string())};
   // The old file stays until the new one is complete.
   const std::filesystem::path beside = file.string() + fmt::format(".{}.new", ::getpid());
   write_new(beside, file, text);

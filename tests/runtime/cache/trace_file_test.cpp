@@ -8,8 +8,10 @@
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -91,6 +93,19 @@ TEST(TraceFile, that_cannot_be_made_is_refused_with_its_name) {
     FAIL();
   } catch (const std::system_error& error) {
     EXPECT_NE(std::string{error.what()}.find("trace-out: /proc/trace.json"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TraceFile, that_is_a_pipe_is_refused_and_not_waited_for) {
+  const test::TemporaryDirectory directory;
+  const std::string pipe = (directory.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  Messages messages;
+  try {
+    const CacheSystem system{options_with(pipe, messages)};
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_EQ(error.what(), "trace-out: " + pipe + " is no ordinary file");
   }
 }
 

@@ -43,6 +43,12 @@ TEST(ConfigCommand, init_never_overwrites_unless_it_is_told_to) {
   EXPECT_EQ(read(file), run(program({"config", "init", "-"})).out);
   // Nothing else is left beside it.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator{directory.path()}, {}), 1);
+  const std::string pipe = (directory.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Ended kept = run(program({"config", "init", pipe, "--force"}));
+  EXPECT_EQ(kept.status, 2);
+  EXPECT_NE(kept.err.find(pipe + ": is no ordinary file"), std::string::npos) << kept.err;
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST(ConfigCommand, check_says_line_and_nearest_name) {

@@ -2,6 +2,7 @@
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <string>
@@ -68,6 +69,19 @@ TEST(Report, that_cannot_be_written_to_its_end_is_a_failure) {
   const Ended ended = run(replay_words(small({"--report", "/dev/full"})));
   EXPECT_EQ(ended.status, 3);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+}
+
+TEST(Report, that_is_a_pipe_needs_somebody_who_reads_it) {
+  const TemporaryDirectory directory;
+  const std::string pipe = (directory.path() / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Ended alone = run(replay_words(small({"--report", pipe})));
+  EXPECT_EQ(alone.status, 3);
+  EXPECT_EQ(alone.err, "terrace replay: cannot write the report " + pipe + ": nobody reads this pipe\n");
+  Words words{"/bin/bash", "-c", "exec \"$@\" --report >(cat)", "bash"};
+  for (const std::string& word : replay_words(small({}))) words.push_back(word);
+  const Ended read = run(words);
+  EXPECT_EQ(read.status, 0) << read.err;
 }
 
 TEST(Trace, that_cannot_be_written_to_its_end_is_a_failure) {

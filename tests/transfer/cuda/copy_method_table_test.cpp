@@ -142,6 +142,10 @@ TEST_F(CopyMethodTableFile, is_kept_whole_and_private) {
 TEST_F(CopyMethodTableFile, that_is_not_there_or_cannot_be_written_is_an_error) {
   EXPECT_EQ(CopyMethodTable::load(folder_ / "none", key).error(), Errc::not_found);
   EXPECT_EQ(CopyMethodTable{}.save(folder_ / "no such folder" / "paths", key).error(), Errc::io_failed);
+  const std::filesystem::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(CopyMethodTable{}.save(pipe, key).error(), Errc::io_failed);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe)) << "what is no file is not replaced";
 }
 
 }  // namespace

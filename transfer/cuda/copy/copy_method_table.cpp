@@ -185,6 +185,7 @@ Result<CopyMethodTable> CopyMethodTable::load(const std::filesystem::path& file,
 }
 
 Result<void> CopyMethodTable::save(const std::filesystem::path& file, const CopyTableKey& key) const {
+  if (is_no_ordinary_file(file)) return Errc::io_failed;  // such as /dev/null, which root could replace
   std::filesystem::path beside = file;
   beside += fmt::format(".{}", ::getpid());
   const int fd = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
