@@ -179,6 +179,21 @@ TEST(ConfigText, has_no_shared_store_unless_it_names_one) {
   EXPECT_FALSE(parse_config("[shared]\nurl = \"none\"\nprefix = \"a\"").shared) << "a file keeps the options of what is off";
 }
 
+TEST(SharedStorage, is_refused_by_a_start_for_the_same_reasons) {
+  const auto why_not = [](const SharedStorage& shared) -> std::string {
+    try {
+      (void)open_shared_store(shared);
+    } catch (const std::invalid_argument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(why_not({.url = "redis://h?prefix=a"}),
+            "the URL of the shared store: there is no parameter \"prefix\"; there is: cluster, verify, cert_file, key_file");
+  EXPECT_EQ(why_not({.url = "redis://h", .prefix = "a{b}"}),
+            "the shared store: prefix has 1 to 64 letters, digits or characters of -_.:/");
+}
+
 TEST(ConfigText, may_keep_the_options_of_storage_that_it_switches_off) {
   EXPECT_EQ(refusal("[storage]\nwhere = \"none\"\ncapacity = \"1GiB\"\nretries = 3"), "");
 }
