@@ -401,7 +401,7 @@ void ConfinedDriver::give_up() {
 /// Fails the session if requests wait although nothing is under way that could end their wait.
 void ConfinedDriver::check_not_stuck() {
   if (!launched_.empty() || scheduler_.empty() || cache_.has_pending_work()) return;
-  if (cache_.status() != CacheStatus::normal || cache_.transfers_paused()) return;  // an operator resumes it
+  if (cache_.status() != CacheStatus::normal) return;  // an operator resumes it
   session_.fail(fmt::format("{} requests wait for blocks that will never become free", flights_.size()));
 }
 
