@@ -22,7 +22,7 @@ class SlotReserve {
   SlotReserve(Cache& cache, std::uint32_t slots);
 
   void give();
-  /// Does nothing if the slots are taken. Returns false if an operator has paused or cleared the cache: then it must be tried
+  /// Does nothing if the slots are taken. Returns false if an operator has paused or cleared the cache; then it must be tried
   /// again before the next give().
   [[nodiscard]] bool take();
   /// The number of requests that take() has acquired so far. The cache's counts of requests include them.
