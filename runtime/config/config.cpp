@@ -168,7 +168,8 @@ std::string Config::value(std::string_view name) const {
 
 CacheSystemOptions Config::options() const {
   CacheSystemOptions options = config::assemble(impl_->givens, impl_->policies);
-  if (options.shared) options.shared->password = impl_->shared_password;
+  // A file that is given goes before the variable.
+  if (options.shared && options.shared->password_file.empty()) options.shared->password = impl_->shared_password;
   options.admin.config = values();
   return options;
 }
