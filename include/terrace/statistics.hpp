@@ -195,8 +195,11 @@ struct TERRACE_API CopyTotals {
 
 /// How well the copies between device and host work.
 struct LinkHealth {
-  bool in_use = true;         ///< false: copies failed in a row, so no copy is begun, except one now and then that tries
-  std::uint64_t stopped = 0;  ///< how often copies were stopped, also after a try
+  /// False: no copy is begun. Either copies failed in a row; then one that tries is begun now and then. Or a copy does not end;
+  /// then all wait for its end.
+  bool in_use = true;
+  std::uint64_t stopped = 0;  ///< how often `in_use` became false; a try that fails does not count
+  std::uint64_t silent = 0;   ///< how often a copy was found that had been under way for 30 s
   std::string reason{};       ///< one sentence for people; empty: in use
 };
 

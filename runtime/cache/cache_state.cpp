@@ -92,6 +92,7 @@ void Cache::State::collect_until(TimePoint until) {
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
   const TimePoint now = parts.clock.now();
   manager.note_time(now);
+  if (manager.wants_link_look()) manager.on_link_look(parts.transfers.oldest_copy());
   take_returned();
   note_shared();
   if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });

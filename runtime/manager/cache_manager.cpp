@@ -112,8 +112,8 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
 // ---- state ---------------------------------------------------------------------------------------------------------------
 
 TimePoint CacheManager::next_deadline() const {
-  TimePoint next = std::min(
-      {requests_.next_deadline(), write_backs_.next_deadline(), administration_.next_deadline(), look_ups_.next_deadline()});
+  TimePoint next = std::min({requests_.next_deadline(), write_backs_.next_deadline(), administration_.next_deadline(),
+                             look_ups_.next_deadline(), state_.link.next_deadline()});
   for (const auto& pool : state_.groups.pools()) next = std::min(next, pool->next_deadline());
   return next;
 }

@@ -111,6 +111,9 @@ class CacheManager {
   /// The same as in Cache.
   [[nodiscard]] LinkHealth link_health() const { return state_.link.health(); }
   [[nodiscard]] bool link_allows() const { return state_.link.allows(); }
+  /// The same as in LinkGuard.
+  [[nodiscard]] bool wants_link_look() const { return state_.link.wants_look(); }
+  void on_link_look(TimePoint oldest_copy) { state_.link.on_look(oldest_copy); }
   /// The same as in HitPlanner.
   [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
   [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }

@@ -186,6 +186,14 @@ TimePoint RankedTransfers::next_deadline() const {
   return next;
 }
 
+TimePoint RankedTransfers::oldest_copy() const {
+  TimePoint oldest = never;
+  for (const Member& rank : ranks_) {
+    if (!rank.lost) oldest = std::min(oldest, rank.port->oldest_copy());
+  }
+  return oldest;
+}
+
 Fence RankedTransfers::reached() const {
   Fence least = ranks_.front().port->reached();
   for (const Member& rank : ranks_) least = std::min(least, rank.port->reached());

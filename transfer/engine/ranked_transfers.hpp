@@ -72,6 +72,7 @@ class RankedTransfers final : public TransferPort {
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override;
   [[nodiscard]] TimePoint next_deadline() const override;
+  [[nodiscard]] TimePoint oldest_copy() const override;
   [[nodiscard]] Fence reached() const override;
   [[nodiscard]] Fence after_all_work() const override;
   [[nodiscard]] bool given_out(Fence point) const override;

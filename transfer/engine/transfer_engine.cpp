@@ -261,6 +261,7 @@ void ThreadedTransfers::run() {
     for (Command& command : commands) apply(std::move(command));
     commands.clear();
     engine_.poll(events);
+    oldest_copy_.store(engine_.oldest_copy(), std::memory_order_relaxed);
     for (TransferEvent& event : events) event_in_.push(std::move(event));
     events.clear();
   }

@@ -49,6 +49,8 @@ class TransferEngine {
   /// Returns the time at which poll() has something to do although the waker is not woken; TimePoint{}, which is long ago, if it
   /// has something now.
   [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint{} : scheduler_.next_deadline(); }
+  /// The same as in TransferPort.
+  [[nodiscard]] TimePoint oldest_copy() const { return scheduler_.oldest_piece(); }
   /// Returns true if nothing is queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
   [[nodiscard]] const Device& device() const { return device_; }
@@ -88,6 +90,7 @@ class DirectTransfers final : public TransferPort {
     return rank == 0 ? engine_.signal(stream) : Result<Fence>{no_such_rank};
   }
   [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
+  [[nodiscard]] TimePoint oldest_copy() const override { return engine_.oldest_copy(); }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
   [[nodiscard]] bool given_out(Fence point) const override { return engine_.device().given_out(point); }
@@ -140,6 +143,7 @@ class ThreadedTransfers final : public TransferPort {
     return rank == 0 ? engine_.signal(stream) : Result<Fence>{no_such_rank};
   }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
+  [[nodiscard]] TimePoint oldest_copy() const override { return oldest_copy_.load(std::memory_order_relaxed); }
   [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
   [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
   [[nodiscard]] bool given_out(Fence point) const override { return engine_.device().given_out(point); }
@@ -187,6 +191,7 @@ class ThreadedTransfers final : public TransferPort {
   Events events_;
   Events::Producer event_in_;
   std::atomic<std::size_t> transfers_in_flight_{0};
+  std::atomic<TimePoint> oldest_copy_{never};  ///< as it was when the engine's thread went to sleep
 
   // Used by the engine's thread.
   const Clock& clock_;

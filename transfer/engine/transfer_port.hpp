@@ -42,6 +42,9 @@ class TransferPort {
   /// Returns the time at which poll() must be called although nothing wakes the caller. Returns `never` if a thread of the engine
   /// sees to that.
   [[nodiscard]] virtual TimePoint next_deadline() const = 0;
+  /// Returns when the device got the oldest copy that has not ended; `never` if it has none. The copy of a transfer that was
+  /// reported at its deadline counts until it ends. What waits here, for example because of a rate limit, does not count.
+  [[nodiscard]] virtual TimePoint oldest_copy() const { return never; }
   /// Makes a stream of this rank's engine wait, on the device, until the leading `layers` layers of all blocks of the transfer
   /// have been copied (all_layers, or more than there are: the whole blocks). Work that is put on the stream afterwards starts
   /// after them. So a kernel can be launched for a load that has not ended, or for a slot that is still being copied out. A

@@ -191,6 +191,12 @@ void TransferScheduler::take_events(std::vector<TransferEvent>& out) {
   events_.clear();
 }
 
+TimePoint TransferScheduler::oldest_piece() const {
+  TimePoint oldest = never;
+  for (const UnderWay& piece : under_way_) oldest = std::min(oldest, piece.began);
+  return oldest;
+}
+
 TimePoint TransferScheduler::next_deadline() const {
   TimePoint soonest = deadlines_.empty() ? never : deadlines_.top().priority;
   for (const Direction direction : directions) {
@@ -284,7 +290,7 @@ Piece TransferScheduler::cut(Handle handle) {
               .runs = {}};
   if (entry.layers > 1) piece.layers = LayerRange{entry.layer, taken_now.layers};
   under_way_.push_back({piece.token, handle, entry.block, blocks, entry.layer, next_piece_bytes(entry),
-                        entry.transfer.urgency == Urgency::request});
+                        entry.transfer.urgency == Urgency::request, now_});
   for (std::uint32_t left = blocks; left > 0;) {
     const SlotRun& run = entry.transfer.runs[entry.run];
     const std::uint32_t taken = std::min(left, run.count - entry.within_run);

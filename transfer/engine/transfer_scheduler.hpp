@@ -118,6 +118,8 @@ class TransferScheduler {
   /// The next time at which expire() or next() will have something to do without a further call: the nearest deadline, or when
   /// a rate limit lets a piece go. `never` if there is no such time.
   [[nodiscard]] TimePoint next_deadline() const;
+  /// When the oldest piece under way was handed out; `never` if none is. The end of its transfer changes nothing.
+  [[nodiscard]] TimePoint oldest_piece() const;
   /// True if no transfer is queued or under way. Events may still wait for take_events().
   [[nodiscard]] bool idle() const { return handles_.empty(); }
   void check_invariants() const;
@@ -162,6 +164,7 @@ class TransferScheduler {
     std::uint32_t first_layer;
     Bytes bytes;
     bool of_request;  ///< started in the request lane
+    TimePoint began;
   };
   /// How much of a transfer a piece takes.
   struct Cut {
