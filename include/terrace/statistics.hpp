@@ -312,7 +312,7 @@ struct TERRACE_API SharedTotals {
   std::uint64_t read_late = 0;     ///< were not there in time, or nobody wanted them any more
   std::uint64_t read_failed = 0;   ///< failed for another reason
   // Writes. A wish is the order to bring a prefix to the shared store.
-  // When nothing is under way, wished is the sum of present, written and the drops.
+  // wished is the sum of present, written, the drops, and the blocks that wait or are being written.
   std::uint64_t wishes = 0;   ///< prefixes
   std::uint64_t wished = 0;   ///< the blocks of these that were not known to be there
   std::uint64_t present = 0;  ///< others, or this cache, had written them before

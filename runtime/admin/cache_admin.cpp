@@ -215,6 +215,7 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
     SharedStoreSnapshot& shared = snapshot.shared.emplace();
     shared.off = cache.shared_is_off();
     shared.totals = cache.shared_totals();
+    shared.waiting_blocks = manager.shared_waiting_blocks();
     shared.round_trip_seconds = manager.shared_round_trip_seconds();
   }
   snapshot.prefill_seconds = manager.prefill_unit_seconds() / manager.unit_tokens();

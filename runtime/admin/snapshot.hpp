@@ -29,6 +29,7 @@ struct SharedStoreSnapshot {
   bool off = false;  ///< Cache::shared_is_off()
   // Only of a cache:
   SharedTotals totals{};
+  std::uint64_t waiting_blocks = 0;  ///< out of totals.wished
   double round_trip_seconds = 0;  ///< of a probe, measured recently; 0: none was measured yet
 };
 

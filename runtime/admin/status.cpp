@@ -180,6 +180,7 @@ json::object to_json(const SharedTotals& totals) {
           {"read_late", totals.read_late},
           {"read_failed", totals.read_failed},
           {"wishes", totals.wishes},
+          {"wished_blocks", totals.wished},
           {"present", totals.present},
           {"renewed", totals.renewed},
           {"written", totals.written},
@@ -208,6 +209,7 @@ json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
                       {"store", to_json(shared.stat)}};
   if (!of_cache) return object;
   object["cache"] = to_json(shared.totals);
+  object["waiting_blocks"] = shared.waiting_blocks;
   object["round_trip_seconds"] = shared.round_trip_seconds;
   return object;
 }
@@ -475,6 +477,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"link",
        {{"in_use", snapshot.link.in_use},
         {"stopped", snapshot.link.stopped},
+        {"silent", snapshot.link.silent},
         {"reason", snapshot.link.reason},
         {"swap_outs", to_json(snapshot.stats.swap_outs)},
         {"swap_ins", to_json(snapshot.stats.swap_ins)}}},

@@ -147,6 +147,14 @@ std::uint64_t CacheManager::readers() const {
   return readers;
 }
 
+std::uint64_t CacheManager::shared_waiting_blocks() const {
+  std::uint64_t blocks = 0;
+  for (const auto& pool : state_.groups.pools()) {
+    if (pool->shared_writer() != nullptr) blocks += pool->shared_writer()->waiting_blocks();
+  }
+  return blocks;
+}
+
 std::size_t CacheManager::bytes_held() const {
   std::size_t bytes = 0;
   for (const auto& pool : state_.groups.pools()) bytes += pool->bytes_held();
@@ -155,6 +163,9 @@ std::size_t CacheManager::bytes_held() const {
 
 void CacheManager::check_invariants() const {
   write_backs_.check_invariants();
+  const SharedTotals& shared = state_.shared;
+  TERRACE_CHECK(shared.wished == shared.present + shared.written + shared.drop_bound + shared.drop_gone + shared.drop_failed +
+                                     shared.drop_full + shared.drop_budget + shared.drop_off + shared_waiting_blocks());
   const auto pools = state_.groups.pools();
   std::vector<std::uint64_t> held(pools.size());
   requests_.check_invariants(held);

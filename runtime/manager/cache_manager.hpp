@@ -98,6 +98,8 @@ class CacheManager {
   [[nodiscard]] double shared_round_trip_seconds() const { return look_ups_.round_trip_seconds(); }
   [[nodiscard]] const SharedLookUps& look_ups() const { return look_ups_; }
   [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
+  /// Number of blocks out of SharedTotals::wished that wait, or are being written.
+  [[nodiscard]] std::uint64_t shared_waiting_blocks() const;
   /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
   /// pins, retentions and write-back jobs, and begins flushes of storage.
   void on_time(TimePoint now);

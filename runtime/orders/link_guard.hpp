@@ -31,6 +31,10 @@ class LinkGuard {
   /// The time never goes back.
   void on_time(TimePoint now) { now_ = now; }
   [[nodiscard]] bool allows() const { return in_use_ || (!silent_since_ && !probe_ && now_ >= breaker_.next_probe()); }
+  /// When allows() becomes true by itself; `never` if it is, or waits for a copy.
+  [[nodiscard]] TimePoint next_try() const {
+    return in_use_ || silent_since_ || probe_ || allows() ? never : breaker_.next_probe();
+  }
   /// It is time for on_look().
   [[nodiscard]] bool wants_look() const { return now_ >= look_at_; }
   /// When wants_look() will be true; `never` if no copy is under way.

@@ -127,6 +127,8 @@ class SharedWriter {
   /// Probes and writes that have not ended.
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
   [[nodiscard]] std::size_t wishes() const { return wishes_.size(); }
+  /// Blocks of wishes that have not been found there, been written or been dropped yet.
+  [[nodiscard]] std::uint64_t waiting_blocks() const;
   /// Nothing is under way, no wish can go on now, and only paused jobs have one.
   [[nodiscard]] bool idle() const { return under_way() == 0 && rests() && !any_job_goes_on(); }
   /// pump() would change nothing.

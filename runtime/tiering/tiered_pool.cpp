@@ -281,7 +281,8 @@ void TieredPool::hand_out_reads() {
 
 TimePoint TieredPool::next_deadline() const {
   if (erasure_.is_due() && actions_.removes.empty()) return TimePoint{};  // now
-  const TimePoint next = std::min({flushes_.next_deadline(), erasure_.next_deadline(), stored_reads_.next_deadline()});
+  TimePoint next = std::min({flushes_.next_deadline(), erasure_.next_deadline(), stored_reads_.next_deadline()});
+  if (!resizer_.rests()) next = std::min(next, link_.next_try());
   return shared_writer_ ? std::min(next, shared_writer_->next_deadline()) : next;
 }
 

@@ -493,14 +493,11 @@ void World::wind_down() {
   TERRACE_CHECK(prefetched.blocks ==
                 prefetched.from_storage + prefetched.from_shared + prefetched.failed + prefetched.there + prefetched.not_wanted);
   seen_->links_stopped += cache_->link_health().stopped;
+  seen_->links_silent += cache_->link_health().silent;
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
   for (const PrefetchId id : prefetches_) TERRACE_CHECK(!cache_->prefetching(id));
   check_durable();
-  const SharedTotals shared = cache_->shared_totals();
-  // (More were wished where a wish still waits for the store.)
-  TERRACE_CHECK(shared.wished >= shared.present + shared.written + shared.drop_bound + shared.drop_gone + shared.drop_failed +
-                                     shared.drop_full + shared.drop_budget + shared.drop_off);
 }
 
 std::uint64_t World::digest() const {

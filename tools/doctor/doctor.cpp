@@ -86,6 +86,11 @@ void print_machine(const CacheSystemOptions& options) {
   for (const std::filesystem::path& directory : directories_of(options)) {
     print_fact(direct_io_fact(directory, try_direct_io(directory, PosixCalls::system())));
   }
+  const auto* const files = std::get_if<FileStorage>(&options.storage);
+  for (std::size_t pool = 0; files != nullptr && pool < options.pools.size(); ++pool) {
+    const std::string name = pool == 0 ? files->name : fmt::format("{}-{}", files->name, pool);
+    if (const std::optional<Fact> damage = damage_fact(files->directories.front() / name)) print_fact(*damage);
+  }
 }
 
 void print_cuda(const CudaFacts& facts, const CopyMethodTable& methods) {

@@ -1,6 +1,7 @@
 #include "tools/doctor/facts.hpp"
 
 #include "storage/io/aligned_buffer.hpp"
+#include "tools/store/opening.hpp"
 #include "tools/text.hpp"
 #include "transfer/host/memory_limits.hpp"
 
@@ -207,6 +208,15 @@ Fact direct_io_fact(const fs::path& directory, int error) {
     fact.advice = "A store cannot be made there either. Make the directory, and give it to the user who serves.";
   }
   return fact;
+}
+
+std::optional<Fact> damage_fact(const fs::path& store) {
+  try {
+    const std::unique_ptr<StoreReader> reader = open_store(store);
+    return Fact{.label = "damaged", .text = fmt::format("{}: {}", printable(store.string()), damage_in(*reader))};
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
 }
 
 Fact numa_fact(const fs::path& root, const std::string& pci, std::optional<unsigned> host_node) {

@@ -40,6 +40,8 @@ struct MemoryNeeds {
 [[nodiscard]] Fact uring_fact(const std::filesystem::path& root, const std::optional<std::string>& unavailable);
 /// Direct I/O in a directory; `error` is the result of try_direct_io().
 [[nodiscard]] Fact direct_io_fact(const std::filesystem::path& directory, int error);
+/// The damaged blocks of the store in this directory (`.../store`); nothing if there is no store that can be read.
+[[nodiscard]] std::optional<Fact> damage_fact(const std::filesystem::path& store);
 /// The NUMA nodes. `pci` is the address of the GPU, "0000:17:00.0", or empty; `host_node` is the configured node of the host
 /// tier.
 [[nodiscard]] Fact numa_fact(const std::filesystem::path& root, const std::string& pci, std::optional<unsigned> host_node);

@@ -122,8 +122,8 @@ void print_stat_text(const StoreReader& reader) {
   const std::uint64_t closed = closed_slots(reader);
   print("slots        {} with blocks, {} free{}\n", catalog.blocks().size(), catalog.free_slots() - closed,
         closed > 0 ? fmt::format(", {} closed (made smaller while it served)", closed) : "");
-  print("unusable     {} orphans, {} superseded, {} damaged records\n", catalog.orphans().size(), catalog.superseded().size(),
-        catalog.damaged().size());
+  print("unusable     {} orphans, {} superseded\n", catalog.orphans().size(), catalog.superseded().size());
+  print("damaged      {}\n", damage_in(reader));
   const bool in_use = reader.in_use();
   print("in use       {}\n", in_use ? "by " + describe(reader.owner()) : "no");
   print("last write   {}\n", last_written(reader));

@@ -1,6 +1,7 @@
 #include "tools/store/opening.hpp"
 
 #include "tools/interrupted.hpp"
+#include "tools/text.hpp"
 
 #include <fmt/format.h>
 
@@ -82,6 +83,14 @@ const char* what_is_wrong(CatalogScan::Flaw flaw) {
     case CatalogScan::Flaw::no_data: return "data file ends before the block";
   }
   return "?";
+}
+
+std::string damage_in(const StoreReader& reader) {
+  const std::size_t blocks = reader.catalog().damaged().size();
+  if (blocks == 0) return "no block";
+  return fmt::format("{} block{}: never served, and computed again when asked for; look at the disk, and read all with `terrace "
+                     "store verify {}`",
+                     blocks, blocks == 1 ? "" : "s", printable(reader.directory().string()));
 }
 
 std::string what_is_missing(const StoreReader& reader) {

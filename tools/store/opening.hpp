@@ -34,6 +34,8 @@ namespace terrace::tools {
 /// A verdict that verify() reported as wrong, in words: "does not match its checksum", "cannot be read: Input/output error".
 [[nodiscard]] std::string what_is_wrong(const StoreReader::Verified& verified);
 [[nodiscard]] const char* what_is_wrong(CatalogScan::Flaw flaw);
+/// Says how many blocks of the store are damaged, what happens to them, and what to do. A damaged record is one block.
+[[nodiscard]] std::string damage_in(const StoreReader& reader);
 /// Returns for example "2 of 4 directories of the store are missing, with 352 blocks: /mnt/b/store and /mnt/c/store; mount their
 /// disks".
 [[nodiscard]] std::string what_is_missing(const StoreReader& reader);

@@ -148,7 +148,10 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
                   blocks, {{"direction", direction}, {"reason", reason}});
     }
   }
-  all.gauge("terrace_link_up", "1 unless copies between device and host fail, and are not begun", snapshot.link.in_use ? 1 : 0);
+  all.gauge("terrace_link_up", "1 unless copies between device and host fail or do not end, and none is begun",
+            snapshot.link.in_use ? 1 : 0);
+  all.counter("terrace_link_stopped_total", "How often terrace_link_up became 0", snapshot.link.stopped);
+  all.counter("terrace_link_silent_total", "Copies between device and host that were found not to end", snapshot.link.silent);
   for (const RankHealth& rank : snapshot.ranks) {
     all.gauge("terrace_rank_up", "1 if the rank keeps up and its copies arrive", rank.state == RankHealth::State::well ? 1 : 0,
               label("rank", rank.name));

@@ -128,6 +128,8 @@ void add_shared_cache(Families& all, const SharedStoreSnapshot& shared) {
       "terrace_shared_not_read_total", "Blocks that were there and could not be read, by reason", "reason",
       {{"gone", totals.read_gone}, {"corrupt", totals.read_corrupt}, {"late", totals.read_late}, {"error", totals.read_failed}});
   all.counter("terrace_shared_wishes_total", "Prefixes that were to be written to the shared store", totals.wishes);
+  all.counter("terrace_shared_wished_total", "Blocks of these that were not known to be there", totals.wished);
+  all.gauge("terrace_shared_waiting_blocks", "Blocks of these that wait or are being written", shared.waiting_blocks);
   all.counter("terrace_shared_present_total", "Blocks of these that the shared store had already", totals.present);
   all.counters("terrace_shared_not_written_total", "Blocks of these that were not written, by reason", "reason",
                {{"skipped", totals.drop_bound},

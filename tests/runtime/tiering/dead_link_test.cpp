@@ -1,4 +1,5 @@
-// A link between device and host whose copies all fail: it is found, counted and left alone, and used again when it works.
+// A link between device and host whose copies all fail, or do not end: it is found, counted and left alone, and used again when
+// it works.
 
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/orders/link_guard.hpp"
@@ -97,7 +98,55 @@ TEST_F(Guard, tries_one_transfer_at_a_time_and_later_after_each_that_fails) {
   order(12);
   end(12, BlockOutcome::done, BlockOutcome::done);
   EXPECT_TRUE(guard.health().in_use);
-  EXPECT_EQ(guard.health().stopped, 2U);
+  EXPECT_EQ(guard.health().stopped, 1U) << "the try that failed stopped nothing";
+}
+
+TEST_F(Guard, says_no_while_a_copy_does_not_end) {
+  order(1);
+  EXPECT_EQ(guard.next_deadline(), TimePoint{} + LinkGuard::silent_after);
+  guard.on_time(TimePoint{} + LinkGuard::silent_after - milliseconds{1});
+  EXPECT_FALSE(guard.wants_look());
+  guard.on_time(TimePoint{} + LinkGuard::silent_after);
+  EXPECT_TRUE(guard.wants_look());
+  EXPECT_TRUE(guard.allows());
+  guard.on_look(TimePoint{});
+  EXPECT_FALSE(guard.allows());
+  EXPECT_FALSE(guard.wants_look());
+  EXPECT_NE(guard.health().reason.find("a copy between device and host does not end"), std::string::npos);
+  EXPECT_NE(guard.health().reason.find("30 s ago"), std::string::npos) << guard.health().reason;
+  guard.on_time(TimePoint{} + 2 * LinkGuard::silent_after);
+  guard.on_look(TimePoint{});
+  EXPECT_EQ(guard.health().silent, 1U) << "it is the same copy";
+  end(1, BlockOutcome::done, BlockOutcome::done);
+  EXPECT_TRUE(guard.wants_look());
+  guard.on_look(never);
+  EXPECT_TRUE(guard.allows());
+  EXPECT_TRUE(guard.health().in_use);
+  EXPECT_EQ(guard.health().stopped, 1U);
+  EXPECT_EQ(guard.next_deadline(), never);
+}
+
+TEST_F(Guard, looks_again_when_the_oldest_copy_may_be_too_old) {
+  order(1);
+  guard.on_time(TimePoint{} + seconds{40});
+  guard.on_look(TimePoint{} + seconds{20});
+  EXPECT_TRUE(guard.allows());
+  EXPECT_EQ(guard.next_deadline(), TimePoint{} + seconds{20} + LinkGuard::silent_after);
+  guard.on_look(never);  // it has not begun, for example because of a rate limit
+  EXPECT_EQ(guard.next_deadline(), TimePoint{} + seconds{40} + LinkGuard::silent_after);
+  end(1, BlockOutcome::done, BlockOutcome::done);
+  EXPECT_EQ(guard.next_deadline(), never);
+}
+
+TEST_F(Guard, watches_a_late_copy_until_it_is_confirmed) {
+  order(1);
+  end(1, BlockOutcome::done, BlockOutcome::unconfirmed);
+  EXPECT_NE(guard.next_deadline(), never);
+  TransferEvent confirmed;
+  confirmed.id = TransferId{1};
+  confirmed.kind = TransferEvent::Kind::confirmed;
+  guard.on_ended(confirmed, stats);
+  EXPECT_EQ(guard.next_deadline(), never);
 }
 
 TEST_F(Guard, what_was_ordered_is_what_was_done_and_what_was_not_by_reason) {
@@ -177,6 +226,61 @@ TEST_F(DeadLink, recovers_by_itself) {
   EXPECT_TRUE(health().in_use) << health().reason;
   run(601, keys_of({32, 33}));
   EXPECT_EQ(cache->match(keys_of({30, 31})).found[Source::host], 2U);
+}
+
+TEST_F(DeadLink, an_ordered_shrink_with_write_back_waits_for_the_next_try_and_drops_nothing) {
+  ManagerConfig config = test::with_storage(sizes(4, 0), WritePolicy::write_back);
+  make(config);
+  kill(Direction::swap_out);
+  run(next, keys_of({next, next + 1, next + 2, next + 3}));
+  const std::uint64_t lost = counts().dropped_lost;
+  ASSERT_TRUE(cache->resize(Tier::device, 3).has_value());
+  settle();
+  EXPECT_GT(cache->retiring(Tier::device), 0U);
+  EXPECT_EQ(counts().dropped_lost, lost);
+  EXPECT_NE(health().reason, "");
+  device->dead(Direction::swap_out, false);
+  for (int tries = 0; tries < 10 && cache->retiring(Tier::device) > 0; ++tries) {
+    ASSERT_NE(cache->next_deadline(), never) << "an idle engine must poll for it";
+    clock.advance(std::max<Duration>(cache->next_deadline() - clock.now(), {}));
+    settle();
+  }
+  EXPECT_EQ(cache->retiring(Tier::device), 0U);
+  EXPECT_EQ(counts().dropped_lost, lost);
+  EXPECT_TRUE(health().in_use);
+}
+
+TEST_F(DeadLink, a_swap_out_that_does_not_end_is_noticed_and_its_slots_stay_its_own) {
+  make(sizes(4, 8));
+  run(1, keys_of({1, 2}));
+  run(2, keys_of({3, 4}));
+  device->stuck(Direction::swap_out, true);
+  ASSERT_TRUE(acquire(3, keys_of({5, 6})).has_value());
+  settle();
+  ASSERT_EQ(device->commands(Direction::swap_out), 1U);
+  EXPECT_TRUE(health().in_use);
+  EXPECT_EQ(cache->next_deadline(), clock.now() + LinkGuard::silent_after) << "an idle engine must poll for it";
+  clock.advance(LinkGuard::silent_after);
+  poll();
+  EXPECT_FALSE(health().in_use);
+  EXPECT_EQ(health().silent, 1U);
+
+  const ManagerStats before = counts();
+  ASSERT_TRUE(acquire(4, keys_of({7, 8})).has_value());
+  settle();
+  EXPECT_EQ((counts() - before).swap_outs.ordered, 0U);
+  EXPECT_EQ((counts() - before).dropped_lost, 2U) << "blocks 3 and 4";
+  EXPECT_TRUE(ready(3)) << "it has the slots of blocks 3 and 4";
+  EXPECT_FALSE(ready(4)) << "the copy that does not end still reads the other slots";
+  EXPECT_EQ(cache->manager().residency({}).pool(Tier::device).evicting_total(), 2U);
+
+  device->stuck(Direction::swap_out, false);
+  settle();
+  EXPECT_TRUE(ready(4));
+  EXPECT_TRUE(health().in_use) << health().reason;
+  EXPECT_EQ(health().stopped, 1U);
+  EXPECT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
+  EXPECT_EQ(cache->next_deadline(), never);
 }
 
 TEST_F(DeadLink, what_should_be_stored_fails_at_once_and_is_counted) {

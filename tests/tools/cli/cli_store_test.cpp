@@ -264,6 +264,12 @@ TEST_F(CliStore, verify_finds_a_damaged_record) {
                            ": record does not match its checksum\n");
   EXPECT_EQ(number(object("stat"), "/slots/damaged"), 1);
   EXPECT_GT(number(object("stat"), "/slots/orphans"), 0) << "what stood on it";
+  const Ended stat = store("stat");
+  EXPECT_NE(stat.out.find("damaged      1 block: never served, and computed again when asked for; look at the disk, and read all "
+                          "with `terrace store verify " +
+                          store_ + "`\n"),
+            std::string::npos)
+      << stat.out;
 }
 
 TEST_F(CliStore, verify_tells_data_that_cannot_be_read) {
