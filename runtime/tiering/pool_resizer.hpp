@@ -22,7 +22,8 @@ namespace terrace {
 /// evicted in the ordinary way: to the tier below, or for good if that has no room. The blocks that follow it are evicted, too.
 /// No copy moves within its pool. A slot that is held, pinned or read retires when that ends; so a block that requests hold all
 /// the time delays the resize. With WritePolicy::write_back a block that only the device has is stored first: while copies from
-/// the device fail or do not end (Cache::link_health says so), it stays, and the resize waits for the next try. Slots that shall retire are not handed out or promised any more.
+/// the device fail or do not end (Cache::link_health says so), it stays, and the resize waits for the next try. Slots that shall
+/// retire are not handed out or promised any more.
 ///
 /// A second resize of a tier replaces one that is under way. Retired slots that the new size includes are free again.
 ///
@@ -55,8 +56,8 @@ class PoolResizer {
   /// No copy is in a slot that shall retire.
   [[nodiscard]] bool rests() const { return residency_.retiring().empty() && residency_.closing_host().empty(); }
   /// Evicts copies in slots that shall retire, as far as it can now. Returns true if anything changed. Looks at each of these
-  /// slots, but only if a copy was unpinned, read, stored or evicted since the last call, or if copies from the device may be begun
-  /// again.
+  /// slots, but only if a copy was unpinned, read, stored or evicted since the last call, or if copies from the device may be
+  /// begun again.
   bool pump() {
     const bool device = !residency_.retiring().empty() && pump(Tier::device);
     return (!residency_.closing_host().empty() && pump(Tier::host)) || device;

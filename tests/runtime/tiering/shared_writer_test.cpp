@@ -197,6 +197,28 @@ TEST_F(SharedWrites, keep_the_budget_of_the_day) {
   EXPECT_EQ(store_of_others.written.size(), 12U);
 }
 
+TEST_F(SharedWrites, what_was_wished_is_what_was_done_what_was_not_and_what_waits) {
+  make_writer(WritePolicy::write_through);
+  const auto waiting = [&] { return cache->manager().shared_waiting_blocks(); };
+  store_of_others.usable_now = false;
+  serve(1, keys_from(1, 20));
+  EXPECT_EQ(totals().wished, 20U);
+  EXPECT_EQ(waiting(), 20U);
+  store_of_others.answers = false;
+  store_of_others.usable_now = true;
+  poll();
+  store_of_others.answer_probes();
+  poll();
+  ASSERT_GT(store_of_others.writes.size(), 0U);
+  EXPECT_EQ(waiting(), 20U) << "those that are being written count";
+  store_of_others.write_error = Errc::io_failed;
+  store_of_others.answers = true;
+  settle();
+  EXPECT_EQ(waiting(), 0U);
+  EXPECT_EQ(totals().wished, totals().written + totals().drop_failed);
+  cache->manager().check_invariants();
+}
+
 TEST_F(SharedWrites, rest_after_the_store_was_full) {
   make_writer(WritePolicy::write_through);
   store_of_others.write_error = Errc::full;

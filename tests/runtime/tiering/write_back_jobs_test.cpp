@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <numeric>
 #include <set>
 
 namespace terrace {
@@ -297,6 +299,40 @@ TEST_F(WriteBackJobsTest, say_what_failed_and_why) {
   const WriteBackId again = start(prefix(keys));
   settle();
   EXPECT_EQ(of(again, stored), 3U);
+}
+
+TEST_F(WriteBackJobsTest, have_one_outcome_for_each_block_that_was_ordered_whatever_goes_wrong) {
+  enum class Fault : std::uint8_t { none, write, link, dead_link, cancel, budget, clear };
+  constexpr std::uint32_t blocks = 6;
+  const auto sum = [](const WriteBackProgress& of) {
+    return std::accumulate(of.blocks.begin(), of.blocks.end(), std::uint64_t{});
+  };
+  make_store(64);
+  std::uint32_t number = 0;
+  for (const Fault fault :
+       {Fault::none, Fault::write, Fault::link, Fault::dead_link, Fault::cancel, Fault::budget, Fault::clear}) {
+    SCOPED_TRACE(static_cast<int>(fault));
+    const std::uint32_t first = 100 * ++number;
+    const auto keys = keys_of({first, first + 1, first + 2, first + 3, first + 4, first + 5});
+    run(number, keys);
+    WriteBackOrder wanted = prefix(keys);
+    if (fault == Fault::write) store->fail_next_write();
+    if (fault == Fault::link) device->fail_next(Direction::swap_out);
+    if (fault == Fault::budget) wanted.budget = Bytes{2 * block_bytes};
+    device->dead(Direction::swap_out, fault == Fault::dead_link);
+    const WriteBackId id = start(wanted);
+    EXPECT_EQ(sum(progress(id)) + progress(id).under_way, blocks);
+    poll();
+    if (fault == Fault::cancel) EXPECT_TRUE(cache->cancel_write_back(id).has_value());
+    if (fault == Fault::clear) cache->clear({});
+    settle();
+    EXPECT_TRUE(progress(id).ended());
+    EXPECT_EQ(sum(progress(id)), blocks);
+    EXPECT_EQ(progress(id).under_way, 0U);
+    EXPECT_EQ(of(id, stored) == blocks, fault == Fault::none);
+  }
+  const auto& totals = cache->manager().write_backs().totals();
+  EXPECT_EQ(std::accumulate(totals.begin(), totals.end(), std::uint64_t{}), std::uint64_t{number} * blocks);
 }
 
 TEST_F(WriteBackJobsTest, try_a_block_that_fails_once) {

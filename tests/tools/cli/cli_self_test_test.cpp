@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace terrace::test {
@@ -12,6 +14,14 @@ namespace {
 
 Ended doctor(const TemporaryDirectory& directory, const std::string& config) {
   return run({paths.program, "doctor", "--config", directory.write("t.toml", config).string()});
+}
+
+/// The text without its line breaks and indents.
+std::string unwrapped(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  const auto repeated = std::ranges::unique(text, [](char a, char b) { return a == ' ' && b == ' '; });
+  text.erase(repeated.begin(), repeated.end());
+  return text;
 }
 
 std::string files(const TemporaryDirectory& directory) {
@@ -69,6 +79,26 @@ TEST(SelfTests, leaves_the_configured_store_alone) {
   EXPECT_EQ(doctor(directory, files(directory) + small_blocks).status, 0);
   EXPECT_EQ(read_file(kept), "of an engine");
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "kv" / "doctor"));
+}
+
+TEST(SelfTests, tells_what_is_damaged_in_the_configured_store) {
+  const TemporaryDirectory directory;
+  const std::string config = directory.write("r.toml", files(directory) + small_blocks).string();
+  ASSERT_EQ(run({paths.program, "replay", "--config", config, "--requests", "50"}).status, 0);
+  const std::string store = (directory.path() / "kv" / "store").string();
+  Ended ended = doctor(directory, files(directory) + small_blocks);
+  EXPECT_NE(unwrapped(ended.out).find("damaged " + store + ": no block"), std::string::npos) << ended.out;
+  std::fstream catalog{store + "/catalog", std::ios::in | std::ios::out | std::ios::binary};
+  catalog.seekp(4096 + 5);
+  catalog.put('!').put('?');
+  catalog.close();
+  ended = doctor(directory, files(directory) + small_blocks);
+  EXPECT_NE(unwrapped(ended.out).find(store +
+                                      ": 1 block: never served, and computed again when asked for; look at the disk, and read "
+                                      "all with `terrace store verify " +
+                                      store + "`"),
+            std::string::npos)
+      << ended.out;
 }
 
 TEST(SelfTests, refuses_a_wrong_configuration) {

@@ -53,6 +53,18 @@ TEST_F(CliStripes, a_replay_finds_again_what_the_last_one_stored_over_three_dire
   EXPECT_NE(removed.out.find(", 0 left"), std::string::npos) << removed.out;
 }
 
+TEST_F(CliStripes, stat_tells_whose_the_store_is) {
+  ASSERT_EQ(replay({"--storage-label", "engine 1, model A"}).status, 0);
+  ASSERT_EQ(replay({"--storage-label", "engine 1, model B"}).status, 0);
+  const Ended stat = store({"stat"});
+  for (const char* const part :
+       {"engine 1, model A; opened 20", "engine 1, model B; opened 20", "striped      over 3", "deletable    yes: "}) {
+    EXPECT_NE(stat.out.find(part), std::string::npos) << part << " is missing in\n" << stat.out;
+  }
+  const json::value object = json::parse(store({"stat", "--json"}).out);
+  EXPECT_EQ(object.at("labels").as_array().size(), 2U);
+}
+
 TEST_F(CliStripes, a_directory_that_is_not_mounted_is_named_once_and_all_commands_count_alike) {
   ASSERT_EQ(replay().status, 0);
   const auto in = [](const Ended& ended) { return json::parse(ended.out); };
