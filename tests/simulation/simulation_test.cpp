@@ -63,7 +63,6 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
     total.retried += world.seen().retried;
     total.breakers_opened += world.seen().breakers_opened;
     total.links_stopped += world.seen().links_stopped;
-    total.links_silent += world.seen().links_silent;
     total.declined += world.seen().declined;
     total.corrupt += world.seen().corrupt;
     stats.evictions_cancelled += world.stats().evictions_cancelled;
@@ -127,7 +126,6 @@ TEST(Simulation, serves_only_right_blocks_and_keeps_its_books_whatever_the_order
   EXPECT_GT(total.retried, 0U);
   EXPECT_GT(total.breakers_opened, 0U);
   EXPECT_GT(total.links_stopped, 0U);
-  EXPECT_GT(total.links_silent, 0U);
   EXPECT_GT(total.declined, 0U);
   EXPECT_GT(total.corrupt, 0U);
   EXPECT_GT(stats.evictions_cancelled, 0U);

@@ -493,7 +493,6 @@ void World::wind_down() {
   TERRACE_CHECK(prefetched.blocks ==
                 prefetched.from_storage + prefetched.from_shared + prefetched.failed + prefetched.there + prefetched.not_wanted);
   seen_->links_stopped += cache_->link_health().stopped;
-  seen_->links_silent += cache_->link_health().silent;
   check_jobs();
   for (const WriteBackProgress& job : cache_->write_backs()) TERRACE_CHECK(job.ended());
   for (const PrefetchId id : prefetches_) TERRACE_CHECK(!cache_->prefetching(id));

@@ -126,7 +126,6 @@ class World {
     std::uint64_t retried = 0;       ///< this and the next two: counts of the resilient stores
     std::uint64_t breakers_opened = 0;
     std::uint64_t links_stopped = 0;
-    std::uint64_t links_silent = 0;
     std::uint64_t declined = 0;
     std::uint64_t durable = 0;  ///< blocks that would survive a power failure at the end, by the cache's own count
     std::uint64_t lost = 0;     ///< blocks that would not

@@ -158,6 +158,7 @@ TEST_F(CacheOfRanks, a_frozen_rank_costs_a_request_its_deadline_and_nobody_else_
   ASSERT_TRUE(acquire(4, keys_of({1, 2}), clock_.now() + seconds{1}).has_value());
   EXPECT_TRUE(settle().empty());
   EXPECT_FALSE(cache_->state(leases_.at(4)) == RequestState::ready);
+  EXPECT_EQ(ranks_->transfers().oldest_copy(), clock_.now()) << "that of the frozen rank";
   // A hit on the device is served meanwhile, because no call waits.
   keys_[5] = keys_of({5, 6});
   ASSERT_TRUE(acquire(5, keys_[5]).has_value());

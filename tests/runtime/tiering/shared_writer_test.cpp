@@ -208,7 +208,7 @@ TEST_F(SharedWrites, what_was_wished_is_what_was_done_what_was_not_and_what_wait
   store_of_others.usable_now = true;
   poll();
   store_of_others.answer_probes();
-  poll();
+  settle();
   ASSERT_GT(store_of_others.writes.size(), 0U);
   EXPECT_EQ(waiting(), 20U) << "those that are being written count";
   store_of_others.write_error = Errc::io_failed;

@@ -323,7 +323,7 @@ TEST_F(WriteBackJobsTest, have_one_outcome_for_each_block_that_was_ordered_whate
     const WriteBackId id = start(wanted);
     EXPECT_EQ(sum(progress(id)) + progress(id).under_way, blocks);
     poll();
-    if (fault == Fault::cancel) EXPECT_TRUE(cache->cancel_write_back(id).has_value());
+    if (fault == Fault::cancel) (void)cache->cancel_write_back(id);
     if (fault == Fault::clear) cache->clear({});
     settle();
     EXPECT_TRUE(progress(id).ended());

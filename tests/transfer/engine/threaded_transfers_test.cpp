@@ -177,10 +177,12 @@ TEST_F(ThreadedTransfersTest, resolve_a_deadline_by_themselves_and_confirm_later
   }
   EXPECT_EQ(events[0].outcomes, std::vector{BlockOutcome::unconfirmed});
   EXPECT_EQ(transfers_->next_deadline(), never);
+  EXPECT_LT(transfers_->oldest_copy(), clock_.now());
   release_compute();
   events = await_events(1);
   ASSERT_EQ(events.size(), 1U);
   EXPECT_EQ(events[0].kind, TransferEvent::Kind::confirmed);
+  EXPECT_EQ(transfers_->oldest_copy(), never);
 }
 
 TEST_F(ThreadedTransfersTest, cancel_and_raise_what_is_queued) {

@@ -35,6 +35,21 @@ TEST_F(TransferSchedulerEndTest, cancels_a_queued_transfer_at_once) {
   EXPECT_EQ(order(), std::vector<std::uint64_t>{2});
 }
 
+TEST_F(TransferSchedulerEndTest, knows_since_when_its_oldest_piece_is_under_way) {
+  EXPECT_EQ(scheduler_.oldest_piece(), never);
+  submit(1, request, 8, start + seconds{5});
+  EXPECT_EQ(scheduler_.oldest_piece(), never) << "it only waits";
+  const std::optional<Piece> first = next(swap_out, start + seconds{1});
+  const std::optional<Piece> second = next(swap_out, start + seconds{2});
+  EXPECT_EQ(scheduler_.oldest_piece(), start + seconds{1});
+  finish(*first);
+  EXPECT_EQ(scheduler_.oldest_piece(), start + seconds{2});
+  scheduler_.expire(start + seconds{5});
+  EXPECT_EQ(scheduler_.oldest_piece(), start + seconds{2}) << "its transfer was reported, and it still moves";
+  finish(*second);
+  EXPECT_EQ(scheduler_.oldest_piece(), never);
+}
+
 TEST_F(TransferSchedulerEndTest, reports_a_cancelled_transfer_when_what_had_started_has_ended) {
   submit(1, request, 10);
   const std::optional<Piece> piece = next();
