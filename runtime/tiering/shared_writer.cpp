@@ -572,17 +572,6 @@ void SharedWriter::stop_all() {
   }
 }
 
-std::uint64_t SharedWriter::waiting_blocks() const {
-  std::uint64_t blocks = 0;
-  for (const auto* const ids : {&waiting_, &active_}) {
-    for (const std::uint32_t id : *ids) {
-      const Wish& wish = *wishes_.find(id);
-      blocks += wish.keys.size() - wish.started + wish.writing.count();
-    }
-  }
-  return blocks;
-}
-
 void SharedWriter::check_invariants() const {
   TERRACE_CHECK(waiting_.size() + active_.size() == wishes_.size());
   TERRACE_CHECK(writes_.size() <= slots_max_);

@@ -128,7 +128,16 @@ class SharedWriter {
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
   [[nodiscard]] std::size_t wishes() const { return wishes_.size(); }
   /// Blocks of wishes that have not been found there, been written or been dropped yet.
-  [[nodiscard]] std::uint64_t waiting_blocks() const;
+  [[nodiscard]] std::uint64_t waiting_blocks() const {
+    std::uint64_t blocks = 0;
+    for (const auto* const ids : {&waiting_, &active_}) {
+      for (const std::uint32_t id : *ids) {
+        const Wish& wish = *wishes_.find(id);
+        blocks += wish.keys.size() - wish.started + wish.writing.count();
+      }
+    }
+    return blocks;
+  }
   /// Nothing is under way, no wish can go on now, and only paused jobs have one.
   [[nodiscard]] bool idle() const { return under_way() == 0 && rests() && !any_job_goes_on(); }
   /// pump() would change nothing.
