@@ -140,6 +140,12 @@ TEST_F(AdminHistory, is_bounded_whatever_happens) {
   EXPECT_EQ(minutes().back().at("events_left_out").to_number<std::uint64_t>(), 4U);
 }
 
+TEST_F(AdminHistory, cuts_no_character_in_two) {
+  const std::string fits(History::text_max - 1, 'x');
+  history.note(fits + "\u00e9", wall);
+  EXPECT_EQ(events(), Texts{fits});
+}
+
 TEST_F(AdminHistory, a_clock_that_is_set_back_makes_no_minute_twice) {
   history.note("before", wall);
   history.note("after", wall - 30min);

@@ -60,6 +60,14 @@ TEST_F(Guard, says_no_after_transfers_that_failed_in_a_row) {
   EXPECT_NE(guard.health().reason.find("5 transfers failed in a row"), std::string::npos) << guard.health().reason;
 }
 
+TEST_F(Guard, says_no_after_transfers_that_were_late_in_a_row) {
+  for (std::uint64_t id = 1; id <= 5; ++id) {
+    order(id);
+    end(id, BlockOutcome::unconfirmed, BlockOutcome::unconfirmed, Errc::deadline_exceeded);
+  }
+  EXPECT_FALSE(guard.allows());
+}
+
 TEST_F(Guard, one_block_that_arrives_shows_that_the_link_works) {
   for (std::uint64_t id = 1; id <= 20; ++id) {
     order(id);
