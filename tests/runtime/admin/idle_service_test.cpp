@@ -160,6 +160,8 @@ TEST(IdleService, sleeps_until_it_is_woken_or_a_deadline_has_come) {
   const unsigned before = slices;
   service.waker().wake();
   EXPECT_TRUE(comes_true([&] { return slices > before; }));
+  std::this_thread::sleep_for(100ms);
+  EXPECT_LT(slices, before + 50) << "a wake-up is for one slice, and not for as many as there is time for";
 }
 
 TEST(IdleService, ends_also_in_a_turn_of_its_owner) {

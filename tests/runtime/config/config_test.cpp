@@ -503,10 +503,11 @@ TEST(ConfigEnvironment, has_the_password_of_a_shared_store_and_shows_it_nowhere)
   EXPECT_TRUE(config.ignored_variables().empty());
   EXPECT_EQ(refused_variable("TERRACE_SHARED_PASWORD=hush"),
             "TERRACE_SHARED_PASWORD: there is no such option; did you mean TERRACE_SHARED_PASSWORD?");
-  config.set("--shared-password-file", "/etc/password");
-  EXPECT_EQ(config.options().shared->password, "") << "the file goes before the variable";
   config.set("--shared", "none");
   EXPECT_FALSE(config.options().shared);
+  config.set("--shared", "redis://cache");
+  config.set("--shared-password-file", "/etc/password");
+  EXPECT_EQ(config.options().shared->password, "") << "the file goes before the variable";
 }
 
 TEST(ConfigFlags, have_older_names_and_near_ones) {
