@@ -364,6 +364,18 @@ TEST_F(RedisClientTest, takes_its_own_absence_for_no_silence_of_the_server) {
   expect_well(late, root_block(1));
 }
 
+TEST_F(RedisClientTest, takes_bytes_that_a_silent_server_accepts_for_no_sign_of_life) {
+  start();
+  ASSERT_FALSE(error(write(root_block(1))));
+  server().silent = true;
+  const std::uint64_t first = read(root_block(1));
+  for (int i = 0; i < 20 && !has_event(first); ++i) {
+    (void)read(root_block(1));
+    engine_->pass(milliseconds{100});
+  }
+  EXPECT_TRUE(has_event(first)) << "its deadline is later";
+}
+
 TEST_F(RedisClientTest, waits_only_once_for_a_server_that_cannot_be_connected) {
   begin("redis://host:1");
   server().silent = true;
