@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -57,6 +58,14 @@ TEST(ConfigPages, examples_are_valid) {
                                                     : "[" + option.table + "]\n";
     Config config;
     EXPECT_NO_THROW(config.read_text(header + option.key + " = " + option.example, "t.toml")) << option.key;
+  }
+}
+
+TEST(ConfigPages, say_that_the_variable_of_an_option_is_its_flag_in_capitals) {
+  for (const ConfigOption& option : Config{}.table()) {
+    std::string variable = option.flag.empty() ? "" : "TERRACE_" + option.flag.substr(2);
+    for (char& c : variable) c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    EXPECT_EQ(option.environment, variable) << option.key;
   }
 }
 

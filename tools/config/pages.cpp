@@ -111,6 +111,8 @@ show` shows each value in effect and where it comes from. Programs read the same
 - A name that does not exist, a value of the wrong type or outside its limits, and options that contradict each other are refused,
   with the place and the nearest right name. Two options contradict each other only if they are set on the same level; a higher
   level replaces what a lower one says.
+- The variable of an option is its flag in capitals: `TERRACE_HOST_BLOCKS` for `--host-blocks`. Options without a flag are in
+  files only.
 - Variables that begin with `TERRACE_` and belong to no option are ignored, unless they look like a misspelt option.
 - The password of a shared store is no option, because values of options are shown. It is in the variable
   `TERRACE_SHARED_PASSWORD`, or in the file `shared.password-file`.
@@ -123,14 +125,14 @@ show` shows each value in effect and where it comes from. Programs read the same
       table = option.table;
       out += fmt::format("\n## {}\n\n{}.\n\n", table.empty() ? "In front of the tables" : fmt::format("`{}`", header(option)),
                          text_of(table));
-      out += "| option | value | default | flag | variable | |\n|---|---|---|---|---|---|\n";
+      out += "| option | value | default | flag | |\n|---|---|---|---|---|\n";
     }
     const std::string value = fmt::format("{}{}{}", in_cell(option.type), option.limits.empty() ? "" : ": ", option.limits);
     std::string flag = code(option.flag);
     if (!option.flag_alias.empty()) flag += ", " + code(option.flag_alias);
-    out += fmt::format("| {} | {} | {} | {} | {} | {}{} |\n", code(option.key), value,
+    out += fmt::format("| {} | {} | {} | {} | {}{} |\n", code(option.key), value,
                        option.default_value.empty() ? in_cell(option.otherwise) : code(option.default_value), flag,
-                       code(option.environment), in_cell(option.help), option.live ? " (live)" : "");
+                       in_cell(option.help), option.live ? " (live)" : "");
   }
   out += "\n## Fields without an option\n\nA program sets these fields of `CacheSystemOptions` itself:\n\n";
   for (const config::FieldWithoutOption& each : config::fields_without_option()) {
