@@ -29,7 +29,7 @@ CacheStatus Administration::status() const {
   return all_gone() && !erasing() ? CacheStatus::cleared : CacheStatus::clearing;
 }
 
-/// Nothing of before a clear is left on the device and the host.
+/// Returns true if the device and the host have no copies of blocks that were cached before the clear.
 bool Administration::all_gone() const {
   return std::ranges::none_of(groups_.pools(), [](const auto& pool) { return pool->any_hidden(); });
 }
@@ -43,7 +43,7 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
   requests_.fail_pending(Errc::cleared);
   prefetches_.cancel_all();
   while (!pins_.empty()) end_pin(pins_.begin());
-  retentions_.clear();  // the tree ends them with their blocks
+  retentions_.clear();  // the tree ends the retentions of hidden blocks itself
   retained_blocks_ = 0;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     groups_.pools()[pool]->clear(options.keep_storage,
@@ -60,7 +60,7 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
   requests_.settle();
 }
 
-/// It is not known whether the blocks in the shared store are for the weights of now on.
+/// Stops the use of the shared store: it is not known whether its blocks are for the weights that are used from now on.
 void Administration::turn_shared_off() {
   state_.shared_off = true;
   state_.shared_usable = false;
@@ -220,7 +220,7 @@ Result<WriteBackId> Administration::write_back_prefix(const WriteBackOrder& orde
       for (std::uint32_t block = prefix.length; block < blocks; ++block) gone.push_back(groups_.key_in(g, order.keys, block));
       continue;
     }
-    // Groups of other kinds keep only a few blocks. The others count as neither wanted nor gone.
+    // Groups of other kinds keep only some of their blocks. A missing block of such a group is not reported as gone.
     for (std::uint32_t block = 0; block < blocks; ++block) {
       const BlockKey key = groups_.key_in(g, order.keys, block);
       const Prefix prefix = tree.find(std::span{&key, 1});
@@ -269,7 +269,8 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
     if (planner_.hit(g).found.prefix.length > 0) pin.prefixes.push_back({pool, planner_.hit(g).found.prefix});
     for (const Found& unchained_block : planner_.hit(g).unchained) pin.prefixes.push_back({pool, unchained_block.prefix});
   }
-  // Otherwise an evicting block may stay, because it is pinned when its swap-out ends, although the block before it has gone.
+  // Without this, a block that is being evicted could keep its copy, because it is pinned when its swap-out ends, although the
+  // block before it has lost its copy.
   for (const PoolPrefix& pinned : pin.prefixes) groups_.at(pinned.pool).cancel_evictions(pinned.prefix);
   pinned_ = wanted;
   last_pin_ = PinId{last_pin_.value() + 1};

@@ -28,16 +28,17 @@ class Administration {
   Administration(const Administration&) = delete;
   Administration& operator=(const Administration&) = delete;
 
-  /// After a clear() that waits, the status is `clearing` until everything that was cached then is gone for good, and after that
-  /// `cleared` until resume().
+  /// After a clear() that waits, the status is `clearing` until all copies of the blocks that were cached then have been removed.
+  /// After that it is `cleared` until resume().
   [[nodiscard]] CacheStatus status() const;
-  /// Every clear() begins a new epoch. Work that began in an older epoch makes no block a hit any more.
+  /// Every clear() begins a new epoch. Blocks of work that began in an older epoch do not become hits.
   [[nodiscard]] Epoch epoch() const { return state_.epoch; }
-  /// Changes the policies, the watermarks and the daily budget. The lane rates are not the manager's. Fails as Cache::change().
+  /// Changes the policies, the watermarks and the daily budget. The lane rates do not belong to the manager. Fails as
+  /// Cache::change().
   [[nodiscard]] Result<void> change(const CacheSettings& settings);
-  // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
+  // Cache has the same calls (terrace/cache.hpp). The comments here tell only what is different.
 
-  /// `stored`, by PoolId: the keys of the first blocks of all prefixes in storage, unless it is kept.
+  /// `stored`, by PoolId: the keys of the first blocks of all prefixes in storage. It is not needed if storage is kept.
   void clear(const ClearOptions& options, std::span<const std::vector<BlockKey>> stored = {});
   [[nodiscard]] bool erasing() const;
   [[nodiscard]] Result<void> resume();
@@ -57,14 +58,15 @@ class Administration {
   [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
   /// Makes a tier of a pool larger or smaller while it serves (PoolResizer::resize). A larger device tier: the caller guarantees
-  /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has said that it
-  /// has memory. A smaller host tier: `closing` names the slots of the host arena whose memory shall go.
+  /// that the device has memory for the new slots. A larger host tier: a new slot can be used when open_host() has reported that
+  /// it has memory. A smaller host tier: `closing` names the slots of the host arena whose memory is to be returned.
   ///
-  /// Accepted requests stay accepted: those that wait for slots keep their promises, and no wait ends with never_fits. A request
-  /// that the smaller device tier cannot hold to its end runs until extend() fails with never_fits. New requests fail with
-  /// never_fits by the new size. Fails as PoolResizer::resize does.
+  /// Accepted requests stay accepted: requests that wait for slots keep their promises, and no wait ends with never_fits. A
+  /// request that grows beyond the smaller device tier runs until extend() fails with never_fits. For new requests, never_fits
+  /// depends on the new size. Fails as PoolResizer::resize does.
   [[nodiscard]] Result<void> resize(Tier tier, std::uint32_t blocks, PoolId pool = {}, std::span<const SlotSpan> closing = {});
-  /// These slots of the host arena have memory from now on. At the start the first host_blocks + staging_blocks slots have it.
+  /// These slots of the host arena have memory from now on. At the start, the first host_blocks + staging_blocks slots have
+  /// memory.
   void open_host(SlotSpan slots, PoolId pool = {});
   /// The same as PoolResizer::first_in_use.
   [[nodiscard]] std::uint32_t first_in_use(SlotSpan slots, PoolId pool = {}) const {
@@ -102,7 +104,7 @@ class Administration {
   /// The sum of all pools.
   [[nodiscard]] Durability durability() const;
 
-  /// Tells the use clock the time, and ends the pins and retentions whose time has passed.
+  /// Gives the present time to the use clock, and ends the pins and retentions whose time has passed.
   void on_time();
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pins() const { return !pins_.empty(); }
@@ -116,7 +118,7 @@ class Administration {
     std::vector<BlockKey> keys;
     TimePoint until = never;
   };
-  /// Throws std::invalid_argument if this cache cannot have it.
+  /// Throws std::invalid_argument if this cache cannot use this policy.
   [[nodiscard]] PolicyFactory policy_named(EvictionPolicyName name) const;
   void turn_shared_off();
   [[nodiscard]] bool all_gone() const;
@@ -130,7 +132,7 @@ class Administration {
   Requests& requests_;
   WriteBackJobs& write_backs_;
   Prefetches& prefetches_;
-  PolicyFactory own_policy_;  ///< empty: the engine has brought none of its own
+  PolicyFactory own_policy_;  ///< the eviction policy that the engine has provided; empty if none
   UseClock use_clock_;
   std::map<PinId, Pin> pins_;
   PinId last_pin_;

@@ -78,20 +78,20 @@ class CacheManager {
   void on_transfer(TransferEvent event);
   /// Handles an event of the pool's store.
   void on_store(const StoreEvent& event, PoolId pool = {});
-  /// The shared store has answered a probe, or has ended a read or a write. The token is that of the order (SharedActions), which
-  /// was among the actions of the pool.
+  /// The shared store has answered a probe, or has ended a read or a write. `token` is the token of the order (SharedActions),
+  /// which was in the actions of the pool.
   void on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error, std::uint32_t leading,
                         PoolId pool = {});
   void on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool = {});
   void on_shared_written(std::uint32_t token, ErrorCode error, PoolId pool = {}) {
     state_.groups.at(pool).on_shared_written(token, error);
   }
-  /// Whether the shared store can be asked now (SharedStore::usable). Call it before acquire() and in each poll.
+  /// Tells whether the shared store can be used now (SharedStore::usable). Call it before acquire() and in each poll.
   void set_shared_usable(bool usable);
-  /// Blocks in the shared store are for the weights of now on. Ends what a clear began.
+  /// From now on, the blocks in the shared store are for the present weights. Ends the state that a clear began.
   void resume_shared();
   [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
-  /// Nothing more is brought to the shared store except what is being written.
+  /// Drops the wishes for the shared store. Writes under way continue.
   void drop_shared_wishes() {
     for (TieredPool* const pool : state_.groups.pools()) pool->drop_shared_wishes();
   }
@@ -125,7 +125,7 @@ class CacheManager {
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
   /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
-  /// Lets requests and write-back jobs go on, evicts for the watermarks, and makes the transfers. Call it after a batch of the
+  /// Continues requests and write-back jobs, evicts for the watermarks, and makes the transfers. Call it after a batch of the
   /// calls above.
   void settle() { requests_.settle_and_reclaim(); }
   /// Returns true if settle() would evict for the watermarks.
@@ -136,7 +136,7 @@ class CacheManager {
     state_.groups.at(pool).recover(blocks, numbers);
   }
 
-  /// A MemoryCopy of the pool's actions has been made.
+  /// A MemoryCopy of the pool's actions has ended.
   void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).on_copied(token); }
 
   // ---- work to be done, and state
@@ -152,13 +152,13 @@ class CacheManager {
   /// Returns true if transfers, loads or writes to storage are under way, if requests wait for slots, or if a write-back job has
   /// more of the tree to look at.
   [[nodiscard]] bool has_pending_work() const;
-  /// Describes for people what is under way and what waits.
+  /// A text for people: what is under way and what waits.
   [[nodiscard]] std::string describe_pending() const;
 
-  /// Poison mode, for tests: the owner overwrites each slot that becomes free, so that a read that comes too late finds noise.
-  /// remember_freed() switches it on. take_freed() returns the slots of the device and of the host arena that became free since
-  /// the last call. overwritten_by() says that compute overwrites these device slots before it reaches `fence`; transfers of
-  /// these slots wait for that fence.
+  /// Poison mode, for tests: the owner overwrites each slot that becomes free, so that a read that comes too late does not find
+  /// the old bytes. remember_freed() switches it on. take_freed() returns the slots of the device and of the host arena that
+  /// became free since the last call. overwritten_by() reports that compute overwrites these device slots before it reaches
+  /// `fence`; transfers of these slots wait for that fence.
   void remember_freed();
   void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});
   void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {});
@@ -171,7 +171,7 @@ class CacheManager {
   }
   /// Counts what the pool's tree holds. Looks at every node.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
-  /// Describes for people what is cached where: one line for each node, at most `lines_max` nodes for each pool.
+  /// A text for people: which tiers have which blocks. One line for each node, at most `lines_max` nodes for each pool.
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
 
   [[nodiscard]] const ManagerConfig& config() const { return state_.config; }
@@ -179,7 +179,7 @@ class CacheManager {
   [[nodiscard]] Ledger device_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::device).ledger(); }
   /// The ledger of the host arena: slots of the host tier and staging slots together. A staging slot in use counts as held.
   [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::host).ledger(); }
-  /// Transfers that read a device or host copy now, counted once per copy.
+  /// Number of transfers that read a device or host copy now, counted once per copy.
   [[nodiscard]] std::uint64_t readers() const;
   [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }
   [[nodiscard]] std::size_t pool_count() const { return state_.groups.pools().size(); }

@@ -17,8 +17,8 @@ std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Source farthes
   if (groups_.single()) {
     GroupHit& hit = hits_.front();
     const TieredPool& pool = *groups_.pools().front();
-    // An engine asks for a prompt's hits, and acquires the prompt right after that. A key is chained, so equal last keys are keys
-    // of equal prompts.
+    // An engine asks for a prompt's hits, and acquires the prompt right after that, so the result is reused. Keys are chained: if
+    // the last keys are equal, the prompts are equal.
     const std::uint64_t changes = pool.residency().tree().changes();
     const bool known = !keys.empty() && asked_.changes == changes && asked_.keys == keys.size() && asked_.farthest == farthest &&
                        asked_.last == keys.back();
@@ -43,7 +43,7 @@ std::uint32_t HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source 
     Elsewhere elsewhere;
 
     std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
-      // One look-up for the whole prompt is enough: a shorter beginning of the prompt finds the same blocks.
+      // One look-up for the whole prompt is enough: a shorter prefix of the prompt finds the same blocks.
       GroupHit& hit = planner.hits_[group];
       if (!hit.looked_up) {
         const std::span<const BlockKey> all = planner.groups_.keys_in(group, keys, 0);
@@ -66,13 +66,13 @@ std::uint32_t HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source 
   return hits;
 }
 
-/// Whether `farthest` or a nearer tier has an unchained block of the group.
+/// Returns true if `farthest` or a nearer tier has this unchained block of the group.
 bool HitPlanner::in_tiers(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block, Source farthest) const {
   const BlockKey key = groups_.key_in(group, keys, block);
   return groups_.pool_of(group).find(std::span{&key, 1}, farthest, unchained_source_).prefix.length > 0;
 }
 
-/// Sets hits_[group] to what the group contributes to a hit of all of `keys`.
+/// Sets hits_[group] to the contribution of the group to a hit of all of `keys`.
 void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const {
   const GroupRule& rule = groups_.rules()[group];
   const TieredPool& pool = groups_.pool_of(group);
@@ -117,7 +117,7 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
   hit.first = hit.end;
 }
 
-/// Sets found_: for each hash unit, the farthest source from which any group takes it.
+/// Sets found_: for each hash unit, the farthest source from which a group takes it.
 void HitPlanner::note_sources(std::uint32_t hits) const {
   found_.assign(hits, Source::device);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -133,7 +133,7 @@ void HitPlanner::note_sources(std::uint32_t hits) const {
 
 std::uint32_t HitPlanner::add_shared(std::uint32_t units) const {
   TERRACE_CHECK(groups_.single());
-  asked_.keys = 0;  // the answer is not that of look_up() any more
+  asked_.keys = 0;  // hits_ and found_ are no longer the result of look_up()
   hits_.front().end = units;
   found_.resize(units, Source::shared);
   return units;
@@ -154,8 +154,8 @@ bool HitPlanner::shared_would_pay(std::span<const BlockKey> keys, std::uint32_t 
   return pays;
 }
 
-/// A chained group needs all blocks after those that the tiers have. Of any other group, the blocks are asked for that a longer
-/// hit may need, wherever that ends: which of these ends can be served is decided when the answer is there.
+/// A chained group needs all blocks after those that the tiers have. For any other group, the question has every block that a
+/// longer hit may need, for each place where it may end. look_up_with() chooses the end when the answer is there.
 HitPlanner::Question HitPlanner::ask(std::span<const BlockKey> keys, std::uint32_t found, Source farthest,
                                      SharedAnswer& answer) const {
   asked_keys_.clear();

@@ -16,8 +16,8 @@ namespace terrace {
 /// The size of a request.
 struct RequestSize {
   std::uint32_t blocks = 0;          ///< hash units in all
-  std::uint32_t blocks_now = 0;      ///< hash units for which it has slots now, or waits for slots
-  std::uint32_t key_count = 0;       ///< hash units of its prompt that have a key
+  std::uint32_t blocks_now = 0;      ///< hash units for which the request has slots now, or waits for slots
+  std::uint32_t key_count = 0;       ///< hash units of the prompt that have a key
   std::uint32_t encoder_tokens = 0;  ///< tokens of the encoder's input
 };
 
@@ -30,15 +30,14 @@ struct GroupHit {
   bool serves = true;           ///< false: an optional group that lacks blocks of the hit
   bool looked_up = false;       ///< `reach` has been set by the present look_up()
   std::uint32_t reach = 0;      ///< scratch of look_up(): leading blocks that a chained group has
-  std::vector<Source> sources;  ///< from which the blocks [first, end) come; not set if single()
+  std::vector<Source> sources;  ///< sources of the blocks [first, end); not set if single()
 };
 
-/// Answers what a prompt hits, in each group and in all groups together; which of the hits are worth loading; and how many slots
-/// the rest of the request needs. It starts nothing and moves nothing; only pin_hits() and unpin_hits() change the
-/// cache.
+/// Finds the hit of a prompt, in each group and in all groups together; which of the hits are worth loading; and how many slots
+/// the rest of the request needs. It starts nothing and moves nothing; only pin_hits() and unpin_hits() change the cache.
 ///
-/// The hit of a prompt is its longest beginning that every group can serve; optional groups are not asked. Each look_up()
-/// replaces the answers of the one before.
+/// The hit of a prompt is its longest prefix that every group can serve, apart from optional groups. Each look_up() replaces the
+/// results of the one before.
 ///
 /// Threads: the manager's.
 class HitPlanner {
@@ -49,37 +48,39 @@ class HitPlanner {
   /// Returns the number of leading hash units that hit, keys.size() at most. Blocks that only sources beyond `farthest` have do
   /// not hit, and the shared store is not asked. Afterwards hit() and sources() describe this hit.
   [[nodiscard]] std::uint32_t look_up(std::span<const BlockKey> keys, Source farthest) const;
-  /// After look_up(): the shared store has the units from the end of the hit up to `units`. They belong to the hit from now on.
+  /// After look_up(): the shared store has the units from the end of the hit up to `units`. They are part of the hit from now on.
   /// Returns `units`. Only for a model with a single group.
   std::uint32_t add_shared(std::uint32_t units) const;
-  /// The same as look_up(), with the blocks that the shared store has said it has. For a model with several groups.
+  /// The same as look_up(), including the blocks that the shared store has according to `answer`. For a model with several
+  /// groups.
   std::uint32_t look_up_with(const SharedAnswer& answer, std::span<const BlockKey> keys, Source farthest) const;
-  /// After look_up(), which found `hits` units of `keys`: whether it would pay to load the units up to `all` from the shared
-  /// store. Afterwards hit() and sources() are as before.
+  /// After look_up(), which found `hits` units of `keys`: returns true if a load of the units up to `all` from the shared store
+  /// would be faster than computing them. Does not change hit() and sources().
   [[nodiscard]] bool shared_would_pay(std::uint32_t all, std::uint32_t hits) const;
   [[nodiscard]] bool shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) const;
 
-  /// A question for the shared store: which of these blocks it has. Without some of them, no hit can be longer than it is now.
+  /// A question for the shared store: which of these blocks it has. A longer hit needs some of them.
   struct Question {
     std::span<const BlockKey> keys;
     std::span<const GroupId> groups;  ///< by key
-    /// The first block that no tier has, of each group with full attention. Without one of these, nothing else is of use.
+    /// The first block that no tier has, of each group with full attention. If the store lacks one of them, the hit cannot become
+    /// longer.
     std::span<const BlockKey> first_missing;
   };
-  /// For a model with several groups, whose tiers can serve `found` units of `keys`. `answer` gets the places of the blocks. The
-  /// question is valid until the next call. No keys: no block more would make the hit longer.
+  /// Makes the question, for a model with several groups whose tiers can serve `found` units of `keys`. `answer` gets the places
+  /// of the blocks. The question is valid until the next call. It has no keys if no block of the shared store could make the hit
+  /// longer.
   [[nodiscard]] Question ask(std::span<const BlockKey> keys, std::uint32_t found, Source farthest, SharedAnswer& answer) const;
-  /// The keys of Question::first_missing of which a complete answer says that they are not there. Valid until the next call of
-  /// this or of ask().
+  /// The keys of Question::first_missing that the store does not have, according to a complete answer. Valid until the next call
+  /// of this function or of ask().
   [[nodiscard]] std::span<const BlockKey> not_there(std::span<const BlockKey> keys, const SharedAnswer& answer) const;
 
   [[nodiscard]] const GroupHit& hit(std::size_t group) const { return hits_[group]; }
   /// For each hash unit of the hit, the farthest source from which a group takes it.
   [[nodiscard]] std::span<const Source> sources() const { return found_; }
-  /// The leading units of the hit that come from the device or the host tier.
+  /// Number of leading units of the hit that come from the device or the host tier.
   [[nodiscard]] std::uint32_t near_units() const;
-  /// Pins all prefixes of the last hit. Units of add_shared() get their places in the tree: `keys` and `tenant` are those of the
-  /// request.
+  /// Pins all prefixes of the last hit. Adds the units of add_shared() to the tree. `keys` and `tenant` are those of the request.
   void pin_hits(std::span<const BlockKey> keys, TenantId tenant);
   /// Undoes pin_hits(). Call it before anything else changes.
   void unpin_hits();
@@ -115,19 +116,19 @@ class HitPlanner {
   /// Sets needs[pool] to the number of slots that the request needs in each pool, for blocks that it computes and for hits that
   /// have to be loaded.
   void sum_needs(const RequestSize& size, std::span<std::uint32_t> needs) const;
-  /// Returns true if each pool can promise the slots.
+  /// Returns true if each pool can promise its slots now.
   [[nodiscard]] bool can_promise(std::span<const std::uint32_t> needs) const;
-  /// Returns true if no pool has fewer slots in all.
+  /// Returns true if each pool has at least this many slots in total.
   [[nodiscard]] bool fit_in_empty_pools(std::span<const std::uint32_t> needs) const;
   /// Returns true if the request would fit into the pools if they were empty. Groups with full attention must hold all its
   /// blocks; other groups must hold the blocks that it has now.
   [[nodiscard]] bool could_ever_fit(const RequestSize& size) const;
 
  private:
-  /// The blocks that the shared store has, in a model with several groups. Null: it was not asked.
+  /// The blocks that the shared store has, in a model with several groups. nullptr: it was not asked.
   struct Elsewhere {
     const SharedAnswer* answer = nullptr;
-    bool everything = false;  ///< as if it had all blocks
+    bool everything = false;  ///< assume that it has all blocks
 
     [[nodiscard]] bool has(std::size_t group, std::uint32_t block) const {
       return everything || (answer != nullptr && answer->has(group, block));
@@ -157,7 +158,7 @@ class HitPlanner {
   mutable std::vector<BlockKey> asked_keys_;   ///< result of ask(), like the next two
   mutable std::vector<GroupId> asked_groups_;  ///< by key
   mutable std::vector<BlockKey> first_missing_;
-  mutable Asked asked_;  ///< of a single group: the question that hits_ and found_ answer
+  mutable Asked asked_;  ///< for a single group: the last look_up(), whose results are in hits_ and found_
 };
 
 }  // namespace terrace

@@ -23,7 +23,7 @@ struct ManagerState {
   ManagerState(const ManagerState&) = delete;
   ManagerState& operator=(const ManagerState&) = delete;
 
-  ManagerConfig config;  ///< its sizes are the present ones, as resize() has set them
+  ManagerConfig config;  ///< its sizes are the present sizes, as set by resize()
   ManagerStats stats;
   SharedTotals shared;
   OffloadTotals offload_totals;
@@ -36,11 +36,13 @@ struct ManagerState {
   CacheStatus status = CacheStatus::normal;
   /// Each Administration::clear() increments it.
   Epoch epoch;
-  /// The shared store can be asked now. Its owner says so before each call that may ask; false without such a store.
+  /// The shared store can be used now. The owner of the manager updates it before each call that may use the store; false without
+  /// such a store.
   bool shared_usable = false;
-  /// The cache was cleared, and nobody has said since which weights the blocks in the shared store are for. So it is not asked.
+  /// The cache was cleared, and it is not known yet which weights the blocks in the shared store are for. So the store is not
+  /// used.
   bool shared_off = false;
-  /// The latest time of which the owner has told the manager.
+  /// The latest time that the owner has given to the manager.
   TimePoint now{};
   /// The stamp of the latest use. Each request gets the next number when it is planned for the first time.
   std::uint64_t last_stamp = 0;

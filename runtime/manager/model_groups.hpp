@@ -65,7 +65,7 @@ class ModelGroups {
   }
 
   /// The keys of the group's blocks, from block `from` on. `keys` has one key for each hash unit. The result has a key for each
-  /// block all of whose units have one. It is valid until the next call.
+  /// block if all units of the block have keys. It is valid until the next call.
   [[nodiscard]] std::span<const BlockKey> keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const;
   /// The key of one block of the group: the key of the block's last unit, marked with the group (key_in_group).
   [[nodiscard]] BlockKey key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const;

@@ -85,7 +85,8 @@ Result<void> OffloadJobs::check_keys(const OffloadOrder& order) const {
   return {};
 }
 
-/// Blocks that stand alone are used one after the other, so each gets a stamp of its own. Returns the first.
+/// Takes the stamps for a use of `keys` blocks. Blocks that stand alone are used one after the other, so each gets its own stamp.
+/// Returns the first one.
 std::uint64_t OffloadJobs::new_stamps(std::size_t keys) {
   const std::uint64_t first = state_.last_stamp + 1;
   state_.last_stamp += std::max<std::size_t>(keys, 1);
@@ -126,7 +127,7 @@ Result<std::span<const TransferId>> OffloadJobs::transfers_for(OffloadJobId id, 
   if (layers == 0) return failure<Errc::invalid_argument, "`layers` is 0: there is nothing to wait for">;
   awaited_.clear();
   const Result<void> known = groups_.at(job.pool).named_copies().transfers_for(id, job.direction, layers, awaited_);
-  // not_found would say that there is no such job.
+  // In this call, not_found would mean that there is no such job.
   if (!known) return known.error() == Errc::not_found ? make_error_code(Errc::load_failed) : known.error();
   return std::span<const TransferId>{awaited_};
 }
@@ -151,7 +152,8 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
   std::uint32_t blocks = 0;
   for (const Prefix& prefix : found_) blocks += prefix.length;
   if (blocks == 0) return failure<Errc::not_found, "none of the keys is cached">;
-  // Blocks that only say where others belong do not count: engines that load the end of long prefixes would soon reach the limit.
+  // Only blocks with a slot count. Blocks that only name the prefix do not, because engines that load the end of long prefixes
+  // would soon reach the limit.
   const std::uint64_t meant = slots.empty() ? blocks : slots.size();
   if (pinned_ + meant > limits_.pinned_blocks) {
     return failure<Errc::no_room, "too many blocks are pinned (OffloadLimits::pinned_blocks): unpin() some first">;

@@ -16,8 +16,8 @@
 
 namespace terrace {
 
-/// Serves the orders of an OffloadCache: checks them, keeps them within bounds, and hands them to the pools (NamedCopies). It
-/// also keeps the pins of jobs, and the reservations.
+/// Serves the orders of an OffloadCache: checks them, enforces OffloadLimits, and gives them to the pools (NamedCopies). It also
+/// keeps the pins of jobs, and the reservations.
 ///
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
@@ -29,20 +29,20 @@ class OffloadJobs {
   void set_limits(const OffloadLimits& limits) { limits_ = limits; }
   /// The same as in OffloadCache (include/terrace/offload_cache.hpp).
   void look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const;
-  /// The same as OffloadCache::find. `hits`: what look_up() says now for these keys.
+  /// The same as OffloadCache::find. `hits`: the present result of look_up() for these keys.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
   /// Takes an answer of the shared store.
   void on_answer(std::uint64_t number, std::uint32_t end) { finds_.on_answer(number, end); }
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
-  /// Counts an order that is refused before it comes here.
+  /// Counts an order that the caller refuses before it calls this class.
   [[nodiscard]] Result<void> refuse(const ErrorCode& why) {
     ++state_.offload_totals.refused;
     return why;
   }
   [[nodiscard]] Result<void> cancel(OffloadJobId job);
-  /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as that, except for the
-  /// errors of the device.
+  /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as OffloadCache::await,
+  /// except for the errors of the device.
   [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
   [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
                                           std::span<SlotId> slots);
@@ -61,7 +61,7 @@ class OffloadJobs {
   [[nodiscard]] std::uint32_t unconfirmed() const;
   [[nodiscard]] std::uint32_t blocks_in_flight() const;
   [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
-  /// Counts a question of the engine.
+  /// Counts a look-up of the engine.
   void note_asked(std::size_t keys, std::size_t found) {
     state_.offload_totals.asked += keys;
     state_.offload_totals.found += found;
@@ -71,12 +71,12 @@ class OffloadJobs {
   struct Job {
     PoolId pool;
     Direction direction = Direction::swap_in;
-    bool without_slots = false;  ///< its order names no device slots
+    bool without_slots = false;  ///< the order names no device slots
   };
   struct Pin {
     PoolId pool;
     std::vector<Prefix> prefixes;
-    std::uint64_t blocks = 0;  ///< that count for OffloadLimits
+    std::uint64_t blocks = 0;  ///< number of blocks that count for OffloadLimits
   };
   struct Reservation {
     PoolId pool;
@@ -94,7 +94,7 @@ class OffloadJobs {
   Requests& requests_;
   SharedFinds finds_;
   OffloadLimits limits_;
-  std::map<OffloadJobId, Job> jobs_;  ///< live ones
+  std::map<OffloadJobId, Job> jobs_;  ///< jobs that have not ended
   std::map<OffloadJobId, Pin> pins_;
   std::map<OffloadJobId, Reservation> reservations_;
   std::uint64_t pinned_ = 0;    ///< blocks

@@ -37,7 +37,8 @@ Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
   return last_id_;
 }
 
-/// Asks the shared store for the units that no tier has, if that may help.
+/// Asks the shared store for the units that no tier has, if an answer could make the prefetch longer. Returns true if it has
+/// asked.
 bool Prefetches::ask(Place place) {
   Prefetch& it = place->second;
   if (!state_.shared_usable || it.farthest < Source::shared || !look_ups_.has_room()) return false;
@@ -90,7 +91,7 @@ void Prefetches::on_answer(SharedLookUps::Answer& answer) {
   load(place);
 }
 
-/// The first of its units that the tiers and the shared store have; none after unit `units`.
+/// Returns the number of leading units that the tiers and the shared store have, at most `units`.
 std::uint32_t Prefetches::look_up(const Prefetch& it, std::size_t units) const {
   const std::uint32_t local = planner_.look_up(std::span{it.keys}.first(units), it.farthest);
   if (!groups_.single()) {
@@ -101,7 +102,7 @@ std::uint32_t Prefetches::look_up(const Prefetch& it, std::size_t units) const {
   return shared_end > local ? planner_.add_shared(static_cast<std::uint32_t>(shared_end)) : local;
 }
 
-/// Whether the device or the host tier has this block of the last look-up, or a load is bringing it to the device.
+/// Returns true if the device or the host tier has this block of the last look-up, or if a load is bringing it to the device.
 bool Prefetches::is_near(std::size_t group, std::uint32_t block) const {
   const GroupHit& hit = planner_.hit(group);
   const std::span<const Source> sources = groups_.single() ? planner_.sources() : std::span{hit.sources};
@@ -116,7 +117,7 @@ std::uint32_t Prefetches::first_to_bring(std::size_t group) const {
   return first;
 }
 
-/// Counts the blocks that the last look-up would bring, by pool. Returns by how many they exceed what is left of the bound.
+/// Counts the blocks that a prefetch of the last look-up would bring, by pool. Returns the number of blocks above the bound.
 std::uint32_t Prefetches::over_bound(std::vector<std::uint32_t>& brings) const {
   brings.assign(groups_.pools().size(), 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -147,14 +148,14 @@ void Prefetches::load(Place place) {
   it.from = planner_.near_units();
   it.keys.resize(units);
   start_jobs(place, units);
-  // The jobs have pinned blocks of the device. These slots may have been promised to requests.
+  // The jobs have pinned blocks on the device. The slots of these blocks may have been promised to requests.
   const auto keeps_promises = [](const auto& pool) { return pool->device_slots().can_promise(0); };
   if (!std::ranges::all_of(groups_.pools(), keeps_promises)) stop(place);
   else if (!it.jobs.empty()) cancel_evictions();
   if (it.jobs.empty()) end(place);
 }
 
-/// The jobs keep the blocks of the last look-up that the device has. So they stay.
+/// Cancels the evictions of the blocks of the last look-up that the device has, because the jobs have pinned these blocks.
 void Prefetches::cancel_evictions() {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupHit& hit = planner_.hit(g);
@@ -246,7 +247,7 @@ void Prefetches::cancel_all() {
   }
 }
 
-/// Nothing more is read for it. Its jobs end with the next pump().
+/// Cancels the look-up and the jobs of the prefetch. The jobs end in the next pump().
 void Prefetches::stop(Place place) {
   Prefetch& it = place->second;
   if (it.asking) look_ups_.leave({SharedLookUps::Asker::Kind::prefetch, place->first.value()});
@@ -260,7 +261,7 @@ void Prefetches::stop(Place place) {
 
 void Prefetches::end(Place place) {
   const Prefetch& it = place->second;
-  // A request does not wait twice for what has failed once.
+  // After a failed prefetch, a request does not try the shared store for these blocks again.
   const std::optional<std::uint32_t> shared_end = it.shared_end && it.failed ? std::optional{0U} : it.shared_end;
   for (const std::uint32_t request : it.waiters) resumed_.push_back({request, shared_end, it.answer});
   running_.erase(place);

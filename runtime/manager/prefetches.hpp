@@ -23,21 +23,22 @@ namespace terrace {
 ///        +--(nothing to ask the shared store for)
 ///
 /// A prefetch that loads has a job in each of its pools (NamedCopies, an order without slots). The jobs pin its blocks until they
-/// end. A request whose next block a prefetch is bringing waits for the end of the prefetch (join), and holds nothing meanwhile.
+/// end. If a prefetch is bringing the next block of a request, the request waits for the end of the prefetch (join). It holds
+/// nothing while it waits.
 ///
-/// It is bounded: there are at most `running_max` prefetches, and all together they bring at most a quarter of a host tier at a
-/// time. A longer prefetch brings its first blocks only.
+/// Bounds: there are at most `running_max` prefetches, and together they bring at most a quarter of a host tier at a time. A
+/// longer prefetch brings only its first blocks.
 ///
 /// Ownership: CacheManager owns it. Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class Prefetches {
  public:
   static constexpr std::size_t running_max = 1024;
-  /// All together bring at most one part in so many of a host tier.
+  /// All prefetches together bring at most 1/bound_share of a host tier at a time.
   static constexpr std::uint32_t bound_share = 4;
-  /// A request that goes on, because the prefetch that it waited for has ended.
+  /// A request that can continue, because the prefetch that it waited for has ended.
   struct Resumed {
     std::uint32_t request = 0;
-    /// The answer of the shared store: the units before this place are there. None: it was not asked.
+    /// The answer of the shared store: it has the units before this place. No value: it was not asked.
     std::optional<std::uint32_t> shared_end;
     SharedAnswer answer{};  ///< of a model with several groups, if shared_end is not 0
   };
@@ -57,16 +58,16 @@ class Prefetches {
   void on_answer(SharedLookUps::Answer& answer);
   /// Takes the events of the jobs. Returns true if there were any.
   bool pump();
-  /// pump() would do nothing, and no request can go on.
+  /// pump() would do nothing, and no request can continue.
   [[nodiscard]] bool rests() const;
 
-  /// A request has the first `place` of its keys on the device or in the host tier, and not the one after them. If a prefetch is
-  /// bringing that block, the request waits for it until take_resumed() names the request, or until it leaves.
-  /// `farthest`: from which it wants blocks; a prefetch that brings blocks from farther away is not for it.
+  /// The device or the host tier has the blocks of the first `place` keys of a request, and not the next one. If a prefetch is
+  /// bringing that block, the request waits until take_resumed() returns it, or until it leaves. Returns true if it waits.
+  /// `farthest`: the farthest source that the request accepts; it does not wait for a prefetch from a farther source.
   [[nodiscard]] bool join(std::uint32_t request, std::span<const BlockKey> keys, std::uint32_t place, Source farthest);
   void leave(std::uint32_t request);
   [[nodiscard]] bool waits(std::uint32_t request) const;
-  /// The requests that can go on, in order. Swaps the vectors, so that their memory is used again.
+  /// The requests that can continue, in order. Swaps the vectors, so that their memory is reused.
   void take_resumed(std::vector<Resumed>& resumed) {
     resumed.clear();
     resumed.swap(resumed_);
@@ -80,14 +81,14 @@ class Prefetches {
     Source farthest = Source::storage;
     TenantId tenant;
     TimePoint deadline = never;
-    std::uint32_t from = 0;  ///< it brings the units from this one on
+    std::uint32_t from = 0;  ///< the first unit that it brings
     bool asking = false;
     bool cancelled = false;
     bool failed = false;                      ///< a block did not arrive
     std::optional<std::uint32_t> shared_end;  ///< the answer of the shared store, as in Requests
     SharedAnswer answer;
-    std::vector<OffloadJobId> jobs;      ///< that have not ended
-    std::vector<std::uint32_t> brings;   ///< by PoolId: blocks that its jobs bring
+    std::vector<OffloadJobId> jobs;      ///< the jobs that have not ended
+    std::vector<std::uint32_t> brings;   ///< by PoolId: number of blocks that the jobs bring
     std::vector<std::uint32_t> waiters;  ///< requests
   };
   using Place = std::map<PrefetchId, Prefetch>::iterator;

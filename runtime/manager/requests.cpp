@@ -59,7 +59,7 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   if (by_id_.contains(wanted.id)) return failure<Errc::duplicate_request, "a lease of this request id is alive">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (quarantined_.size() >= quarantined_max) return Errc::no_room;
-  // No request is longer than the model.
+  // A request is not longer than the context length of the model.
   const auto all = static_cast<std::uint32_t>(needed);
   const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
   const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), units_max));
@@ -113,7 +113,7 @@ Result<void> Requests::release(RequestId id, Fence last_use) {
   const Index index = found->second;
   by_id_.erase(found);
   note_end(requests_[index]);
-  // Events of this request are of no use any more.
+  // The caller must not get events of a request that has ended.
   if (requests_[index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
   end(index, last_use);
   settle();
@@ -139,7 +139,7 @@ void Requests::end(Index index, Fence last_use) {
   forget(index);
 }
 
-/// The record of the request stays, with its slots and pins. Its loads go on, but no events report them.
+/// The record of the request stays, with its slots and pins. Its loads continue, without events.
 Result<void> Requests::quarantine(RequestId id, Fence until) {
   const Result<Index> index = find(id);
   if (!index) return index.error();
@@ -200,19 +200,19 @@ void Requests::settle() {
     for (const auto& pool : groups_.pools()) pool->on_slots_taken();
     return;
   }
-  go_on();
-  flush();
+  continue_all();
+  start_transfers();
 }
 
 void Requests::settle_and_reclaim() {
-  go_on();
+  continue_all();
   bool any = false;
   for (const auto& pool : groups_.pools()) any |= pool->reclaim();
-  if (any) go_on();
-  flush();
+  if (any) continue_all();
+  start_transfers();
 }
 
-void Requests::go_on() {
+void Requests::continue_all() {
   for (bool again = true; again;) {
     again = !to_replan_.empty() || !prefetches_.rests();
     replan_failed();
@@ -226,8 +226,8 @@ void Requests::go_on() {
   }
 }
 
-void Requests::flush() {
-  for (const auto& pool : groups_.pools()) pool->flush(last_transfer_);
+void Requests::start_transfers() {
+  for (const auto& pool : groups_.pools()) pool->start_transfers(last_transfer_);
 }
 
 // ---- queries -----------------------------------------------------------------------------------------------------------------
@@ -404,8 +404,8 @@ void Requests::forget(Index index) {
   free_requests_.push_back(index);
 }
 
-/// Checks that a pending request is a waiter of its loads, and has a slot, or the promise of one, for each block that is neither
-/// on the device nor on its way there in one of these loads.
+/// Checks that a pending request is a waiter of its loads. Each block that is not on the device must be in one of these loads, or
+/// the request must have a slot, or the promise of a slot, for it.
 void Requests::check_slots(Index index) const {
   const Request& r = requests_[index];
   for (const LoadRef load : r.loads) {
@@ -463,7 +463,8 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
         TERRACE_CHECK(unchained_block.duplicate || copy.slot() == part.table[unchained_block.block]);
       }
     }
-    // After an event has reported layers, compute may be writing the new blocks. So even a failed request keeps its slots then.
+    // After an event has reported layers, compute may be writing the new blocks. So in this case even a failed request keeps its
+    // slots.
     const bool may_have_slots = (r.state != State::failed && r.state != State::looking) || r.layers > 0;
     if (!may_have_slots) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
   }

@@ -30,12 +30,13 @@ namespace terrace {
 ///        +-----------|----------+           if everything that it needs is on the device already
 ///                    +--> failed
 ///
-/// A pending request that looks for blocks in the shared store has pinned its local hits, and holds nothing else: no slots, no
-/// promise of slots. When the answer has come (SharedLookUps) it is planned like a new one. If there is no room for it then, it
-/// fails with no_room. The same holds for a request whose blocks a prefetch is bringing (Prefetches), but it has no pins.
+/// A pending request that looks for blocks in the shared store has pinned its local hits, and holds nothing else: no slots, and
+/// no promise of slots. When the answer comes (SharedLookUps), it is planned like a new request. If there is no room for it then,
+/// it fails with no_room. The same is true for a request whose blocks a prefetch is bringing (Prefetches), but such a request has
+/// no pins.
 ///
-/// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). It has its
-/// block table from the first of these events on.
+/// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). The request
+/// has its block table from the first of these events on.
 ///
 /// A request has a block table in each of the model's groups (radix/groups/groups.hpp). If a group needs only the last blocks of
 /// the hit, its table has the null block (the first slot of its pool) in place of the blocks before them.
@@ -50,7 +51,7 @@ class Requests {
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  // Cache has the same calls, and says what they do (terrace/cache.hpp). Here is only what is different.
+  // Cache has the same calls (terrace/cache.hpp). The comments here tell only what is different.
 
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
 
@@ -62,11 +63,11 @@ class Requests {
   /// Ends the request in any state: frees its own slots and unpins its hits. Compute that was launched up to `last_use` may still
   /// touch its slots. Fails: unknown_request.
   Result<void> release(RequestId id, Fence last_use);
-  /// Ends the request when its last use by compute is not known. `until` is a fence after all work that compute has been given
-  /// so far. `until` never descends from call to call. The request's own slots are quarantined until end_quarantines() is called
-  /// with that fence or a later one; its hits stay pinned until then, unless a load of it fails or the cache is cleared. A
-  /// request whose block table was never asked for is released at once, because compute cannot know its slots. While
-  /// quarantined_max requests are in quarantine, acquire() fails with no_room. Fails: unknown_request.
+  /// Ends a request if its last use by compute is not known. `until` is a fence after all work that compute has been given so
+  /// far; it must not decrease from call to call. The request's own slots are quarantined until end_quarantines() is called with
+  /// that fence or a later one. Its hits stay pinned until then, unless one of its loads fails or the cache is cleared. A request
+  /// whose block table was never asked for is released at once, because compute cannot know its slots. While quarantined_max
+  /// requests are in quarantine, acquire() fails with no_room. Fails: unknown_request.
   Result<void> quarantine(RequestId id, Fence until);
   /// Compute has reached this fence: ends the quarantines that waited for it.
   void end_quarantines(Fence reached);
@@ -74,7 +75,7 @@ class Requests {
   static constexpr std::size_t quarantined_max = 1024;
 
   [[nodiscard]] RequestState state(RequestId id) const;
-  /// Why the request has failed, as its event says. No error: it has not failed.
+  /// The error with which the request has failed, as in its event. No error if it has not failed.
   [[nodiscard]] ErrorCode error(RequestId id) const;
   /// The transfers that still bring the leading `layers` layers of the request's hits; none if they have arrived. Valid until the
   /// next call. Fails: unknown_request, not_ready (the request waits for slots, or for storage), the error of a request that has
@@ -98,7 +99,7 @@ class Requests {
   [[nodiscard]] Result<std::vector<PoolPrefix>> pinned_prefixes(RequestId id) const;
   /// Number of requests that were acquired, and were neither released nor quarantined since.
   [[nodiscard]] std::size_t live_requests() const { return by_id_.size(); }
-  /// True if there are events of pending requests: ends of waits, or more layers.
+  /// Returns true if there are events of pending requests: ends of waits, or more layers.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
   void take_events(std::vector<RequestEvent>& events) {
@@ -110,9 +111,9 @@ class Requests {
 
   // ---- what happened elsewhere
 
-  /// Handles the events of a pool: slots that waiting requests have got, and events of loads. It is called after
-  /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() leaves such events, too: the next settle() handles them.
-  /// No other call of the pool does.
+  /// Handles the events of a pool: slots that waiting requests have got, and events of loads. Call it after
+  /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() also adds events; the next settle() handles these. No
+  /// other call of the pool adds events.
   void handle_events(TieredPool& pool);
   /// Takes an answer of SharedLookUps: plans the request with this number again.
   void on_answer(SharedLookUps::Answer& answer);
@@ -125,10 +126,10 @@ class Requests {
   /// write-back jobs continue, and handles the events of all pools, until nothing changes any more. Then it makes transfers of
   /// the copies that were decided on.
   void settle();
-  /// The same, and evicts in the background for the watermarks. Only poll() does this, so that no request pays for it.
+  /// The same, and evicts in the background for the watermarks. Only poll() calls it, so that the calls of requests stay short.
   void settle_and_reclaim();
 
-  /// Adds to held[pool] the number of device slots that requests hold themselves. Slots in quarantine do not count.
+  /// Adds to held[pool] the number of device slots that requests own. Slots in quarantine do not count.
   void check_invariants(std::span<std::uint64_t> held) const;
 
  private:
@@ -150,19 +151,19 @@ class Requests {
     State state = State::unused;
     std::uint32_t pools_waited_for = 0;  ///< pools that still have to give it slots
     std::uint32_t hits = 0;              ///< blocks that come from the cache
-    /// For planning again: the caller's keys during acquire(), then kept_keys, or none (keep_keys).
+    /// The keys with which the request is planned again: the caller's keys during acquire(), then kept_keys, or none (keep_keys).
     std::span<const BlockKey> keys;
-    bool keys_are_hits = false;  ///< they are those of the hit, and no more (recall_keys)
+    bool keys_are_hits = false;  ///< `keys` has only the keys of the hit (recall_keys)
     std::uint32_t hit_units_max = 0;
     std::uint32_t new_units_max = 0;
     std::uint32_t external_units = 0;
     bool drop_last_hit = false;
     bool all_on_device = false;            ///< `found` is the device for all hits
     Source farthest = all_sources.back();  ///< AcquireRequest::farthest_source, or nearer after a failure
-    bool may_look = false;                 ///< it is new, and the shared store can be asked
+    bool may_look = false;                 ///< it is new, and may ask the shared store
     bool looked = false;
-    /// The shared store said that it has the units before this one, after the local hits. With several groups: not 0 if it said
-    /// that it has blocks; Request::shared tells which.
+    /// According to the shared store, it has the units from the end of the local hits to before this one. With several groups:
+    /// not 0 if the store has blocks; Request::shared tells which.
     std::uint32_t shared_end = 0;
     std::uint32_t joined = 0;
     bool preempted = false;
@@ -174,16 +175,17 @@ class Requests {
     ErrorCode error;        ///< in state failed: why
     bool announce = false;  ///< acquire() returned `pending`: the caller waits for an event
     bool by_layer = false;
-    std::uint32_t layers = 0;  ///< leading layers that events have reported or compute waits for; if not 0, its tables are made
+    /// Number of leading layers that events have reported or that compute waits for. If not 0, the tables have been made.
+    std::uint32_t layers = 0;
     mutable bool table_was_read = false;     ///< block_table() was called: compute may know its slots
-    std::optional<Fence> quarantined_until;  ///< set while it is in quarantine: its lease has ended, and by_id_ has no entry
+    std::optional<Fence> quarantined_until;  ///< set while it is in quarantine: its lease has ended, and by_id_ lacks it
   };
   /// Its vectors keep their memory for the next request with the same index.
   struct Request : RequestFields {
     std::vector<GroupPart> parts;          ///< by GroupId
-    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it holds before it is ready, in the order of their use
+    std::vector<std::vector<SlotId>> own;  ///< by PoolId: slots that it owns before it is ready, in the order of their use
     std::vector<Source> found;             ///< the source in which each hit was found
-    std::vector<LoadRef> loads;            ///< loads that it waits for; it is a waiter of each
+    std::vector<LoadRef> loads;            ///< loads that the request waits for; it is a waiter of each
     std::vector<BlockKey> kept_keys;
     SharedAnswer shared;  ///< of a model with several groups; it means nothing while shared_end is 0
   };
@@ -241,8 +243,8 @@ class Requests {
   }
   void on_load_failed(LoadRef load, const Loads::Event& missing);
   void on_load_ended(Index index, LoadRef load);
-  void go_on();
-  void flush();
+  void continue_all();
+  void start_transfers();
   void replan_failed();
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);

@@ -73,7 +73,7 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
     needs_[groups_.rules()[g].config().pool.value()] += to - from;
   }
   if (!planner_.can_promise(needs_)) {
-    // Adds the blocks that it has now and cannot give up by advance().
+    // Adds the present blocks of the request that advance() cannot give up.
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const auto have = static_cast<std::uint32_t>(r.parts[g].table.size());
       const std::uint32_t first = groups_.rules()[g].first_needed(std::uint64_t{r.blocks_now} * groups_.unit_tokens());
@@ -82,12 +82,13 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
     return planner_.fit_in_empty_pools(needs_) ? Errc::no_room : Errc::never_fits;
   }
 
-  // First takes free slots and chooses copies to drop, in every pool. Copies are dropped only if that is enough in all pools.
+  // First takes free slots and chooses copies to drop, in every pool. The copies are dropped only if all pools have enough slots.
+  // So a failed call changes nothing.
   bool enough = true;
   for (std::size_t g = 0; enough && g < groups_.size(); ++g) {
     GroupPart& part = r.parts[g];
     const auto [from, to] = new_blocks(g);
-    // The request's blocks that are not shared yet count as the tenant's, too.
+    // The request's blocks that are not shared yet count for the tenant's quota, too.
     const Quotas::Asker asker{r.tenant, to - from + part.table.size() - part.committed};
     const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
     part.table.resize(from, groups_.null_of(g));
@@ -169,7 +170,7 @@ void Requests::commit_unchained(Request& r, std::size_t group, std::span<const B
   }
 }
 
-/// The device slots that belong to the request alone. Slots of blocks in the tree are not among them.
+/// Returns the device slots that the request owns. Slots of blocks in the tree are not included.
 std::vector<std::pair<PoolId, SlotId>> Requests::own_slots(const Request& r) const {
   std::vector<std::pair<PoolId, SlotId>> slots;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
@@ -208,8 +209,8 @@ void Requests::release_part(GroupPart& part, std::size_t group, Fence last_use) 
   }
 }
 
-/// For a request that is not ready, and for which an event has reported layers: compute that was launched up to `last_use` may
-/// still read its hits and write its new blocks.
+/// Raises the fences of a request that is not ready, but for which an event has reported layers: compute that was launched up to
+/// `last_use` may still read its hits and write its new blocks.
 void Requests::fence_slots(const Request& r, Fence last_use) {
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     groups_.pools()[pool]->raise_fences(r.own[pool], last_use);

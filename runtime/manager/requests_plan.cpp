@@ -10,8 +10,8 @@
 namespace terrace {
 
 /// Pins the hits of the request, and takes slots for its other blocks or waits for them. If it fails, it changes nothing. Only a
-/// new request fails with never_fits. One that is planned again was accepted, perhaps before its pool became smaller: it goes on
-/// if there are slots for what it needs now.
+/// new request fails with never_fits. A request that is planned again was accepted before, and its pool may have become smaller
+/// since: it continues if there are slots for the blocks that it needs now.
 Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   Request& r = requests_[index];
   // After two failed loads the request takes only hits on the device, and computes the rest.
@@ -23,7 +23,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
     return shared_end > local ? add_shared(r, usable.first(units), farthest) : local;
   };
   const std::uint32_t found = look_up(usable.size());
-  // The hit that was dropped when the request was planned first is not among the keys any more.
+  // If the keys are those of an earlier hit (recall_keys), the last hit was dropped then, and its key is not included.
   const bool was_dropped = r.keys_are_hits && found == usable.size();
   std::uint32_t hits = r.drop_last_hit && found > 0 && !was_dropped ? look_up(found - 1) : found;
   std::uint32_t turned_down = hits;
@@ -41,6 +41,7 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
 
   planner_.sum_needs(r, needs_);
   planner_.pin_hits(usable, r.tenant);
+  // The hits are pinned first, so that they do not count as evictable when slots are promised.
   if (!planner_.can_promise(needs_)) {
     planner_.unpin_hits();
     return Errc::no_room;
@@ -66,9 +67,9 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   return {};
 }
 
-/// Records the last hit of the planner as the hit of the request, which owns its pins from now on.
-/// The request computes what lies behind its hits: first what it has turned down, up to `found`. The blocks of the first group
-/// stand for those of all.
+/// Records the last hit of the planner as the hit of the request. The request owns the pins from now on. Counts the misses of the
+/// request: the units after its hits, which it computes. The units up to `found` were turned down: they could have been loaded.
+/// Only the blocks of the first group are counted.
 void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found) {
   const std::uint32_t units = groups_.rules().front().units_per_block();
   std::uint32_t at = hits / units * units;
@@ -119,7 +120,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
 }
 
 void Requests::handle_events(TieredPool& pool) {
-  // A request that leaves a load on the way may leave new events behind.
+  // If a handler below makes a request leave a load, that may add events.
   while (pool.has_events()) {
     pool.take_served(served_, served_slots_);
     std::span<const SlotId> slots{served_slots_};
@@ -169,7 +170,7 @@ void Requests::read_hits(const GroupPart& part, std::size_t group, Tier tier, st
   for (std::size_t i = 0; i < row.size(); ++i) row[i] = residency.copy(part.unchained[i].prefix.last(), tier);
 }
 
-/// Makes the request a waiter of the load that is bringing this block to the device, if it is not one yet.
+/// Makes the request a waiter of the load that is bringing this block to the device, unless it is one already.
 void Requests::join_load(Index index, PoolId pool, BlockRef block) {
   Request& r = requests_[index];
   const LoadRef load{pool, groups_.at(pool).loads().load_of(block)};
@@ -178,8 +179,8 @@ void Requests::join_load(Index index, PoolId pool, BlockRef block) {
   r.loads.push_back(load);
 }
 
-/// For a request that has just been planned, and waits for slots. It has no slots for hits that loads are bringing to the device,
-/// so it joins these loads: they go on even if the requests that started them leave.
+/// For a request that has just been planned, and waits for slots. It has no slots for hits that loads are bringing to the device.
+/// So it joins these loads, and they continue even if the requests that started them leave.
 void Requests::join_loads(Index index) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (planner_.hit(g).found.filling == 0) continue;
@@ -230,7 +231,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
                (groups_.single() ? i < r.shared_end : r.shared_end > 0 && r.shared.has(group, i))) {
       source = Source::shared;
     } else {
-      return false;  // its tier evicted it while the request waited for slots
+      return false;  // the block was evicted while the request waited for slots
     }
     const Run run{block.node, block.depth, block.depth + (next - i)};
     size += run.size();
@@ -264,7 +265,8 @@ void Requests::start_loads(Index index) {
     return;
   }
 
-  // Other requests may have loaded some of these blocks meanwhile. The slots for them are free again.
+  // While this request waited for slots, other requests may have loaded some of these blocks. The slots for them are not needed,
+  // and are freed.
   std::ranges::fill(needs_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g)
     needs_[groups_.rules()[g].config().pool.value()] += planner_.new_blocks(g, r, r.parts[g].end);
@@ -285,7 +287,7 @@ void Requests::start_loads(Index index) {
   report_layers(index);  // a load that it has joined may have brought layers already
 }
 
-/// Makes the block tables: null blocks, then the hits, then the request's own slots.
+/// Makes the block tables: first null blocks, then the hits, then the slots that the request owns.
 void Requests::make_tables(Request& r) {
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -357,7 +359,7 @@ void Requests::expect_layers(RequestId id, std::uint32_t layers) {
   r.layers = layers;
 }
 
-/// Reports how many leading layers all loads of the request have brought, if that is more than was reported before.
+/// Reports the number of leading layers that all loads of the request have brought, if it has grown since the last report.
 void Requests::report_layers(Index index) {
   Request& r = requests_[index];
   if (!r.by_layer || r.state != State::loading) return;
@@ -411,8 +413,8 @@ void Requests::fail(Index index, ErrorCode error) {
   if (r.state == State::looking) stop_looking(index);
   deadlines_.erase(index);
   release_hits(index);
-  // If layers were reported, the caller may have launched work that writes the new blocks. They stay the request's own until it
-  // is released.
+  // If layers were reported, the caller may have launched work that writes the new blocks. So the request keeps their slots until
+  // it is released.
   if (r.layers == 0) release_slots(index);
   std::erase(to_replan_, index);
   withdraw_layers(r);
@@ -421,15 +423,15 @@ void Requests::fail(Index index, ErrorCode error) {
   if (!r.quarantined_until) events_.push_back({r.id, error});
 }
 
-/// Each request that waits for the load and needs the block gives its prefix up and is planned again. But if layers were reported
-/// for it, it fails: its caller may already compute with blocks that will not arrive. A request that waits for slots and is no
-/// waiter of the load has a slot of its own for the block, so nothing changes for it.
+/// Each request that waits for the load and needs the block gives up its prefix and is planned again. But if layers were reported
+/// for the request, it fails: its caller may already compute with blocks that will not arrive. A request that waits for slots,
+/// and is not a waiter of the load, has its own slot for the block, so nothing changes for it.
 void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
   const BlockRef missing = event.block;
   const PrefixTree& tree = groups_.at(load.pool).residency().tree();
   for (const Index index : groups_.at(load.pool).loads().waiters(load.load)) {
     Request& r = requests_[index];
-    if (!waits_for(r, load)) continue;  // another missing block of this load has made it give its prefix up
+    if (!waits_for(r, load)) continue;  // it has given up its prefix because of another missing block of this load
     const auto needs_it = [&](std::size_t g) {
       const GroupPart& part = r.parts[g];
       if (groups_.rules()[g].config().pool != load.pool) return false;
@@ -440,7 +442,7 @@ void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
     for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
     if (!needed) continue;
     ++r.failures;
-    // A source that has failed is not tried again: the shared store in any case, storage if it is late.
+    // The request does not use a failed source again: not the shared store after any failure, and not storage after a late read.
     if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
     else if (event.late == Loads::Late::yes) r.farthest = std::min(r.farthest, Source::host);
     if (r.layers > 0) {
@@ -455,15 +457,16 @@ void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
 
 void Requests::on_load_ended(Index index, LoadRef load) {
   Request& r = requests_[index];
-  // A request that was planned again, or released, does not wait for this load any more. A request without its slots goes on when
-  // it has them.
+  // A request that was planned again, or released, does not wait for this load any more. A request that still waits for slots
+  // continues when it has them.
   if (std::erase(r.loads, load) == 0 || r.state != State::loading) return;
   if (r.loads.empty()) become_ready(index);
   else report_layers(index);
 }
 
-/// The request is pending, and the caller's keys are valid no longer. While it waits for slots or loads it pins its hits, and the
-/// tree has their keys: copying the keys of a long prompt would take as long as planning its loads.
+/// The request is pending, and the caller's keys are not valid after this call. While the request waits for slots or loads, it
+/// pins its hits, and the tree has their keys (recall_keys). So no copy is made then: it would take as long as planning the loads
+/// of a long prompt.
 void Requests::keep_keys(Request& r) {
   if (groups_.single() && r.state != State::looking) {
     r.keys = {};
@@ -473,8 +476,8 @@ void Requests::keep_keys(Request& r) {
   r.keys = r.kept_keys;
 }
 
-/// The request will give up its hits and be planned again: takes their keys from the tree, unless it has kept keys. So it does
-/// not find blocks behind its hits that have come since.
+/// The request will give up its hits and be planned again: takes the keys of the hits from the tree, unless it has kept keys. It
+/// has no keys of the blocks after its hits, so it cannot find such blocks even if they have been cached since.
 void Requests::recall_keys(Request& r) {
   if (!r.keys.empty()) return;
   const Prefix prefix = r.parts.front().prefix;

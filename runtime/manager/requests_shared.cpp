@@ -1,5 +1,5 @@
 // Requests that wait before they are planned: they ask the shared store for blocks that no tier has, or a prefetch is bringing
-// their blocks. They are planned again with the answer, or when the prefetch has ended.
+// their blocks. They are planned again when the answer has come, or when the prefetch has ended.
 
 #include "base/check.hpp"
 #include "runtime/manager/requests.hpp"
@@ -9,8 +9,8 @@
 
 namespace terrace {
 
-/// For a new request whose hit `found` blocks of `usable` the tiers can serve, and that takes `hits` of them. Returns true if it
-/// is worth asking the shared store for the others. `turned_down`: hits that it could take, but that it computes.
+/// Returns true if it is worth asking the shared store for more blocks of a new request. The tiers can serve `found` blocks of
+/// `usable`, and the request takes `hits` of them. `turned_down`: number of hits that it could load, but computes.
 bool Requests::wants_to_look(Request& r, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits,
                              std::uint32_t turned_down) {
   const auto all = static_cast<std::uint32_t>(usable.size());
@@ -23,7 +23,7 @@ bool Requests::wants_to_look(Request& r, std::span<const BlockKey> usable, std::
   return false;
 }
 
-/// The same for a model with several groups. The planner keeps the question.
+/// The same for a model with several groups. question_ gets the question.
 bool Requests::wants_to_look_each(Request& r, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits) {
   if (!planner_.shared_would_pay(usable, hits, r.farthest)) return false;
   question_ = planner_.ask(usable, found, r.farthest, r.shared);
@@ -34,13 +34,15 @@ bool Requests::wants_to_look_each(Request& r, std::span<const BlockKey> usable, 
   return false;
 }
 
-/// After a look-up of `keys` in the tiers: adds what the shared store said that it has. Returns the length of the hit.
+/// After a look-up of `keys` in the tiers: adds the blocks that the shared store has according to its answer. Returns the length
+/// of the hit.
 std::uint32_t Requests::add_shared(const Request& r, std::span<const BlockKey> keys, Source farthest) const {
   if (!groups_.single()) return planner_.look_up_with(r.shared, keys, farthest);
   return planner_.add_shared(std::min(r.shared_end, static_cast<std::uint32_t>(keys.size())));
 }
 
-/// The planner has pinned the request's hits, which the request owns from now on. It holds nothing else until the answer comes.
+/// Starts the look-up in the shared store. The planner has pinned the request's hits, and the request owns these pins from now
+/// on. It holds nothing else until the answer comes.
 void Requests::begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found) {
   Request& r = requests_[index];
   const SharedLookUps::Asker asker{SharedLookUps::Asker::Kind::request, index};
@@ -86,8 +88,8 @@ void Requests::on_answer(SharedLookUps::Answer& answer) {
   if (const Result<void> planned = plan(index, r.keys); !planned) fail(index, planned.error());
 }
 
-/// For a new request, after the look-up of `usable`. Returns true if it waits now: a prefetch is bringing the first block that
-/// neither the device nor the host tier has. It holds nothing until the prefetch has ended.
+/// For a new request, after the look-up of `usable`. If a prefetch is bringing the first block that neither the device nor the
+/// host tier has, makes the request wait for it, and returns true. The request holds nothing until the prefetch has ended.
 bool Requests::waits_for_prefetch(Index index, std::span<const BlockKey> usable) {
   const std::uint32_t near = planner_.near_units();
   Request& r = requests_[index];

@@ -25,7 +25,7 @@ OffloadFound SharedFinds::find(std::span<const BlockKey> keys, std::uint32_t loc
     if (!it.answered) return {local, true};
     const bool believed = !it.told || state_.now < it.until;
     it.told = true;
-    // (Blocks that a tier had when this was asked may be gone.)
+    // If local < from, a tier has lost blocks since the question. Then the answer does not continue the local hit.
     if (believed && local >= it.from) return {std::max(local, it.end), false};
     forget(known->second);
   }
@@ -48,7 +48,7 @@ void SharedFinds::on_answer(std::uint64_t number, std::uint32_t end) {
   it.until = state_.now + state_.config.shared.miss_lifetime;
 }
 
-/// Makes room for a question by forgetting old answers.
+/// Makes room for a question by removing old answers. Returns false if there is no room.
 bool SharedFinds::has_room() {
   if (finds_.size() >= finds_max) {
     std::vector<Index> old;
@@ -66,7 +66,7 @@ void SharedFinds::forget(Index index) {
   (void)finds_.take(index);
 }
 
-/// Answers of before a clear say nothing about the blocks of now.
+/// Removes the answers from before the last clear: they are not valid for the present weights.
 void SharedFinds::forget_before_clear() {
   if (epoch_ == state_.epoch) return;
   epoch_ = state_.epoch;

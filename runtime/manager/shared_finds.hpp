@@ -15,14 +15,14 @@
 
 namespace terrace {
 
-/// Asks the shared store for OffloadCache::find, whose callers come back for the answer.
+/// Asks the shared store for OffloadCache::find. The caller of find() calls it again later for the answer.
 ///
 ///     find() --> asked --(SharedLookUps has the answer)--> answered --(told once, and SharedConfig::miss_lifetime)--> forgotten
 ///
-/// A question is named by a digest of all its keys. Callers that ask the same share it. Answers are hints: the blocks
-/// are verified when they are read. So a wrong answer costs a miss at most.
+/// A question is identified by a digest of all its keys, and callers with the same keys share it. Answers are hints: the blocks
+/// are verified when they are read. So a wrong answer costs at most a miss.
 ///
-/// It is bounded. A question for which there is no room is not asked.
+/// The number of questions is bounded. If there is no room for a question, it is not asked.
 ///
 /// Ownership: OffloadJobs owns it. Threads: the manager's.
 class SharedFinds {
@@ -33,7 +33,7 @@ class SharedFinds {
   SharedFinds(const SharedFinds&) = delete;
   SharedFinds& operator=(const SharedFinds&) = delete;
 
-  /// The tiers have the first `local` of the keys, and not the one after them. The result counts these, too.
+  /// The tiers have the blocks of the first `local` keys, and not the next one. The result includes these blocks.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::uint32_t local);
   /// Takes an answer of SharedLookUps.
   void on_answer(std::uint64_t number, std::uint32_t end);
@@ -43,9 +43,9 @@ class SharedFinds {
   using Index = std::uint32_t;
   struct Find {
     std::uint64_t name = 0;
-    std::uint32_t from = 0;  ///< the first key that was asked for
-    std::uint32_t end = 0;   ///< the keys from there to this one are there
-    TimePoint until{};       ///< the answer is believed until this time, and at least once
+    std::uint32_t from = 0;  ///< index of the first key that was asked for
+    std::uint32_t end = 0;   ///< the store has the keys from `from` to before this one
+    TimePoint until{};       ///< the answer is used until this time, and at least once
     bool answered = false;
     bool told = false;
   };
@@ -60,7 +60,7 @@ class SharedFinds {
   SharedLookUps& look_ups_;
   Slab<Find> finds_;
   boost::unordered_flat_map<std::uint64_t, Index> by_name_;
-  Epoch epoch_;  ///< of all finds
+  Epoch epoch_;  ///< the epoch of all finds
 };
 
 }  // namespace terrace

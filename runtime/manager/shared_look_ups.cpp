@@ -55,7 +55,7 @@ void SharedLookUps::look_each(Asker asker, std::span<const BlockKey> keys, std::
   TERRACE_CHECK(!keys.empty() && keys.size() == groups.size() && !asks(asker));
   ++totals_.look_ups;
   totals_.asked += keys.size();
-  // (Keys of different groups are different keys.)
+  // Keys of different groups differ, so the groups need not be compared.
   const auto same = [&](std::uint32_t token) {
     const Probe& probe = *probes_.find(token);
     return !probe.groups.empty() && probe.keys.size() == keys.size() && probe.keys.back() == keys.back() &&
@@ -87,7 +87,7 @@ void SharedLookUps::leave(Asker asker) {
   find_next_deadline();
 }
 
-/// The asker does not wait any more. A probe for which nobody waits is cancelled; its record stays until its event comes.
+/// The asker does not wait any more. A probe without askers is cancelled; its record stays until its event comes.
 void SharedLookUps::end_look(std::size_t place) {
   const std::uint32_t token = looks_[place].probe;
   looks_.erase(looks_.begin() + static_cast<std::ptrdiff_t>(place));
@@ -123,7 +123,7 @@ void SharedLookUps::on_probed(std::uint32_t token, ErrorCode error, std::uint32_
 
 void SharedLookUps::measure(const Probe& probe, TimePoint now) {
   const double took = std::chrono::duration<double>(now - probe.begun).count();
-  constexpr double weight = 0.2;  // of the newest answer
+  constexpr double weight = 0.2;  // weight of the newest answer in the moving average
   round_trip_seconds_ += (round_trip_seconds_ == 0 ? 1 : weight) * (took - round_trip_seconds_);
 }
 

@@ -17,24 +17,24 @@
 
 namespace terrace {
 
-/// Asks the shared store which blocks it has, for requests and others. A request that asks waits for nobody but this answer, and
-/// for that only until its deadline.
+/// Asks the shared store which blocks it has, for requests and others. A request that asks waits only for this answer, and at
+/// most until its deadline.
 ///
 ///     look() --> probe under way --> on_probed(): the answer of each asker
 ///                  |    |
 ///                  |    +--(the asker's deadline)--> on_time(): the answer "nothing", and the probe is cancelled
 ///                  +--(leave())--> no answer
 ///
-/// A request joins a probe that is under way if that asks for all of its keys at the same places.
+/// A request joins a probe that is under way if the probe asks for all of its keys at the same places.
 ///
-/// A block that the store just said it does not have is remembered for a short time (SharedConfig::miss_lifetime), in a table of
-/// fixed size, so that a prefix that many ask for and nobody has costs one probe in that time. What the store has is not
-/// remembered: the reads show it.
+/// If the store does not have a block, that is remembered for a short time (SharedConfig::miss_lifetime), in a table of fixed
+/// size. So a missing prefix that many requests ask for costs one probe in that time. Blocks that the store has are not
+/// remembered: their reads follow at once.
 ///
 /// It does no I/O and reads no clock. Ownership: CacheManager owns it. Threads: the manager's.
 class SharedLookUps {
  public:
-  /// The part of the manager that asks, and its own number for the question.
+  /// The part of the manager that asks, and the number that it has given to the question.
   struct Asker {
     enum class Kind : std::uint8_t { request, prefetch, find };
     Kind kind = Kind::request;
@@ -44,53 +44,54 @@ class SharedLookUps {
   };
   struct Answer {
     Asker asker;
-    /// The blocks before this place in the asker's prefix, from the place where it began to ask, are there. 0: none is.
+    /// The store has the blocks of the asker's prefix from the place where the question begins to before this place. 0: it has
+    /// none.
     std::uint32_t end = 0;
-    /// One byte for each key of look_each(), not 0 if it is there; empty if none is known to be.
+    /// One byte for each key of look_each(), not 0 if the store has it. Empty if no key is known to be there.
     std::vector<std::uint8_t> there{};
-    bool complete = false;  ///< of look_each(): a key whose byte is 0 is not there
+    bool complete = false;  ///< of look_each(): the store does not have the keys with byte 0. If false, this is not known
   };
-  /// At most so many probes are under way. More requests than that do not ask.
+  /// Upper bound of the probes under way. When it is reached, further requests do not ask.
   static constexpr std::size_t probes_max = 4096;
 
-  /// The work goes to `actions`. All outlive this object.
+  /// Orders are appended to `actions`. All arguments outlive this object.
   SharedLookUps(const SharedConfig& config, SharedActions& actions, SharedTotals& totals);
   SharedLookUps(const SharedLookUps&) = delete;
   SharedLookUps& operator=(const SharedLookUps&) = delete;
 
-  /// Whether look() is possible.
+  /// Returns true if look() may be called.
   [[nodiscard]] bool has_room() const { return probes_.size() < probes_max; }
-  /// The store has just said that it does not have this block.
+  /// Returns true if the store is known not to have this block, by a recent answer.
   [[nodiscard]] bool is_missing(const BlockKey& key, TimePoint now) const;
   /// Asks for `keys`, at least one: the blocks of a prefix from place `from` on. There is one answer, unless the asker leaves.
-  /// `deadline`: of the asker; it waits until then at the longest, and no longer than SharedConfig::probe_timeout.
+  /// The asker waits at most until `deadline`, and at most for SharedConfig::probe_timeout.
   void look(Asker asker, std::span<const BlockKey> keys, std::uint32_t from, TimePoint deadline, TimePoint now);
-  /// The same for blocks of several groups, each of which is asked for by itself. `groups`: the group of each key. An asker joins
-  /// only a probe for the same keys.
+  /// The same for blocks of several groups. The store answers for each block individually. `groups`: the group of each key. An
+  /// asker joins only a probe for the same keys.
   void look_each(Asker asker, std::span<const BlockKey> keys, std::span<const GroupId> groups, TimePoint deadline, TimePoint now);
-  /// The store does not have this block. Is called by those who asked by look_each() and know which block is of interest.
+  /// Records that the store does not have this block. Askers of look_each() call it for the blocks that matter.
   void missed(const BlockKey& key, TimePoint now) { missing_[place_of(key)] = {key, now + config_.miss_lifetime}; }
-  /// The asker does not want to know any more. Nothing happens if it does not ask.
+  /// The asker does not need the answer any more. Does nothing if it has no open question.
   void leave(Asker asker);
-  /// The probe with this token has ended. Of its keys, `leading` are there.
+  /// The probe with this token has ended: the store has the first `leading` of its keys.
   void on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading, TimePoint now);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const { return next_deadline_; }
-  /// Blocks mean something else from now on: forgets what was missing.
+  /// After a clear, the same keys stand for other blocks: forgets which blocks were missing.
   void forget() { missing_.fill({}); }
 
   [[nodiscard]] bool has_answers() const { return !answers_.empty(); }
-  /// The answers since the last call, in order. Swaps the vectors, so that their memory is used again.
+  /// The answers since the last call, in order. Swaps the vectors, so that their memory is reused.
   void take_answers(std::vector<Answer>& answers) {
     answers.clear();
     answers.swap(answers_);
   }
 
-  /// Requests that wait for an answer, and probes that have not ended.
+  /// asking(): number of askers that wait for an answer. probes(): number of probes that have not ended.
   [[nodiscard]] std::size_t asking() const { return looks_.size(); }
   [[nodiscard]] std::size_t probes() const { return probes_.size(); }
   [[nodiscard]] bool asks(Asker asker) const;
-  /// How long the store lately took to answer, in seconds. 0: not known.
+  /// Average time of recent answers of the store, in seconds. 0: not known.
   [[nodiscard]] double round_trip_seconds() const { return round_trip_seconds_; }
   void check_invariants() const;
 
@@ -98,10 +99,10 @@ class SharedLookUps {
   struct Probe {
     std::vector<BlockKey> keys;
     std::uint32_t from = 0;
-    std::uint32_t askers = 0;  ///< that still wait
+    std::uint32_t askers = 0;  ///< number of askers that still wait
     TimePoint begun{};
-    std::vector<GroupId> groups{};      ///< of look_each(), like the next one; the store has spans of both
-    std::vector<std::uint8_t> there{};  ///< the store writes it
+    std::vector<GroupId> groups{};      ///< for look_each(), like `there`; the store has spans of both
+    std::vector<std::uint8_t> there{};  ///< the store writes the answer here
   };
   struct Look {
     Asker asker;

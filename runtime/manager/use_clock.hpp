@@ -10,12 +10,12 @@
 
 namespace terrace {
 
-/// Says which uses of blocks were before a given time. The tree only counts uses (PrefixTree::touch); write-back jobs by age need
-/// their time.
+/// Tells which uses of blocks were before a given time. The tree only counts uses (PrefixTree::touch); write-back jobs that
+/// select blocks by age need times.
 ///
 /// The clock notes the count of uses at most once a second. When it has notes_max notes, it erases every other one, and notes the
-/// count half as often from then on. So an answer is exact to a second, or to about 1/2000 of the time since the first
-/// note if that is more. It reads no clock: its owner tells it the time.
+/// count half as often from then on. So an answer is exact to a second, or to about 1/2000 of the time since the first note if
+/// that is more. It reads no clock: its owner gives it the time.
 ///
 /// Threads: one.
 class UseClock {

@@ -12,7 +12,7 @@ void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
   const SlotId slot = residency_.copy(block, tier).slot();
   const bool evicting = residency_.pool(tier).evicting(slot);
   const bool wanted = residency_.tree().pinned(block);
-  if (evicting && !wanted && residency_.pool(tier).readers(slot) == 1) {  // the usual end of a swap-out
+  if (evicting && !wanted && residency_.pool(tier).readers(slot) == 1) {  // the usual case: a swap-out has ended
     residency_.unhold_before_drop(block, tier);
     return drop_now(block, tier);
   }
@@ -36,7 +36,7 @@ void DeferredEviction::drop_now(BlockRef block, Tier tier) {
   ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
 
   const PrefixTree& tree = residency_.tree();
-  // (A device copy that is dropped because it is not supported may itself support device copies below it.)
+  // Host copies may depend on a device copy. So may device copies, if this copy is dropped because it is not supported itself.
   const bool orphans = (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
                        (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
   residency_.drop(block, tier);
@@ -54,12 +54,12 @@ void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
 void DeferredEviction::not_needed(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   for (bool goes_on = keeps_nothing_; goes_on;) {
-    // (A block that has been swapped out to make room is evicted from the host in the ordinary way.)
+    // A block that was swapped out to make room stays in the host, and is evicted there in the ordinary way.
     const bool in_host = residency_.copy(block, Tier::host).present();
     const bool settled = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
     if (!settled || tree.pinned(block) || residency_.wished(block) || kept_.contains(tree.key(block))) return;
     if (tree.any_staying_below(block, Tier::device) || tree.any_staying_below(block, Tier::host)) return;
-    // (Taken before the drop: a block without copies leaves the tree.)
+    // Read before the drop, because a block without copies leaves the tree.
     const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
     goes_on = block.depth > 0 && residency_.copy(above, Tier::device).present();
     residency_.drop(block, Tier::device);

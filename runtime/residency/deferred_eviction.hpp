@@ -24,23 +24,24 @@ class DeferredEviction {
   void hold_evicting(BlockRef block, Tier tier);
   void hold_evicting(Run run, Tier tier);
   /// A transfer does not read the copy any more. If it was the last reader, the copy is dropped if it is evicting or not
-  /// supported any more (Residency::supported), unless a request has pinned it meanwhile.
+  /// supported any more (Residency::supported), unless a request has pinned it since.
   void reader_gone(BlockRef block, Tier tier);
-  /// Drops the copy if it is ready, not pinned, and not supported: the block before it has lost its copy while this one was
+  /// Drops the copy if it is ready, not pinned, and not supported: the block before it may have lost its copy while this one was
   /// filled.
   void drop_unsupported(BlockRef block, Tier tier);
-  /// Drops a copy that nothing reads or pins, and the copies that are not supported without it.
+  /// Drops a copy that nothing reads or pins. Also drops the copies that are not supported without it.
   void drop_now(BlockRef block, Tier tier);
-  /// The same for a run of victims on which no copy depends. `clean`: how many of them have a copy in another tier.
+  /// The same for a run of victims on which no copy depends. `clean`: number of the blocks that have a copy in another tier; only
+  /// for statistics.
   void drop_now(Run victims, Tier tier, std::uint32_t clean);
-  /// A request, or a write of the block, does not need it any more. If the manager stores without caching
-  /// (ManagerConfig::store_uncached), this drops the device copy of the block, and then those of the blocks before it, up to the
-  /// first that is pinned, read, wished to be stored, kept, has a host copy, or is needed by another copy. Otherwise it does
-  /// nothing.
+  /// Call this when a request, or a write of the block, does not need the block any more. If the manager stores without caching
+  /// (ManagerConfig::store_uncached), it drops the device copy of the block, and then those of the blocks before it. It stops at
+  /// the first block that is pinned, read, to be stored, protected by keep(), in the host, or needed by another copy. Otherwise
+  /// it does nothing.
   void not_needed(BlockRef block);
   [[nodiscard]] bool keeps_nothing() const { return keeps_nothing_; }
-  /// not_needed() does not drop blocks with these keys until end_keep() has been called as often for them. They can be evicted
-  /// like any other block. For a manager that stores without caching; otherwise these two do nothing.
+  /// Protects blocks with these keys from not_needed() until end_keep() has been called as often for them. Eviction ignores this.
+  /// Only for a manager that stores without caching; otherwise keep() and end_keep() do nothing.
   void keep(std::span<const BlockKey> keys);
   void end_keep(std::span<const BlockKey> keys);
 
@@ -48,7 +49,7 @@ class DeferredEviction {
   bool keeps_nothing_;
   Residency& residency_;
   ManagerStats& stats_;
-  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> kept_;  ///< how often
+  boost::unordered_flat_map<BlockKey, std::uint32_t, std::hash<BlockKey>> kept_;  ///< calls of keep() without end_keep()
 };
 
 }  // namespace terrace

@@ -10,15 +10,15 @@
 
 namespace terrace {
 
-/// Chooses whose copies a tier evicts first, by the quotas of the tenants:
+/// Chooses the tenant whose copies a tier evicts first, by the quotas of the tenants:
 ///
-/// 1. copies of the tenant that asks for slots, if these slots take it over its quota;
+/// 1. copies of the tenant that asks for slots, if it exceeds its quota with these slots;
 /// 2. copies of another tenant that is over its quota;
-/// 3. the copies that the eviction policy chooses among all.
+/// 3. otherwise, the copies that the eviction policy chooses among all.
 ///
-/// So a tenant over its quota evicts its own copies, as long as some of them are not pinned. A tenant whose quota is the whole
-/// tier or more is never over it. A quota forbids nothing: a tenant may use free slots beyond its quota. A call costs one step
-/// for each quota.
+/// So a tenant over its quota evicts its own copies, unless all of them are pinned. A tenant with a quota of at least the whole
+/// tier is never over it. A quota does not limit the use of free slots: a tenant may use them beyond its quota. The time of a
+/// call is proportional to the number of quotas.
 ///
 /// Threads: the manager's.
 class Quotas {
@@ -26,15 +26,15 @@ class Quotas {
   /// The tree outlives the Quotas.
   explicit Quotas(PrefixTree& tree) : tree_{tree} {}
 
-  /// Gives the tenant this quota, in place of one it had. The tree must follow the tenant (PrefixTree::follow_tenant) as long as
-  /// it has a quota.
+  /// Gives the tenant this quota, in place of one it had. While a tenant has a quota, the tree must follow it
+  /// (PrefixTree::follow_tenant).
   void set(TenantId tenant, TenantQuota quota);
   /// Returns false if the tenant has no quota.
   bool remove(TenantId tenant);
   [[nodiscard]] std::optional<TenantQuota> quota(TenantId tenant) const;
   [[nodiscard]] bool any() const { return !entries_.empty(); }
 
-  /// A tenant that asks for slots. `slots` includes those that it has got already and that hold nothing cached yet.
+  /// A tenant that asks for slots. `slots` includes the slots that it has got already and that hold no cached block yet.
   struct Asker {
     TenantId tenant;
     std::uint64_t slots = 0;
@@ -49,7 +49,7 @@ class Quotas {
     TenantId tenant;
     TenantQuota quota;
   };
-  /// How many copies the tenant has more than its quota.
+  /// Number of copies that the tenant has in excess of its quota, including the slots that it asks for.
   [[nodiscard]] std::uint64_t excess(const Entry& entry, Tier tier, std::optional<Asker> asker) const;
 
   PrefixTree& tree_;

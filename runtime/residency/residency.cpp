@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
 
 std::unique_ptr<EvictionPolicy> make_policy(const PolicyFactory& factory, std::uint32_t blocks) {
-  if (blocks == 0) return lru_policy(0);  // there is nothing to decide
+  if (blocks == 0) return lru_policy(0);  // an empty tier never evicts, so any policy will do
   std::unique_ptr<EvictionPolicy> policy = factory ? factory(blocks) : nullptr;
   if (policy == nullptr) throw std::invalid_argument{"each tier needs an eviction policy"};
   return policy;
@@ -23,8 +23,8 @@ std::unique_ptr<EvictionPolicy> make_policy(const PolicyFactory& factory, std::u
 
 Residency::Policies policies_for(const PolicyFactory& factory, InclusionPolicy inclusion, std::uint32_t device,
                                  std::uint32_t host) {
-  // If blocks do not stay in both tiers, one that the host evicts has left both. So the host's policy plans for the blocks of
-  // both.
+  // If blocks are not kept in both tiers, a block that the host evicts is in neither tier. So the host's policy is sized for the
+  // blocks of both tiers.
   const bool apart = inclusion == InclusionPolicy::exclusive || inclusion == InclusionPolicy::lazy_exclusive;
   const std::uint32_t above = host > 0 && apart ? device : 0;
   return {make_policy(factory, device), make_policy(factory, host + above)};
@@ -125,7 +125,7 @@ void Residency::update_duplicate(BlockRef block) {
   duplicates_.add(tree_.at({block.node, block.depth + 1}, block.depth), in_host.slot(), before);
 }
 
-/// The copies of a run are not duplicates any more, because those in host or device leave or are read.
+/// The host copies of a run are not duplicates any more: copies in the host or on the device are dropped, or are read.
 void Residency::forget_duplicates(Run run) {
   if (duplicates_.size() == 0 || !tree_.any_in_node(run, Tier::host)) return;
   for (const Copy now : tree_.copies(run, Tier::host)) {
@@ -266,10 +266,10 @@ void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
   if (watched()) record(kind, tree_.last({block.node, block.depth + 1}, 1), tier);
 }
 
-/// Records that copies of neighbouring blocks came or went together: those that came from the first to the last, those that went
-/// from the last to the first.
+/// Records events for copies of neighbouring blocks that came or went together. Copies that came are recorded from the first
+/// block to the last, copies that went from the last to the first.
 void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
-  if (tree_.hidden({run.node, run.begin})) return;  // the event `cleared` has reported these
+  if (tree_.hidden({run.node, run.begin})) return;  // the event `cleared` has reported these blocks
   if (sample_.on() && tier != Tier::storage) {
     for (const BlockKey& key : tree_.keys(run)) {
       if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
@@ -306,7 +306,7 @@ void Residency::used(std::span<const BlockKey> keys) {
   }
 }
 
-/// Sets the tree's state of a usable copy by what the slot allocator knows of its slot.
+/// Sets the state of a usable copy in the tree, according to the readers of its slot.
 void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
   const SlotAllocator& slots = pool(tier);
   const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
@@ -326,8 +326,8 @@ bool Residency::supported(BlockRef block, Tier tier) const {
 void Residency::drop_orphans_below(BlockRef block) {
   below_.clear();
   tree_.collect_below(block, below_);
-  // First decide which copies go, parents before children: a copy that goes does not support its children any more. Then drop
-  // them, children before parents, because each drop may remove blocks from the tree.
+  // First decide which copies to drop, parents before children: a copy that is dropped does not support its children any more.
+  // Then drop them, children before parents, because each drop may remove blocks from the tree.
   auto& [goes, places] = orphans_;
   goes.assign(below_.size(), {});
   places.clear();
@@ -393,7 +393,8 @@ void Residency::resize_device(std::uint32_t blocks) {
 void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
   const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
   if (!goes) return;
-  // A reference that is kept must name the node that holds the block now.
+  // `block.node` may be a descendant of the node that holds the block. The entry is kept for later, so it must name the node
+  // itself.
   auto& entries = tier == Tier::device ? retiring_ : closing_host_;
   entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
 }
@@ -414,7 +415,7 @@ void Residency::resize_host(std::uint32_t blocks) {
   follow_host_slots();
 }
 
-/// Sets host_blocks_ to as many blocks as are wanted and have memory, and takes as many slots into use.
+/// Sets host_blocks_ to the wanted size, limited by the slots that have memory, and takes the slots for it into use.
 void Residency::follow_host_slots() {
   const std::uint64_t open = arena_.capacity() - arena_.closed_total();
   TERRACE_CHECK(open >= staging_blocks_);
@@ -469,7 +470,8 @@ void Residency::take_host(std::uint32_t count, std::vector<SlotId>& out) {
 
 std::optional<SlotId> Residency::take_staging() {
   if (staging_free() == 0) return std::nullopt;
-  // While the host tier holds more blocks than it should, all free slots may be closed ones.
+  // While the host tier holds more blocks than its new size, all free slots may be closed ones. Staging uses such a slot only for
+  // a short time.
   if (const auto slot = arena_.take(SlotState::held)) return slot;
   return arena_.take_closed(SlotState::held);
 }
@@ -525,7 +527,7 @@ Residency::Restored Residency::restore(Prefix at, std::span<const BlockKey> keys
     restored.blocks = keys.size();
     return restored;
   }
-  // Some of the blocks were in the tree before, perhaps with copies in other tiers.
+  // Some of the blocks were in the tree before, and may have copies in other tiers.
   tree_.pin(restored.prefix);
   for (std::uint32_t i = 0; i < keys.size(); ++i) {
     const BlockRef block = tree_.at(restored.prefix, at.length + i);

@@ -23,20 +23,20 @@
 
 namespace terrace {
 
-/// Says what happens to the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
+/// What happens to the slot of a fill that failed. `quarantine`: a transfer may still write to the slot.
 enum class FailedSlot : bool { free, quarantine };
 
-/// Says which block has a copy in which slot. It owns the prefix tree and the slot allocators of device and host, and is the only
-/// class that changes them: so they always agree. Each member that changes a copy is one arrow of CopyState. Residency does
-/// not decide when to change a copy: the classes of runtime/tiering do.
+/// Records which block has a copy in which slot. It owns the prefix tree and the slot allocators of device and host. No other
+/// class changes them, so they always agree. Each member that changes a copy is one transition of CopyState. Residency does not
+/// decide when to change a copy: the classes of runtime/tiering do.
 ///
 /// The slots of the host arena have two roles, with a budget each. Slots of the host tier hold its copies (states filling, ready
 /// and quarantined: at most host_blocks). Staging slots hold blocks that pass through (state held, and lent slots: at most
 /// staging_blocks).
 ///
 /// A host copy that is being written to storage, or to a shared store, is *lent*. It stays an ordinary copy, which can be evicted
-/// at any time. If it is evicted before the last write has ended, its slot becomes a staging slot and keeps the bytes until then.
-/// A lent slot counts as staging from the start, so an eviction always makes room in the host tier.
+/// at any time. If it is evicted before the last write has ended, its slot becomes a staging slot and keeps the bytes until that
+/// write ends. A lent slot counts as staging from the start, so an eviction always makes room in the host tier.
 ///
 /// Example: a commit calls extend_pinned(), then adopt_added() with the slots that compute has filled. The copies are ready; a
 /// later swap-out holds them (hold), fills host copies (begin_fill, publish), and drops the device copies (unhold, drop).
@@ -55,7 +55,7 @@ class Residency {
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }
   [[nodiscard]] bool stored(BlockRef block) const { return usable(block, Tier::storage); }
-  /// The block shall be stored, but its write has not been started (begin_store).
+  /// The block is to be stored, but its write has not been started (begin_store).
   [[nodiscard]] bool wished(BlockRef block) const {
     const Copy now = copy(block, Tier::storage);
     return now.present() && wished_[now.slot().value()];
@@ -64,7 +64,7 @@ class Residency {
   [[nodiscard]] bool saved(BlockRef block) const { return copy(block, Tier::storage).present() && !wished(block); }
 
   [[nodiscard]] const Quotas& quotas() const { return quotas_; }
-  /// Gives the tenant this quota, in place of one it had. Looks at the whole tree. Call only where ranks() is true.
+  /// Gives the tenant this quota, and replaces an earlier one. Looks at the whole tree. Call only if ranks() is true.
   void set_quota(TenantId tenant, TenantQuota quota);
   /// Returns false if the tenant has no quota.
   bool remove_quota(TenantId tenant);
@@ -73,15 +73,15 @@ class Residency {
     std::unique_ptr<EvictionPolicy> device;
     std::unique_ptr<EvictionPolicy> host;
 
-    /// Whether both know priorities and tenants. Not every policy does.
+    /// Returns true if both policies support priorities and tenants. Not every policy does.
     [[nodiscard]] bool rank() const { return device->knows_tenants() && host->knows_tenants(); }
   };
-  /// Policies by `factory`, for the sizes that the tiers have now. Throws std::invalid_argument if it makes none.
+  /// Makes policies with `factory`, for the present sizes of the tiers. Throws std::invalid_argument if it makes none.
   [[nodiscard]] Policies make_policies(const PolicyFactory& factory) const;
   /// Evicts by these policies from now on. Looks at the whole tree. If there are quotas or retentions, they must rank().
   void set_policies(Policies policies);
   [[nodiscard]] bool ranks() const { return !tree_.flat() && policies_.rank(); }
-  /// Lets both policies do what they have put off.
+  /// Lets both policies do the work that they have deferred.
   void catch_up() {
     policies_.device->catch_up();
     policies_.host->catch_up();
@@ -89,13 +89,13 @@ class Residency {
 
   // ---- prefixes
 
-  /// Adds the blocks of `keys` that are missing behind the prefix `at` (PrefixTree::extend), and pins the whole prefix.
+  /// Adds the blocks of `keys` that are missing after the prefix `at` (PrefixTree::extend), and pins the whole prefix.
   [[nodiscard]] Prefix extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group);
   /// The same as in PrefixTree. Each pin() needs one unpin() or unpin_incomplete() of the same length.
   void pin(Prefix prefix) { tree_.pin(prefix); }
   void unpin(Prefix prefix) { tree_.unpin(prefix); }
-  /// Unpins a prefix that may have a gap: a block without what the blocks after it depend on. These are dropped, unless another
-  /// request pins them. `missing`: a block of the prefix whose copy has just failed.
+  /// Unpins a prefix that may have a gap: a block without the copy that the blocks after it depend on. The copies of these blocks
+  /// are dropped, unless another request pins them. `missing`: a block of the prefix whose copy has just failed.
   void unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing = std::nullopt);
   void touch(Prefix prefix, std::uint64_t stamp) { tree_.touch(prefix, stamp); }
   void retain(Prefix prefix, RetentionId id, Priority priority) { tree_.retain(prefix, id, priority); }
@@ -115,8 +115,8 @@ class Residency {
   void publish(BlockRef block, Tier tier);
   /// filling → absent: the bytes did not arrive.
   void fail_fill(BlockRef block, Tier tier, FailedSlot slot);
-  /// The same for a host copy whose filler may have no pin any more. Copies that depend on it go with it, unless something pins
-  /// them; then they go when it unpins them.
+  /// The same for a host copy that may not be pinned any more. Copies that depend on it are dropped, too. A pinned copy is
+  /// dropped when it is unpinned.
   void fail_host_fill(BlockRef block);
   /// absent → ready on the device, in a slot that the caller holds, and that compute has filled when it reaches `written`.
   void adopt(BlockRef block, SlotId slot, Fence written);
@@ -145,8 +145,8 @@ class Residency {
   /// Returns true if the block may have a copy in this tier: it is the first of its prefix, or the block before it has a copy in
   /// this tier or, for a host copy, on the device.
   [[nodiscard]] bool supported(BlockRef block, Tier tier) const;
-  /// Under InclusionPolicy lazy_exclusive: the block whose host copy goes first, because its device copy stays. Nothing reads the
-  /// host copy.
+  /// Under InclusionPolicy lazy_exclusive: the block whose host copy is evicted first, because the block has a device copy, too.
+  /// Nothing reads the host copy.
   [[nodiscard]] std::optional<BlockRef> duplicate() const { return duplicates_.first(); }
   /// Drops device and host copies of blocks below this one that are not supported any more, unless something reads or pins them.
   void drop_orphans_below(BlockRef block);
@@ -171,11 +171,11 @@ class Residency {
 
   // ---- sizes
 
-  /// The device has slots [0, blocks) from now on (SlotAllocator::resize). Copies in slots behind them are listed in retiring(),
-  /// for PoolResizer to evict.
+  /// The device has slots [0, blocks) from now on (SlotAllocator::resize). Copies in higher slots are listed in retiring(), for
+  /// PoolResizer to evict.
   void resize_device(std::uint32_t blocks);
-  /// A copy in a slot that shall retire. The entry is out of date if its slot is not in state ready: then the copy has gone.
-  /// While the slot is ready, it holds this block.
+  /// A copy in a slot that has to retire. While the slot is in state ready, it holds this block. In any other state the copy has
+  /// been dropped, and the entry is out of date.
   struct Retiring {
     BlockRef block;
     SlotId slot;
@@ -183,12 +183,13 @@ class Residency {
   [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
   /// Number of those copies that no pin covers. Looks at each.
   [[nodiscard]] std::uint64_t retiring_unpinned() const { return unpinned_of(retiring_, device_); }
-  /// Sets how many blocks the host tier shall hold (host_blocks_wanted). It holds as many of them as there are open slots for
-  /// (host_blocks). If it becomes smaller, retire_host_slots() retires slots as they become free. No copy moves.
+  /// Sets the wanted size of the host tier in blocks (host_blocks_wanted). Its real size (host_blocks) is limited by the open
+  /// slots. If it becomes smaller, retire_host_slots() retires slots as they become free. No copy moves.
   void resize_host(std::uint32_t blocks);
-  /// The memory of the arena comes and goes in chunks. open_host(): these slots have memory. close_host(): the memory of these
-  /// slots shall go; copies in them are listed in closing_host(), for PoolResizer to evict. At least staging_blocks slots stay
-  /// open. Both take time in proportion to the slots, and close_host() to the tree.
+  /// The memory of the arena is allocated and returned in chunks. open_host(): these slots have memory. close_host(): the memory
+  /// of these slots is to be returned; copies in them are listed in closing_host(), for PoolResizer to evict. At least
+  /// staging_blocks slots stay open. Both take time in proportion to the number of slots; close_host() also in proportion to the
+  /// size of the tree.
   void open_host(SlotSpan slots);
   void close_host(SlotSpan slots);
   [[nodiscard]] const std::vector<Retiring>& closing_host() const { return closing_host_; }
@@ -214,11 +215,11 @@ class Residency {
   [[nodiscard]] std::uint64_t host_free() const { return host_blocks_ - std::min<std::uint64_t>(host_used(), host_blocks_); }
   [[nodiscard]] std::uint64_t staging_free() const { return staging_blocks_ - arena_.count(SlotState::held) - lent_count_; }
   /// Takes a slot, in state held, that the caller fills as a host copy at once; nothing if the tier is full. Swap-outs take a
-  /// prefix from its end, loads from its begin. With the order given here, the slots ascend along the prefix in both cases, so
-  /// that neighbouring blocks are copied in one run.
+  /// prefix from its end, loads take it from its start. `order` names the direction. In both cases the slots ascend along the
+  /// prefix, so that neighbouring blocks are copied in one run.
   enum class PrefixOrder : bool { from_begin, from_end };
   [[nodiscard]] std::optional<SlotId> take_host(PrefixOrder order);
-  /// The same for up to `count` slots that swap-outs of neighbouring blocks fill. They are appended to `out`, in ascending order.
+  /// The same for up to `count` slots, for swap-outs of neighbouring blocks. The slots are appended to `out`, in ascending order.
   void take_host(std::uint32_t count, std::vector<SlotId>& out);
   /// Takes a staging slot, in state held; nothing if staging is full.
   [[nodiscard]] std::optional<SlotId> take_staging();
@@ -232,7 +233,7 @@ class Residency {
 
   /// absent → filling, as a wish: the write has not been started. Returns the block's number, valid until forget_stored().
   std::uint32_t begin_store(BlockRef block);
-  /// The write of the block starts: it is not wished() any more, but saved().
+  /// The write of the block starts. The block is not wished() any more, but saved().
   void start_store(BlockRef block) { wished_[copy(block, Tier::storage).slot().value()] = false; }
   /// filling → ready.
   void publish_stored(BlockRef block);
@@ -242,8 +243,8 @@ class Residency {
     Prefix prefix;
     std::uint64_t blocks = 0;  ///< number of blocks that got a number
   };
-  /// Storage has the blocks of `keys`, which follow the prefix `at`, from an earlier process: adds those that the tree does not
-  /// have, makes their storage copies ready, and sets numbers[i] for each. A block that has a storage copy already keeps its
+  /// Storage has the blocks of `keys`, which follow the prefix `at`, from an earlier process. Adds the blocks that the tree does
+  /// not have, makes their storage copies ready, and sets numbers[i] for each. A block that has a storage copy already keeps its
   /// number, and gets none here.
   Restored restore(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group,
                    std::span<std::optional<std::uint64_t>> numbers);
@@ -255,9 +256,9 @@ class Residency {
   [[nodiscard]] const ResidencySample& sample() const { return sample_; }
   /// The same as ResidencySample::set_now.
   void set_sample_time(std::uint64_t requests) { sample_.set_now(requests); }
-  /// The same as ResidencySample::follow, for as many blocks as device and host can hold now.
+  /// The same as ResidencySample::follow, for the number of blocks that device and host can hold now.
   void follow_sample(std::uint32_t one_in) { sample_.follow(one_in, std::uint64_t{device_.capacity()} + host_blocks_); }
-  /// `misses` hears what becomes of copies from now on.
+  /// Reports evictions and other changes of copies to `misses` from now on.
   void tell(MissReasons& misses) { misses_ = &misses; }
   /// A request hit these blocks. Only the sample needs to know.
   void used(std::span<const BlockKey> keys);
@@ -274,7 +275,7 @@ class Residency {
   /// A copy of the block has changed: its host copy may be a duplicate now, or no longer one.
   void update_duplicate(BlockRef block);
   void forget_duplicates(Run run);
-  /// Events, sample or misses need to know when copies come and go.
+  /// Returns true if events, sample or misses must be told when copies come and go.
   [[nodiscard]] bool watched() const { return events_.on() || sample_.on() || misses_ != nullptr; }
   /// Returns false if the slot was not lent.
   bool unlend(SlotId slot);
@@ -285,12 +286,13 @@ class Residency {
   void note_retiring(BlockRef block, Tier tier, SlotId slot);
   [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const;
   void follow_host_slots();
-  /// Slots of the arena that its two roles need. They cover all that are taken: if more are in use, one of them is free.
+  /// Number of slots of the arena that its two roles need. At least as many as are taken: if more slots are in use, one of them
+  /// is free.
   [[nodiscard]] std::uint64_t host_slots_needed() const {
     return std::max<std::uint64_t>(host_used(), host_blocks_) + staging_blocks_;
   }
 
-  std::uint32_t host_blocks_;  ///< at most host_blocks_wanted_: as many as there is memory for
+  std::uint32_t host_blocks_;  ///< at most host_blocks_wanted_; limited by the slots that have memory
   std::uint32_t host_blocks_wanted_;
   std::uint32_t staging_blocks_;
   std::uint32_t first_slot_;
@@ -301,11 +303,12 @@ class Residency {
   SlotAllocator device_;
   SlotAllocator arena_;
   Duplicates duplicates_;  ///< empty under other inclusion policies
-  KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it goes
+  KvEvents& events_;       ///< gets an event when a copy becomes usable, and when it is dropped
   ResidencySample sample_;
-  MissReasons* misses_ = nullptr;        ///< null: nobody asks why blocks are missed
-  std::vector<bool> lent_;               ///< by slot
-  std::vector<std::uint8_t> borrowers_;  ///< by slot: writers that still read it, whether it is lent or was evicted since
+  MissReasons* misses_ = nullptr;  ///< null: the reasons of misses are not recorded
+  std::vector<bool> lent_;         ///< by slot
+  std::vector<std::uint8_t>
+      borrowers_;  ///< by slot: number of writers that still read it, while it is lent and after the copy was evicted
   std::uint64_t lent_count_ = 0;
   std::vector<std::optional<BlockRef>> stored_;  ///< by number
   std::vector<bool> wished_;                     ///< by number

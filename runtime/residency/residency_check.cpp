@@ -25,7 +25,7 @@ void Residency::check_invariants() const {
   }
   TERRACE_CHECK(closing_host == arena_.closed_ready());
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
-  // There is a free slot for each block that the budget of staging still allows.
+  // There is a free slot for each slot that the budget of staging still allows.
   TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());
   TERRACE_CHECK(arena_.count(SlotState::held) + lent_count_ <= staging_blocks_);
   std::uint64_t lent = 0;

@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-/// The slot belongs to a request, a copy or staging, or is quarantined.
+/// Returns true if the slot belongs to a request, a copy or staging, or is quarantined.
 bool is_taken(SlotState state) { return state != SlotState::free && state != SlotState::null && state != SlotState::retired; }
 
 }  // namespace
@@ -80,7 +80,7 @@ void SlotAllocator::resize(std::uint32_t capacity) {
       free_.put(slot);
     }
   }
-  retiring_ = {};  // counted again, because the boundary has moved
+  retiring_ = {};  // counted again below, because the boundary has moved
   retiring_evicting_ = 0;
   for (std::uint32_t i = capacity; i < slots_.size(); ++i) {
     if (slots_[i].state() == SlotState::retired) continue;
@@ -118,7 +118,7 @@ bool SlotAllocator::retire_closed_instead() { return !retired_free_.empty() && t
 void SlotAllocator::extend(std::uint32_t slots) {
   const auto before = static_cast<std::uint32_t>(slots_.size());
   if (slots <= before) return;
-  TERRACE_CHECK(capacity_ == before);  // a pool that is resized at its end cannot grow by chunks
+  TERRACE_CHECK(capacity_ == before);  // a pool that resize() has made smaller cannot grow by chunks
   capacity_ = slots;
   slots_.resize(slots);
   free_.grow(slots);
@@ -178,8 +178,9 @@ void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbo
   counts_[static_cast<std::size_t>(state)] += out.size() - before;
 }
 
-/// Changes the state and the note of slots that are all in state `from`, and that nothing reads or evicts. Returns false, and
-/// does nothing, if some are not, or if slots retire or are closed: then each has to be looked at.
+/// Fast path: changes the state and the note of slots that are all in state `from`, and that nothing reads or evicts. If this is
+/// not so, or if any slots retire or are closed, it changes nothing and returns false. The caller then changes the slots one by
+/// one.
 bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note) {
   if (capacity_ != slots_.size() || closed_total_ > 0) return false;
   SlotUse plain;

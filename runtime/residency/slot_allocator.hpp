@@ -47,12 +47,12 @@ struct Ledger {
   [[nodiscard]] bool balanced() const { return free + held + filling + ready + quarantined + null + retired == total; }
 };
 
-/// Hands out the slots of one tier, and keeps the state of each: who holds it, how many transfers read it, which compute may
-/// touch it.
+/// Hands out the slots of one tier, and keeps the state of each slot: what holds it, how many transfers read it, and which
+/// compute may touch it.
 ///
-/// Two things can take slots out of use. A pool of the device is cut at its end: slots from capacity() on *retire*. Slots of the
-/// host arena lose their memory by chunks: such slots are *closed*, anywhere in the pool. On the device a free slot retires at
-/// once, and a taken slot when it becomes free. In the arena a free slot retires when retire_free() is called.
+/// Two things can take slots out of use. A pool of the device is made smaller at its end: slots from capacity() on *retire*. The
+/// host arena returns memory in chunks, anywhere in the pool: the slots of these chunks are *closed*. On the device a free slot
+/// retires at once, and a taken slot when it becomes free. In the arena a free slot retires when retire_free() is called.
 ///
 /// Threads: one.
 class SlotAllocator {
@@ -61,18 +61,18 @@ class SlotAllocator {
 
   explicit SlotAllocator(std::uint32_t slots);
 
-  /// These take a free slot that is not closed, and return nothing if there is none. take(): the lowest. take_last(): the
-  /// highest. take_after(): the one behind `neighbour` if that is free, else the lowest.
+  /// These take a free slot that is not closed, and return nothing if there is none. take(): the lowest slot. take_last(): the
+  /// highest. take_after(): the slot after `neighbour` if it is free, else the lowest.
   [[nodiscard]] std::optional<SlotId> take(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
-  /// Appends up to `count` free slots to `out`: where it can, each directly behind the one before, the first behind `neighbour`.
+  /// Appends up to `count` free slots to `out`. If possible, the first one follows `neighbour`, and the slots are adjacent.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
   /// The same as put(), change() and raise_fence(), for many slots.
   void put_all(std::span<const SlotId> slots);
   void change_all(std::span<const SlotId> slots, SlotState from, SlotState to);
   void raise_fences(std::span<const SlotId> slots, Fence fence);
-  /// Takes the free slot out of use for ever: it is the null block, or does not belong to this pool.
+  /// Takes the free slot out of use permanently: it is the null block, or does not belong to this pool.
   void make_null(SlotId slot);
   /// The taken slot becomes free, or retired. Nothing may read it.
   void put(SlotId slot);
@@ -80,28 +80,28 @@ class SlotAllocator {
 
   [[nodiscard]] SlotState state(SlotId slot) const { return slots_[slot.value()].state(); }
   [[nodiscard]] std::uint64_t count(SlotState state) const { return counts_[static_cast<std::size_t>(state)]; }
-  /// Slots below this number stay in use, or come into use; slots from here on retire.
+  /// Slots below this number are in use. Slots from this number on retire, or have retired.
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
-  /// Number of slots that are not retired now. Slots that still have to retire are included.
+  /// Number of slots that have not retired. Slots that still have to retire are included.
   [[nodiscard]] std::uint64_t in_use() const { return slots_.size() - count(SlotState::retired); }
 
-  /// The pool has slots [0, capacity) from now on. Slots behind them retire: free ones at once, others when they become free. A
-  /// retired slot below `capacity` is free again; a new slot is free. Takes time in proportion to the change (in proportion to
-  /// the size, if the pool becomes larger than it ever was).
+  /// The pool has slots [0, capacity) from now on. Higher slots retire: free ones at once, others when they become free. A
+  /// retired slot below `capacity` is free again, and a new slot is free. Takes time in proportion to the change (in proportion
+  /// to the size, if the pool becomes larger than it ever was).
   void resize(std::uint32_t capacity);
   [[nodiscard]] bool retires(SlotId slot) const { return slot.value() >= capacity_; }
   /// Number of slots in this state that still have to retire, and number of those whose copy is evicting.
   [[nodiscard]] std::uint64_t retiring(SlotState state) const { return retiring_[static_cast<std::size_t>(state)]; }
   [[nodiscard]] std::uint64_t retiring_and_evicting() const { return retiring_evicting_; }
-  /// Retires a free slot: a closed one if there is one, else the highest. There must be a free slot.
+  /// Retires a free slot: a closed one if there is one, else the highest one. There must be a free slot.
   void retire_free();
   /// Frees the open slot that retire_free() retired last. Returns false if there is none.
   [[nodiscard]] bool unretire();
 
   /// The pool has `slots` slots from now on. The new ones are closed and retired. Takes time in proportion to its size.
   void extend(std::uint32_t slots);
-  /// Closed slots are not handed out by the take functions, except take_closed(). Free ones retire before open ones. Opening
-  /// slots takes that back, and retired ones become free. Both take time in proportion to `slots`.
+  /// close(): the slots are not handed out any more, except by take_closed(), and retire before open slots. open(): the slots are
+  /// ordinary slots again, and retired ones become free. Both take time in proportion to `slots`.
   void close(SlotSpan slots);
   void open(SlotSpan slots);
   [[nodiscard]] bool closed(SlotId slot) const { return slots_[slot.value()].closed != 0; }
@@ -110,18 +110,19 @@ class SlotAllocator {
   [[nodiscard]] std::uint64_t closed_ready() const { return closed_ready_; }
   /// Retires a free closed slot in place of a retired open one, which becomes free. Returns false if there is no such pair.
   [[nodiscard]] bool retire_closed_instead();
-  /// Returns true if retire_closed_instead() would do so.
+  /// Returns true if retire_closed_instead() would return true.
   [[nodiscard]] bool retires_closed_instead() const { return !retired_free_.empty() && !closed_free_.empty(); }
-  /// A free closed slot, for a block that does not stay in it for long.
+  /// Takes a free closed slot, for a block that stays in it only for a short time.
   [[nodiscard]] std::optional<SlotId> take_closed(SlotState state);
 
-  /// A transfer begins, or ends, to read the slot, which is ready. Both return the number of readers after the call.
+  /// A transfer begins to read the slot, or has ended its read. The slot is ready. Both return the number of readers after the
+  /// call.
   std::uint32_t add_reader(SlotId slot);
   std::uint32_t remove_reader(SlotId slot);
   [[nodiscard]] std::uint32_t readers(SlotId slot) const { return slots_[slot.value()].readers(); }
   [[nodiscard]] std::uint64_t readers_total() const { return readers_total_; }
 
-  /// The slot's copy is evicted when its last reader has ended, unless the eviction is cancelled.
+  /// Returns true if the slot's copy is evicted when its last reader has ended. The eviction can be cancelled.
   [[nodiscard]] bool evicting(SlotId slot) const { return slots_[slot.value()].evicting != 0; }
   void set_evicting(SlotId slot, bool evicting);
   [[nodiscard]] std::uint64_t evicting_total() const { return evicting_total_; }
@@ -167,10 +168,10 @@ class SlotAllocator {
     void set_state(SlotState to) { state_now = static_cast<std::uint32_t>(to) & 7U; }
     [[nodiscard]] SlotState state() const { return static_cast<SlotState>(state_now); }
     [[nodiscard]] std::uint32_t readers() const { return state() == SlotState::ready ? note : 0; }
-    /// Equal words are equal uses.
+    /// The use as one number, for comparison.
     [[nodiscard]] std::uint32_t word() const { return std::bit_cast<std::uint32_t>(*this); }
   };
-  /// It takes only twelve bytes, because there are as many slots as blocks. Therefore the fence is in two words.
+  /// A slot takes only twelve bytes, because a pool has many. So the fence is stored as two words, which need no padding.
   struct Slot : SlotUse {
     std::array<std::uint32_t, 2> fence{};
   };

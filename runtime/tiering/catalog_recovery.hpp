@@ -21,7 +21,7 @@ class CatalogRecovery {
  public:
   CatalogRecovery(Residency& residency, FlushScheduler& flushes) : residency_{residency}, flushes_{flushes} {}
 
-  /// Call it before the first blocks of a store.
+  /// Call it before add() gets the first blocks of a store.
   void begin() { trail_.clear(); }
   /// Adds blocks. numbers[i] gets the number of block i, which is the token of its later events. It stays empty if the parent of
   /// the block was not added before it, or if the tree knows already that storage has the block.

@@ -26,9 +26,9 @@ bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
   for (std::uint32_t gained = 0; gained < slots;) {
     const std::optional<BlockRef> victim = choose_one(asker);
     if (!victim) return false;
-    // (A slot that retires cannot be used.)
+    // The slot of a pool that shrinks may retire when it is freed. Then the caller does not get it.
     if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
-    // While it is evicting, the block before it can be the next victim.
+    // The policy does not name an evicting copy again, and the block before it can be the next victim.
     deferred_eviction_.hold_evicting(*victim, Tier::device);
     chosen_.push_back(*victim);
     if (asker.slots > 0) --asker.slots;
@@ -50,19 +50,18 @@ void DeviceSlotAllocator::keep_chosen() {
 }
 
 std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
-  // It costs nothing to evict a copy that a lower tier has, too. Looks for one among the next few victims. Those that it passes
-  // over are held for the moment, so that the policy does not name them again.
-  passed_over_.clear();
+  // No bytes are lost if a lower tier has the block, too. So this looks for such a copy among the next few victims. It holds the
+  // victims that it skips until the end of the search, so that the policy does not name them again.
+  skipped_.clear();
   const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
   std::optional<BlockRef> victim = next();
-  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) &&
-         passed_over_.size() < passed_over_max) {
+  while (victim && !residency_.usable(*victim, Tier::host) && !residency_.stored(*victim) && skipped_.size() < skipped_max) {
     residency_.hold(*victim, Tier::device);
-    passed_over_.push_back(*victim);
+    skipped_.push_back(*victim);
     victim = next();
   }
-  for (const BlockRef block : passed_over_) residency_.unhold(block, Tier::device);
-  if (!victim || passed_over_.size() == passed_over_max) victim = next();
+  for (const BlockRef block : skipped_) residency_.unhold(block, Tier::device);
+  if (!victim || skipped_.size() == skipped_max) victim = next();
   return victim;
 }
 
@@ -79,7 +78,7 @@ bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots
 }
 
 /// Drops victims that need not be copied down, as pump() would do for a waiter, until `slots` slots are free. Stops at the first
-/// other victim.
+/// victim that has to be copied down.
 void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   const SlotAllocator& device = residency_.pool(Tier::device);
   // Evictions under way may free enough slots, and those of a resize come first.
@@ -123,9 +122,9 @@ bool DeviceSlotAllocator::pump() {
       return true;
     }
     const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
-    const std::uint64_t may_leave = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);
-    if (evicting >= may_leave) break;
-    const auto wanted = static_cast<std::uint32_t>(may_leave - evicting);
+    const std::uint64_t evictions_wanted = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);
+    if (evicting >= evictions_wanted) break;
+    const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
     if (!victims) break;  // transfers still read the others; pump() is called again when they end
     evict(*victims, SwapOutPurpose::evict);
@@ -137,8 +136,8 @@ bool DeviceSlotAllocator::pump() {
 std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
   const SlotAllocator& device = residency_.pool(Tier::device);
   const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
-  const std::uint64_t on_their_account = evicting - std::min(evicting, evicting_ahead);
-  return promised_ - std::min(promised_, on_their_account);
+  const std::uint64_t evicting_for_waiters = evicting - std::min(evicting, evicting_ahead);
+  return promised_ - std::min(promised_, evicting_for_waiters);
 }
 
 Quotas::Asker DeviceSlotAllocator::asker_behind(std::uint64_t on_their_way) const {
@@ -155,7 +154,7 @@ Tier DeviceSlotAllocator::highest_below(BlockRef block) const {
   return residency_.saved(block) ? Tier::storage : Tier::device;
 }
 
-/// Returns the last blocks of the run for which highest_below() is the same as for the last one.
+/// Returns the longest end of the run whose blocks all have the same highest_below() as the last block.
 Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
   const PrefixTree& tree = residency_.tree();
   const bool none_below = !tree.any_in_node(victims, Tier::host) && !tree.any_in_node(victims, Tier::storage);
@@ -167,16 +166,17 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
   return alike;
 }
 
-/// Evicts the last blocks of the run, or all: as many as go in the same way. Returns how many.
+/// Evicts blocks from the end of the run: as many as are evicted in the same way as the last one. Returns their number.
 std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   if (const std::uint32_t dropped = drop_if_clean(victims)) return dropped;
   std::uint32_t end = victims.end;
   while (end > victims.begin) {
     const BlockRef block{victims.node, end - 1};
-    // (The eviction of the block behind this one may have begun to store this one.)
+    // The eviction of the block after this one may have begun to store this one (StorageWriter::save_now). Then a swap-out reads
+    // the copy.
     if (residency_.copy(block, Tier::device).state() != CopyState::ready) break;
-    if (end < victims.end && just_goes(highest_below(block))) break;  // the next call drops such blocks together
-    // (In inclusive mode not every block goes to the host.)
+    if (end < victims.end && can_be_dropped(highest_below(block))) break;  // the next call drops such blocks together
+    // In inclusive mode, each block is examined: not every block is copied to the host (wants_host).
     const std::uint32_t begun =
         end < victims.end && !inclusive_ ? host_slots_.swap_out({victims.node, victims.begin, end}, purpose) : 0;
     if (begun == 0 && !evict(block, purpose)) break;
@@ -185,23 +185,24 @@ std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
   return victims.end - end;
 }
 
-/// Returns true if a block with this highest tier below the device is simply dropped.
-bool DeviceSlotAllocator::just_goes(Tier below) const {
+/// Returns true if the device copy of a block can be dropped without a copy to a lower tier. `below` is highest_below() of the
+/// block.
+bool DeviceSlotAllocator::can_be_dropped(Tier below) const {
   return below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
 }
 
-/// Blocks that are simply dropped are dropped together. Returns how many; 0 if the last one has to be evicted by itself, because
-/// it may have to be copied down, or host copies may depend on it.
+/// Drops blocks at the end of the run together, if they need no copy in a lower tier. Returns their number; 0 if the last block
+/// has to be evicted by itself, because it may have to be copied down, or host copies may depend on it.
 std::uint32_t DeviceSlotAllocator::drop_if_clean(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
-  if (!just_goes(below)) return 0;
+  if (!can_be_dropped(below)) return 0;
   const Run alike = alike_at_end(victims, below);
   deferred_eviction_.drop_now(alike, Tier::device, below == Tier::device ? 0 : alike.size());
   return alike.size();
 }
 
 std::uint32_t DeviceSlotAllocator::evict_ahead(std::uint32_t slots) {
-  if (!host_slots_.can_copy()) return 0;  // nothing is won: blocks would go without a copy
+  if (!host_slots_.can_copy()) return 0;  // no request waits for these slots, and the blocks would be lost
   const std::optional<Run> victims = residency_.quotas().victims(Tier::device, slots, std::nullopt);
   return victims ? evict(*victims, SwapOutPurpose::evict_ahead) : 0;
 }
@@ -212,14 +213,15 @@ bool DeviceSlotAllocator::give_up(BlockRef block) {
   return true;
 }
 
-/// Returns true if the block, which has no host copy, is to get one before it is evicted.
+/// Returns true if the block, which has no host copy, must get one before its device copy is evicted.
 bool DeviceSlotAllocator::wants_host(BlockRef block) const {
-  // In inclusive mode the block has been copied to the host before, and the host has evicted that copy. It is copied again only
-  // if other host copies depend on it.
+  // In inclusive mode the block was copied to the host when it was committed, and the host has evicted that copy since. It is
+  // copied again only if other host copies depend on it.
   return !inclusive_ || residency_.tree().any_staying_below(block, Tier::host);
 }
 
-/// Returns false if the copy stays: it must be stored first, staging has no room for it, and no request waits for the slot.
+/// Evicts a copy that the host does not have: copies it to the host, stores it, or drops it, in this order of preference. Returns
+/// false if the copy stays: it must be stored first, staging has no room for it, and no request waits for the slot.
 bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
   TERRACE_CHECK(!residency_.copy(block, Tier::host).present());
   if (host_tier() && wants_host(block)) {
@@ -230,7 +232,8 @@ bool DeviceSlotAllocator::evict(BlockRef block, SwapOutPurpose purpose) {
       if (purpose == SwapOutPurpose::evict_ahead) return false;
       ++stats_.store_no_room;
     }
-    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {  // it is dropped when the swap-out has read it
+    // If the swap-out to staging reads the copy, the copy is dropped when that ends.
+    if (residency_.copy(block, Tier::device).state() == CopyState::busy) {
       residency_.set_evicting(block, Tier::device, true);
       return true;
     }

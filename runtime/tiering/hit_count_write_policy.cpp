@@ -21,7 +21,7 @@ void HitCountWritePolicy::on_hits(Prefix prefix) {
   if (!config_.stores_by(WritePolicy::selective) || prefix.length == 0 || residency_.copy(prefix.last(), Tier::storage).present())
     return;
   const PrefixTree& tree = residency_.tree();
-  std::uint32_t length = prefix.length;  // of the prefix to store
+  std::uint32_t length = prefix.length;  // length of the prefix to store
   if (config_.selective_hits > 1) {
     // Blocks in storage are the first ones of the prefix.
     std::uint32_t first = prefix.length - 1;
@@ -37,7 +37,7 @@ void HitCountWritePolicy::on_hits(Prefix prefix) {
   stats_.backed_up += storage_writer_.in_flight() - before;
 }
 
-/// Counts a hit of the block. Returns its hits so far, including this one.
+/// Counts a hit of the block. Returns the number of its hits, including this one.
 std::uint32_t HitCountWritePolicy::count(const BlockKey& key) {
   const HitCounts::Counted counted = hits_.count(key, config_.selective_hits);
   if (counted.begun) ++stats_.backup_candidates;

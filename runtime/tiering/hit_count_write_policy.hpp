@@ -16,7 +16,7 @@ namespace terrace {
 /// any other write policy the class does nothing.
 ///
 /// Hits are counted in a table (HitCounts) with one entry for each block of device and host at construction. So a block may be
-/// stored later than it should be, but never sooner.
+/// stored after more hits than selective_hits, but never after fewer.
 ///
 /// Threads: the manager's.
 class HitCountWritePolicy {
@@ -24,7 +24,7 @@ class HitCountWritePolicy {
   HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StorageWriter& storage_writer,
                       ManagerStats& stats);
 
-  /// The configuration has changed, or is new: makes the table if it is needed now. Hits counted so far are kept.
+  /// Call this after the configuration was set or has changed. Makes the table if it is needed now. Hits counted so far are kept.
   void on_settings();
   /// A request has hit the blocks of this prefix.
   void on_hits(Prefix prefix);
@@ -39,7 +39,7 @@ class HitCountWritePolicy {
   Residency& residency_;
   StorageWriter& storage_writer_;
   ManagerStats& stats_;
-  HitCounts hits_;  ///< empty if the first hit is enough
+  HitCounts hits_;  ///< empty if the first hit is enough, or with another write policy
 };
 
 }  // namespace terrace

@@ -10,19 +10,19 @@
 
 namespace terrace {
 
-/// Counts hits of blocks, in a table of fixed size with 8 bytes an entry. If two blocks share an entry, the one that is hit takes
-/// it from the other and starts at one hit. So a count may be too small, but never too large. Threads: one.
+/// Counts hits of blocks, in a table of fixed size with 8 bytes an entry. If two blocks share an entry, a hit of one replaces the
+/// count of the other, and starts at one. So a count may be too small, but never too large. Threads: one.
 class HitCounts {
  public:
-  /// Makes the table, with at least so many entries. Counts so far are lost.
+  /// Makes the table, with at least `places` entries. The counts so far are lost.
   void resize(std::size_t places) {
     constexpr std::size_t places_min = 64;
     places_.assign(std::bit_ceil(std::max(places, places_min)), {});
   }
   [[nodiscard]] bool empty() const { return places_.empty(); }
   struct Counted {
-    std::uint32_t hits = 0;  ///< of this block so far, this one included; `most` at most
-    bool begun = false;      ///< this is the first one that is known
+    std::uint32_t hits = 0;  ///< hits of this block, including this one; at most `most`
+    bool begun = false;      ///< this is the first hit of this block in the table
   };
   /// Counts a hit of the block. The table must not be empty.
   Counted count(const BlockKey& key, std::uint32_t most) {
@@ -42,7 +42,7 @@ class HitCounts {
     std::uint32_t hits = 0;
   };
 
-  std::vector<Place> places_;  ///< a power of two
+  std::vector<Place> places_;  ///< the size is a power of two
 };
 
 }  // namespace terrace

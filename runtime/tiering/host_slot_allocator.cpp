@@ -33,8 +33,9 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
 }
 
 std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
-  // While the block behind the run is being copied, no copy of this node or of those above is a victim of the host. So it makes
-  // no difference whether victims are chosen one by one, each before the next copy begins. Quotas count copies one by one.
+  // While the block after the run is being copied, no copy of this node or of its ancestors is a victim of the host. So all
+  // victims can be chosen before the copies begin: the choice is the same as if they were chosen one by one. With quotas this is
+  // not true, because each copy changes the count of its tenant.
   const PrefixTree& tree = residency_.tree();
   if (!swap_outs_.allowed()) return 0;
   const bool shielded = residency_.copy({run.node, run.end}, Tier::host).state() == CopyState::filling;
@@ -50,7 +51,7 @@ std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
   return run.size();
 }
 
-/// Evicts a run of at most `most` victims, up to the first that has to be stored before.
+/// Evicts a run of at most `most` victims. Stops at the first one that has to be stored first.
 void HostSlotAllocator::evict_run(std::uint32_t most) {
   for (; most > 0; --most) {
     const std::optional<BlockRef> duplicate = residency_.duplicate();
@@ -105,7 +106,7 @@ bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
   return true;
 }
 
-/// (`landing_` copies are filled by reads from storage, not by transfers.)
+/// Copies that reads from storage fill (`landing_` of them) do not count: a swap-out does not wait for a disk.
 bool HostSlotAllocator::in_transition() const {
   const SlotAllocator& arena = residency_.pool(Tier::host);
   return arena.count(SlotState::filling) > landing_ || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
@@ -114,7 +115,7 @@ bool HostSlotAllocator::in_transition() const {
 /// Evicts what the tier holds beyond its size, after it was made smaller.
 bool HostSlotAllocator::shrink() {
   bool changed = false;
-  // PoolResizer evicts the copies in closed slots in any case. So this evicts only what exceeds the size without them.
+  // PoolResizer evicts the copies in closed slots. So this evicts only what exceeds the size without those copies.
   const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
   while (residency_.host_used() > residency_.host_blocks() + leave) {
     if (!evict_one(std::nullopt, Unsaved::is_saved))
@@ -125,7 +126,7 @@ bool HostSlotAllocator::shrink() {
 }
 
 bool HostSlotAllocator::pump() {
-  if (residency_.pool(Tier::host).capacity() == 0) return false;  // there is no slot for anything
+  if (residency_.pool(Tier::host).capacity() == 0) return false;  // there is no host tier and no staging
   bool changed = shrink();
   while (!wants_.empty()) {
     const Want want = wants_.front();

@@ -12,11 +12,11 @@
 
 namespace terrace {
 
-/// Gives host slots to device copies: a free slot, that of a duplicate (Residency::duplicate), or that of the copy that Quotas
-/// and the eviction policy choose. Under write policy `write-back`, a copy that is not on the device, not in storage and not on
-/// its way there is first given to StorageWriter if staging has room. That moves no byte: the copy's slot becomes a staging slot
-/// (Residency). If no slot can be had now but a transfer under way will free one, the swap-out waits here, in order of arrival.
-/// Nothing here waits for a disk. Threads: the manager's.
+/// Gives host slots to device copies: a free slot, the slot of a duplicate (Residency::duplicate), or the slot of a copy that
+/// Quotas and the eviction policy choose. Under write policy `write-back`, a copy of a block that is not on the device, not in
+/// storage and not being written to storage is first given to StorageWriter if staging has room. No bytes are moved for that: the
+/// copy's slot becomes a staging slot (Residency). If no slot is available now but a transfer under way will free one, the
+/// swap-out waits here, in order of arrival. Nothing here waits for a disk. Threads: the manager's.
 class HostSlotAllocator {
  public:
   HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
@@ -29,23 +29,24 @@ class HostSlotAllocator {
         stats_{stats} {}
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
-  /// Copies the block's device copy to the host as soon as there is a slot. If the purpose is an eviction, the device copy is
+  /// Copies the block's device copy to the host as soon as a slot is available. If the purpose is an eviction, the device copy is
   /// evicting from now on. `impossible`: no host copy can be evicted, now or when transfers end, or copies to the host fail now;
   /// nothing was done.
   [[nodiscard]] Answer swap_out(BlockRef block, SwapOutPurpose purpose);
-  /// Begins to copy the last blocks of a run whose device copies are ready, behind a block that is being copied to the host.
-  /// Evicts a run of host copies for them. Returns how many were begun; 0: the last one has to be swapped out by itself.
+  /// Begins to copy blocks from the end of a run whose device copies are ready. The block after the run is being copied to the
+  /// host. Evicts a run of host copies to make room. Returns the number of blocks; 0 if the last one has to be swapped out by
+  /// itself.
   [[nodiscard]] std::uint32_t swap_out(Run run, SwapOutPurpose purpose);
   /// The same as SwapOuts::allowed.
   [[nodiscard]] bool can_copy() const { return swap_outs_.allowed(); }
-  /// Takes a host slot into which a block of this tenant is to be read from storage. Returns nothing if there is no slot, or if
-  /// the copy to evict would first have to be written to storage. The caller calls has_landed() when the read has ended.
-  /// `from`: which slots may be taken.
+  /// Takes a host slot into which a block of this tenant is to be read from storage. `from`: which slots may be taken. Returns
+  /// nothing if there is no slot, or if the victim must be written to storage first. The caller calls has_landed() when the read
+  /// has ended.
   enum class LandsIn : bool { any_slot, free_or_duplicates };
   [[nodiscard]] std::optional<SlotId> take_for_landing(TenantId tenant, LandsIn from);
   void has_landed() { --landing_; }
-  /// Takes a host slot for a block of this tenant that a transfer brings at once. Evicts as swap_out() does, and never waits.
-  /// Returns nothing if every copy is in use.
+  /// Takes a host slot for a block of this tenant that a transfer or the caller fills at once. Evicts as swap_out() does, and
+  /// never waits. Returns nothing if every copy is in use.
   [[nodiscard]] std::optional<SlotId> take_for_store(TenantId tenant) {
     return take(Residency::PrefixOrder::from_begin, tenant, Unsaved::goes_all_the_same);
   }
@@ -69,14 +70,14 @@ class HostSlotAllocator {
     BlockRef block;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
   };
-  /// Says what to do with a victim that has no other copy, under write policy `write-back`.
+  /// What to do with a victim that has no other copy, under write policy `write-back`.
   enum class Unsaved : std::uint8_t {
     stays,              ///< do not evict it
     is_saved,           ///< give it to StorageWriter; if that cannot take it yet, do not evict it
     goes_all_the_same,  ///< give it to StorageWriter if that can take it; evict it in any case
   };
 
-  /// Evicts the next victim. `tenant`: the one that asks.
+  /// Evicts the next victim. `tenant`: the tenant that asks for the slot; none if no tenant does.
   [[nodiscard]] bool evict_one(std::optional<TenantId> tenant, Unsaved unsaved);
   [[nodiscard]] bool evict(BlockRef victim, Unsaved unsaved);
   void evict_run(std::uint32_t most);

@@ -36,7 +36,7 @@ Loads::LoadId Loads::start(std::span<const LoadRun> runs, std::span<const SlotId
   std::uint32_t parts = 0;
   for (auto run = runs.begin(); run != runs.end(); ++run) {
     parts += run->blocks.size();
-    // A run that is not deeper than the one before it begins another prefix.
+    // The next run continues this prefix if it is deeper. Otherwise it begins another prefix.
     const auto next = std::next(run);
     if (next != runs.end() && next->blocks.begin >= run->blocks.end) continue;
     const Prefix prefix{run->blocks.node, run->blocks.end};
@@ -95,6 +95,7 @@ void Loads::join(LoadId id, std::uint32_t waiter, Deadlines deadlines, bool by_l
   TERRACE_CHECK(std::ranges::find(load.waiters, waiter) == load.waiters.end());
   load.waiters.push_back(waiter);
   load.by_layer |= by_layer;
+  // The time for reads counts from the start of the load (Deadlines::now), not from the time at which this waiter joins.
   if (deadlines.reads != never) deadlines.reads -= deadlines.now - load.deadlines.now;
   load.deadlines.reads = std::max(load.deadlines.reads, deadlines.reads);
   set_deadline(id);
@@ -164,7 +165,7 @@ void Loads::on_read(const StoredReads::Result& result) {
 }
 
 /// Ends the load without the parts that have not been read yet, because they are late or because the last waiter has left. If
-/// copies of other parts are under way, the load ends with them.
+/// copies of other parts are under way, the load ends when they end.
 void Loads::abandon_reads(LoadId id) {
   Load& load = loads_[id];
   load.late = !load.waiters.empty();
@@ -180,7 +181,7 @@ void Loads::abandon_reads(LoadId id) {
   }
 }
 
-void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
+void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
   if (landed_.empty()) return;
   // One transfer for each load.
   while (!landed_.empty()) {
@@ -205,6 +206,7 @@ void Loads::flush(std::uint64_t& last_transfer, PoolId pool) {
       for (Part& part : std::span{load.parts}.subspan(range.begin, range.size())) {
         part.state = State::crossing;
         append(transfer.runs, {part.landing.slot, part.device_slot, 1});
+        // The transfer must not write to a slot while earlier compute may still touch it.
         transfer.after = std::max(transfer.after, device.fence(part.device_slot));
       }
     }
@@ -256,7 +258,7 @@ void Loads::end_crossing(LoadId id, std::uint32_t index, BlockOutcome outcome, T
 /// The device confirms that the transfer's unconfirmed parts are not being copied any more.
 bool Loads::on_confirmed(TransferId id) {
   if (const auto open = unconfirmed_.find(id); open != unconfirmed_.end()) {
-    // Their load still waits for other parts. These parts have failed, and nothing is special about them any more.
+    // Their load still waits for other parts. These parts become ordinary failed parts: finish() need not quarantine their slots.
     for (const PartRef ref : open->second) {
       Part& part = loads_[ref.load].parts[ref.part];
       TERRACE_CHECK(part.state == State::unconfirmed);
@@ -281,7 +283,7 @@ void Loads::end_part(LoadId id, std::uint32_t index, State state) {
   Part& part = load.parts[index];
   const bool crossed = part.state == State::crossing;
   part.state = state;
-  // (The transfer of an unconfirmed part may still be under way.)
+  // The transfer of an unconfirmed part may still read the landing slot, so the slot is not released.
   if (crossed && state != State::unconfirmed) reads_.release(part.block, part.landing);
   if (state != State::arrived) load.lost = true;
   TERRACE_CHECK(load.unfinished > 0);
@@ -294,7 +296,8 @@ void Loads::finish(LoadId id) {
   for (std::uint32_t i = 0; i < load.parts.size(); ++i) {
     const Part& part = load.parts[i];
     if (i == prefix->end) ++prefix;
-    // (A block is not supported if the block before it did not arrive.)
+    // A block is not supported if the block before it did not arrive. Then the block is dropped, because a copy needs all copies
+    // before it in its prefix.
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
       if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
@@ -310,6 +313,7 @@ void Loads::finish(LoadId id) {
     stats_.quarantined_late += part.state == State::unconfirmed ? 1 : 0;
     residency_.fail_fill(part.block, Tier::device, part.state == State::unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
+  // The load ends, but these transfers may still write to its device slots. The slots stay in quarantine until on_confirmed().
   boost::unordered::erase_if(unconfirmed_, [&](const auto& transfer) {
     if (transfer.second.front().load != id) return false;
     for (const PartRef ref : transfer.second) quarantined_[transfer.first].push_back(load.parts[ref.part]);
@@ -333,7 +337,7 @@ void Loads::close(LoadId id) {
 
 void Loads::check_invariants() const {
   for (const Load& load : loads_) {
-    // The device slots of a load that nobody waits for depend on copies under way, and never on storage.
+    // A load without waiters waits only for copies under way, never for storage. So its device slots become free soon.
     if (load.in_use && load.waiters.empty()) TERRACE_CHECK(load.unread == 0);
   }
 }

@@ -26,13 +26,13 @@ struct LoadRun {
 ///                                                                +-------+--link--> device copy, published with its load
 ///     host copy --------------------------------------------------+
 ///
-/// A load is what one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other requests that
-/// need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a block did not
-/// arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has left, its queued
-/// transfers are cancelled, and its parts that have not been read yet fail, whether their reads are under way or not. A block
-/// that is read all the same goes no further than the host tier. Copies to the device that are under way go on, and the load ends
-/// with them. Without such copies its device slots are free at once. A request that still waits for device slots is a waiter,
-/// too, if the load is filling blocks for which it has not asked for slots.
+/// A load brings the blocks that one request asks for in one group: the blocks of one prefix in order, or unchained blocks. Other
+/// requests that need the same blocks join the load. When all its parts have ended, its device copies become ready together. If a
+/// block did not arrive, it and the blocks after it in its prefix fail, and their slots become free. When the last waiter has
+/// left, its queued transfers are cancelled, and its parts that have not been read yet fail, whether their reads are under way or
+/// not. A block whose read still succeeds is kept in the host tier, and is not copied to the device. Copies to the device that
+/// are under way go on, and the load ends with them. Without such copies its device slots are free at once. A request that still
+/// waits for device slots is a waiter, too, if the load is filling blocks for which it has not asked for slots.
 ///
 /// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
 /// layers all blocks of the load have. A transfer made before that reports no layers until it has ended.
@@ -57,17 +57,17 @@ class Loads {
     Late late = Late::no;
     Source source = Source::host;  ///< missing: from which the block should have come
   };
-  /// The deadlines of one waiter. A load has the latest deadlines of all its waiters, those included that have left.
+  /// The deadlines of one waiter. A load has the latest deadlines of all its waiters, including those that have left.
   struct Deadlines {
-    /// At this time transfers of the load that have not ended fail, for all waiters.
+    /// At this time the transfers of the load that have not ended fail, for all waiters.
     TimePoint copies = never;
     /// At this time the load ends without the blocks that have not been read yet, and their device slots become free. A block
-    /// that arrives later goes no further than the host tier.
+    /// that arrives later is kept in the host tier, and is not copied to the device.
     TimePoint reads = never;
     /// The present time. The time until `reads` counts from the start of the load. Example: a load starts at 0 ms, and its
     /// starter allows 40 ms. A request that joins at 30 ms and allows 100 ms moves the deadline to 100 ms. If it allows 40 ms,
-    /// too, the deadline stays. So waiters that join one after the other do not delay the first one for ever if storage stands
-    /// still.
+    /// too, the deadline stays. So waiters that join one after the other cannot delay the first one for ever if storage does not
+    /// answer.
     TimePoint now{};
   };
   /// The value of layers() when all blocks have arrived.
@@ -75,17 +75,18 @@ class Loads {
 
   Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats);
 
-  /// Starts a load. `runs` are in order, prefix by prefix. Their blocks have no device copies, and usable copies in their source.
-  /// `device_slots` has a slot for each block; the caller holds them, and hands them over.
+  /// Starts a load. `runs` are in order, prefix by prefix. Their blocks have usable copies in their source, and no device copies.
+  /// `device_slots` has a slot for each block; the caller holds these slots, and the load takes them over.
   [[nodiscard]] LoadId start(std::span<const LoadRun> runs, std::span<const SlotId> device_slots, std::uint32_t waiter,
                              Deadlines deadlines, bool by_layer);
-  /// Adds a waiter, which does not wait for this load yet, and postpones the deadlines of the load to those of the waiter. If
+  /// Adds a waiter, which must not wait for this load yet, and postpones the deadlines of the load to those of the waiter. If
   /// `by_layer`, the load goes by layer from now on.
   void join(LoadId load, std::uint32_t waiter, Deadlines deadlines, bool by_layer);
-  /// How many leading layers all blocks of this load have; the load must not have ended. 0 if one of its blocks did not arrive.
+  /// Number of leading layers that have arrived for all blocks of this load; 0 if one of its blocks did not arrive. The load must
+  /// not have ended.
   [[nodiscard]] std::uint32_t layers(LoadId load) const;
-  /// Appends the transfers that have not reported these leading layers yet. Returns false if there are more to come, or if a
-  /// block did not arrive; `out` is then as before.
+  /// Appends the transfers that have not reported these leading layers yet. Returns false, and leaves `out` as it was, if some
+  /// blocks are not in a transfer yet, or if a block did not arrive.
   [[nodiscard]] bool transfers_for(LoadId load, std::uint32_t layers, std::vector<TransferId>& out) const;
   /// The load that is filling the block's device copy. There must be one.
   [[nodiscard]] LoadId load_of(BlockRef block) const;
@@ -101,8 +102,9 @@ class Loads {
   void on_late(LoadId load) { abandon_reads(load); }
   /// Returns false if the event is not about a transfer of this object.
   bool on_event(const TransferEvent& event);
-  /// Makes transfers of the parts that have landed in the host arena.
-  void flush(std::uint64_t& last_transfer, PoolId pool);
+  /// Makes transfers of the parts that have landed in the host arena, one for each load. `last_transfer` is the last transfer id
+  /// in use; it grows.
+  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
 
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
   /// The events since the last call, in order. Swaps the vectors, so that their memory is reused.
@@ -115,10 +117,10 @@ class Loads {
   /// Unpins the load's prefixes after its `ended` event. Another load can get its id then.
   void close(LoadId load);
 
-  /// Number of blocks that have landed, and still have to cross the link to the device.
+  /// Number of blocks whose bytes are in the host arena and that still have to be copied to the device.
   [[nodiscard]] std::size_t links_waiting() const { return landed_blocks_ + crossing_; }
 
-  /// flush() would change nothing.
+  /// start_transfers() would change nothing.
   [[nodiscard]] bool rests() const { return landed_.empty(); }
   /// Returns true if a load may be filling device copies.
   [[nodiscard]] bool any() const { return open_ > 0; }
@@ -203,9 +205,9 @@ class Loads {
   std::vector<LoadId> free_;
   std::vector<PartRange> landed_;                    ///< parts for the next transfers
   std::size_t landed_blocks_ = 0;                    ///< number of these parts
-  TransferTable<std::vector<PartRange>> transfers_;  ///< the parts of each, all of one load
-  /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_: of open loads. quarantined_: of
-  /// loads that have ended; the device slots of these parts are quarantined.
+  TransferTable<std::vector<PartRange>> transfers_;  ///< the parts of each transfer; all belong to one load
+  /// Parts whose transfer was abandoned and may still be under way, by transfer. unconfirmed_ has the parts of open loads.
+  /// quarantined_ has the parts of loads that have ended; their device slots are quarantined.
   boost::unordered_flat_map<TransferId, std::vector<PartRef>, std::hash<TransferId>> unconfirmed_;
   boost::unordered_flat_map<TransferId, std::vector<Part>, std::hash<TransferId>> quarantined_;
   VectorPool<PartRange> spare_ranges_;

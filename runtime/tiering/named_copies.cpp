@@ -28,7 +28,8 @@ void NamedCopies::find(std::span<const BlockKey> keys, KeyOrder order, std::vect
   const PrefixTree& tree = residency_.tree();
   found.clear();
   if (!flat(order)) {
-    // The tree relies on chained keys, and compares only some of them. Keys of a caller may not be chained, so all are compared.
+    // The tree relies on chained keys, and compares only some of them. The keys of this caller may not be chained, so all are
+    // compared.
     Prefix prefix = tree.find(keys);
     for (std::uint32_t depth = 0; depth < prefix.length; ++depth) {
       if (tree.key({prefix.node, depth}) != keys[depth]) prefix = tree.first(prefix, depth);
@@ -60,7 +61,7 @@ Result<void> NamedCopies::check(const OffloadOrder& order, Direction direction) 
   if (direction == Direction::swap_out) {
     std::vector<Prefix> found;
     find(order.keys, order.key_order, found);
-    // Keys that are not chained: the tree would take them for a prefix that it knows.
+    // If the keys are not chained, the tree finds a longer prefix than find(): it would confuse them with blocks that it has.
     const bool chained = flat(order.key_order) || found.front().length == residency_.tree().find(order.keys).length;
     if (chained) return {};
     return failure<Errc::invalid_argument, "the keys are not those of one prefix: they contradict blocks that are there">;
@@ -88,7 +89,7 @@ bool NamedCopies::pump() {
     else resolve_store(ref);
   }
   scratch_.clear();
-  sweep();
+  end_finished();
   return changed;
 }
 
@@ -110,10 +111,10 @@ void NamedCopies::on_read(const StoredReads::Result& result) {
     case StoredReads::Result::Kind::failed: end_part(ref, result.error); break;
     case StoredReads::Result::Kind::given_back: resolve_load(ref); break;
   }
-  sweep();
+  end_finished();
 }
 
-void NamedCopies::flush(std::uint64_t& last_transfer, PoolId pool) {
+void NamedCopies::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
   // One transfer for each job.
   while (!landed_.empty()) {
     const JobIndex index = landed_.front().job;
@@ -161,7 +162,7 @@ bool NamedCopies::on_event(const TransferEvent& event) {
     unconfirmed_.erase(found);
     unconfirmed_blocks_ -= static_cast<std::uint32_t>(refs.size());
     for (const PartRef ref : refs) finish_copy(ref, Errc::deadline_exceeded);
-    sweep();
+    end_finished();
     return true;
   }
   if (event.kind == TransferEvent::Kind::layers) {
@@ -187,7 +188,7 @@ bool NamedCopies::on_event(const TransferEvent& event) {
         break;
       }
       case BlockOutcome::unconfirmed:
-        // Something may still move. The result must wait.
+        // The transfer may still touch the named slot. So the block gets its result only when the device confirms the end.
         part(ref).state = State::unconfirmed;
         unconfirmed_[event.id].push_back(ref);
         ++unconfirmed_blocks_;
@@ -196,16 +197,16 @@ bool NamedCopies::on_event(const TransferEvent& event) {
     }
   }
   spare_refs_.give(std::move(*refs));
-  sweep();
+  end_finished();
   return true;
 }
 
 void NamedCopies::on_copied(std::uint64_t token) {
   finish_copy(memory_copies_.take(token), {});
-  sweep();
+  end_finished();
 }
 
-/// Nothing moves any more between the named slot and the host slot.
+/// The copy between the named slot and the host slot has ended.
 void NamedCopies::finish_copy(PartRef ref, ErrorCode error) {
   const Part& p = part(ref);
   if (jobs_.at(ref.job).direction == Direction::swap_in) {
@@ -278,12 +279,13 @@ std::uint64_t& NamedCopies::loaded(Source source) {
   return source == Source::storage ? totals_.loaded_storage : totals_.loaded_host;
 }
 
-/// A part has begun to cross, or will not. The deadline is for those before that; the transfers have one of their own.
+/// A part has begun to cross the link, or has ended before that. When no part is left that has not, the job needs no deadline
+/// here: its transfers have their own.
 void NamedCopies::submitted(JobIndex index) {
   if (--jobs_.at(index).unsubmitted == 0) reads_.set_deadline({StoredReads::Reader::Kind::named_copy, index}, never);
 }
 
-/// The result of a block. Nothing touches its named slot any more.
+/// Reports the result of a block. Nothing touches its named slot any more.
 void NamedCopies::end_part(PartRef ref, ErrorCode error) {
   Job& job = jobs_.at(ref.job);
   Part& p = job.parts[ref.part];
@@ -307,13 +309,14 @@ void NamedCopies::end_part(PartRef ref, ErrorCode error) {
   if (--job.unfinished == 0) finished_.push_back(ref.job);
 }
 
-/// Ends jobs whose last block has its result. Not done in end_part(), so that loops over the parts of a job stay simple.
-void NamedCopies::sweep() {
+/// Ends the jobs whose last block has its result. end_part() does not do this, so that a job still exists while its callers loop
+/// over its parts.
+void NamedCopies::end_finished() {
   while (!finished_.empty()) {
     const Job job = jobs_.take(finished_.back());
     finished_.pop_back();
     by_id_.erase(job.id);
-    if (shared_writer_) offer(job);
+    if (shared_writer_) offer_ended(job);
     unpin(job.pins);
     OffloadEvent event;
     event.kind = OffloadEvent::Kind::ended;
@@ -325,17 +328,17 @@ void NamedCopies::sweep() {
   }
 }
 
-/// Tells the shared writer of the blocks of a job that has ended.
-void NamedCopies::offer(const Job& job) {
+/// Tells the shared writer about the blocks of a job that has ended.
+void NamedCopies::offer_ended(const Job& job) {
   if (job.failed == job.parts.size() || job.pins.empty()) return;
   if (job.direction == Direction::swap_out) return offer_new(job.pins, job.flat, job.first);
-  // A load to the host tier prepares a use, and is none.
+  // A load to the host tier is a preparation, and not a use of the blocks. So it is not a hit.
   if (job.parts.front().to_host_only()) return;
   if (job.flat) shared_writer_->on_hits(job.pins);
   else shared_writer_->on_hits(leading_in_host(job.pins.front(), 0));
 }
 
-/// The blocks from depth `from` on have just come to the host tier.
+/// Tells the shared writer about the blocks from depth `from` on, which have just got copies in the host tier.
 void NamedCopies::offer_new(std::span<const Prefix> pins, bool flat, std::uint32_t from) {
   if (!shared_writer_ || pins.empty()) return;
   if (flat) return shared_writer_->on_commit(pins);
@@ -343,7 +346,8 @@ void NamedCopies::offer_new(std::span<const Prefix> pins, bool flat, std::uint32
   if (there.length > from) shared_writer_->on_commit(there, from);
 }
 
-/// The prefix without what follows the first block from depth `from` on that has no copy in the host tier.
+/// Returns the prefix up to the first block without a usable copy in the host tier. Looks only at the blocks from depth `from`
+/// on.
 Prefix NamedCopies::leading_in_host(Prefix whole, std::uint32_t from) const {
   std::uint32_t end = from;
   while (end < whole.length && residency_.usable({whole.node, end}, Tier::host)) ++end;
@@ -391,13 +395,13 @@ bool NamedCopies::cancel(OffloadJobId id) {
     if (transfers_.find(transfer.id) != nullptr) actions_.cancels.push_back(transfer.id);
   }
   end_waiting(index, Errc::cancelled);
-  sweep();
+  end_finished();
   return true;
 }
 
 void NamedCopies::on_late(JobIndex job) {
   end_waiting(job, Errc::deadline_exceeded);
-  sweep();
+  end_finished();
 }
 
 void NamedCopies::check_invariants() const {

@@ -62,12 +62,12 @@ void NamedCopies::load(const OffloadOrder& order, std::span<Prefix> found, std::
   const auto parts = static_cast<std::uint32_t>(order.keys.size()) - order.first;
   Job& job = jobs_.at(index);
   job.shared_until = shared_until;
-  // (Keys that are not chained are misses.)
+  // Keys that are not chained must not be added to the tree. They are misses.
   const bool extends = shared_until && (job.flat || found.front().length == tree.find(order.keys).length);
   for (std::size_t i = 0; i < found.size(); ++i) {
     const std::span<const BlockKey> wanted = job.flat ? order.keys.subspan(i, 1) : order.keys;
     if (extends && found[i].length < wanted.size()) {
-      // Blocks that no tier has become blocks of the tree without copies.
+      // Adds the blocks that no tier has to the tree, without copies. The shared store may have them.
       found[i] = residency_.extend_pinned({}, wanted, order.tenant, group);
     } else if (found[i].length > 0) {
       residency_.pin(found[i]);
@@ -88,7 +88,7 @@ void NamedCopies::load(const OffloadOrder& order, std::span<Prefix> found, std::
     resolve_load({index, i});
   }
   if (parts == 0) finished_.push_back(index);
-  sweep();
+  end_finished();
 }
 
 void NamedCopies::store(const OffloadOrder& order, std::uint64_t stamp) {
@@ -100,10 +100,11 @@ void NamedCopies::store(const OffloadOrder& order, std::uint64_t stamp) {
   job.parents = parents(named_, job.flat);
   for (std::uint32_t i = 0; i < parts; ++i) resolve_store({index, i});
   if (parts == 0) finished_.push_back(index);
-  sweep();
+  end_finished();
 }
 
-/// Pins all blocks of the order before the first of them takes a slot, so that none is evicted for another one. They are used.
+/// Pins all blocks of the order and updates their last use, before any of them takes a slot. So no block of the order is evicted
+/// to make room for another one.
 void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::vector<Prefix>& pins,
                            std::vector<BlockRef>& blocks) {
   blocks.clear();
@@ -120,12 +121,13 @@ void NamedCopies::pin_keys(const OffloadOrder& order, std::uint64_t stamp, std::
   touch(pins, stamp);
 }
 
-/// The first blocks of an order are used last. `stamp` is the first of as many as there are pins.
+/// Updates the last use of the pinned blocks. There is one stamp for each pin, and `stamp` is the first. The first blocks of an
+/// order get the latest stamps, so that the last blocks are evicted first.
 void NamedCopies::touch(std::span<const Prefix> pins, std::uint64_t stamp) {
   for (std::size_t i = pins.size(); i-- > 0;) residency_.touch(pins[i], stamp++);
 }
 
-/// The first blocks of an order are unpinned last. So of blocks that stand alone, the last ones are evicted first.
+/// The first blocks of an order are unpinned last. So if the blocks stand alone, the last ones are evicted first.
 void NamedCopies::unpin(std::span<const Prefix> pins) {
   for (std::size_t i = pins.size(); i-- > 0;) residency_.unpin_incomplete(pins[i]);
 }
@@ -169,7 +171,7 @@ NamedCopies::Reserved NamedCopies::reserve(const OffloadOrder& order, std::uint6
   }
   if (reserved.blocks.empty()) unpin(std::exchange(reserved.pins, {}));
   if (!reserved.flat || reserved.blocks.size() == reserved.pins.size()) return reserved;
-  // Blocks that stand alone and need no slot are not kept.
+  // Blocks that stand alone and got no slot do not stay pinned.
   std::vector<Prefix> kept;
   for (std::size_t i = reserved.pins.size(); i-- > 0;) {
     if (slots[i] == no_host_slot) residency_.unpin_incomplete(reserved.pins[i]);
@@ -196,12 +198,13 @@ void NamedCopies::publish(const Reserved& reserved, bool filled) {
   unpin(reserved.pins);
 }
 
-/// The block goes on from what there is of it now.
+/// Chooses how to bring the block, by the copies that it has now. Called again when a copy that it waited for has come or failed.
 void NamedCopies::resolve_load(PartRef ref) {
   Part& p = part(ref);
   const Job& job = jobs_.at(ref.job);
   const Copy in_host = residency_.copy(p.block, Tier::host);
-  // (A block on the device, or on its way there, serves the request for which the host tier should have it.)
+  // For a load to the host tier, a copy on the device is enough, even one that a load is filling: it serves the request for which
+  // the block is wanted in the host tier.
   const bool near = in_host.usable() || residency_.copy(p.block, Tier::device).present();
   if (near && p.to_host_only()) {
     p.source = Source::host;

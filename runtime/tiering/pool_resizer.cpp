@@ -7,7 +7,7 @@
 
 namespace terrace {
 
-/// Number of slots that cannot be evicted, plus those that are promised.
+/// Number of slots whose contents cannot be evicted, plus the number of promised slots.
 std::uint64_t PoolResizer::needed(Tier tier) const {
   const std::uint64_t unpinned = residency_.tree().unpinned(tier);
   if (tier == Tier::host) return residency_.host_used() - unpinned;
@@ -80,7 +80,8 @@ bool PoolResizer::pump(Tier tier) {
       residency_.erase_retired(tier, i);
       continue;
     }
-    // When one of these evictions ends, look() returns something else, and pump() goes on. (Host copies are dropped at once.)
+    // When one of these evictions ends, the result of look() changes, and pump() continues. Host copies are dropped at once, so
+    // they need no bound.
     if (tier == Tier::device && pool.retiring_and_evicting() >= evicting_max) break;
     const Gone gone = give_up(entry.block, tier);
     changed |= gone == Gone::yes;
@@ -94,16 +95,16 @@ bool PoolResizer::pump(Tier tier) {
 /// Evicts the block's copy and those that depend on it, the last block first. Does nothing while one of them is read.
 PoolResizer::Gone PoolResizer::give_up(BlockRef block, Tier tier) {
   const PrefixTree& tree = residency_.tree();
-  if (tree.pinned(block) || tree.hidden(block)) return Gone::no;  // (TieredPool drops hidden blocks)
+  if (tree.pinned(block) || tree.hidden(block)) return Gone::no;  // TieredPool drops hidden blocks
   below_.assign(1, block);
-  // (No copy depends on a host copy while the block is on the device, too.)
+  // While the block is on the device, too, no copy depends on its host copy.
   if (tier == Tier::device || !residency_.copy(block, Tier::device).present()) tree.collect_below(block, below_);
   const auto state = [&](BlockRef at) { return residency_.copy(at, tier).state(); };
   if (std::ranges::any_of(below_, [&](BlockRef at) { return state(at) == CopyState::busy; })) return Gone::no;
   std::erase_if(below_, [&](BlockRef at) { return state(at) != CopyState::ready; });
   bool any = false;
   for (auto at = below_.rbegin(); at != below_.rend(); ++at) {
-    // (To store a block, its ancestors are copied to storage first. They are read meanwhile, and are evicted in a later call.)
+    // The eviction of a block may store its ancestors first. Then transfers read their copies, and a later call evicts them.
     if (state(*at) != CopyState::ready) continue;
     if (!(tier == Tier::device ? device_slots_.give_up(*at) : host_slots_.give_up(*at))) return any ? Gone::yes : Gone::later;
     any = true;

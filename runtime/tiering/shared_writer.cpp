@@ -11,7 +11,7 @@
 namespace terrace {
 namespace {
 
-/// Writes are started so long before the rate allows them, because a cache is polled only now and then.
+/// A write may start this long before the rate allows it, because a cache is not polled at exact times.
 constexpr Duration rate_slack = std::chrono::milliseconds{100};
 
 WriteBackOutcome outcome_of(ErrorCode why) {
@@ -108,7 +108,7 @@ void SharedWriter::on_hits(std::span<const Prefix> blocks) {
   wish_alone(alone_);
 }
 
-/// A wish for the blocks before `from` is waiting or going on: it becomes longer. Returns false if there is none.
+/// If there is a wish that ends just before block `from`, appends the new blocks to it. Returns false if there is no such wish.
 bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   if (from == 0) return false;
   const PrefixTree& tree = residency_.tree();
@@ -131,7 +131,7 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   return true;
 }
 
-/// Wishes the first `length` blocks of the prefix.
+/// Makes a wish for the first `length` blocks of the prefix.
 void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
   length = std::min<std::uint32_t>(length, keys_max);
   ++totals_.wishes;
@@ -139,7 +139,7 @@ void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from)
   waiting_.push_back(make_wish(prefix, length, from));
 }
 
-/// The wish begins at block `from` if the block before that is known to be there.
+/// Makes a wish. It begins at block `from` if the store is known to have the block before that.
 std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
   const PrefixTree& tree = residency_.tree();
   Wish wish;
@@ -157,14 +157,14 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   return wishes_.add(std::move(wish));
 }
 
-/// An unchained block of a KV cache group. (A group with full attention is chained, even if its prefix has one block.)
+/// Returns true for an unchained block. A prefix of a group with full attention is chained, even if it has only one block.
 bool SharedWriter::stands_alone(Prefix prefix) const {
   const std::vector<GroupConfig>& groups = manager_config_.groups;
   if (groups.empty()) return false;
   return groups[residency_.tree().group(prefix.last()).value()].kind != GroupKind::full;
 }
 
-/// Adds the block to a wish for blocks of its kind that waits, if there is one. So a request has one wish for all of them.
+/// Adds the block to a waiting wish for blocks of the same group and tenant, or makes a new wish.
 void SharedWriter::wish_unchained(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   const auto takes_it = [&](std::uint32_t id) {
@@ -180,7 +180,7 @@ void SharedWriter::wish_unchained(BlockRef block) {
   note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
 }
 
-/// Wishes blocks that stand alone.
+/// Makes a wish for blocks that stand alone.
 void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
   blocks = blocks.first(std::min(blocks.size(), keys_max));
   if (blocks.empty()) return;
@@ -203,14 +203,14 @@ void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
 }
 
 void SharedWriter::make_room_for(std::size_t keys) {
-  const auto can_go = [this](std::uint32_t id) { return !wishes_.at(id).job; };
+  const auto may_be_dropped = [this](std::uint32_t id) { return !wishes_.at(id).job; };
   while (wishes_.size() >= wishes_max || keys_ + keys > keys_max) {
-    const auto oldest = std::ranges::find_if(waiting_, can_go);
+    const auto oldest = std::ranges::find_if(waiting_, may_be_dropped);
     if (oldest == waiting_.end()) return;
     const std::uint32_t id = *oldest;
     waiting_.erase(oldest);
     totals_.drop_bound += wishes_.at(id).keys.size() - wishes_.at(id).started;
-    forget(id);
+    remove_wish(id);
   }
 }
 
@@ -221,7 +221,7 @@ void SharedWriter::order(WriteBackId job, Prefix prefix, std::uint32_t from, std
   const std::uint32_t id = make_wish(prefix, prefix.length, from);
   Wish& wish = wishes_.at(id);
   wish.job = job;
-  wish.told_from = from;
+  wish.report_from = from;
   wish.blocks_max = blocks_max;
   waiting_.insert(waiting_.begin(), id);
   if (!usable_) stop(id, Errc::refused);
@@ -238,14 +238,14 @@ void SharedWriter::set_usable(bool usable) {
   }
 }
 
-/// The wish starts nothing more. It ends now, or when that which is under way has ended.
+/// The wish starts nothing more. It ends now, or when its probe or writes under way have ended.
 void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
   Wish& wish = wishes_.at(id);
-  // After a clear not even the blocks are written that are on their way already: they may be for other weights.
+  // After a clear, on_staged() drops the blocks that are still being copied to staging: they may be for other weights.
   if (!wish.stop_with || why == Errc::cleared) wish.stop_with = why;
-  if (std::erase(waiting_, id) == 0) return go_on(id);
+  if (std::erase(waiting_, id) == 0) return continue_wish(id);
   drop_rest(wish);
-  forget(id);
+  remove_wish(id);
 }
 
 bool SharedWriter::any_job_goes_on() const {
@@ -270,10 +270,10 @@ void SharedWriter::cancel(WriteBackId job, std::vector<BlockKey>& keys) {
   const std::uint32_t id = find_job(job);
   if (id == none) return;
   Wish& wish = wishes_.at(id);
-  for (std::uint32_t block = std::max(wish.started, wish.told_from); block < wish.keys.size(); ++block) {
+  for (std::uint32_t block = std::max(wish.started, wish.report_from); block < wish.keys.size(); ++block) {
     keys.push_back(wish.keys[block]);
   }
-  for (std::uint32_t block = std::max(wish.next, wish.told_from); block < wish.started; ++block) {
+  for (std::uint32_t block = std::max(wish.next, wish.report_from); block < wish.started; ++block) {
     if (wish.writing[block - wish.next]) keys.push_back(wish.keys[block]);
   }
   wish.job.reset();
@@ -286,11 +286,11 @@ void SharedWriter::take_ended(std::vector<Ended>& ended) {
   ended_.clear();
 }
 
-void SharedWriter::tell(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error) {
-  if (wish.job && block >= wish.told_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
+void SharedWriter::report(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error) {
+  if (wish.job && block >= wish.report_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
 }
 
-std::uint64_t& SharedWriter::dropped(ErrorCode why) {
+std::uint64_t& SharedWriter::drop_count(ErrorCode why) {
   if (why == Errc::not_found) return totals_.drop_gone;
   if (why == Errc::full) return totals_.drop_full;
   if (why == Errc::no_room) return totals_.drop_budget;
@@ -298,17 +298,17 @@ std::uint64_t& SharedWriter::dropped(ErrorCode why) {
   return totals_.drop_failed;
 }
 
-/// The blocks from `begin` to `end` are not written.
+/// Counts and reports that the blocks from `begin` to before `end` are not written.
 void SharedWriter::drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why) {
-  dropped(why) += end - begin;
-  for (std::uint32_t block = begin; block < end; ++block) tell(wish, block, outcome_of(why), why);
+  drop_count(why) += end - begin;
+  for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome_of(why), why);
 }
 
 void SharedWriter::drop_rest(const Wish& wish) {
   drop(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()), wish.stop_with);
 }
 
-/// The blocks from `begin` to `end` need no device copy any more: the store has them, or they are not written.
+/// The blocks from `begin` to before `end` need no device copy any more: the store has them, or they are not written.
 void SharedWriter::end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end) {
   if (!deferred_eviction_.keeps_nothing() || begin == end) return;
   const std::span<const BlockKey> keys = std::span{wish.keys}.first(end);
@@ -321,14 +321,14 @@ void SharedWriter::end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t
     }
     return;
   }
-  // The last of them that is still on the device goes, and then those before it.
+  // Drops the last block that is still on the device. not_needed() continues with the blocks before it.
   const Prefix there = tree.find(keys);
   std::uint32_t left = there.length;
   while (left > begin && !residency_.copy(tree.at(there, left - 1), Tier::device).present()) --left;
   if (left > begin) deferred_eviction_.not_needed(tree.at(there, left - 1));
 }
 
-void SharedWriter::forget(std::uint32_t id) {
+void SharedWriter::remove_wish(std::uint32_t id) {
   Wish wish = wishes_.take(id);
   TERRACE_CHECK(wish.writing.none());
   end_keep(wish, wish.started, static_cast<std::uint32_t>(wish.keys.size()));
@@ -348,9 +348,9 @@ bool SharedWriter::pump() {
     if (at < active_.size() && active_[at] == id) ++at;
   }
   if (pauses()) return changed;
-  const auto can_go_on = [this](std::uint32_t id) { return !wishes_.at(id).paused; };
+  const auto not_paused = [this](std::uint32_t id) { return !wishes_.at(id).paused; };
   while (active_.size() < active_max) {
-    const auto next = std::ranges::find_if(waiting_, can_go_on);
+    const auto next = std::ranges::find_if(waiting_, not_paused);
     if (next == waiting_.end()) break;
     const std::uint32_t id = *next;
     waiting_.erase(next);
@@ -378,7 +378,7 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
   --probing_;
   const std::uint32_t there = std::min(leading, wish.end - wish.next);
   for (std::uint32_t block = wish.next; block < wish.next + there; ++block) {
-    tell(wish, block, WriteBackOutcome::already_there);
+    report(wish, block, WriteBackOutcome::already_there);
     if (wish.stop_with) continue;
     actions_.shared.renewals.push_back(named(wish, block));
     record_event(actions_.shared.renewals.back());
@@ -396,11 +396,11 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
     wish.stop_with = error;
     rest_after(error);
   }
-  go_on(token);
+  continue_wish(token);
 }
 
-/// In state writing: ends the wish, or asks for the next blocks, if the batch is done.
-void SharedWriter::go_on(std::uint32_t id) {
+/// In state writing: if the batch is done, ends the wish, or probes its next blocks.
+void SharedWriter::continue_wish(std::uint32_t id) {
   Wish& wish = wishes_.at(id);
   if (wish.writing.any() || wish.state != State::writing) return;
   if (!wish.stop_with && wish.started < wish.end) return;
@@ -414,7 +414,7 @@ void SharedWriter::go_on(std::uint32_t id) {
     if (wish.next < wish.keys.size()) return probe(id);
   }
   std::erase(active_, id);
-  forget(id);
+  remove_wish(id);
 }
 
 /// Starts as many blocks of the batch as the bounds allow. Returns true if anything changed.
@@ -435,18 +435,18 @@ bool SharedWriter::start_blocks(std::uint32_t id) {
     }
     if (result == Started::later) return changed;
     changed = true;
-    if (result == Started::gone && wish.alone) pass_over(id);
+    if (result == Started::gone && wish.alone) skip_block(id);
     else if (result == Started::gone) wish.stop_with = Errc::not_found;
     else if (result == Started::over_budget) wish.stop_with = Errc::no_room;
     else if (result == Started::no_link) wish.stop_with = Errc::io_failed;
     else ++wish.started;
   }
-  go_on(id);
+  continue_wish(id);
   return changed;
 }
 
-/// The next block of the wish has no copy any more. No block after it depends on it.
-void SharedWriter::pass_over(std::uint32_t id) {
+/// Skips the next block of the wish, which has no copy any more. Blocks that stand alone do not depend on it.
+void SharedWriter::skip_block(std::uint32_t id) {
   Wish& wish = wishes_.at(id);
   const std::uint32_t block = wish.started++;
   drop(wish, block, block + 1, Errc::not_found);
@@ -457,7 +457,7 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   const bool in_host = residency_.usable(block, Tier::host);
   const Copy on_device = residency_.copy(block, Tier::device);
   if (!in_host && !on_device.usable()) return Started::gone;
-  // A copy that is being evicted to the host will be there soon. A read of it by staging would delay the eviction.
+  // A copy that is being evicted has a host copy soon. A read for staging would delay the eviction.
   if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
   if (!in_host && !swap_outs_.allowed()) return Started::no_link;
   const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > config_.writing_bytes_max;
@@ -485,7 +485,7 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   const std::uint32_t write = writes_.add({id, number, named(wish, number), *slot});
   if (in_host) submit(write);
   else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | its_swap_out);
-  // From now on the copy is kept by its reader, at the end of which it is dropped if nothing else needs it.
+  // From now on the swap-out or the write protects the copy. When it ends, the copy is dropped if nothing else needs it.
   deferred_eviction_.end_keep({&wish.keys[number], 1});
   return Started::yes;
 }
@@ -508,10 +508,10 @@ void SharedWriter::submit(std::uint32_t write) {
 void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
   const std::uint32_t write = staged.write & ~its_swap_out;
   ErrorCode stopped = wishes_.at(writes_.at(write).wish).stop_with;
-  // A wish that ends at a later block, for want of a copy or of budget, still brings the blocks before that.
+  // If the wish ends at a later block because that has no copy or the budget is spent, the blocks before it are still written.
   if (stopped == Errc::not_found || stopped == Errc::no_room) stopped = {};
   if (staged.arrived && !stopped) return submit(write);
-  if (staged.arrived) residency_.end_staging(writes_.at(write).slot);  // (otherwise SwapOuts frees it)
+  if (staged.arrived) residency_.end_staging(writes_.at(write).slot);  // if the bytes did not arrive, SwapOuts has freed the slot
   limits_.budget.give_back(block_bytes_);
   end_write(write, stopped ? stopped : ErrorCode{Errc::io_failed});
 }
@@ -534,12 +534,12 @@ void SharedWriter::end_write(std::uint32_t write, ErrorCode error) {
   Wish& wish = wishes_.at(id);
   wish.writing.reset(number - wish.next);
   if (error) drop(wish, number, number + 1, error);
-  else tell(wish, number, WriteBackOutcome::stored);
+  else report(wish, number, WriteBackOutcome::stored);
   if (error && !wish.stop_with) wish.stop_with = error;
-  go_on(id);
+  continue_wish(id);
 }
 
-/// The store has the block from now on.
+/// Reports to event listeners that the shared store has the block.
 void SharedWriter::record_event(const StoredBlock& block) {
   if (!events_.on()) return;
   events_.add({.kind = KvEvent::Kind::stored,

@@ -21,8 +21,8 @@ bool StorageWriter::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
 }
 
-/// New pending writes depend on `above`: the store renews it if it is stored, so that it is not evicted next. If it is pending,
-/// it gets the same wants, so that it is not cancelled.
+/// Keeps the ancestor `above` that new pending writes depend on. If it is stored, the store renews it, so that it is not evicted
+/// next. If it is pending, it gets the same wants, so that it is not cancelled.
 void StorageWriter::depend_on(BlockRef above, Wants wants) {
   if (residency_.stored(above)) actions_.touches.push_back(residency_.tree().key(above));
   want(above, wants);
@@ -30,7 +30,7 @@ void StorageWriter::depend_on(BlockRef above, Wants wants) {
 
 StorageWriter::Begun StorageWriter::begin(BlockRef block, Wants wants, std::uint32_t blocks_max) {
   const PrefixTree& tree = residency_.tree();
-  if (tree.hidden(block)) return {0, Errc::cleared};  // its key may name another block by now
+  if (tree.hidden(block)) return {0, Errc::cleared};  // after a clear, its key may name a block with other contents
   const bool bounded = wants == by_policy;
   if (bounded && full()) {  // checked first, because the walk to the first stored ancestor may be long
     ++stats_.store_skipped;
@@ -79,11 +79,12 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   }
   chain_.clear();
   for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
-    if (!has_source(at) || (!residency_.usable(at, Tier::host) && !swap_outs_.allowed())) return not_now();
+    if (!has_source(at) || (!residency_.usable(at, Tier::host) && !swap_outs_.allowed())) return later_or_refused();
     if (chain_.size() == residency_.staging_free()) {
-      // Its ancestors become wishes. When they are stored, there may be room for this block.
+      // Staging has too few slots for the whole chain. Its ancestors become wishes; when they are stored, staging may have room
+      // for this block.
       const bool spent = block.depth > 0 && begin(tree.parent(block)).why == Errc::full;
-      return spent ? Saved::refused : not_now();
+      return spent ? Saved::refused : later_or_refused();
     }
     chain_.push_back(at);
     if (at.depth == 0) break;
@@ -104,14 +105,15 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   return Saved::yes;
 }
 
-/// Returns `later`, or `refused` if storage fails and no write is under way that could show that it works again.
-StorageWriter::Saved StorageWriter::not_now() {
+/// Returns `later`. Returns `refused` if the last write failed and none is under way: nothing would show that storage works
+/// again, and the caller would wait for ever.
+StorageWriter::Saved StorageWriter::later_or_refused() {
   if (!failing_ || started_ > 0) return Saved::later;
   ++stats_.store_failed;
   return Saved::refused;
 }
 
-/// The pending write of the block, or nullptr.
+/// Returns the pending write of the block, or nullptr.
 StorageWriter::PendingWrite* StorageWriter::pending_write_of(BlockRef block) {
   const Copy copy = residency_.copy(block, Tier::storage);
   return copy.state() == CopyState::filling ? &pending_[by_number_[copy.slot().value()]] : nullptr;
@@ -119,7 +121,7 @@ StorageWriter::PendingWrite* StorageWriter::pending_write_of(BlockRef block) {
 
 void StorageWriter::want(BlockRef block, Wants wants) {
   for (PendingWrite* write = pending_write_of(block); write != nullptr; write = pending_write_of(block)) {
-    // The wants of a block are a part of the wants of its ancestors. So the ancestors have these, too.
+    // Invariant: a pending ancestor has all wants of the blocks below it. So the ancestors have these wants already.
     if ((write->wants & wants) == wants) return;
     add_wants(*write, wants);
     if (block.depth == 0) return;
@@ -153,11 +155,11 @@ std::uint32_t StorageWriter::create(BlockRef block, Wants wants) {
     free_.pop_back();
   }
   const std::uint32_t number = residency_.begin_store(block);
-  if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, nobody);
+  if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, no_write);
   by_number_[number] = index;
 
   PendingWrite& write = pending_[index];
-  TERRACE_CHECK(write.state == State::unused && write.first_child == nobody);
+  TERRACE_CHECK(write.state == State::unused && write.first_child == no_write);
   write.block = block;
   write.number = number;
   write.state = State::wish;
@@ -178,8 +180,8 @@ bool StorageWriter::start_wishes() {
   while (!wishes_.empty()) {
     const auto [index, turn] = wishes_.front();
     const PendingWrite& wish = pending_[index];
-    if (wish.state == State::wish && wish.turn == turn) {  // (else save_now() has started it)
-      if (const ErrorCode why = hopeless(wish)) {
+    if (wish.state == State::wish && wish.turn == turn) {  // otherwise save_now() has started it before its turn
+      if (const ErrorCode why = reason_to_drop(wish)) {
         finish(index, why);
       } else if (is_being_evicted(wish.block) || !start(index)) {
         break;
@@ -191,13 +193,14 @@ bool StorageWriter::start_wishes() {
   return changed;
 }
 
-/// The block's only copy is being swapped out to the host. A read by staging would delay its eviction; soon the host has a copy.
+/// Returns true if the block's only copy is being swapped out to the host. A read for staging would delay this eviction. The host
+/// has a copy soon, which is lent instead.
 bool StorageWriter::is_being_evicted(BlockRef block) const {
   return !residency_.usable(block, Tier::host) && residency_.copy(block, Tier::device).state() == CopyState::evicting;
 }
 
-/// The reason to drop a wish whose turn has come, or no error.
-ErrorCode StorageWriter::hopeless(const PendingWrite& wish) const {
+/// Returns the reason to drop a wish whose turn has come, or no error.
+ErrorCode StorageWriter::reason_to_drop(const PendingWrite& wish) const {
   if (wish.stop_with) return wish.stop_with;
   if (!has_source(wish.block)) return Errc::not_found;
   if (!residency_.usable(wish.block, Tier::host) && !swap_outs_.allowed()) return Errc::io_failed;
@@ -230,7 +233,8 @@ bool StorageWriter::give_to_store() {
     queued_.pop_front();
     PendingWrite& write = pending_[index];
     TERRACE_CHECK(write.state == State::queued);
-    if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;  // the parent has failed since
+    // The parent may have failed after this write was queued.
+    if (!write.stop_with && !parent_is_with_store(write)) write.stop_with = Errc::parent_missing;
     if (write.stop_with) {
       finish(index, write.stop_with);
     } else {
@@ -266,8 +270,8 @@ void StorageWriter::queue_or_wait(std::uint32_t index) {
     queued_.push_back(index);
     return;
   }
-  // The parent has failed since, and may be a wish again. This write must not wait for a wish: the wish may need its staging
-  // slot.
+  // If the parent has no write under way, it has failed, and may be a wish again. This write must not wait for a wish: the wish
+  // may need the staging slot that this write holds.
   PendingWrite* const parent = pending_write_of(residency_.tree().parent(write.block));
   if (parent == nullptr || parent->state == State::wish) return finish(index, Errc::parent_missing);
   write.next_sibling = std::exchange(parent->first_child, index);
@@ -287,14 +291,14 @@ void StorageWriter::submit(std::uint32_t index) {
   order.from = write.slot;
   actions_.writes.push_back(order);
 
-  std::uint32_t child = std::exchange(write.first_child, nobody);
-  while (child != nobody) queue_or_wait(std::exchange(child, pending_[child].next_sibling));
+  std::uint32_t child = std::exchange(write.first_child, no_write);
+  while (child != no_write) queue_or_wait(std::exchange(child, pending_[child].next_sibling));
 }
 
 void StorageWriter::on_written(std::uint32_t number, ErrorCode error) {
   const std::uint32_t index = by_number_[number];
-  TERRACE_CHECK(index != nobody && pending_[index].state == State::writing);
-  // parent_missing says what became of another block, not whether the store takes writes.
+  TERRACE_CHECK(index != no_write && pending_[index].state == State::writing);
+  // parent_missing is about another block. It does not tell whether the store accepts writes.
   if (error != Errc::parent_missing) failing_ = static_cast<bool>(error);
   finish(index, error);
 }
@@ -304,30 +308,32 @@ void StorageWriter::finish(std::uint32_t index, ErrorCode error) {
   const PendingWrite ended = write;
   write = {};
   free_.push_back(index);
-  by_number_[ended.number] = nobody;
+  by_number_[ended.number] = no_write;
   if (ended.state != State::wish) --started_;
   ++ended_count_;
   for (Wants left = ended.wants; left != 0; left &= left - 1) --wanted_[std::countr_zero(left)];
   if (ended.state == State::writing) {
     --writing_;
   } else {
+    // The store was not given the block, so it wrote nothing.
     budget_.give_back(block_bytes_);
   }
   if ((ended.wants & ~by_policy) != 0) ended_.push_back({ended.wants, residency_.tree().key(ended.block), error});
 
   if (!error) {
-    TERRACE_CHECK(ended.first_child == nobody);
+    TERRACE_CHECK(ended.first_child == no_write);
     residency_.publish_stored(ended.block);
     flushes_.on_stored();
   } else {
     count_not_stored(error);
+    // The store needs the parent of a block. So the writes that wait for this one fail with it.
     const ErrorCode why_below = error == Errc::cancelled || error == Errc::cleared ? error : Errc::parent_missing;
     std::uint32_t child = ended.first_child;
-    while (child != nobody) finish(std::exchange(child, pending_[child].next_sibling), why_below);
+    while (child != no_write) finish(std::exchange(child, pending_[child].next_sibling), why_below);
   }
-  // (SwapOuts frees the slot of a copy that did not arrive.)
+  // In state staging, the copy did not arrive, and SwapOuts frees its slot.
   if (ended.state != State::wish && ended.state != State::staging) residency_.end_staging(ended.slot);
-  // Checked first: a block without another copy leaves the tree.
+  // Checked before forget_stored(): a block without any copy leaves the tree, and its BlockRef is not valid any more.
   const bool stays = residency_.copy(ended.block, Tier::device).present() || residency_.copy(ended.block, Tier::host).present();
   if (error) residency_.forget_stored(ended.block);
   if (stays) deferred_eviction_.not_needed(ended.block);

@@ -20,7 +20,7 @@ StoredBlock shared_block(const PrefixTree& tree, BlockRef block) {
 StoredReads::StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
                          DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
                          SharedTotals& shared)
-    // (If the slots of the device belong to the engine, it has no block of the tree.)
+    // If the slots of the device belong to the engine, no block of the tree has a device copy. So these policies have no effect.
     : exclusive_{config.inclusion == InclusionPolicy::exclusive && sizes.engine_blocks == 0},
       lazy_exclusive_{config.inclusion == InclusionPolicy::lazy_exclusive && sizes.engine_blocks == 0},
       residency_{residency},
@@ -78,7 +78,7 @@ bool StoredReads::pump_queues() {
   return changed;
 }
 
-/// Orders the read of a block. Returns false if there is no slot to read it into.
+/// Gives the block a landing slot and orders its read, or ends it. Returns false if there is no slot; it keeps waiting then.
 bool StoredReads::land(ReadId id) {
   Read& read = reads_.at(id);
   const Order& order = read.order;
@@ -90,11 +90,12 @@ bool StoredReads::land(ReadId id) {
     return true;
   }
   if (order.source == Source::shared && residency_.tree().hidden(order.block)) {
-    // The cache was cleared meanwhile. By now, the shared store may have the block for other weights.
+    // The cache was cleared while the block waited. The shared store may have the same key for other weights now.
     end_waiting(id, Result::Kind::failed, Errc::cleared);
     return true;
   }
   std::optional<SlotId> slot;
+  // In exclusive mode a host copy would be a second copy as soon as the load ends, so the block lands in staging.
   const bool lands_in_host = (!exclusive_ || order.only_host_copy) && residency_.host_blocks() > 0 && !in_host;
   if (lands_in_host && residency_.supported(order.block, Tier::host)) {
     slot = host_slots_.take_for_landing(order.tenant, lazy_exclusive_ && !order.only_host_copy
@@ -117,7 +118,7 @@ bool StoredReads::land(ReadId id) {
   return true;
 }
 
-/// The result of a block that has no landing slot.
+/// Reports the result of a block that has no landing slot.
 void StoredReads::end_waiting(ReadId id, Result::Kind kind, ErrorCode error) {
   leave_queue(id);
   const Order order = take(id).order;
@@ -141,7 +142,8 @@ void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
   const Landing landing = read.landing;
   const bool wanted = read.state == State::reading;
   if (error) count_failure(read, error);
-  // A request has brought it to the device meanwhile, or has computed it.
+  // During the read, the block may have got a device copy: a load has brought it, or a request has computed it. Then the host
+  // must not have it, too.
   const bool second = !error && !landing.staging && exclusive_ && residency_.copy(block, Tier::device).present();
   if (!landing.staging) {
     host_slots_.has_landed();

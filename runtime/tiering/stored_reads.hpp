@@ -15,7 +15,7 @@
 
 namespace terrace {
 
-/// The name that a value of the shared store has for this block.
+/// The description of this block by which the shared store names its value.
 [[nodiscard]] StoredBlock shared_block(const PrefixTree& tree, BlockRef block);
 
 /// Reads blocks from storage, or from the shared store, into slots of the host arena, for the loads and the named copies of a
@@ -25,18 +25,18 @@ namespace terrace {
 ///       |  \--> result: given back      \--(cancelled)--> no result; a host copy that arrives stays one
 ///       \--(cancelled)--> nothing
 ///
-/// Blocks get landing slots in the order of their urgency, and those of one urgency in the order in which they came. If there is
-/// no slot for the first block, the others wait behind it. A block lands in a host copy if it can, because that serves later
-/// loads, too, and otherwise in a staging slot, unless the reader wants nothing but the host copy. A slot into which a block is
-/// read is not used for anything else before the read has ended, whoever has cancelled it. The shared store is told of a
-/// cancelled read, so that it ends soon; reads from storage end by themselves.
+/// Blocks get landing slots in order of urgency, and within one urgency in order of arrival. If there is no slot for the first
+/// block, all others wait, too. If possible, a block lands in a host copy, because that serves later loads, too. Otherwise it
+/// lands in a staging slot, unless the reader accepts only a host copy. A slot into which a block is read is not used for
+/// anything else before the read has ended, even if the read is cancelled. A cancelled read of the shared store is cancelled
+/// there, too, so that it ends soon. A cancelled read from storage runs to its end.
 ///
-/// Readers have deadlines, too. This class says which have passed. The reader then cancels its reads.
+/// Readers can have deadlines. take_late() returns the readers whose deadline has passed. These then cancel their reads.
 ///
 /// Threads: the manager's.
 class StoredReads {
  public:
-  /// A load or a job of NamedCopies, by the number that its class has given it. Blocks are read for it.
+  /// The load, or the job of NamedCopies, for which blocks are read. `number` is its number in its class.
   struct Reader {
     enum class Kind : std::uint8_t { load, named_copy };
     Kind kind = Kind::load;
@@ -44,21 +44,24 @@ class StoredReads {
 
     friend bool operator==(const Reader&, const Reader&) = default;
   };
-  /// Says what happens to a block that came to the host, or went from storage, before it has a landing slot.
+  /// What happens to a block whose copies have changed while it waited for a landing slot: it has a host copy now, or storage has
+  /// lost it or got it.
   enum class Overtaken : bool { is_read, is_given_back };
   struct Order {
     Reader reader;
     std::uint32_t part = 0;           ///< the reader's own number for the block
     BlockRef block;                   ///< pinned by the reader until the result or cancel()
     Source source = Source::storage;  ///< storage or shared
-    TenantId tenant;                  ///< asks for the host slot
+    TenantId tenant;                  ///< the tenant for which the host slot is taken
     Urgency urgency = Urgency::request;
     Overtaken overtaken = Overtaken::is_read;
-    /// If the host tier has no slot for a copy: failed, with Errc::full. If the device gets the block meanwhile: given back.
+    /// The block must land in a host copy. If the host tier has no slot, the result is `failed` with Errc::full. If the block
+    /// gets a device copy while it waits, the result is `given_back`.
     bool only_host_copy = false;
-    TimePoint deadline = never;  ///< of a read from the shared store, beside that of the reader
+    TimePoint deadline = never;  ///< of a read from the shared store, in addition to the deadline of the reader
   };
-  /// The slot of the host arena that has a block's bytes: a staging slot of the reader's, or that of a host copy, which is held.
+  /// The slot of the host arena that has a block's bytes: a staging slot, which the reader owns, or the slot of a host copy,
+  /// which is held (Residency::hold).
   struct Landing {
     SlotId slot;
     bool staging = false;
@@ -67,7 +70,7 @@ class StoredReads {
     enum class Kind : std::uint8_t {
       landed,      ///< the bytes are in `landing`, until the reader calls release()
       failed,      ///< see `error`
-      given_back,  ///< Overtaken::is_given_back: the reader decides anew what to do
+      given_back,  ///< Overtaken::is_given_back: the reader decides again what to do
     };
     Kind kind = Kind::landed;
     Reader reader;
@@ -96,16 +99,16 @@ class StoredReads {
     results.clear();
     results.swap(results_);
   }
-  /// The reader has copied the block on, or does not need it any more.
+  /// Ends the use of the landing slot: the reader has copied the block to its destination, or does not need it any more.
   void release(BlockRef block, Landing landing);
 
-  /// Sets when the reader is late, in place of what was set before. `never`: it has no deadline.
+  /// Sets the deadline of the reader, and replaces an earlier one. `never`: it has no deadline.
   void set_deadline(Reader reader, TimePoint deadline);
   [[nodiscard]] TimePoint next_deadline() const { return deadlines_.empty() ? never : deadlines_.top().priority; }
-  /// Replaces the contents of `late` with the readers whose deadline has passed. They have none any more.
+  /// Replaces the contents of `late` with the readers whose deadline has passed, and removes these deadlines.
   void take_late(TimePoint now, std::vector<Reader>& late);
 
-  /// Number of blocks that wait or are being read, those included whose reads are cancelled.
+  /// Number of blocks that wait or are being read. Cancelled reads that have not ended are included.
   [[nodiscard]] std::size_t size() const { return reads_.size(); }
   [[nodiscard]] std::size_t size(Source source) const {
     return source == Source::shared ? from_shared_ : reads_.size() - from_shared_;
@@ -139,19 +142,20 @@ class StoredReads {
     return reader.number << 1U | static_cast<std::uint32_t>(reader.kind);
   }
 
-  bool exclusive_;       ///< no block is on the device and in the host
-  bool lazy_exclusive_;  ///< a block that goes on to the device would be a duplicate in the host
+  bool exclusive_;       ///< a block is never on the device and in the host at the same time
+  bool lazy_exclusive_;  ///< a host copy of a block that a load brings to the device would be a duplicate
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;
   Actions& actions_;
   SharedTotals& shared_;
   Slab<Read> reads_;
-  std::array<Queue, urgency_count> waiting_;  ///< by urgency. Lists, because blocks leave them at any place.
-  std::vector<Result> results_;               ///< not taken yet
-  IndexedHeap<TimePoint> deadlines_;          ///< by handle()
-  std::size_t under_way_ = 0;                 ///< reads that have been ordered and have not ended
-  std::size_t from_shared_ = 0;               ///< entries of reads_ whose source is the shared store
+  std::array<Queue, urgency_count>
+      waiting_;                       ///< by urgency. Linked lists, because a cancelled block can be anywhere in its list.
+  std::vector<Result> results_;       ///< not taken yet
+  IndexedHeap<TimePoint> deadlines_;  ///< by handle()
+  std::size_t under_way_ = 0;         ///< reads that have been ordered and have not ended
+  std::size_t from_shared_ = 0;       ///< entries of reads_ whose source is the shared store
 };
 
 }  // namespace terrace

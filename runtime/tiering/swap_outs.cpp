@@ -34,11 +34,11 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
   residency_.begin_swap_out(run, host_slots);
 }
 
-void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
+void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
   if (collected_.empty()) return;
-  // In order of the device slots, so that neighbouring slots become runs.
+  // Sorted by device slot, so that neighbouring slots become one run.
   std::ranges::sort(collected_, {}, &Blocks::device_slot);
-  // One transfer for each urgency: those that free slots for a waiting request go first.
+  // One transfer for each urgency. The one that frees slots for waiting requests goes first.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
     Transfer transfer;
     std::vector<Blocks> all = spare_.take();
@@ -50,6 +50,7 @@ void SwapOuts::flush(std::uint64_t& last_transfer, PoolId pool) {
       append(transfer.runs, {blocks.device_slot, blocks.host_slot, blocks.run.size()});
       if (blocks.purpose == SwapOutPurpose::evict_ahead) ahead += blocks.run.size();
       for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
+        // The transfer must not read a slot before compute has written it.
         transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(blocks.at(i).device_slot));
       }
     }
@@ -87,7 +88,7 @@ void SwapOuts::forget_ahead(TransferId id) {
 
 Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
   if (blocks.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
-  // A request waits for the slot of an evicting copy, also if the block goes to storage.
+  // A request waits for the slot of an evicting copy, even if this swap-out is for a write to storage.
   const SlotAllocator& device = residency_.pool(Tier::device);
   for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
     if (device.evicting(blocks.at(i).device_slot)) return Urgency::request;
@@ -138,13 +139,13 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   } else {
     residency_.fail_fill(entry.block, Tier::host, unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
-  // An unconfirmed transfer may still read the device slot.
+  // An unconfirmed transfer may still read the device slot, so the copy stays held until on_confirmed().
   if (unconfirmed) return;
 
   deferred_eviction_.reader_gone(entry.block, Tier::device);
-  // (The block still exists: it has a host copy.)
+  // From here on the block has a host copy, so it is still in the tree.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
-  // The eviction was cancelled. In exclusive mode the block must not have two copies.
+  // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
   if (leaves(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);

@@ -15,7 +15,7 @@
 
 namespace terrace {
 
-/// Purpose of a copy from device to host.
+/// Purpose of a copy from device to host. It decides the urgency of the transfer, and what becomes of the device copy.
 enum class SwapOutPurpose : std::uint8_t {
   evict,        ///< the host copy replaces the device copy, and a request waits for the device slot
   evict_ahead,  ///< the same, but no request waits
@@ -49,18 +49,20 @@ class SwapOuts {
         stats_{stats},
         link_{link} {}
 
-  /// Returns false while copies between device and host fail: then do not begin one.
+  /// Returns false while copies between device and host fail. Do not call begin() then.
   [[nodiscard]] bool allowed() const { return link_.allows(); }
 
-  /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and hands it over. If the purpose is
-  /// an eviction, the device copy is evicting from now on. `write`: for purpose stage, returned in Staged.
+  /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and SwapOuts takes it over. If the
+  /// purpose is an eviction, the device copy is evicting from now on. `write`: number that comes back in Staged; only for purpose
+  /// stage.
   void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
   /// The same for an eviction of neighbouring blocks of one node, whose copies on the device are ready.
   void begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose);
-  /// Makes transfers of the copies begun since the last call: one for each urgency. (This is not a flush of storage.)
-  void flush(std::uint64_t& last_transfer, PoolId pool);
-  /// Requests wait for `slots` slots that no urgent swap-out will free. Raises transfers that were begun ahead of need to the
-  /// request lane, the oldest first, until they free as many slots.
+  /// Makes transfers of the copies begun since the last call: at most one for each urgency. They are appended to
+  /// Actions::transfers. `last_transfer` is the last transfer id in use; it grows.
+  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  /// Call this when requests wait for `slots` slots that no urgent swap-out will free. Raises transfers of purpose evict_ahead to
+  /// the request lane, the oldest first, until these transfers free `slots` slots.
   void raise_ahead(std::uint64_t slots);
   /// Number of blocks of purpose evict_ahead in transfers that have not been raised.
   [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
@@ -73,7 +75,7 @@ class SwapOuts {
     staged.swap(staged_);
   }
 
-  /// flush() would change nothing.
+  /// start_transfers() would change nothing.
   [[nodiscard]] bool rests() const { return collected_.empty(); }
   [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
 
@@ -123,7 +125,8 @@ class SwapOuts {
 
   std::vector<Ahead> ahead_;  ///< transfers with blocks of purpose evict_ahead that have not been raised, oldest first
   std::uint64_t ahead_blocks_ = 0;
-  /// Blocks whose transfer was abandoned, and may still be under way.
+  /// Blocks whose transfer was abandoned and may still be under way. Their slots are not reused before the device confirms the
+  /// end.
   boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
 };
 

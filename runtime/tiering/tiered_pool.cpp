@@ -31,7 +31,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       catalog_recovery_{residency_, flushes_},
       stats_{stats},
       link_{link} {
-  // All that is committed is written if nothing is cached, because then nothing is hit.
+  // Without caching there are no hits. So everything that is committed is written.
   WritePolicy& writes = config_.shared.writes;
   if (config_.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
   if (config.shared.on) {
@@ -54,7 +54,7 @@ Found TieredPool::find(std::span<const BlockKey> keys, Source farthest, std::vec
     tree.read(prefix, tier, 0, row);
     return row;
   };
-  // Prefixes that are looked up often are usually all on the device. Then nothing else is read.
+  // A prefix that is looked up often is usually all on the device. Then the other tiers are not read.
   std::uint32_t i = tree.all_usable(prefix, Tier::device) ? prefix.length : 0;
   const std::vector<Copy>& on_device = i == prefix.length ? copies_[index(Tier::device)] : read(Tier::device);
   while (i < prefix.length && on_device[i].usable()) found.evicting |= on_device[i++].state() == CopyState::evicting;
@@ -103,7 +103,8 @@ void TieredPool::cancel_evictions(Prefix prefix) {
   }
 }
 
-/// Lets the store renew the deepest stored block of the prefix, and with it those before it. Lets the write policy count the hit.
+/// Lets the store renew the deepest stored block of the prefix, and with it the blocks before it. Lets the write policy count the
+/// hit.
 void TieredPool::tell_storage_of_hit(const Found& found) {
   const Prefix prefix = found.prefix;
   if (residency_.tree().resident(Tier::storage) > 0) {
@@ -122,7 +123,8 @@ void TieredPool::tell_storage_of_hit(const Found& found) {
 Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates) {
   const std::uint32_t from = computed.held.length;
   const Prefix whole = residency_.extend_pinned(computed.held, computed.keys, computed.tenant, computed.group);
-  // First the blocks that were in the tree before, one by one; then those that are new to it, all at once.
+  // Blocks that were in the tree before are committed one by one, because they may have copies. Blocks that are new to the tree
+  // have none, and are committed together.
   const std::uint32_t known = whole.length - residency_.tree().added();
   std::uint32_t end = from;
   for (; end < known; ++end) {
@@ -165,15 +167,16 @@ void TieredPool::let_go(Prefix prefix) {
   if (prefix.length > 0) deferred_eviction_.not_needed(prefix.last());
 }
 
-/// The blocks of the prefix from depth `from` on have just become shared. Begins the copies to host and storage that the
-/// inclusion policy and the write policy ask for.
+/// Begins the copies to host and storage that the inclusion policy and the write policy ask for, for the blocks of the prefix
+/// from depth `from` on, which have just been committed.
 void TieredPool::copy_down(std::uint32_t from, Prefix prefix) {
   if (prefix.length == from) return;
   if (config_.inclusion == InclusionPolicy::inclusive && sizes_.host_blocks > 0) {
     for (std::uint32_t i = from; i < prefix.length; ++i) {
       const BlockRef block = residency_.tree().at(prefix, i);
       if (residency_.copy(block, Tier::host).present()) continue;
-      // If the host tier has no room, the block gets no copy there, as if the host had evicted it already.
+      // If the host tier has no room, the block gets no copy there. The block is then in the same state as if the host had
+      // evicted the copy.
       (void)host_slots_.swap_out(block, SwapOutPurpose::duplicate);
     }
   }
@@ -191,10 +194,10 @@ void TieredPool::use_named(std::span<const BlockKey> keys, KeyOrder order, std::
   else shared_writer_->on_hits(named_.front());
 }
 
-/// The blocks of these keys that there are go to named_.
+/// Finds the cached blocks of these keys, puts them into named_, and updates their last use.
 void TieredPool::use(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp) {
   named_copies_.find(keys, order, named_);
-  // The first blocks are used last. So of blocks that stand alone, the last ones are evicted first.
+  // The first blocks get the latest stamps. So if the blocks stand alone, the last ones are evicted first.
   for (std::size_t i = named_.size(); i-- > 0;) {
     if (named_[i].length == 0) continue;
     residency_.touch(named_[i], stamp++);
@@ -202,7 +205,7 @@ void TieredPool::use(std::span<const BlockKey> keys, KeyOrder order, std::uint64
   }
 }
 
-/// (The job tells the shared writer of the hits when it ends, because only then the host tier has them.)
+/// The job tells the shared writer about the hits when it ends, because the host tier has the blocks only then.
 void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp,
                             GroupId group) {
   use(order.keys, order.key_order, stamp);
@@ -287,7 +290,7 @@ TimePoint TieredPool::next_deadline() const {
 }
 
 bool TieredPool::pump() {
-  bool changed = resizer_.pump();  // first: its evictions are necessary, and may make others unnecessary
+  bool changed = resizer_.pump();  // first: a resize needs its evictions in any case, and they may make others unnecessary
   changed |= host_slots_.pump();
   changed |= device_slots_.pump();
   if (has_events()) return true;
@@ -301,15 +304,15 @@ bool TieredPool::pump() {
   return changed;
 }
 
-void TieredPool::flush(std::uint64_t& last_transfer) {
+void TieredPool::start_transfers(std::uint64_t& last_transfer) {
   const std::size_t before = actions_.transfers.size();
-  swap_outs_.flush(last_transfer, id_);
+  swap_outs_.start_transfers(last_transfer, id_);
   if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
-  loads_.flush(last_transfer, id_);
+  loads_.start_transfers(last_transfer, id_);
   const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
-  named_copies_.flush(last_transfer, id_);
+  named_copies_.start_transfers(last_transfer, id_);
   for (const Transfer& transfer : std::span{actions_.transfers}.subspan(before)) link_.on_ordered(transfer, stats_);
-  // Readers that wait for a slot would not see that one is free.
+  // No step above may free a slot of the arena, because reads that wait for one would not be continued.
   TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);
 }
 
@@ -327,7 +330,7 @@ void TieredPool::clear(bool keep_storage, std::span<const BlockKey> stored) {
   });
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
     if (residency_.stored(at->first)) residency_.forget_stored(at->first);
-    // A block that is being written is removed, too: otherwise it would be found again by its key.
+    // A block that is being written is removed, too. Otherwise its key would be found again later.
     else if (!keep_storage) actions_.removes.push_back(tree.key(at->first));
   }
   if (keep_storage || !config_.storage) return;
@@ -335,8 +338,8 @@ void TieredPool::clear(bool keep_storage, std::span<const BlockKey> stored) {
   erasure_.begin();
 }
 
-/// Drops the copies of hidden blocks that are neither pinned nor read, and forgets stored ones. Copies that arrive later are
-/// dropped by the next call. Returns true if anything was dropped.
+/// Drops the copies of hidden blocks that are neither pinned nor read, and forgets their storage copies. A copy that arrives
+/// later is dropped by the next call. Returns true if anything was dropped.
 bool TieredPool::sweep_hidden() {
   const PrefixTree& tree = residency_.tree();
   if (!tree.any_hidden()) return false;
@@ -348,7 +351,7 @@ bool TieredPool::sweep_hidden() {
       if (residency_.copy(block, tier).state() == CopyState::ready) gone_.emplace_back(block, tier);
     }
   });
-  // Children first. A block has a copy until its turn comes, so it is still in the tree then.
+  // Children first. A block leaves the tree with its last copy, so each block is still in the tree when its turn comes.
   for (auto at = gone_.rbegin(); at != gone_.rend(); ++at) {
     if (at->second == Tier::storage) {
       residency_.forget_stored(at->first);
@@ -363,10 +366,10 @@ bool TieredPool::sweep_hidden() {
 std::uint32_t TieredPool::drop(Prefix prefix) {
   const std::uint32_t from = residency_.tree().unshared_from(prefix);
   std::uint32_t freed = 0;
-  residency_.pin(prefix);  // so that its blocks stay in the tree until all is done
+  residency_.pin(prefix);  // so that its blocks stay in the tree until the end of this call
   for (std::uint32_t depth = prefix.length; depth-- > from;) {
     const BlockRef block{prefix.node, depth};
-    // A copy that a transfer reads or fills stays, and so do the blocks before it.
+    // A copy that a transfer reads or fills stays, and so do the copies of the blocks before it.
     const auto settled = [&](Tier tier) {
       const CopyState state = residency_.copy(block, tier).state();
       return state == CopyState::absent || state == CopyState::ready;
@@ -403,7 +406,8 @@ EvictedBlocks TieredPool::evict(std::span<const SlotId> slots) {
   });
   EvictedBlocks result;
   std::vector<BlockRef> going;
-  // Deepest blocks first: blocks that follow another one go before it. A block is in the tree until its turn comes.
+  // Deepest blocks first: a block is dropped after the blocks that follow it. So each block is still in the tree when its turn
+  // comes.
   for (auto block = named.rbegin(); block != named.rend(); ++block) {
     going.assign(1, *block);
     tree.collect_below(*block, going);
@@ -458,7 +462,7 @@ Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const
 
 void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {
   residency_.raise_fences(device, fence);
-  // Transfers in actions_ were made before this call.
+  // The transfers in actions_ have not been started. They must wait until compute has overwritten the slots.
   for (Transfer& transfer : actions_.transfers) transfer.after = std::max(transfer.after, fence);
 }
 
@@ -473,12 +477,12 @@ Usage TieredPool::usage(Tier tier) const {
     usage.blocks = device.capacity() - device.count(SlotState::null);
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
-    // (The slot of such a copy retires when it is evicted.)
+    // The slots of these copies retire when they are evicted, so they do not become free.
     if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned();
   } else {
     usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();
-    // While the tier shrinks it has more copies than blocks. So many of them go.
+    // While the tier shrinks, it has more copies than it may have. These are evicted, and their slots do not become free.
     const std::uint64_t too_many = residency_.host_used() - std::min(residency_.host_used(), usage.blocks);
     usage.evictable -= std::min(usage.evictable, too_many);
   }
@@ -544,7 +548,7 @@ void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   TERRACE_CHECK(held == device.count(SlotState::held));
   for (const Tier tier : {Tier::device, Tier::host}) {
     const Usage now = usage(tier);
-    TERRACE_CHECK(now.free + now.evictable <= now.blocks);  // who subtracts them gets no negative number
+    TERRACE_CHECK(now.free + now.evictable <= now.blocks);  // so that callers can subtract without a negative result
   }
   if (!at_rest || !idle()) return;
   for (const Tier tier : {Tier::device, Tier::host}) {

@@ -56,11 +56,11 @@ struct ComputedBlocks {
 /// under way between the tiers. A manager has one TieredPool for each block size. Groups whose blocks are equally large share
 /// a pool, and one eviction order.
 ///
-/// Blocks of a group with full attention are prefixes in the tree. A block of any other group is a prefix of its own, of one
-/// block: no other block depends on it, so it is kept, moved, stored and evicted alone.
+/// Blocks of a group with full attention are prefixes in the tree. A block of any other group is a prefix of length one: no other
+/// block depends on it, so it is kept, moved, stored and evicted alone.
 ///
-/// The parts (Residency, Loads, StorageWriter and others) know each other as far as they must: the constructor connects them.
-/// Everybody else looks at them through const accessors, and changes them through the members of this class.
+/// The constructor connects the parts (Residency, Loads, StorageWriter and others) with each other. Other classes read the parts
+/// through const accessors, and change them through the members of this class.
 ///
 /// Threads: the manager's.
 class TieredPool {
@@ -88,8 +88,8 @@ class TieredPool {
 
   // ---- prefixes of requests
 
-  /// The longest prefix whose blocks can come from `farthest` or a nearer source. `sources` gets one source per block: the one
-  /// that it would come from. Of the shared store, only blocks count that a load is bringing already.
+  /// The longest prefix whose blocks can come from `farthest` or a nearer source. `sources` gets one source per block: the tier
+  /// or store that would serve it. A block that only the shared store has counts only if a load is bringing it already.
   [[nodiscard]] Found find(std::span<const BlockKey> keys, Source farthest, std::vector<Source>& sources) const;
   /// A request uses the prefix that find() has just found: updates its last use, cancels evictions of its device copies, and
   /// tells storage and the write policy of the hit.
@@ -97,9 +97,9 @@ class TieredPool {
   /// Keeps the device copies of the prefix that were going to be evicted.
   void cancel_evictions(Prefix prefix);
   /// Shares blocks that a request has computed, and copies them to the lower tiers as the inclusion policy and the write policy
-  /// say. Pins the longer prefix in place of `computed.held`, and returns it. It ends before a block that a load is just bringing
-  /// to the device. If a block has a device copy already, that copy is shared: the block is appended to `duplicates`, and the
-  /// request keeps its slot.
+  /// say. Returns the prefix that includes the new blocks; this prefix is pinned in place of `computed.held`. It ends before the
+  /// first block that a load is bringing to the device. If a block has a device copy already, that copy is shared. The block is
+  /// then appended to `duplicates`, and the request keeps its own slot.
   [[nodiscard]] Prefix commit(const ComputedBlocks& computed, std::vector<Duplicate>& duplicates);
   /// The same as in Residency.
   void pin(Prefix prefix) { residency_.pin(prefix); }
@@ -117,8 +117,8 @@ class TieredPool {
   void end_retention(Prefix prefix, RetentionId id) { residency_.end_retention(prefix, id); }
   void set_quota(TenantId tenant, TenantQuota quota) { residency_.set_quota(tenant, quota); }
   bool remove_quota(TenantId tenant) { return residency_.remove_quota(tenant); }
-  /// Drops the prefix's device and host copies from its end, up to the first block that is held, that a transfer reads, or that
-  /// another block follows. Returns how many device blocks that freed.
+  /// Drops the prefix's device and host copies, from its last block towards its first. It stops at a block that is pinned, whose
+  /// copy a transfer reads or fills, or that another block follows. Returns the number of device slots that became free.
   std::uint32_t drop(Prefix prefix);
 
   // ---- device slots of requests. The members of DeviceSlotAllocator say more.
@@ -164,10 +164,10 @@ class TieredPool {
   // ---- copies to and from slots that a caller names. The members of NamedCopies say more.
 
   [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
-  /// The caller uses what there is of these blocks.
+  /// Updates the last use of those blocks that are cached.
   void use_named(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
-  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: of this use of the blocks; if they stand
-  /// alone, the first of as many as there are keys. `group`: of the blocks.
+  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: the stamp of this use of the blocks. If they stand
+  /// alone, there is one stamp per key, and `stamp` is the first. `group`: the group of the blocks.
   void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp, GroupId group = {});
   void store_named(const OffloadOrder& order, std::uint64_t stamp);
   [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
@@ -199,7 +199,7 @@ class TieredPool {
 
   // ---- the shared store
 
-  /// Reads and probes of the pool have ended. `token`: of the order.
+  /// A read or a probe of the pool has ended. `token` is that of its order.
   void on_shared_read(std::uint32_t token, ErrorCode error);
   void on_shared_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
     if (shared_writer_) shared_writer_->on_probed(token, error, leading);
@@ -207,7 +207,7 @@ class TieredPool {
   void on_shared_written(std::uint32_t token, ErrorCode error) {
     if (shared_writer_) shared_writer_->on_written(token, error);
   }
-  /// Whether it makes sense to write to the shared store now.
+  /// Tells the pool whether the shared store can be used now.
   void set_shared_usable(bool usable) {
     if (shared_writer_) shared_writer_->set_usable(usable);
   }
@@ -223,7 +223,7 @@ class TieredPool {
   void take_ended_shared(std::vector<SharedWriter::Ended>& ended) {
     if (shared_writer_) shared_writer_->take_ended(ended);
   }
-  /// Null: there is no shared store.
+  /// Returns nullptr if there is no shared store.
   [[nodiscard]] const SharedWriter* shared_writer() const { return shared_writer_ ? &*shared_writer_ : nullptr; }
 
   // ---- events and time
@@ -234,19 +234,20 @@ class TieredPool {
   void on_store(const StoreEvent& event);
   void on_time(TimePoint now);
   [[nodiscard]] TimePoint next_deadline() const;
-  /// Returns true if neither pump() nor flush() has anything to do, which is the usual case.
+  /// Returns true if neither pump() nor start_transfers() has anything to do, which is the usual case.
   [[nodiscard]] bool rests() const {
     return device_slots_.idle() && !has_events() && resizer_.rests() && host_slots_.rests() && swap_outs_.rests() &&
            loads_.rests() && named_copies_.rests() && stored_reads_.rests() && storage_writer_.rests() && !any_hidden() &&
            (!shared_writer_ || shared_writer_->rests());
   }
-  /// Slots may have been taken since the last pump(). It calls this, too.
+  /// Call this when slots may have been taken since the last pump(). pump() calls it, too.
   void on_slots_taken() { reclaimer_.on_slots_taken(); }
-  /// Gives what has become free to those who wait. Returns true if anything changed. It stops, and returns true, when it
-  /// has left events: take them and call it again, so that these requests go on before work that no request waits for.
+  /// Gives free slots to the requests and transfers that wait for them. Returns true if anything changed. It stops early, and
+  /// returns true, when there are events to take (has_events). The caller takes them and calls it again, so that these requests
+  /// continue before work that no request waits for.
   bool pump();
-  /// Does what no request waits for: the policies learn, and what the watermarks ask for is evicted (WatermarkReclaimer::pump).
-  /// Call it when pump() has nothing left to do. Returns true if anything was evicted.
+  /// Does the work that no request waits for: updates the eviction policies, and evicts what the watermarks ask for
+  /// (WatermarkReclaimer::pump). Call it when pump() has nothing left to do. Returns true if anything was evicted.
   bool reclaim() {
     residency_.catch_up();
     return reclaimer_.pump();
@@ -258,13 +259,14 @@ class TieredPool {
     device_slots_.take_served(served, slots);
   }
   void take_load_events(std::vector<Loads::Event>& events) { loads_.take_events(events); }
-  /// Makes transfers of the copies that were decided on.
-  void flush(std::uint64_t& last_transfer);
+  /// Makes transfers of the copies that have been decided on since the last call.
+  void start_transfers(std::uint64_t& last_transfer);
 
   // ---- the pool as a whole
 
-  /// Forgets everything that is cached. A copy that is held or read goes when that ends. Without `keep_storage`, also what is
-  /// being written to storage is removed, and `stored`: the keys of the first blocks there, with which all others go.
+  /// Forgets everything that is cached. A copy that is pinned or read is dropped when that ends. Unless `keep_storage`, the
+  /// blocks in storage and those that are being written to it are removed, too. `stored` has the keys of the first blocks of the
+  /// prefixes in storage; the store removes the blocks that follow them.
   void clear(bool keep_storage, std::span<const BlockKey> stored);
   /// The same as Cache::erasing.
   [[nodiscard]] bool erasing() const { return erasure_.pending(); }
@@ -298,7 +300,8 @@ class TieredPool {
   [[nodiscard]] std::string describe_pending() const;
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
   [[nodiscard]] std::size_t bytes_held() const { return residency_.bytes_held() + hit_count_writes_.bytes_held(); }
-  /// `held`: number of device slots that requests hold themselves. `at_rest`: there are no requests and no pins.
+  /// `held`: number of device slots that requests hold and that hold no cached block. `at_rest`: there are no requests and no
+  /// pins.
   void check_invariants(std::uint64_t held, bool at_rest) const;
 
  private:
@@ -311,7 +314,7 @@ class TieredPool {
   [[nodiscard]] bool in_use(BlockRef block) const;
 
   PoolId id_;
-  ManagerConfig config_;  ///< its sizes are those at construction; change() changes its policies
+  ManagerConfig config_;  ///< its sizes stay those at construction; change() changes its policies
   PoolSizes sizes_;       ///< as set by the last resize
   Actions actions_;
   Residency residency_;
@@ -328,7 +331,7 @@ class TieredPool {
   StoredReads stored_reads_;
   Loads loads_;
   std::optional<SharedWriter> shared_writer_;
-  MissReasons* misses_ = nullptr;  ///< null: nobody asks why blocks are missed
+  MissReasons* misses_ = nullptr;  ///< null: the reasons of misses are not recorded
   NamedCopies named_copies_;
   CatalogRecovery catalog_recovery_;
 

@@ -10,7 +10,7 @@ std::uint64_t share_of(double share, std::uint64_t slots) {
   return static_cast<std::uint64_t>(share * static_cast<double>(slots));
 }
 
-/// Slots that are free, or will be, less those that are promised to requests.
+/// Number of slots that are left after the promised slots are subtracted; at least 0.
 std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there - std::min(there, promised); }
 
 }  // namespace
@@ -62,6 +62,8 @@ bool WatermarkReclaimer::pump() {
   filling_host_ |= host_below_low();
   const std::uint64_t on_device = filling_device_ ? pump_device() : 0;
   const std::uint64_t in_host = filling_host_ ? pump_host() : 0;
+  // A call that reached its bound continues in the next one. Otherwise the high watermark is reached, or nothing more can be
+  // evicted now.
   filling_device_ = on_device == evictions_max;
   filling_host_ = in_host == evictions_max;
   is_due_ = filling_device_ || filling_host_;
