@@ -13,7 +13,7 @@ namespace terrace::admin {
 
 /// The place at which an endpoint listens.
 struct Address {
-  std::filesystem::path socket{};  ///< of a Unix socket; empty with is_unix: a name is made in admin_folder()
+  std::filesystem::path socket{};  ///< path of a Unix socket; if it is empty and is_unix is set, a name is made in admin_folder()
   bool is_unix = true;
   std::string host{};  ///< of TCP: 127.0.0.1 or ::1
   std::uint16_t port = 0;
@@ -23,14 +23,14 @@ struct Address {
 [[nodiscard]] Address parse_address(std::string_view text);
 /// The address of the options. Also throws if they have no token and need one.
 [[nodiscard]] Address checked_address(const AdminOptions& options);
-/// The inverse.
+/// The inverse of parse_address().
 [[nodiscard]] std::string to_string(const Address& address);
 
 /// Reads a token: the first line of a file that only its owner can read. Throws std::invalid_argument or std::system_error with
-/// one sentence, which does not have the token.
+/// one sentence, which does not contain the token.
 [[nodiscard]] std::string read_token(const std::filesystem::path& file);
 
-/// The room in sockaddr_un, less the end mark.
+/// The longest path that sockaddr_un can hold, without the final null.
 inline constexpr std::size_t socket_path_max = 107;
 /// Throws std::invalid_argument: the path of a socket has too many bytes.
 [[noreturn]] void refuse_path(std::size_t bytes);
@@ -40,16 +40,17 @@ inline constexpr std::size_t socket_path_max = 107;
 
 // Unix sockets by name, and the folder in which `terrace` looks for them (admin_folder()).
 
-/// Makes a listening socket that only its user can connect to. A socket that a dead process has left is replaced. The caller
-/// closes the descriptor. Throws std::system_error, and std::runtime_error if a process listens there or the name is a file's.
+/// Makes a listening socket that only its user can connect to. A socket of a dead process is replaced. The caller closes the
+/// descriptor. Throws std::system_error, and std::runtime_error if a process listens there or if the name is that of a file.
 [[nodiscard]] int listen_on(const std::filesystem::path& path);
 
-/// Makes the folder for sockets without a name, with mode 0700, removes those of dead processes, and returns a free name. Throws
-/// std::system_error, and std::runtime_error as live_sockets() does.
+/// Makes the folder for sockets without a name, with mode 0700, removes the sockets of dead processes, and returns a free name.
+/// Throws std::system_error, and std::runtime_error as live_sockets() does.
 [[nodiscard]] std::filesystem::path new_socket_name();
 
-/// The sockets in the folder that somebody listens on, in the order of their names. Removes those of dead processes. Throws
-/// std::runtime_error if the folder belongs to another user or others may write there: who listens there may be anybody.
+/// The sockets in the folder on which a process listens, in the order of their names. Removes the sockets of dead processes.
+/// Throws std::runtime_error if the folder belongs to another user, or if other users may write there: the listeners cannot be
+/// trusted then.
 [[nodiscard]] std::vector<std::filesystem::path> live_sockets(const std::filesystem::path& folder);
 
 }  // namespace terrace::admin

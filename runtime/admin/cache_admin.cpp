@@ -25,7 +25,7 @@ unsigned status_of(ErrorCode error) {
 Reply refusal(ErrorCode error, std::string_view sentence) { return {status_of(error), error_body(sentence)}; }
 Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
 
-/// Whether the device slots belong to the engine.
+/// Returns true if the device slots belong to the engine.
 bool is_offload(const ManagerConfig& config) { return config.pools.front().device_blocks == 0; }
 
 /// Carries out commands. Each call makes one reply.
@@ -165,7 +165,7 @@ void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete co
   block_bytes_ = std::move(block_bytes);
   complete_ = std::move(complete);
   resume_shared_ = std::move(resume_shared);
-  // An engine that owns the device slots names the blocks of each pool; others name hash units.
+  // The keys of an engine that owns the device slots are blocks of a pool; other keys are hash units.
   const ManagerConfig& config = cache.manager().config();
   measured_ = is_offload(config) ? AdminSnapshot::Measured{} : measured_blocks(config.groups);
   observer_.sample(measured_.units_per_block > 0);

@@ -16,13 +16,13 @@
 
 namespace terrace::admin {
 
-/// The part of the admin endpoint on the thread of the cache: publishes snapshots, and carries commands out. The cache calls it
-/// at the end of each poll; if nothing is due, that costs two comparisons.
+/// The part of the admin endpoint on the thread of the cache: publishes snapshots, and carries out commands. The cache calls it
+/// at the end of each poll; if nothing is due, the call costs two comparisons.
 ///
-/// Ownership: the mailbox and the clock must outlive it. Threads: that of the cache.
+/// Ownership: the mailbox and the clock must outlive it. Threads: the thread of the cache.
 class CacheAdmin final : public CacheWatch {
  public:
-  /// Adds to a snapshot what the cache itself does not know.
+  /// Adds to a snapshot the data that the cache itself does not have.
   using Complete = std::function<void(AdminSnapshot&)>;
   /// CacheSystem::resume_shared.
   using ResumeShared = std::function<Result<void>(std::string_view weights_revision)>;

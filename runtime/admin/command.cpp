@@ -18,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// Reads the fields of a JSON object, and refuses those that nobody asks for.
+/// Reads the fields of a JSON object, and refuses fields that were not read.
 class Fields {
  public:
   Fields(std::string_view body, std::vector<std::string> names) : names_{std::move(names)} {
@@ -100,7 +100,7 @@ E one_of(std::string_view name, const std::string& word, const std::array<E, n>&
   throw BadBody{fmt::format("\"{}\" is \"{}\": it must be one of {}", name, config::one_line(word), fmt::join(names, ", "))};
 }
 
-/// The table's options work on a Draft. Its fields of these names are the settings.
+/// The options of the table are fields of a Draft. The Draft has the settings in the fields of the same names.
 config::Draft draft_of(const CacheSettings& settings) {
   config::Draft draft;
   draft.policy = to_string(settings.policy);
@@ -119,8 +119,8 @@ config::Draft draft_of(const CacheSettings& settings) {
 constexpr std::array<EvictionPolicyName, 3> policies{EvictionPolicyName::adaptive, EvictionPolicyName::lru,
                                                      EvictionPolicyName::own};
 
-/// The names that the value of this option may have. A program may have brought a policy of its own, so a cache that serves
-/// knows one more name than a configuration.
+/// The names that the value of this option may have. A program may have provided its own policy, so a running cache may know one
+/// more name than a configuration.
 std::vector<std::string> names_of(const config::Option& option) {
   if (option.name() != "policy") return option.names;
   std::vector<std::string> names;
@@ -150,7 +150,7 @@ std::vector<std::string> live_names() {
   return names;
 }
 
-/// A value of JSON as the word that a flag would have.
+/// A JSON value as the word that a flag would have.
 std::string word_of(std::string_view name, const json::value& value) {
   if (value.is_string()) return std::string{value.get_string()};
   if (value.is_bool()) return value.get_bool() ? "on" : "off";
@@ -199,7 +199,7 @@ Change read_change(std::string_view body) {
     if (value != nullptr) change.values.emplace_back(name, word_of(name, *value));
   }
   if (change.values.empty()) throw BadBody{fmt::format("nothing to change: name some of {}", fmt::join(live_names(), ", "))};
-  (void)changed({}, change);  // what is wrong by itself is refused before the cache is asked
+  (void)changed({}, change);  // values that are always wrong are refused before the cache is asked
   return change;
 }
 

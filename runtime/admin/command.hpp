@@ -20,7 +20,7 @@
 /// The commands of the admin endpoint, and how they are read from JSON. Nothing here has an effect.
 namespace terrace::admin {
 
-/// A body is not what its path needs. The sentence names the field, what is wrong, and what would be right.
+/// The body of a request is wrong. The sentence names the field, what is wrong, and what would be right.
 class BadBody : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
@@ -29,16 +29,16 @@ class BadBody : public std::invalid_argument {
 struct Resize {
   Tier tier = Tier::host;
   PoolId pool{};
-  /// One of the two.
+  /// Exactly one of `blocks` and `bytes` is set.
   std::optional<std::uint64_t> blocks{};
   std::optional<Bytes> bytes{};
 };
 struct Clear {
   ClearOptions options{};
 };
-/// The weights are others from now on: clears, and uses the shared store again under the revision of the new ones.
+/// The weights have changed: clears the cache, and uses the shared store again under the revision of the new weights.
 struct Update {
-  bool wait = false;  ///< as ClearOptions::wait
+  bool wait = false;  ///< the same as ClearOptions::wait
   std::string weights_revision{};
 };
 /// Ends a clear that waits.
@@ -54,14 +54,14 @@ struct Change {
 struct StartJob {
   WriteBackOrder order{};  ///< without `keys` and `deadline`
   std::vector<BlockKey> keys{};
-  std::optional<Duration> deadline{};  ///< from the moment when the job starts
+  std::optional<Duration> deadline{};  ///< counted from the start of the job
 };
 struct ChangeJob {
   enum class Action : unsigned char { pause, resume, cancel, take_results };
   Action action = Action::pause;
   WriteBackId id{};
 };
-/// Captures for some time from now on; length 0 ends a capture that is under way.
+/// Captures for `length` from now on; length 0 ends a capture that is under way.
 struct StartCapture {
   CaptureKind kind = CaptureKind::trace;
   Duration length{};
@@ -83,16 +83,16 @@ using Command = std::variant<Resize, Clear, Update, Resume, Pause, Change, Start
 [[nodiscard]] StartJob read_start_job(std::string_view body);
 /// {"time": "30s"}: up to an hour; without a time, 10 s.
 [[nodiscard]] StartCapture read_capture(CaptureKind kind, std::string_view body);
-/// Refuses a body other than an empty one or {}.
+/// Accepts only an empty body or {}.
 void read_nothing(std::string_view body);
 
-/// The settings with these values, which are given by the names of their options. Throws BadBody: there is no such option, it
-/// cannot change while a cache serves, or the value is wrong.
+/// Returns the settings with the values of `change`, which are named by their options. Throws BadBody: there is no such option,
+/// it cannot change while a cache serves, or the value is wrong.
 [[nodiscard]] CacheSettings changed(const CacheSettings& now, const Change& change);
 /// The settings by the names of their options, as words.
 [[nodiscard]] boost::json::object to_json(const CacheSettings& settings);
 
-/// The answer of a process with a TierStore to what is for a cache.
+/// The answer of a process with a TierStore to a request that is for a cache.
 inline constexpr std::string_view store_only = "this process has a store only, and no cache: questions are /healthz, /metrics, "
                                                "/v1/status, /v1/config, /v1/history; commands "
                                                "are POST to /v1/clear and /v1/update";

@@ -43,9 +43,9 @@ constexpr unsigned unauthorized = 401;
 
 class Connection;
 
-/// The parts that all connections share. All of it is for the thread of the endpoint, but `io`.
+/// The parts that all connections share. They are for the thread of the endpoint, except `io`.
 struct Shared {
-  /// Works out what the cache has observed.
+  /// Processes the observations of the cache.
   void observe() const {
     for (Observed& portion : mailbox.observed()) observations.add(std::move(portion));
   }
@@ -64,27 +64,27 @@ struct Shared {
   Duration command_deadline;
   Duration silence_max;
   std::uint32_t connections = 0;
-  /// Those that have brought no right request yet, the oldest first. They give way when all places are taken, so that who has no
-  /// token cannot keep those out who have it.
-  std::list<Connection*> strangers{};
+  /// Connections that have sent no valid request yet, the oldest first. If all places are taken, the oldest one is closed for a
+  /// new connection. So clients without the token cannot block clients that have it.
+  std::list<Connection*> unverified{};
 };
 
-/// One connection. It lives as long as one of its operations is under way.
+/// One connection. It exists while one of its operations is under way.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(Socket socket, Shared& shared) : stream_{std::move(socket)}, timer_{shared.io}, shared_{shared} {
     ++shared_.connections;
-    shared_.strangers.push_back(this);
+    shared_.unverified.push_back(this);
   }
   ~Connection() { leave(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Gives its place up. The operation that is under way ends, and the object with it.
+  /// Frees the place of the connection. The operation under way ends, and with it the object.
   void leave() {
     if (!std::exchange(has_place_, false)) return;
     --shared_.connections;
-    shared_.strangers.remove(this);
+    shared_.unverified.remove(this);
     stream_.close();
   }
 
@@ -111,7 +111,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     auto routed = shared_.routes.route({method, target, authorization, request.body()});
     auto* const reply = std::get_if<Reply>(&routed);
     if (reply != nullptr && reply->status == unauthorized) keep_alive_ = false;
-    else shared_.strangers.remove(this);
+    else shared_.unverified.remove(this);
     if (reply != nullptr) return write(std::move(*reply));
     order(std::get<Command>(std::move(routed)));
   }
@@ -128,16 +128,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
     close();
   }
 
-  /// Gives the command to the cache, and waits for its reply. While the cache has not taken the command, the deadline takes it
-  /// back. A command that was taken gets its reply, however late: this object lives until then.
+  /// Gives the command to the cache, and waits for its reply. If the cache has not taken the command by the deadline, the command
+  /// is withdrawn. A command that was taken always gets its reply, even a late one: this object exists until then.
   void order(Command command) {
     stream_.expires_never();
-    // The thread of the cache gives its share away with the reply, so that it is never the one that ends this object.
+    // The thread of the cache passes its reference on with the reply, so that it never destroys this object.
     const auto id = shared_.mailbox.post(std::move(command), [self = shared_from_this(), &io = shared_.io](Reply reply) mutable {
       asio::post(io, [self = std::move(self), reply = std::move(reply)]() mutable { self->on_reply(std::move(reply)); });
     });
     if (!id) return write({503, error_body("too many commands wait, or the cache or store has ended; nothing was done")});
-    take_back_if_the_client_leaves(*id);
+    withdraw_on_disconnect(*id);
     timer_.expires_after(shared_.command_deadline);
     timer_.async_wait([self = shared_from_this(), id = *id](const boost::system::error_code& error) {
       if (error || !self->shared_.mailbox.withdraw(id)) return;
@@ -147,8 +147,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     });
   }
 
-  /// Who has closed the connection takes the command for not carried out.
-  void take_back_if_the_client_leaves(Mailbox::CommandId id) {
+  /// Withdraws the command if the client closes the connection before the cache has taken it: the client assumes that it was not
+  /// carried out.
+  void withdraw_on_disconnect(Mailbox::CommandId id) {
     stream_.socket().async_receive(asio::buffer(&peeked_, sizeof peeked_), Socket::message_peek,
                                    [self = shared_from_this(), id](const boost::system::error_code& error, std::size_t) {
                                      const bool left = error && error != asio::error::operation_aborted;
@@ -163,7 +164,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void write(Reply reply) {
-    stream_.cancel();  // nobody looks any more whether the client leaves
+    stream_.cancel();  // ends the wait of withdraw_on_disconnect()
     sent_ = std::move(reply);
     const std::string& text = sent_.capture ? *sent_.capture : sent_.body;
     reply_.emplace(static_cast<http::status>(sent_.status), 11);
@@ -178,7 +179,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     write_more();
   }
 
-  /// Writes the part that the client takes now. A client may be slow, but not stand still.
+  /// Writes the part that the client accepts now. A client may be slow, but must make progress.
   void write_more() {
     stream_.expires_after(shared_.silence_max);
     http::async_write_some(stream_, *serializer_,
@@ -195,8 +196,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (!error && unread_) discard();
   }
 
-  /// Reads the rest of a request that was refused, for a short time: a socket that is closed with unread bytes may take the
-  /// reply away from the client (TCP).
+  /// Reads the rest of a request that was refused, for a short time: if a TCP socket is closed with unread bytes, the client may
+  /// lose the reply.
   void discard() {
     buffer_.clear();
     stream_.async_read_some(buffer_.prepare(headers_max),
@@ -215,8 +216,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Shared& shared_;
   beast::flat_buffer buffer_{headers_max + body_max};
   std::optional<http::request_parser<http::string_body>> parser_;
-  Reply sent_;                      ///< has the bytes of `reply_`
-  std::optional<HttpReply> reply_;  ///< is written by `serializer_`
+  Reply sent_;                      ///< owns the bytes of `reply_`
+  std::optional<HttpReply> reply_;  ///< written by `serializer_`
   std::optional<http::response_serializer<HttpReply::body_type>> serializer_;
   char peeked_ = 0;
   bool has_place_ = true;
@@ -276,11 +277,11 @@ struct Listener::State {
     acceptor.async_accept([this, &acceptor](const boost::system::error_code& error, auto socket) {
       if (!acceptor.is_open()) return;
       if (!error) {
-        if (shared.connections >= connections_max && !shared.strangers.empty()) shared.strangers.front()->leave();
+        if (shared.connections >= connections_max && !shared.unverified.empty()) shared.unverified.front()->leave();
         if (shared.connections < connections_max) std::make_shared<Connection>(Socket{std::move(socket)}, shared)->read();
         return accept(acceptor);
       }
-      // No descriptor is left, for example. Those who connect wait until there is one.
+      // For example, no descriptor is left. Clients wait until one is free.
       retry.expires_after(std::chrono::milliseconds{100});
       retry.async_wait([this, &acceptor](const boost::system::error_code& cancelled) {
         if (!cancelled && acceptor.is_open()) accept(acceptor);
@@ -295,12 +296,12 @@ struct Listener::State {
   void stop() noexcept {
     if (std::exchange(stopped, true)) return;
     struct stat info {};
-    // A process that was started later may have taken the name.
+    // A process that was started later may have replaced the socket.
     if (address.is_unix && ::stat(address.socket.c_str(), &info) == 0 && info.st_ino == inode) ::unlink(address.socket.c_str());
     io.stop();
   }
 
-  /// Does so once a second at least, so that little waits.
+  /// Processes the observations at least once a second, so that few of them wait.
   void observe() {
     shared.observe();
     routes.look(std::chrono::system_clock::now());
@@ -332,7 +333,7 @@ Listener::Listener(const AdminOptions& options, Mailbox& mailbox, const Clock& c
 Listener::~Listener() {
   state_->stop();
   state_->thread.join();
-  state_->shared.mailbox.close();  // the commands that wait hold connections
+  state_->shared.mailbox.close();  // waiting commands hold connections
 }
 
 std::string Listener::address() const { return to_string(state_->address); }

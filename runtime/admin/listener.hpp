@@ -12,18 +12,18 @@
 
 namespace terrace::admin {
 
-/// The HTTP server of the admin endpoint, on a thread of its own. It never touches the cache: questions are answered from the
-/// last snapshot, and commands go through the mailbox.
+/// The HTTP server of the admin endpoint, on a thread of its own. It never calls the cache: queries are answered from the last
+/// snapshot, and commands go through the mailbox.
 ///
-/// Limits: a body has at most 64 KiB, all headers together 8 KiB; a connection that has sent no whole request after
-/// `silence_max`, or takes nothing of a reply for that time, is closed. Of more than AdminOptions::connections_max connections
-/// the oldest that has brought no right request is closed; if all have, the new one is. Several requests may use a connection,
-/// except after a wrong token.
+/// Limits: a body has at most 64 KiB, all headers together 8 KiB; a connection that has sent no complete request after
+/// `silence_max`, or accepts no byte of a reply for that time, is closed. If there are more than AdminOptions::connections_max
+/// connections, the oldest one that has sent no valid request is closed; if all have sent one, the new one is closed. Several
+/// requests may use a connection, except after a wrong token.
 ///
-/// A command whose client closes the connection, or its half of it, before the cache takes the command is not carried out.
+/// If the client closes the connection, or its sending side, before the cache takes the command, the command is not carried out.
 ///
 /// Ownership: mailbox and clock must outlive it. It closes the mailbox when it ends; the cache must carry out no command then.
-/// Threads: one of its own; the calls are for one thread.
+/// Threads: it has its own thread; the calls are for one thread.
 class Listener {
  public:
   /// Listens when it returns. Throws std::invalid_argument (the options are wrong), std::system_error, and std::runtime_error

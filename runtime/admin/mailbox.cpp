@@ -47,7 +47,7 @@ void Mailbox::publish(SharedSnapshot snapshot) {
 }
 
 void Mailbox::give(Observed observed) {
-  std::deque<Observed> dropped;  // its end is outside the lock
+  std::deque<Observed> dropped;  // destroyed outside the lock
   const std::lock_guard lock{mutex_};
   observed_.push_back(std::move(observed));
   if (observed_.size() <= observed_max) return;

@@ -17,7 +17,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// The failures so far, as the history tells them.
+/// The failures so far, as events of the history.
 void add_troubles(const AdminSnapshot& snapshot, std::vector<Moment::Total>& troubles) {
   for (std::size_t number = 0; number < snapshot.pools.size(); ++number) {
     const AdminSnapshot::Pool& pool = snapshot.pools[number];

@@ -14,7 +14,8 @@
 namespace terrace::admin {
 namespace {
 
-/// A portion that was made after the end of a capture is the last one for it. If the engine does not poll, none comes.
+/// The first portion that was made after the end of a capture completes it. If the engine does not poll, no portion comes, and
+/// the capture is complete after this time.
 constexpr Duration patience = std::chrono::seconds{2};
 
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
@@ -69,7 +70,7 @@ void Observations::start(CaptureKind kind, const Capture& capture) {
 }
 
 bool Observations::keeps(Kept& kept, std::size_t bytes) {
-  if (kept.text) return false;  // it is over
+  if (kept.text) return false;  // the capture is complete
   if (kept.bytes + bytes > kept.bytes_max) kept.truncated = true;
   if (kept.truncated) return false;
   kept.bytes += bytes;

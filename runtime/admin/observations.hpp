@@ -18,17 +18,17 @@
 
 namespace terrace::admin {
 
-/// The results that the endpoint has worked out from observations: the reuse curve, the history of the last hour, and the last
-/// capture of each kind. Memory: about 4 MiB for the curve, 1.2 MiB for the history, and at most 64 MiB for each capture, or a
-/// quarter of what is left when it begins if that is less (at least 1 MiB); what does not fit is left out, and the capture says
-/// so. The text of a recording takes as much again.
+/// The results that the endpoint computes from observations: the reuse curve, the history of the last hour, and the last capture
+/// of each kind. Memory: about 4 MiB for the curve, 1.2 MiB for the history, and at most 64 MiB for each capture, or a quarter of
+/// the free memory at its begin if that is less (at least 1 MiB). Entries that do not fit are left out, and the capture is marked
+/// as truncated. The text of a recording takes the same amount of memory in addition.
 ///
-/// No I/O. Threads: one, that of the endpoint.
+/// No I/O. Threads: the thread of the endpoint.
 class Observations {
  public:
   static constexpr std::size_t capture_bytes_max = std::size_t{64} << 20U;
   static constexpr std::size_t capture_bytes_min = std::size_t{1} << 20U;
-  /// How much memory is left; nothing: not known.
+  /// Free memory; nothing: not known.
   using MemoryLeft = std::function<std::optional<Bytes>()>;
 
   explicit Observations(MemoryLeft left = {}) : left_{std::move(left)} {}
@@ -48,14 +48,14 @@ class Observations {
   };
   [[nodiscard]] Status status(CaptureKind kind, TimePoint now) const;
 
-  /// The text of a capture that is done, the same for all who ask. Null: the text of an earlier one is still in use, and two are
-  /// too much.
+  /// The text of a complete capture, shared by all replies. nullptr: the text of an earlier capture is still in use, and a second
+  /// one would take too much memory.
   using Text = std::shared_ptr<const std::string>;
   /// The trace as JSON for a viewer (TraceJson).
   [[nodiscard]] Text trace();
-  /// The recorded requests in the order of their arrival, as lines of JSON for `terrace replay`: times from the begin of the
-  /// capture, lengths in tokens, and the blocks of each prompt, numbered anew in the order of their first use, so that nothing
-  /// tells what they contain. Outputs count whole blocks. `block_tokens`: tokens of a block.
+  /// The recorded requests in the order of their arrival, as lines of JSON for `terrace replay`: times since the begin of the
+  /// capture, lengths in tokens, and the blocks of each prompt. Blocks are numbered in the order of their first use, so that
+  /// nothing reveals their contents. Outputs count whole blocks. `block_tokens`: tokens of a block.
   [[nodiscard]] Text recording(std::uint32_t block_tokens);
 
  private:
@@ -65,14 +65,14 @@ class Observations {
     std::size_t bytes = 0;
     std::size_t bytes_max = capture_bytes_max;
     bool truncated = false;
-    TimePoint seen{};  ///< portions up to here were added
-    Text text{};       ///< null: nobody has asked for it
+    TimePoint seen{};  ///< portions up to this time were added
+    Text text{};       ///< nullptr: it was not asked for yet
   };
 
   [[nodiscard]] Kept& of(CaptureKind kind) { return kept_[static_cast<std::size_t>(kind)]; }
   [[nodiscard]] const Kept& of(CaptureKind kind) const { return kept_[static_cast<std::size_t>(kind)]; }
   void start(CaptureKind kind, const Capture& capture);
-  /// Makes room for an entry of the capture.
+  /// Returns true if there is room for an entry of the capture, and counts it.
   [[nodiscard]] static bool keeps(Kept& kept, std::size_t bytes);
   template <class Make>
   [[nodiscard]] Text text_of(CaptureKind kind, Make make);

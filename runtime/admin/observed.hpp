@@ -19,14 +19,14 @@ enum class CaptureKind : std::uint8_t {
 };
 inline constexpr std::size_t capture_kinds = 2;
 
-/// Which time is captured.
+/// The time that is captured.
 struct Capture {
   std::uint64_t number = 0;  ///< 0: nothing was captured yet; the next capture of this kind has the next number
   TimePoint begin{};
   TimePoint end{};
 };
 
-/// A request that has ended, or was not yet at its end when the capture ended.
+/// A request that has ended, or that was under way when the capture ended.
 struct RecordedRequest {
   TimePoint at{};
   std::vector<std::uint64_t> prompt{};  ///< its blocks, by BlockKey::prefix64

@@ -28,7 +28,7 @@ void Observer::on_offload_asked(std::span<const BlockKey> keys) {
   constexpr std::uint32_t one_in = 4;
   if (!samples_) return;
   for (const BlockKey& key : keys) {
-    // prefix64() names the block; other bytes of the digest choose it.
+    // prefix64() identifies the block. Other bytes of the digest are used for the choice, so that the two are independent.
     if (std::to_integer<std::uint32_t>(key.bytes.back()) % one_in == 0)
       portion_.samples.push_back({key.prefix64(), one_in, true});
   }
@@ -70,7 +70,7 @@ void Observer::capture(CaptureKind kind, Duration length) {
   Capture& capture = of(kind);
   if (captures(kind)) capture.end = now;
   end_captures(now);
-  hand_over();  // it belongs to earlier captures
+  hand_over();  // the portion belongs to earlier captures
   if (length <= Duration{}) return;
   capture = {capture.number + 1, now, now + length};
   capturing_[static_cast<std::size_t>(kind)] = true;

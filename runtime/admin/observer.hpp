@@ -15,29 +15,30 @@
 
 namespace terrace::admin {
 
-/// Notes on the thread of the cache what the endpoint works out on its own thread: few samples of each request, always, and
-/// everything that a capture needs, while one is under way. It costs some stores for each request; keys are only looked at.
+/// Records on the thread of the cache the data that the endpoint processes on its own thread: always a few samples of each
+/// request, and, during a capture, everything that the capture needs. The cost is a few memory writes for each request; keys are
+/// not copied.
 ///
-/// Threads: that of the cache.
+/// Threads: the thread of the cache.
 class Observer {
  public:
   Observer(Mailbox& mailbox, const Clock& clock) : mailbox_{mailbox}, clock_{clock} {}
 
-  /// Whether requests are sampled at all.
+  /// Switches the samples of requests on or off.
   void sample(bool samples) { samples_ = samples; }
   [[nodiscard]] bool samples() const { return samples_; }
 
   void on_acquired(const AcquireRequest& request);
   void on_committed(RequestId id, std::span<const BlockKey> keys);
   void on_released(RequestId id);
-  /// Nothing tells where these blocks lie on their path, so one in four is sampled by its key alone.
+  /// The depths of these blocks are not known, so one block in four is sampled, by its key.
   void on_offload_asked(std::span<const BlockKey> keys);
   void on_span(const TraceSpan& span);
 
   /// Captures for `length` from now on. Length 0 ends a capture that is under way.
   void capture(CaptureKind kind, Duration length);
   [[nodiscard]] bool captures(CaptureKind kind) const { return capturing_[static_cast<std::size_t>(kind)]; }
-  /// Ends captures whose time is over, and says whether there were any. Costs two comparisons if none is under way.
+  /// Ends captures whose time is over. Returns true if there were any. Costs two comparisons if none is under way.
   bool end_captures(TimePoint now) {
     return (captures(CaptureKind::trace) || captures(CaptureKind::record)) && end_those_over(now);
   }

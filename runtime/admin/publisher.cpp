@@ -26,7 +26,7 @@ void Publisher::on_polled(TimePoint now, bool changed) {
     running_ = true;  // a command may poll
     Reply reply = subject_.carry_out(posted->command);
     running_ = false;
-    publish(now);  // before the reply, so that who asks next sees the effect
+    publish(now);  // before the reply, so that the client's next query sees the effect
     posted->done(std::move(reply));
     published = true;
   }

@@ -9,9 +9,9 @@
 
 namespace terrace::admin {
 
-/// Publishes snapshots and carries commands out, on the thread of the cache or store that the endpoint is about.
+/// Publishes snapshots and carries out commands, on the thread of the cache or store that the endpoint serves.
 ///
-/// Ownership: the mailbox must outlive it, and so must everything that the subject uses. Threads: that of the subject.
+/// Ownership: the mailbox must outlive it, and so must everything that the subject uses. Threads: the thread of the subject.
 class Publisher {
  public:
   /// The cache or store.
@@ -28,10 +28,10 @@ class Publisher {
   /// The subject ends: the commands that wait are refused. Nothing happens afterwards.
   void end();
 
-  /// Call it at the end of each poll. Carries out the commands that wait, and publishes what is due; `changed`: publish now. If
-  /// nothing is due, that costs two comparisons.
+  /// Call it at the end of each poll. Carries out the commands that wait, and publishes a snapshot if one is due; `changed`:
+  /// publish now. If nothing is due, the call costs two comparisons.
   void on_polled(TimePoint now, bool changed = false);
-  /// When on_polled() must be called; never before begin() and after end().
+  /// The time at which on_polled() must be called; `never` before begin() and after end().
   [[nodiscard]] TimePoint next_deadline() const { return next_; }
 
  private:

@@ -13,15 +13,14 @@
 
 namespace terrace::admin {
 
-/// The sizes for which a tier is judged, as parts of its own.
+/// The sizes for which the hit ratio of a tier is estimated, as factors of its present size.
 struct SizeFactor {
   double factor;
   std::string_view name;
 };
 inline constexpr std::array<SizeFactor, 4> size_factors{{{0.5, "half"}, {1, "same"}, {2, "double"}, {4, "fourfold"}}};
 
-/// The share of the blocks that requests ask for which an LRU cache would hit in this tier and the tiers above it, if this tier
-/// had another size.
+/// The hit ratio of an LRU cache in this tier and the tiers above it, if this tier had another size.
 struct SizeEffect {
   Tier tier = Tier::device;
   std::uint64_t blocks = 0;
@@ -29,8 +28,9 @@ struct SizeEffect {
   std::array<double, size_factors.size()> hit_ratio{};  ///< by size_factors
 };
 
-/// Different blocks that the tiers hold together when they are full. Below an inclusive host tier, and with write-through, the
-/// lower tier has all that is above. Otherwise each block counts in one tier only, which is an upper bound.
+/// Different blocks that the tiers hold together when they are full. With an inclusive host tier, and with write-through, the
+/// lower tier also has the blocks of the upper one. Otherwise each block is counted in one tier only, so the number is an upper
+/// bound.
 struct TierBlocks {
   double device = 0;
   double host = 0;
@@ -40,7 +40,7 @@ struct TierBlocks {
 };
 
 /// Returns which blocks are measured: those of the first group with full attention, because each prefix needs all of them. Other
-/// groups in its pool compute blocks for the same tokens, and compete for slots by age; those with few blocks (states, encoders)
+/// groups in its pool compute blocks for the same tokens, and compete for slots by age; groups with few blocks (states, encoders)
 /// are left out. Nothing is measured if no group has full attention.
 [[nodiscard]] AdminSnapshot::Measured measured_blocks(std::span<const GroupConfig> groups);
 

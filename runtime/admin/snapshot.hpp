@@ -22,34 +22,34 @@
 
 namespace terrace {
 
-/// A shared store, as this process sees it.
+/// The state of the shared store in this process.
 struct SharedStoreSnapshot {
   SharedHealth health{};
   SharedStoreStat stat{};
   bool off = false;  ///< Cache::shared_is_off()
   // Only of a cache:
   SharedTotals totals{};
-  std::uint64_t waiting_blocks = 0;  ///< out of totals.wished
-  double round_trip_seconds = 0;  ///< of a probe, measured recently; 0: none was measured yet
+  std::uint64_t waiting_blocks = 0;  ///< number of blocks of totals.wished that still wait
+  double round_trip_seconds = 0;     ///< recent average time of a probe; 0: none was measured yet
 };
 
-/// How a cache or a TierStore is at one moment, for those who must not touch it themselves. Plain data. Threads: a published
-/// snapshot never changes, so any number of threads may read it.
+/// The state of a cache or a TierStore at one time, for threads that must not use the object itself. Plain data. Threads: a
+/// published snapshot never changes, so any number of threads may read it.
 struct AdminSnapshot {
   /// One pool and its store.
   struct Pool {
     Bytes block_bytes{};
-    std::uint32_t device_blocks_max = 0;  ///< to which the device tier can grow
+    std::uint32_t device_blocks_max = 0;  ///< the largest size of the device tier
     Usage device{};
     Usage host{};
-    std::uint64_t quarantined_device = 0;  ///< slots of `device` that are not used until what may touch them has ended
+    std::uint64_t quarantined_device = 0;  ///< slots of `device` in quarantine: something may still touch them
     std::uint64_t quarantined_host = 0;
     std::uint64_t retiring_device = 0;  ///< slots that a resize still has to retire
     std::uint64_t retiring_host = 0;
     HostMemory host_memory{};
     std::uint64_t host_growth_failures = 0;
     std::optional<StoreStat> store{};     ///< without `orphans`; none: there is no storage
-    std::optional<StoreHealth> health{};  ///< none: nothing watches the store
+    std::optional<StoreHealth> health{};  ///< none: there is no ResilientStore
   };
 
   /// The blocks whose hit rate is measured for other sizes (ReuseCurve).
@@ -84,16 +84,16 @@ struct AdminSnapshot {
   MissTotals misses{};
   std::optional<SharedStoreSnapshot> shared{};  ///< none: there is no shared store
   std::string io{};                             ///< says how storage does its I/O
-  /// Tokens in a hash unit, in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are counted
-  /// in tokens already.
+  /// Tokens in a hash unit, the unit in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are
+  /// counted in tokens already.
   std::uint32_t unit_tokens = 0;
-  /// Seconds for computing one of what `stats.requests` counts. 0: not known.
+  /// Seconds for computing one unit of `stats.requests`. 0: not known.
   double prefill_seconds = 0;
   std::uint32_t key_tokens = 0;  ///< tokens of a block that a key of a request names; 0: not known
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   Measured measured{};
-  /// Only of a TierStore. `pools` then has one pool, of which block_bytes, store and health are set; of the other members only
-  /// made, number, work.under_way, shared, io and idle are.
+  /// Only of a TierStore. `pools` then has one pool, with block_bytes, store and health. Of the other members, only made, number,
+  /// work.under_way, shared, io and idle are set.
   std::optional<TierStatistics> tier_store{};
   IdleTotals idle{};  ///< of a cache or a TierStore; all 0 without an idle service
 };

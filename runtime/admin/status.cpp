@@ -198,7 +198,7 @@ json::object to_json(const PrefetchTotals& totals) {
           {"from_shared", totals.from_shared}, {"failed", totals.failed}};
 }
 
-/// `of_cache`: a cache uses it.
+/// `of_cache`: a cache uses the store, and not a TierStore.
 json::object to_json(const SharedStoreSnapshot& shared, bool of_cache) {
   json::array nodes;
   for (const SharedNode& node : shared.health.nodes) nodes.push_back(to_json(node));
@@ -322,7 +322,7 @@ json::object to_json(const CopyTotals& copies) {
           {"late", copies.late}};
 }
 
-/// `each`: tokens in one of what is counted.
+/// `each`: tokens in one counted unit.
 json::object to_json(const StorageGain& gain, std::uint32_t each) {
   json::object object{{"found", gain.found * each},
                       {"waited_seconds", gain.waited_seconds},

@@ -25,7 +25,7 @@
 namespace terrace::admin {
 namespace {
 
-/// The path must fit.
+/// The address of the path, which must fit.
 sockaddr_un name_of(const std::filesystem::path& path) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -33,7 +33,7 @@ sockaddr_un name_of(const std::filesystem::path& path) {
   return name;
 }
 
-/// True if a process listens on the socket. Does not wait, also if its backlog is full.
+/// Returns true if a process listens on the socket. Does not wait, even if the backlog is full.
 bool answers(const std::filesystem::path& path) {
   const Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   const sockaddr_un name = name_of(path);
@@ -41,8 +41,9 @@ bool answers(const std::filesystem::path& path) {
   return errno != ECONNREFUSED && errno != ENOENT;
 }
 
-/// Held while a socket is made, and while those of dead processes are removed: between its bind() and its listen() a socket looks
-/// as if its process were dead. Not open: the folder cannot be opened, or somebody else holds the lock for long.
+/// A lock that is held while a socket is made, and while the sockets of dead processes are removed: between bind() and listen(),
+/// a socket looks like that of a dead process. The descriptor is not open if the folder cannot be opened, or if another process
+/// holds the lock for too long.
 Descriptor lock_of(const std::filesystem::path& folder) {
   Descriptor lock{::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   for (int tries = 0; lock.is_open() && tries < 100; ++tries) {
@@ -64,7 +65,7 @@ void check_folder(const std::filesystem::path& folder, const struct stat& info) 
       folder.string(), what)};
 }
 
-/// The name of the program. Those who change what `ps` shows overwrite it, possibly with anything.
+/// The name of the program. A program may have overwritten it with any text, to change the output of `ps`.
 std::string program_name() {
   std::string name{program_invocation_short_name};
   const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
@@ -82,8 +83,7 @@ int listen_on(const std::filesystem::path& path) {
   const Descriptor lock = lock_of(path.parent_path());
   Descriptor fd{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (fd.get() < 0) throw_errno(errno, "admin.listen: no socket");
-  // The mode of a socket that has no name yet becomes the mode of its file (Linux), so there is no moment at which others can
-  // connect.
+  // On Linux, the mode of a socket that is not bound yet becomes the mode of its file. So other users can never connect.
   if (::fchmod(fd.get(), 0600) != 0) throw_errno(errno, "admin.listen: the mode of the socket");
   const sockaddr_un name = name_of(path);
   const auto bind = [&] { return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0; };

@@ -19,7 +19,7 @@ void count_moved(Moved& moved, const Throughput& link, std::uint64_t blocks, Byt
 
 constexpr unsigned token_bits = 32;
 
-/// A store gets tokens that also hold the number of the read or write in the clock, above the token of the order.
+/// Tokens for a store: the token of the order in the lower bits, and the number of the read or write in the clock above it.
 std::uint64_t with_number(std::uint64_t token, std::uint32_t number) {
   TERRACE_CHECK(token >> token_bits == 0);
   return std::uint64_t{number} << token_bits | token;
@@ -70,7 +70,7 @@ void ActionExecutor::carry_out(Actions& actions, PoolId pool) {
   actions.clear();
 }
 
-/// Returns how many bytes it has copied.
+/// Returns the number of bytes that it has copied.
 std::uint64_t ActionExecutor::make(const MemoryCopy& copy, PoolId pool) {
   const std::span<std::byte> block = pools_[pool.value()].arena->block(copy.slot);
   if (copy.direction == Direction::swap_in) std::memcpy(copy.memory, block.data(), block.size());
@@ -104,7 +104,7 @@ void ActionExecutor::note(const TransferEvent& event) {
               static_cast<std::uint64_t>(std::ranges::count(event.outcomes, BlockOutcome::done)), event.moved);
 }
 
-/// Leaves in the event the tokens of the orders.
+/// Replaces the tokens in the event with those of the orders.
 void ActionExecutor::note(StoreEvent& event, PoolId pool) {
   event.write_token = without_number(event.write_token);
   const bool is_read = event.kind == StoreEvent::Kind::read;

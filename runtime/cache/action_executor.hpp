@@ -36,9 +36,9 @@ class ActionExecutor {
   /// Starts all work in `actions`, and clears them.
   void carry_out(Actions& actions, PoolId pool);
 
-  /// Takes everything that has ended, and calls `on_transfer(TransferEvent)` for each event of the engine, and then
-  /// `on_store(const StoreEvent&, PoolId)` for each event of the stores, until the time is over: what is left then is the first
-  /// of the next call. It calls one of them at least, if anything has ended.
+  /// Takes all events, and calls `on_transfer(TransferEvent)` for each event of the engine, and then `on_store(const StoreEvent&,
+  /// PoolId)` for each event of the stores. It stops when the time is over; the next call continues with the events that are
+  /// left. If there is any event, it handles at least one.
   template <class OnTransfer, class OnStore>
   void collect(OnTransfer&& on_transfer, OnStore&& on_store, TimePoint until = never) {
     const auto time_is_over = [&] { return until != never && clock_.now() >= until; };
@@ -64,8 +64,8 @@ class ActionExecutor {
       }
     }
   }
-  /// Makes some of the copies between the arenas and memory of the caller, so many that the call stays short. Calls
-  /// `on_copied(token, PoolId)` for each.
+  /// Makes some of the copies between the arenas and memory of the caller: at most memory_bytes_a_call bytes, so that the call
+  /// stays short. Calls `on_copied(token, PoolId)` for each copy.
   template <class OnCopied>
   void copy_memory(OnCopied&& on_copied) {
     std::uint64_t left = memory_bytes_a_call;
@@ -78,10 +78,11 @@ class ActionExecutor {
     }
   }
   [[nodiscard]] bool has_memory_copies() const { return !memory_copies_.empty(); }
-  /// When collect() must be called even if nothing wakes the caller. Now, if it has left something.
+  /// The time at which collect() must be called even if nothing wakes the caller. It is now if the last call has left events.
   [[nodiscard]] TimePoint next_deadline() const;
 
-  /// Tells the sink of transfers that end from now on, and of reads and writes that are ordered from now on. Null: nobody.
+  /// Reports to `sink` the transfers that end from now on, and the reads and writes that are ordered from now on. nullptr:
+  /// reports nothing.
   void trace_to(SpanSink* sink);
 
   [[nodiscard]] std::uint64_t transfers_under_way() const { return links_[0].under_way() + links_[1].under_way(); }
@@ -93,21 +94,21 @@ class ActionExecutor {
   [[nodiscard]] const Throughput& reads() const { return reads_; }
 
  private:
-  /// At most so many bytes are copied in a call, and one block.
+  /// A call makes no further copy after this many bytes. It always copies at least one block.
   static constexpr std::uint64_t memory_bytes_a_call = std::uint64_t{8} << 20U;
   struct PoolCopy {
     PoolId pool;
     MemoryCopy copy;
   };
 
-  /// Events of which a call may leave some to the next one.
+  /// A list of events. A call may leave some of them to the next call.
   template <class Event>
   struct Ended {
     std::vector<Event> events;
     std::size_t taken = 0;
 
     [[nodiscard]] bool empty() const { return taken == events.size(); }
-    /// Polls if nothing is left. Returns whether the time is over.
+    /// Polls if no event is left. Returns true if the time is over.
     template <class Poll, class OnEvent, class TimeIsOver>
     bool take(const Poll& poll, const OnEvent& on_event, const TimeIsOver& time_is_over) {
       if (empty()) {

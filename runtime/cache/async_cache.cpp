@@ -25,7 +25,7 @@ namespace terrace {
 /// The queue of requests and the loop. All members run on the strand, unless their comment says otherwise.
 struct AsyncCache::State final : LeaseHome {
   struct Waiting {
-    std::uint64_t number = 0;  ///< of this call, because a RequestId may be used again
+    std::uint64_t number = 0;  ///< number of this call, because a RequestId may be used again
     AcquireRequest request;
     std::unique_ptr<Wait<Grant>> wait;
   };
@@ -46,7 +46,7 @@ struct AsyncCache::State final : LeaseHome {
   };
   /// A clear or a resize that has begun.
   struct ChangeWait {
-    std::function<std::optional<ErrorCode>()> end;  ///< nothing: it goes on
+    std::function<std::optional<ErrorCode>()> end;  ///< returns nothing while the change continues
     std::unique_ptr<Wait<>> wait;
   };
 
@@ -108,7 +108,7 @@ struct AsyncCache::State final : LeaseHome {
   ReturnedLeases returned_;  ///< any thread
 };
 
-// ---- any thread: each operation goes on in the strand
+// ---- any thread: each operation continues in the strand
 
 AsyncCache::AsyncCache(asio::any_io_executor executor, Cache& cache)
     : executor_{std::move(executor)}, state_{std::make_unique<State>(executor_, cache)} {
@@ -218,7 +218,7 @@ void AsyncCache::State::cancel_acquire(std::uint64_t number) {
     return;  // it has already completed
   }
   Wait<Grant>::fail(std::move(wait), asio::error::operation_aborted);
-  turn();  // requests behind it may fit now
+  turn();  // the next requests may fit now
 }
 
 void AsyncCache::State::give_up(RequestId id) {
@@ -260,8 +260,8 @@ void AsyncCache::State::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, s
   Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
 }
 
-/// Admits the requests that wait for slots, in order. The first one that does not fit blocks those behind it, so that no request
-/// starves.
+/// Admits the requests that wait requests that wait for slots, in order. The first one that does not fit blocks the others, so
+/// that no request starves.
 void AsyncCache::State::admit() {
   const TimePoint now = std::chrono::steady_clock::now();
   while (!waiting_.empty()) {
@@ -318,8 +318,8 @@ void AsyncCache::State::on_event(const RequestEvent& event) {
   const auto found = pending_.find(event.id);
   TERRACE_CHECK(found != pending_.end());
   if (event.error == Errc::no_room) {
-    // Blocks that it counted on are gone, or others have taken the slots while it looked up the shared store: it waits in line,
-    // as the first one.
+    // Blocks that it needs have been evicted, or other requests have taken the slots while it looked up the shared store. It
+    // waits again, as the first in the queue.
     waiting_.push_front(std::move(found->second));
     pending_.erase(found);
     return give_up(event.id);
@@ -335,7 +335,7 @@ void AsyncCache::State::on_event(const RequestEvent& event) {
   grant(event.id, std::move(wait), layers);
 }
 
-/// Completes the waits whose layers have arrived, and all of them if the request has failed.
+/// Completes the waits for layers that have arrived, and all waits if the request has failed.
 void AsyncCache::State::end_layers_waits(Loading& loading) {
   std::erase_if(loading.waits, [&](LayersWait& each) {
     if (!loading.error && loading.layers < each.wanted) return false;
@@ -389,7 +389,7 @@ void AsyncCache::State::call(std::unique_ptr<Call> function) {
     const Cache::Visit visit{cache_};
     function->run(cache_);
   } catch (...) {
-    cache_.wake();  // the turn follows then
+    cache_.wake();  // the wake-up leads to a turn
     throw;
   }
   turn();
@@ -452,7 +452,7 @@ void AsyncCache::State::tell_ended(JobWait wait, const std::optional<WriteBackPr
     if (!progress) return Wait<CheckpointReport>::fail(std::move(wait.checkpoint), Errc::not_found);
     return Wait<CheckpointReport>::complete(std::move(wait.checkpoint), {}, {*progress, cache_.durability()});
   }
-  // So many jobs have ended since that this one is forgotten.
+  // The job ended so long ago that its record was dropped.
   if (!progress) return Wait<WriteBackProgress>::fail(std::move(wait.progress), Errc::not_found);
   Wait<WriteBackProgress>::complete(std::move(wait.progress), {}, *progress);
 }

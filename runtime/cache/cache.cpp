@@ -298,7 +298,7 @@ bool Cache::shared_is_off() const { return state_->manager.shared_is_off(); }
 Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint) {
   State& s = *state_;
   if (!s.shared.on()) return failure<Errc::invalid_argument, "there is no shared store">;
-  // Work that was decided on before may be for the old weights. The shared store gets it under the old fingerprint, or not at
+  // Work that was ordered before may be for the old weights. It must reach the shared store under the old fingerprint, or not at
   // all.
   if (fingerprint && s.executor.paused()) return Errc::paused;
   s.carry_out_shared();

@@ -21,11 +21,12 @@ struct PoolParts {
   /// Has, or will have, host_blocks + staging_blocks slots. At least staging_blocks of them are warm. It grows and shrinks with
   /// the host tier.
   HostArena* arena = nullptr;
-  /// Null: none. All pools have a store, or none has. Each pool has its own, because all blocks of a store have one size.
+  /// nullptr: no storage. Either all pools have a store, or none has. Each pool has its own, because all blocks of a store have
+  /// one size.
   BlockStore* store = nullptr;
 };
 
-/// Is called by a cache as it goes on: for what its owner logs (CacheSystemWatch), for the admin endpoint, and for traces.
+/// Observes a cache: for the log (CacheSystemWatch), for the admin endpoint, and for traces. The cache calls the members.
 /// Threads: the thread of the cache.
 class CacheWatch : public SpanSink {
  public:
@@ -37,21 +38,21 @@ class CacheWatch : public SpanSink {
   virtual void on_acquired(const AcquireRequest& /*request*/) {}
   virtual void on_committed(RequestId /*id*/, std::span<const BlockKey> /*keys*/) {}
   virtual void on_released(RequestId /*id*/) {}
-  /// Called when an engine that owns its device slots asks for blocks: those that it loads, and those that it has computed and
-  /// stores because they were not there.
+  /// Called when an engine that owns its device slots asks for blocks: blocks that it loads, and blocks that it has computed and
+  /// stores because they were not cached.
   virtual void on_offload_asked(PoolId /*pool*/, std::span<const BlockKey> /*keys*/) {}
-  /// True if on_offload_asked() is to be called.
+  /// Returns true if on_offload_asked() is to be called.
   [[nodiscard]] virtual bool wants_offload_asked() const { return false; }
-  /// True if on_span() is to be called. Asked at the end of every poll.
+  /// Returns true if on_span() is to be called. The cache asks at the end of every poll.
   [[nodiscard]] virtual bool wants_spans() const { return false; }
   void on_span(const TraceSpan& /*span*/) override {}
-  /// When the cache must be polled for this object even if nothing else happens.
+  /// The time at which the cache must be polled for this object even if nothing else happens.
   [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
 };
 
 /// The parts that a cache works with. All of them outlive the cache.
 struct CacheParts {
-  TransferPort& transfers;       ///< for a device that has all pools
+  TransferPort& transfers;       ///< serves a device that has all pools
   std::vector<PoolParts> pools;  ///< by PoolId
   const Clock& clock;
   /// `transfers` and the stores wake it; wake_fd() is its descriptor. Null: for simulations that never sleep.
@@ -64,7 +65,8 @@ struct CacheParts {
   SharedStore* shared = nullptr;
   /// The limits with which `transfers` was made.
   LaneRates lane_rates{};
-  /// If an idle service calls Cache::serve_idle(), all other calls are made in turns of these. Null: there is none.
+  /// If an idle service calls Cache::serve_idle(), all other calls are made in turns of this object. nullptr: there is no idle
+  /// service.
   const Turns* turns = nullptr;
 };
 

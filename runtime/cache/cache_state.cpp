@@ -106,7 +106,7 @@ void Cache::State::collect_until(TimePoint until) {
   carry_out_shared();
   parts.transfers.wake_engine();
   if (executor.has_memory_copies()) wake();
-  if (manager.write_backs().wants_pump()) wake();  // it has looked at a part of the tree, and there is more
+  if (manager.write_backs().wants_pump()) wake();  // a job has looked at a part of the tree, and there is more
   for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
   ask_for_spans();
 }
@@ -147,7 +147,7 @@ void Cache::State::note_end(const RequestEvent& event) {
 
 Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
                                  std::uint32_t rank) {
-  parts.transfers.wake_engine();  // what the stream waits for is ordered now
+  parts.transfers.wake_engine();  // the transfers that the stream waits for have been ordered now
   for (const TransferId transfer : transfers) {
     const Result<void> ordered = parts.transfers.await(transfer, layers, stream, rank);
     if (!ordered) return ordered.error() == Errc::unknown_request ? Result<void>{Errc::not_ready} : ordered;
@@ -162,7 +162,7 @@ void Cache::State::note_time() {
 
 void Cache::State::note_ready(RequestId id, TimePoint now) {
   if (!manager.learns_prefill()) return;
-  // Blocks that are computed elsewhere say nothing about the speed of this engine.
+  // Blocks that another engine computes do not show the speed of this engine.
   const bool computes = manager.requests().request_stats(id)->external == 0;
   prefill.on_ready(id, computes ? manager.requests().prompt_left(id) : 0, now);
 }
@@ -216,7 +216,7 @@ void Cache::State::end_hold_span(RequestId id) {
   const auto found = lives_.find(id);
   if (found == lives_.end()) return;
   const TimePoint now = parts.clock.now();
-  end_wait_span(id, now, true);  // it gave up
+  end_wait_span(id, now, true);  // the wait ended without success
   on_span({TraceSpan::Kind::hold, id.value(), found->second.waited, now, found->second.blocks, false});
   lives_.erase(found);
 }
@@ -269,7 +269,7 @@ void Cache::State::clear(const ClearOptions& options) {
   const bool storage = manager.config().storage;
   std::vector<std::vector<BlockKey>> stored;  // by PoolId
   if (storage && !options.keep_storage) {
-    // All that the store has: after a clear that kept storage, it may have blocks that the tree does not know.
+    // All blocks of the store: after a clear that kept storage, it may have blocks that the tree does not know.
     for (const PoolParts& pool : executor.pools()) {
       std::vector<BlockKey>& first = stored.emplace_back();
       pool.store->for_each([&](const StoredBlock& block) {
@@ -286,7 +286,7 @@ TimePoint Cache::State::next_deadline() const {
   if (manager.wants_reclaim() || (shared.on() && !executor.paused() && manager.has_shared_work())) return parts.clock.now();
   TimePoint next = std::min({manager.next_deadline(), executor.next_deadline(), shared.next_deadline()});
   for (const CacheWatch* const watch : parts.watches) next = std::min(next, watch->next_deadline());
-  // The device does not wake anybody when compute reaches a fence.
+  // The device wakes no thread when compute reaches a fence, so poll.
   if (quarantine_in_the_way) next = std::min(next, parts.clock.now() + quarantine_poll_interval);
   return next;
 }

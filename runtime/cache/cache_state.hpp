@@ -24,19 +24,20 @@
 
 namespace terrace {
 
-/// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: that of the cache.
+/// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: the thread of the
+/// cache.
 struct Cache::State final : LeaseHome, SpanSink {
   State(const ManagerConfig& config, const CacheParts& parts);
 
-  /// Any thread. On another than that of the cache, the lease ends in the cache's next call.
+  /// Any thread. On another thread than the cache's, the lease ends in the cache's next call.
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
   /// Ends the leases that other threads have given back.
   void take_returned() {
     if (!returned_.empty()) returned_.take([this](std::unique_ptr<ReturnedLease> lease) { end_lease(std::move(lease)); });
   }
-  /// Called by acquire() and poll(): the thread that calls them is that of the cache.
+  /// Called by acquire() and poll(): their caller's thread is the thread the thread of the cache.
   void note_thread() noexcept { thread_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
-  /// Returns true if signal() or launch() has returned the point. A caller may name any.
+  /// Returns true if signal() or launch() has returned the point. Callers may pass wrong points, so it is checked.
   [[nodiscard]] bool given_out(Fence point) {
     if (point <= newest_point_) return true;
     if (!parts.transfers.given_out(point)) return false;
@@ -47,10 +48,10 @@ struct Cache::State final : LeaseHome, SpanSink {
   void restore_stored();
   /// Collects ended work, makes decisions and starts new work. The events stay with the manager.
   void collect();
-  /// The same in place of an engine that does not call, and for a short time: what is left at `until` is collected by the next
-  /// call. It wakes the engine only for events. Returns whether there is more to do at once.
+  /// The same for the idle service, if the engine does not call. It stops at `until`; the next call collects the rest. It wakes
+  /// the engine only for events. Returns true if there is more to do at once.
   bool serve(TimePoint until);
-  /// Collects as long as the condition holds, at the longest until `until`, and sleeps between.
+  /// Collects while the condition is true, at most until `until`, and sleeps between.
   void collect_while(const std::function<bool()>& condition, TimePoint until = never);
   void end_quarantines();
   void note_end(const RequestEvent& event);
@@ -71,7 +72,7 @@ struct Cache::State final : LeaseHome, SpanSink {
       if (missed(i)) manager.misses().missed(keys[i], 1);
     }
   }
-  /// Tells who watches of the keys for which `asked(index)` is true.
+  /// Reports the keys for which `asked(index)` is true to the watches.
   template <class Asked>
   void note_offload_asked(PoolId pool, std::span<const BlockKey> keys, Asked asked) {
     offload_asked_.clear();
@@ -81,20 +82,21 @@ struct Cache::State final : LeaseHome, SpanSink {
     if (offload_asked_.empty()) return;
     for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(pool, offload_asked_);
   }
-  /// An OffloadCache has begun a job with so many blocks.
+  /// An OffloadCache has begun a job with `blocks` blocks.
   void begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks);
-  /// Its events, among which some may end a job.
+  /// Handles the events of an OffloadCache: some of them end a job.
   void end_job_spans(std::span<const OffloadEvent> events);
-  /// Tells all who want spans.
+  /// Passes the span to all watches that want spans.
   void on_span(const TraceSpan& span) override;
   void clear(const ClearOptions& options);
-  /// Ends each call that may have left work or events, except poll(), which takes the events. The transfers start at once.
+  /// Called at the end of each call that may have left work or events, except poll(), which takes the events. The transfers start
+  /// at once.
   void end_call();
   /// The same for calls of a step: the transfers start at the end of the step.
   void end_call_of_step();
-  /// Gives the shared store what it has to do. acquire() and other calls of a step do not, because that may be a system call.
+  /// Gives the shared store its work. acquire() and other calls of a step do not call this, because it may make a system call.
   void carry_out_shared();
-  /// Called before acquire() and in each poll: whether the shared store can be asked now.
+  /// Called before acquire() and in each poll: checks whether the shared store can be used now.
   void note_shared() {
     if (shared.on()) manager.set_shared_usable(shared.store().usable());
   }
@@ -108,7 +110,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   }
   [[nodiscard]] TimePoint next_deadline() const;
 
-  /// Measures one call in sixteen, from its construction to its destruction, or each call while somebody wants spans.
+  /// Measures one call in sixteen, from its construction to its destruction, or each call while a watch wants spans.
   class CallTimer {
    public:
     CallTimer(State& state, TraceSpan::Kind kind) : state_{state}, kind_{kind}, counts_{++state.calls_ % measured_one_in == 0} {
@@ -157,7 +159,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   void learn_prefill(TimePoint now);
   void poison_freed(PoolId pool);
 
-  /// The times of a request that was accepted while somebody wanted spans.
+  /// The times of a request that was accepted while a watch wanted spans.
   struct Life {
     TimePoint acquired{};
     TimePoint waited = never;  ///< when it was ready or had failed
@@ -172,10 +174,10 @@ struct Cache::State final : LeaseHome, SpanSink {
   bool more_ = false;                    ///< wake() was called in this slice
   std::atomic<std::thread::id> thread_;  ///< of the cache
   ReturnedLeases returned_;              ///< any thread
-  Fence newest_point_;                   ///< that is known to be given out
+  Fence newest_point_;                   ///< the newest point that is known to be given out
   unsigned calls_ = 0;
   bool tracing_ = false;                                                              ///< a watch wants spans
-  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;            ///< empty if nobody wants spans
+  boost::unordered_flat_map<RequestId, Life, std::hash<RequestId>> lives_;            ///< empty if no watch wants spans
   boost::unordered_flat_map<OffloadJobId, TraceSpan, std::hash<OffloadJobId>> jobs_;  ///< the same for jobs
   std::vector<PoolId> pool_ids_;
   std::vector<BlockKey> offload_asked_;  ///< scratch

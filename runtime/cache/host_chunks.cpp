@@ -140,7 +140,8 @@ void HostChunks::stop_growing() {
   for (std::uint32_t chunk = 0; chunk < arena_.chunks_end(); ++chunk) {
     if (is_coming(arena_.state(chunk)) && !is_cancelled(chunk)) cancel(chunk);
   }
-  // (This fails if a chunk that should go is pinned, so that more slots are held. Then the next resize reports it.)
+  // This fails if a chunk that should be closed has pinned blocks, so that more slots are needed. Then the next resize reports
+  // it.
   (void)manager_.administration().resize(Tier::host, manager_.residency(pool_).host_blocks(), pool_);
 }
 

@@ -21,14 +21,14 @@ namespace terrace {
 /// pinned or being read stays until they are released. The slots of a kept chunk that the tier does not need are retired.
 ///
 /// If a growth fails part way (no memory, or refused by the memory check or by an observer), the tier keeps the size that it has
-/// reached, and memory() says why. Threads: the thread of the manager.
+/// reached, and memory() returns the reason. Threads: the thread of the manager.
 class HostChunks {
  public:
   /// The arena has, or will have, host_blocks + staging_blocks slots of the pool. The staging slots are warm.
   HostChunks(HostArena& arena, CacheManager& manager, PoolId pool);
 
-  /// Does not wait; memory() says how far the resize has come. Fails as Administration::resize, and with never_fits if the slots
-  /// would exceed the numbers of SlotId. After a failure nothing has changed.
+  /// Does not wait; memory() reports the progress of the resize. Fails as Administration::resize, and with never_fits if the
+  /// slots would exceed the numbers of SlotId. After a failure nothing has changed.
   [[nodiscard]] Result<void> resize(std::uint32_t blocks);
   /// Handles the events of the arena.
   void poll();
@@ -65,7 +65,7 @@ class HostChunks {
   CacheManager& manager_;
   PoolId pool_;
   std::vector<Going> going_;
-  std::vector<std::uint32_t> cancelled_;  ///< their events have not arrived yet
+  std::vector<std::uint32_t> cancelled_;  ///< cancelled chunks whose events have not arrived yet
   std::string failure_;
   std::uint64_t failures_ = 0;
   std::vector<ArenaEvent> events_;  ///< scratch

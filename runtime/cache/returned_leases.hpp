@@ -11,7 +11,7 @@
 
 namespace terrace {
 
-/// Called at the end of a home of leases. Its memory goes, and theirs is part of it.
+/// Stops the process if the owner of leases ends while some of them are alive: their memory is part of the owner's.
 inline void stop_if_alive(std::size_t leases, const char* home) {
   if (leases == 0) return;
   stop_for_misuse("the " + std::string{home} + " is destroyed, and leases of it are alive (" + std::to_string(leases) +

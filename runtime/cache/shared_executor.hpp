@@ -16,12 +16,12 @@
 
 namespace terrace {
 
-/// Gives the work for the shared store to it, collects its events, counts what was moved, and measures how fast it is.
+/// Gives the shared store its work, collects its events, counts the bytes that were moved, and measures its speed.
 ///
 /// Ownership: the store, the arenas and the clock outlive it. Threads: one.
 class SharedExecutor {
  public:
-  /// `store`: null, if there is none. Then only on() may be called. The arenas of `pools` have the slots that the work names.
+  /// `store`: nullptr if there is none; then only on() may be called. The arenas of `pools` have the slots that the work names.
   SharedExecutor(SharedStore* store, std::span<const PoolParts> pools, const Clock& clock);
 
   [[nodiscard]] bool on() const { return store_ != nullptr; }
@@ -58,7 +58,7 @@ class SharedExecutor {
   [[nodiscard]] const TimeTotal& write_times() const { return write_times_; }
 
  private:
-  /// The work that a token of the store stands for. Each kind has numbers of its own in each pool.
+  /// The kind of work that a token of the store stands for. Each kind has its own numbers in each pool.
   enum class Kind : std::uint8_t { request_probe, writer_probe, read, write };
   static constexpr std::size_t kind_count = 4;
   static constexpr unsigned number_bits = 30;

@@ -1,4 +1,4 @@
-// From single values to the options of a CacheSystem: what depends on several options, and what they must not say together.
+// Makes the options of a CacheSystem from single values: computes what depends on several options, and checks their combinations.
 
 #include "runtime/config/givens.hpp"
 #include "runtime/system/system_config.hpp"
@@ -19,7 +19,7 @@ namespace {
 constexpr Bytes file_block_unit = KiB * 4;
 constexpr std::string_view file_prefix = "file:";
 
-/// Words of a URL of a shared store that have an option.
+/// Words in the URL of a shared store for which there is an option.
 struct InUrl {
   std::string_view word;
   std::string_view option;
@@ -77,7 +77,7 @@ class Assembler {
   }
   [[nodiscard]] std::string name_of(std::string_view name, ConfigLevel other) const { return name_of(option_named(name), other); }
   [[nodiscard]] ConfigLevel level(std::string_view name) const { return givens_.level(option_named(name)); }
-  /// True if a user wants this value: it is given as a flag, or differs from the default.
+  /// Returns true if a user wants this value: it is given as a flag, or differs from the default.
   [[nodiscard]] bool is_meant(const Option& option, std::size_t n = 0) const {
     const Given* const given = givens_.find(option, n);
     if (given == nullptr) return false;
@@ -263,8 +263,8 @@ class Assembler {
   }
 
   /// Refuses options of storage that the chosen storage does not have. An option that is set on a lower level than the storage
-  /// itself is no contradiction: it is for the storage that the lower level had. A file may keep the options of storage that it
-  /// switches off. The same holds for a shared store.
+  /// itself is accepted: it is for the storage of the lower level. A file may keep the options of storage that it switches off.
+  /// The same is true for a shared store.
   void check_needs() const {
     for (const Option& option : options()) {
       const std::string_view needed = missing(option.needs);
@@ -280,7 +280,7 @@ class Assembler {
     }
   }
 
-  /// The storage or shared store that is needed and not there. Empty: it is there.
+  /// The storage or shared store that is needed but not configured. Empty if it is configured.
   [[nodiscard]] std::string_view missing(Needs needs) const {
     const auto unless = [](bool there, std::string_view needed) { return there ? std::string_view{} : needed; };
     const bool over_tls = draft_.shared.starts_with("rediss:");
@@ -337,7 +337,7 @@ class Assembler {
     draft_.system.storage_guard = guard;
   }
 
-  /// Makes `most` at least `first`, if it has its default. Otherwise a lower one is refused.
+  /// Raises `most` to `first` if it has its default. If the user has set it, a lower value is refused.
   void raise(Duration& most, Duration first, std::string_view name) const {
     if (most >= first) return;
     if (givens_.find(option_named(name)) != nullptr) {
@@ -376,7 +376,7 @@ class Assembler {
       refuse("{}: \"{}\" is not 1 to 64 letters, digits or characters of -_.:/", name_of("shared.prefix", level("shared.prefix")),
              one_line(shared.prefix));
     }
-    // Anything that has an option is not said in the URL, so that one place says it.
+    // A value with an option must not be in the URL, so that it is set in one place only.
     const ConfigLevel at = givens_.level(where);
     std::string_view query = std::string_view{url}.substr(std::min(url.find('?'), url.size()));
     while (!query.empty()) {
@@ -413,7 +413,7 @@ class Assembler {
     if (more != policies_.end()) draft_.system.policy = more->make;
   }
 
-  /// The rules of a CacheSystem itself, so that a file is checked as a start checks it.
+  /// The same checks as at the start of a CacheSystem, so that a file that passes can be used.
   void check_endpoint() const {
     try {
       check_admin(draft_.system.admin);

@@ -23,7 +23,7 @@ using config::Type;
 using config::Value;
 
 constexpr std::string_view variable_prefix = "TERRACE_";
-/// A secret, which is no option, because values of options are shown.
+/// A secret. It is not an option, because values of options are shown.
 constexpr std::string_view password_variable = "TERRACE_SHARED_PASSWORD";
 
 std::vector<std::string> policy_names(const std::vector<ConfigPolicy>& more) {
@@ -126,7 +126,7 @@ void Config::read_environment(const char* const* variables) {
       read.givens.add_word(*option, word, {ConfigLevel::environment, std::string{name}});
       continue;
     }
-    // The common beginning says nothing about how similar two names are.
+    // The common prefix does not make two names similar.
     std::vector<std::string> ends;
     ends.reserve(known.size());
     for (const std::string& each : known) ends.push_back(each.substr(variable_prefix.size()));

@@ -7,7 +7,7 @@
 namespace terrace::config {
 namespace {
 
-/// The option that says the same in another unit. Null: there is none.
+/// The option for the same value in another unit; nullptr if there is none.
 const Option* counterpart(const Option& option) {
   if (option.scope() != Scope::pool) return nullptr;
   for (const std::string_view memory : {"device", "host"}) {

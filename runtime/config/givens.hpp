@@ -16,11 +16,10 @@ namespace terrace::config {
 
 /// The name of an option at a place: "--host-blocks", "TERRACE_HOST_BLOCKS", "terrace.toml:12: pool.host-blocks".
 [[nodiscard]] std::string spelled(const Option& option, const ConfigOrigin& origin);
-/// The name by which a message speaks of an option to a user who works on this level: "--host-blocks", "TERRACE_HOST_BLOCKS",
-/// "pool.host-blocks".
+/// The name of an option in a message to a user of this level: "--host-blocks", "TERRACE_HOST_BLOCKS", "pool.host-blocks".
 [[nodiscard]] std::string mention(const Option& option, ConfigLevel level);
 
-/// A value that somebody has set.
+/// A value that was set on some level.
 struct Given {
   Value value;
   ConfigOrigin origin;
@@ -30,7 +29,7 @@ struct Given {
 /// stays. A plain value.
 class Givens {
  public:
-  /// `policies` are the names that option `policy` may have.
+  /// `policies`: the values that option `policy` may have.
   explicit Givens(std::vector<std::string> policies) : policies_{std::move(policies)} {}
 
   void add(const Option& option, std::size_t n, Given given);
@@ -41,12 +40,12 @@ class Givens {
   void set_counts(std::size_t pools, std::size_t ranks, std::size_t groups);
 
   [[nodiscard]] const Given* find(const Option& option, std::size_t n = 0) const;
-  /// The first one that is set. Null: none.
+  /// The first value of the option that is set, for any number; nullptr if none is set.
   [[nodiscard]] const Given* find_any(const Option& option) const;
-  /// by_default if it is not set.
+  /// The level on which the option is set; by_default if it is not set.
   [[nodiscard]] ConfigLevel level(const Option& option, std::size_t n = 0) const;
   [[nodiscard]] std::size_t count(Scope scope) const;
-  /// The words that the option takes.
+  /// The words that the option accepts.
   [[nodiscard]] std::span<const std::string> names(const Option& option) const;
 
   /// Reads a word of any option, also an older word for a name. Throws ConfigError, with `name` in front.
@@ -63,13 +62,13 @@ class Givens {
   ConfigLevel devices_level_ = ConfigLevel::by_default;
 };
 
-/// All options with their defaults and the given values. A capacity that is set in place of a number of blocks, or the other way
-/// round, displaces it: see displaced().
+/// All options with their defaults and the given values. If a capacity is set in place of a number of blocks, or the other way
+/// round, the other one does not count: see displaced().
 [[nodiscard]] Draft draft_of(const Givens& givens);
-/// True if the value of the option does not count, because its counterpart (device-blocks and device-capacity, host-blocks and
-/// host-capacity) is set on a higher level, or is set and this one is not.
+/// Returns true if the value of the option does not count, because its counterpart (device-blocks and device-capacity,
+/// host-blocks and host-capacity) is set on a higher level, or is set while this option is not.
 [[nodiscard]] bool displaced(const Givens& givens, const Option& option, std::size_t n);
-/// The value in effect. Nothing if there is none.
+/// The value in effect. Nothing if there is no value.
 [[nodiscard]] std::optional<Value> effective(const Givens& givens, const Draft& draft, const Option& option, std::size_t n);
 
 /// Checks everything together, and makes the options of a CacheSystem. Throws ConfigError.

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-// Some malformed texts break what toml++ believes of itself. With NDEBUG it tells the compiler that this cannot be, and then
-// anything may happen. So here it checks, and a check that fails is an exception.
+// Some malformed texts violate internal assumptions of toml++. With NDEBUG it declares these cases unreachable, which is
+// undefined behaviour. So its checks are enabled here, and a failed check throws an exception.
 namespace terrace::config {
 [[noreturn]] static void toml_is_wrong(const char* condition) { throw std::logic_error{condition}; }
 }  // namespace terrace::config
@@ -134,7 +134,7 @@ class Reader {
     givens_.add(*option, n, {value_of(*option, spelled(*option, origin), node), origin});
   }
 
-  /// The sentence about a key that the table does not have.
+  /// The message about a key that the table does not have.
   [[nodiscard]] static std::string unknown(std::string_view table, std::string_view key) {
     std::vector<std::string> here;
     std::string elsewhere;

@@ -12,21 +12,21 @@
 
 namespace terrace {
 
-/// Goes on with the work of an object whose owner does not call it, so that commands, write-backs and resizes do not wait for the
-/// next call of an idle engine. When the owner has been away for `idle_after`, a thread of this class takes over: it works in
-/// slices as often as the object is woken or has a deadline, until the owner calls again. While the owner works, the thread looks
-/// ten times a second whether it still does.
+/// Continues the work of an object while its owner does not call it, so that commands, write-backs and resizes do not wait for
+/// the next call of an idle engine. When the owner has made no call for `idle_after`, a thread of this class takes over: it works
+/// in slices whenever the object is woken or has a deadline, until the owner calls again. While the owner works, the thread
+/// checks ten times a second whether it still does.
 ///
-/// Ownership: everything that the functions use must exist until stop(). Threads: waker() is woken from any; the rest belongs to
-/// the thread of the owner.
+/// Ownership: everything that the functions use must exist until stop(). Threads: waker() may be woken from any thread; the other
+/// members are for the thread of the owner.
 class IdleService {
  public:
   static constexpr std::chrono::milliseconds idle_after{100};
-  /// How long a slice goes on before it gives the owner a chance, if what it does can be divided.
+  /// Length of a slice after which the owner may take its turn, if the work can be divided.
   static constexpr std::chrono::microseconds slice_max{50};
 
   struct Work {
-    /// Does what is due, and returns whether there is more to do at once. It must return soon after `until`, or when
+    /// Does the work that is due. Returns true if there is more to do at once. It must return soon after `until`, or when
     /// Turns::wanted() is true.
     std::function<bool(TimePoint until)> slice{};
     std::function<TimePoint()> next_deadline{};
@@ -41,7 +41,7 @@ class IdleService {
   [[nodiscard]] Turns& turns() { return turns_; }
   /// Call it in a turn or in a slice.
   [[nodiscard]] IdleTotals totals() const { return {turns_.slices(), turns_.waits()}; }
-  /// Those who wake the owner's waker must wake this one, too.
+  /// Code that wakes the owner's waker must wake this one, too.
   [[nodiscard]] EventFdWaker& waker() { return waker_; }
 
   /// Throws std::system_error if no thread can be started.
@@ -57,7 +57,7 @@ class IdleService {
   Turns turns_;
   EventFdWaker waker_;
   Work work_;
-  std::mutex mutex_;  ///< for `stopped_` only
+  std::mutex mutex_;  ///< protects only `stopped_`
   std::condition_variable_any stopped_;
   std::stop_source stop_;
   std::thread thread_;

@@ -9,9 +9,9 @@
 
 namespace terrace {
 
-/// Says who works on an object that belongs to one thread: its owner, whose turn lasts as long as a call (or a step), or the idle
-/// service, in slices. The owner goes first: it waits for the end of one slice at most, and after its turn the service waits
-/// until the owner has been away for a while.
+/// Decides which thread works on an object: the owner, in turns (a call or a step), or the idle service, in slices. The owner has
+/// priority: it waits at most for the end of one slice, and after its turn the service waits until the owner has made no call for
+/// a while.
 ///
 /// Threads: begin() and end() from the owner's thread, or from several that take turns; the members of the service from its
 /// thread; taken() and wanted() from any.
@@ -33,16 +33,16 @@ class Turns {
   }
   /// No slice begins before this time. Call it in a turn.
   void pause_service(TimePoint until) { paused_until_ = until; }
-  /// Whether somebody has the turn or is in a slice. Call it from there: false then shows that a turn was forgotten.
+  /// Returns true during a turn or a slice. Code that needs one checks it: false shows that a turn is missing.
   [[nodiscard]] bool held() const { return users_ > 0; }
-  /// Times that the owner has waited for the end of a slice. Call it in a turn.
+  /// Total of the waits of the owner for the end of a slice. Call it in a turn.
   [[nodiscard]] const TimeTotal& waits() const { return waits_; }
-  /// The slices so far. Call it in a turn.
+  /// Total of the slices so far. Call it in a turn.
   [[nodiscard]] const TimeTotal& slices() const { return slices_; }
 
   // ---- the service
 
-  /// How many turns have begun.
+  /// Number of turns that have begun.
   [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
   /// Begins a slice, if no turn lasts, none has begun since taken() was `seen`, and there is no pause. Never waits.
   [[nodiscard]] bool try_slice(std::uint64_t seen) {
@@ -61,7 +61,7 @@ class Turns {
     --users_;
     mutex_.unlock();
   }
-  /// Whether the owner waits for the end of the slice.
+  /// Returns true if the owner waits for the end of the slice.
   [[nodiscard]] bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
 
  private:
@@ -78,7 +78,7 @@ class Turns {
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<bool> wanted_{false};
   // Protected by mutex_:
-  std::uint32_t users_ = 0;  ///< turns, one in another, or a slice
+  std::uint32_t users_ = 0;  ///< number of nested turns; 1 in a slice
   TimePoint slice_begun_{};
   TimePoint paused_until_{};
   TimeTotal waits_;

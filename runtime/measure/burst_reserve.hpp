@@ -5,16 +5,16 @@
 
 namespace terrace {
 
-/// Learns how many free slots requests need, so that only one in 200 finds too few: more when requests come in bursts of long
-/// prompts, fewer when they do not, because a slot that is kept free caches nothing.
+/// Learns the number of free slots with which only one request in 200 finds too few. The number is larger if requests come in
+/// bursts of long prompts. It should not be larger than needed, because a free slot caches nothing.
 ///
-/// It follows the 99.5th percentile of the slots that a request and those just before it took together, before evictions made up
-/// for them. Each request above the estimate raises it by a step, each other one lowers it by a 199th of that (H. Robbins and
-/// S. Monro, A Stochastic Approximation Method, 1951). The step is the mean of what a request takes.
+/// It estimates the 99.5th percentile of the slots that a request and the requests just before it took together, until evictions
+/// had replaced them. Each request above the estimate raises it by a step, each other one lowers it by a 199th of that (H.
+/// Robbins and S. Monro, A Stochastic Approximation Method, 1951). The step is the mean of what a request takes.
 class BurstReserve {
  public:
-  /// A request takes `slots` slots. Before, `free` slots were free, and `promised` of them, or of those that will be, were
-  /// promised to others that wait. `kept`: the free slots that were aimed at.
+  /// A request takes `slots` slots. Before that, `free` slots were free, and `promised` slots, free ones or future ones, were
+  /// promised to waiting requests. `kept`: the number of slots that should have been free.
   void on_request(std::uint64_t slots, std::uint64_t free, std::uint64_t promised, std::uint64_t kept) {
     const auto taken = static_cast<double>(slots);
     const auto missing = static_cast<double>(kept) - static_cast<double>(free) + static_cast<double>(promised);

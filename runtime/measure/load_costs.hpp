@@ -14,9 +14,9 @@ struct LoadCosts {
   /// The most blocks that may be requested from storage at a time.
   std::uint32_t reads_max = std::numeric_limits<std::uint32_t>::max();
   double shared_seconds = 0;  ///< from the shared store to the host
-  /// The time until the shared store answers anything, however little is asked.
+  /// The time until the shared store answers, even for the smallest question.
   double shared_round_trip = 0;
-  std::uint32_t shared_max = std::numeric_limits<std::uint32_t>::max();  ///< as reads_max, for the shared store
+  std::uint32_t shared_max = std::numeric_limits<std::uint32_t>::max();  ///< the same as reads_max, for the shared store
 };
 
 /// Cost of one hash unit of a hit: how long its blocks keep disk and link busy.

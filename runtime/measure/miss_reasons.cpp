@@ -42,7 +42,7 @@ void MissReasons::begin(std::uint32_t one_in) {
   one_in_ = one_in;
 }
 
-/// The followed block; null if it is not followed (any more).
+/// Returns the record of the block; nullptr if the block is not followed.
 MissReasons::Block* MissReasons::block_of(const BlockKey& key) {
   if (!follows(key)) return nullptr;
   if (blocks_.size() >= blocks_max && !blocks_.contains(key.prefix64())) make_room();
@@ -57,7 +57,7 @@ void MissReasons::came(const BlockKey& key, Tier tier) {
 }
 
 void MissReasons::went(const BlockKey& key, Tier tier) {
-  Block* const block = block_of(key);  // it may have been cached before begin()
+  Block* const block = block_of(key);  // nullptr if it was cached before begin()
   if (block == nullptr) return;
   block->copies &= static_cast<std::uint8_t>(~bit_of(tier));
   if (block->copies != 0) return;
@@ -99,7 +99,7 @@ void MissReasons::missed(const BlockKey& key, std::uint32_t units) {
   totals_.gone_seconds.add(static_cast<std::uint64_t>(std::max<std::int64_t>(0, seconds)));
 }
 
-/// Forgets the block that has been gone longest, or, if few are gone, halves the share.
+/// Forgets the block that was dropped longest ago. If few blocks were dropped, halves the share instead.
 void MissReasons::make_room() {
   while (blocks_.size() >= blocks_max) {
     if (gone_.size() >= blocks_max / 4) {

@@ -13,12 +13,13 @@
 
 namespace terrace {
 
-/// Tells why blocks that requests ask for are not cached: it follows a share of the keys through the tiers, and remembers what
-/// became of them. The share is chosen by the key, as in SHARDS (C. A. Waldspurger et al.: "Efficient MRC Construction with
-/// SHARDS", FAST 2015), so a block is followed for its whole life, and each of them counts for all blocks of its share. When
-/// there are too many to remember, those that have been gone longest are forgotten; if they are few, the share is halved.
+/// Tells why blocks that requests ask for are not cached: it follows a share of the keys through the tiers, and remembers why
+/// their copies were dropped. The share is chosen by the key, as in SHARDS (C. A. Waldspurger et al.: "Efficient MRC Construction
+/// with SHARDS", FAST 2015), so a block is followed for its whole life. Each followed block counts for all blocks of its share.
+/// When there are too many blocks to remember, the blocks that were dropped longest ago are forgotten; if few blocks were
+/// dropped, the share is halved.
 ///
-/// It reads no clock: the owner tells the time. Memory: at most 65,536 blocks, about 3 MiB. Cost of other blocks: one test of the
+/// It reads no clock: the owner gives the time. Memory: at most 65,536 blocks, about 3 MiB. Cost of other blocks: one test of the
 /// key, and nothing while it is off. Threads: one.
 class MissReasons {
  public:
@@ -32,14 +33,14 @@ class MissReasons {
   // Call these only while on(); keys that are not followed are ignored.
 
   void set_now(TimePoint now) { now_ = now; }
-  /// A copy of the block has become usable in the tier, or has gone.
+  /// came(): a copy of the block has become usable in the tier. went(): the copy has been dropped.
   void came(const BlockKey& key, Tier tier);
   void went(const BlockKey& key, Tier tier);
   /// The copy in storage did not verify.
   void damaged(const BlockKey& key);
   /// Everything that was cached is forgotten.
   void cleared();
-  /// A request asks for the block, and must compute it. It stands for `units` hash units.
+  /// A request asks for the block, and must compute it. The block has `units` hash units.
   void missed(const BlockKey& key, std::uint32_t units);
   /// A request computes the block, although it is cached, because loading takes longer.
   void turned_down(const BlockKey& key, std::uint32_t units) {
@@ -52,8 +53,8 @@ class MissReasons {
  private:
   struct Block {
     std::uint8_t copies = 0;                         ///< a bit for each Tier
-    MissReason reason = MissReason::evicted_device;  ///< if there are no copies
-    TimePoint gone{};                                ///< the same
+    MissReason reason = MissReason::evicted_device;  ///< only if there are no copies
+    TimePoint gone{};                                ///< when the last copy was dropped; only if there are no copies
   };
 
   struct Gone {
@@ -68,7 +69,7 @@ class MissReasons {
   std::uint32_t one_in_ = 0;  ///< 0: off
   TimePoint now_{};
   boost::unordered_flat_map<std::uint64_t, Block> blocks_;  ///< by BlockKey::prefix64
-  Fifo<Gone> gone_;                                         ///< in this order; out of date if the block has come back since
+  Fifo<Gone> gone_;  ///< in the order of time; an entry is out of date if the block has been cached again
   MissTotals totals_;
 };
 

@@ -30,9 +30,9 @@ class PrefillSpeed {
   /// After a commit of the request, `units_left` units are left. The committed ones are written when compute reaches `written`.
   /// Fences ascend.
   void on_commit(RequestId request, std::uint32_t units_left, Fence written);
-  /// The request has ended. What it committed still counts.
+  /// The request has ended. The units that it has committed still count.
   void on_released(RequestId request) { left_.erase(request); }
-  /// Whether the request still has units to compute, so that on_commit() is needed for it.
+  /// Returns true if the request still has units to compute. Then on_commit() must be called for it.
   [[nodiscard]] bool computes(RequestId request) const { return left_.contains(request); }
   /// Compute has reached this point.
   void on_reached(Fence reached, TimePoint now);

@@ -11,9 +11,9 @@
 
 namespace terrace {
 
-/// Measures how long blocks stay in device and host memory, how long they were unused before they left, and how far apart their
-/// uses are. It follows a fixed share of the keys. The share is always the same, so that a sampled block is followed for its
-/// whole life. For other blocks the cost is one test of the key, and nothing while sampling is off.
+/// Measures how long blocks stay in device and host memory, how long they were unused before they were evicted, and the time
+/// between their uses. It follows a fixed share of the keys. The share is always the same, so that a sampled block is followed
+/// for its whole life. For other blocks the cost is one test of the key, and nothing while sampling is off.
 ///
 /// Time is counted in requests, not in seconds. So the class reads no clock, the counts repeat from run to run, and the result
 /// does not depend on the load. It answers the question: by how much more traffic would a larger tier have kept this block? A
@@ -32,8 +32,8 @@ class ResidencySample {
 
   /// Sets the time: the number of requests accepted so far.
   void set_now(std::uint64_t requests) { now_ = requests; }
-  /// The block arrived in the tier (device or host), left it, or was hit by a request. Call these only for keys that are
-  /// followed.
+  /// came(), went(): a copy of the block was made in the tier (device or host), or was dropped. used(): a request hit the block.
+  /// Call these only for keys that are followed.
   void came(const BlockKey& key, Tier tier);
   void went(const BlockKey& key, Tier tier);
   void used(const BlockKey& key);

@@ -17,14 +17,15 @@ namespace terrace {
 struct ReuseSample {
   std::uint64_t block = 0;  ///< BlockKey::prefix64
   std::uint32_t weight = 0;
-  bool asked = false;  ///< a request asked for it; otherwise it was computed after the prompt
+  bool asked = false;  ///< a request asked for it; if false, it was computed after the prompt
 };
 
-/// Tells which share of the blocks that requests ask for an LRU cache would hit, for all of its sizes at once, measured from
-/// samples while a cache serves. The blocks of a request are used from the last to the first, as in LRU with leaves.
+/// Estimates the hit ratio of LRU caches of all sizes at once, from samples that are taken while a cache serves. The blocks of a
+/// request are used from the last to the first, as in a cache that evicts leaves first.
 ///
-/// The curve covers the last half to full hour, so that it follows the workload. It knows at most `items_max` samples, about
-/// 4 MiB. If there are more, the longest unused ones are forgotten, and the curve ends at the size that is left: covered().
+/// The curve covers the last half to full hour, so that it follows the workload. It knows at most `items_max` samples, about 4
+/// MiB. If there are more, the samples that were unused longest are forgotten, and the curve ends at the remaining size:
+/// covered().
 ///
 /// No I/O. Threads: one.
 class ReuseCurve {
@@ -41,7 +42,7 @@ class ReuseCurve {
   [[nodiscard]] double hit_ratio(double blocks) const;
   /// Sizes up to this one are measured. Larger ones have the hit ratio of this one.
   [[nodiscard]] double covered() const;
-  /// All different blocks that the samples stand for.
+  /// Number of different blocks that the samples stand for.
   [[nodiscard]] std::uint32_t different() const { return stack_.weight(); }
 
  private:

@@ -7,9 +7,9 @@
 
 namespace terrace {
 
-/// The recent speed of a link or a disk, measured while it serves: the time during which any operation was under way, per byte
-/// moved. For transfers, the caller reports the copy time instead (Times::told), because a transfer is also under way while it
-/// waits for compute. A link that is slow because it is shared counts as slow. Time without any request does not count.
+/// The recent speed of a link or a disk, measured while it serves: the time during which at least one operation was under way,
+/// per byte moved. For transfers, the caller reports the copy time instead (Times::told), because a transfer is also under way
+/// while it waits for compute. A link that is slow because it is shared counts as slow. Time without any request does not count.
 ///
 /// - Old measurements lose half of their weight every ten seconds, so that a change of the link shows soon.
 /// - A cache that finds a link too slow stops using it, and would never see that it has recovered. So an idle link counts as
@@ -39,13 +39,13 @@ class Throughput {
   [[nodiscard]] Bytes trusted(TimePoint now) const;
 
  private:
-  /// The share of a weight that is left at `now`.
+  /// The fraction of a weight that is left at `now`, after fading.
   [[nodiscard]] double faded(TimePoint now) const;
 
   bool told_;
   std::uint64_t under_way_ = 0;
   double busy_seconds_ = 0;
-  double bytes_ = 0;    ///< moved recently, as of mark_
+  double bytes_ = 0;    ///< bytes moved recently, weighted as of mark_
   double seconds_ = 0;  ///< time in which bytes_ were moved
   TimePoint mark_{};    ///< when the last operation ended, or when those under way began
 };

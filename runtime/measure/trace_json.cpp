@@ -10,7 +10,7 @@ namespace {
 
 using Kind = TraceSpan::Kind;
 
-/// Spans of one category that overlap are shown below each other.
+/// The viewer shows overlapping spans of one category below each other.
 std::string_view category_of(Kind kind) {
   if (kind <= Kind::poll) return "call";
   if (kind <= Kind::hold) return "request";
@@ -44,7 +44,7 @@ void TraceJson::append(std::string& text, const TraceSpan& span) {
                    category, name, begin, end - begin);
     return;
   }
-  // Wait and hold of a request are under one number, so that they share a track.
+  // The wait and the hold of a request have the same number, so that they share a track.
   const std::uint64_t track = span.id == 0 ? spans_ : span.id;
   const std::string head = fmt::format("\"pid\":1,\"cat\":\"{}\",\"name\":\"{}\",\"id\":{}", category, name, track);
   fmt::format_to(into, ",\n{{\"ph\":\"b\",{},\"ts\":{:.3f},\"args\":{{\"id\":{},\"blocks\":{},\"failed\":{}}}}}", head, begin,

@@ -12,7 +12,7 @@ namespace terrace {
 /// chrome://tracing show: the calls of the engine on a track of their own, and tracks for requests, for transfers in each
 /// direction, and for reads and writes of storage. Times are in microseconds from `origin`.
 ///
-/// The text is begin, any number of spans, and end. Viewers also read a text whose end is missing.
+/// The text is begin(), any number of spans, and end(). Viewers also read a text without the end.
 class TraceJson {
  public:
   explicit TraceJson(TimePoint origin) : origin_{origin} {}

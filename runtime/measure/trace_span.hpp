@@ -25,13 +25,13 @@ struct TraceSpan {
     swap_in,
     storage_read,  ///< of one block, from its order to its end
     storage_write,
-    shared_probe,  ///< a question to the shared store, from its order to its end; `blocks` are there
+    shared_probe,  ///< a question to the shared store, from its order to its end; `blocks`: number of blocks that it has
     shared_read,   ///< the same as for storage
     shared_write,
   };
 
   Kind kind = Kind::poll;
-  std::uint64_t id = 0;  ///< of the request, job or transfer; 0 for calls and storage
+  std::uint64_t id = 0;  ///< number of the request, job or transfer; 0 for calls and storage
   TimePoint begin{};
   TimePoint end{};
   std::uint32_t blocks = 0;
@@ -63,7 +63,7 @@ struct TraceSpan {
   return "?";
 }
 
-/// Takes spans. Threads: that of the cache.
+/// Takes spans. Threads: the thread of the cache.
 class SpanSink {
  public:
   virtual ~SpanSink() = default;

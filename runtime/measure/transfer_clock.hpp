@@ -16,14 +16,14 @@
 
 namespace terrace {
 
-/// Measures how long transfers take, and reads and writes of storage, and counts transfers that have not ended. Its memory is
-/// proportional to what is under way. Threads: that of the cache.
+/// Measures the times of transfers, and of reads and writes of storage, and counts transfers that have not ended. Its memory is
+/// proportional to the number of operations under way. Threads: the thread of the cache.
 class TransferClock {
  public:
   void begin(const Transfer& transfer, TimePoint now);
   /// The transfer has become as urgent as this.
   void raise(TransferId id, Urgency urgency);
-  /// Returns what is known of the transfer; nothing if it was not begun, or has ended.
+  /// Returns the record of the transfer, and ends it; nothing if it was not begun, or has ended.
   struct Ended {
     TimePoint ordered{};
     std::uint32_t blocks = 0;
@@ -34,7 +34,7 @@ class TransferClock {
   enum class Access : bool { read, write };
   /// Returns the number of the read or write until it ends.
   [[nodiscard]] std::uint32_t begin(Access access, TimePoint now) { return accesses_.add({access, now}); }
-  /// Returns when it was ordered.
+  /// Returns the time at which it was ordered.
   TimePoint end(std::uint32_t number, TimePoint now);
 
   [[nodiscard]] const TransferTimes& times() const { return times_; }

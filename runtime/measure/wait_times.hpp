@@ -31,7 +31,7 @@ class WaitTimes {
   /// Seconds that this request has waited until `now` or until it was ready; 0 if it was ready at once.
   [[nodiscard]] double seconds(RequestId id, TimePoint now) const;
   [[nodiscard]] const WaitTotals& totals() const { return totals_; }
-  /// Those that ended their wait in the last minute before `now`: the slowest `slowest_max` of them, the slowest first.
+  /// Of the requests that ended their wait in the last minute before `now`, the `slowest_max` slowest ones, the slowest first.
   [[nodiscard]] std::vector<SlowRequest> slowest(TimePoint now) const;
 
  private:
@@ -46,7 +46,7 @@ class WaitTimes {
   void note_slow(const SlowRequest& request);
 
   WaitTotals totals_;
-  /// In each half of a minute the slowest ones, so that a slow request does not hide those after it for longer than a minute.
+  /// The slowest requests of each half minute. So a slow request does not hide later ones for longer than a minute.
   std::array<std::vector<SlowRequest>, 3> slow_;
   std::array<std::int64_t, 3> slow_half_{};  ///< which half of a minute, counted from the clock's epoch
   boost::unordered_flat_map<RequestId, Span, std::hash<RequestId>> waits_;

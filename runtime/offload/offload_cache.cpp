@@ -18,7 +18,7 @@ OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{c
   cache_.state_->manager.offload().set_limits(limits);
 }
 
-/// The same as look_up(), but is not counted as a question.
+/// The same as look_up(), but is not counted as a look-up of the engine.
 Result<void> OffloadCache::see(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool, KeyOrder order) const {
   if (pool.value() >= cache_.state_->executor.pools().size()) return no_such_pool;
   if (hits.size() != keys.size()) return failure<Errc::invalid_argument, "there must be one of `hits` for each key">;
@@ -72,7 +72,7 @@ OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, Key
   OffloadFound found;
   if (cache_.state_->manager.link_allows()) found = cache_.state_->manager.offload().find(keys, hits_);
   if (!found.looking) cache_.state_->manager.offload().note_asked(keys.size(), found.blocks);
-  // The next poll() hands questions over, because that may be a system call.
+  // The next poll() sends questions to the shared store, because that may be a system call.
   cache_.state_->end_call_of_step();
   return found;
 }

@@ -38,11 +38,11 @@ struct MemoryCopy {
 /// A later deadline for a transfer.
 struct Postponement {
   TransferId id;
-  TimePoint deadline;  ///< `never`: it has none any more
+  TimePoint deadline;  ///< `never`: it has no deadline any more
 };
 
 /// The work that the manager wants the shared store to do, in the order of the members. The tokens of each kind of work are
-/// numbers below 2^30, and are free again after the event.
+/// numbers below 2^30. A token can be used again after the event.
 struct SharedActions {
   /// A question of SharedLookUps (Asker::requests) or of SharedWriter. The asker keeps the keys, and the memory of the last two
   /// members, until the event comes.
@@ -104,8 +104,8 @@ struct Actions {
   std::vector<ReadOrder> reads;
   std::vector<MemoryCopy> copies;
   std::vector<std::uint64_t> flushes;  ///< rounds of storage flushes to begin
-  VectorPool<SlotRun> spare_runs;      ///< runs of ended transfers, whose memory the next ones use
-  /// Carried out by itself: empty() and clear() of this struct do not look at it.
+  VectorPool<SlotRun> spare_runs;      ///< runs of ended transfers; the next transfers use their memory
+  /// Carried out separately: empty() and clear() of this struct do not include it.
   SharedActions shared;
 
   [[nodiscard]] bool empty() const {

@@ -7,24 +7,24 @@
 
 namespace terrace {
 
-/// Follows blocks that a clear has removed from storage, until a flush that began after the removal has made it durable. (A store
-/// may have been told of the removal later than it was ordered, because transfers are paused.)
+/// Follows blocks that a clear has removed from storage, until a flush that began after the removal has made it durable. While
+/// transfers are paused, the store gets the order later than it was made.
 ///
 /// Ownership: the scheduler must outlive it. Threads: the manager's.
 class Erasure {
  public:
   explicit Erasure(FlushScheduler& flushes) : flushes_{flushes} {}
 
-  /// The removal has been ordered. An erasure that is under way begins anew.
+  /// The removal has been ordered. An erasure that is under way starts again.
   void begin() { state_ = State::removing; }
-  /// `removed`: the store has been told of every removal, and was polled since.
+  /// `removed`: the store has got the orders of all removals, and was polled since.
   void on_time(TimePoint now, bool removed);
 
   /// The removal is not durable yet.
   [[nodiscard]] bool pending() const { return state_ != State::none; }
   /// A flush begins in the next on_time() in which `removed` is true.
   [[nodiscard]] bool is_due() const { return state_ == State::removing; }
-  /// When to try again after a flush that has failed.
+  /// The time of the next try after a flush that has failed.
   [[nodiscard]] TimePoint next_deadline() const { return state_ == State::failed ? retry_at_ : never; }
 
  private:

@@ -15,7 +15,7 @@ std::uint64_t FlushScheduler::ask() {
   if (under_way()) {
     asked_ = at_begin_.changes == changes_ ? begun_ : begun_ + 1;
   } else {
-    // Also if nothing has changed: the flush finds out if the files of the store have gone.
+    // A flush begins even if nothing has changed, because it detects that the files of the store have been removed.
     asked_ = begun_ + 1;
     begin();
   }

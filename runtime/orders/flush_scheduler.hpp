@@ -27,7 +27,7 @@ class FlushScheduler {
   void on_gone() { on_change(); }
 
   /// Returns the round that covers all changes so far: the round under way if nothing has changed since it began, else the next
-  /// one, which begins as soon as possible. A round also finds out whether the store still has its files.
+  /// one, which begins as soon as possible. A round also detects whether the store still has its files.
   std::uint64_t ask();
   [[nodiscard]] bool ended(std::uint64_t round) const { return ended_ >= round; }
   /// The result of the round that ended last.
@@ -39,9 +39,9 @@ class FlushScheduler {
   [[nodiscard]] TimePoint next_deadline() const { return under_way() ? never : due_; }
   [[nodiscard]] bool under_way() const { return begun_ > ended_; }
 
-  /// How many blocks no flush covers: those that became readable after the begin of the last round that has ended. If that round
-  /// failed, or none has ended, this counts all blocks, also those found at the start: the process that wrote them may have been
-  /// killed before it flushed. Blocks that storage has evicted since still count.
+  /// Number of blocks that no flush covers: the blocks that became readable after the begin of the last ended round. If that
+  /// round failed, or none has ended, all blocks count, including those found at the start: the process that wrote them may have
+  /// been killed before it flushed. Blocks that storage has evicted since still count.
   [[nodiscard]] std::uint64_t not_covered() const { return stored_ - covered_; }
 
  private:

@@ -9,10 +9,10 @@
 
 namespace terrace {
 
-/// How the bytes of a block are laid out, as far as the options of a cache say it. Blocks that are laid out in another way have
-/// the same keys and often the same size, so stores of files and shared stores bind the layout to the fingerprint.
+/// The layout of the bytes of a block, as given by the options of a cache. Blocks with another layout have the same keys and
+/// often the same size. So file stores and shared stores include the layout in the fingerprint.
 struct BlockLayout {
-  std::uint32_t shares = 1;  ///< ranks whose shares lie side by side; 1 if all ranks have the same bytes
+  std::uint32_t shares = 1;  ///< number of ranks whose shares lie side by side; 1 if all ranks have the same bytes
   /// For a model with several KV cache groups, or with one that has no full attention: kind, size of a block and span of each
   /// group in tokens, and the bytes of its blocks, by GroupId. Empty for any other model.
   std::string groups{};
@@ -29,12 +29,12 @@ using Digest = std::array<std::byte, 32>;
 /// name the scheme, which gets another number when the fields or their meaning change.
 [[nodiscard]] Digest file_fingerprint(const Digest& fingerprint, const BlockLayout& layout);
 
-/// Says to people what file_fingerprint() is made of: "fingerprint 00112233aabbccdd, ranks side by side: 2, parts: 64".
+/// A text for people about the input of file_fingerprint(): "fingerprint 00112233aabbccdd, ranks side by side: 2, parts: 64".
 [[nodiscard]] std::string describe(const Digest& fingerprint, const BlockLayout& layout);
 
-/// Everything that decides what the bytes of a block in a shared store mean, beside its key.
+/// Everything beside the key that decides what the bytes of a block in a shared store mean.
 struct SharedMeaning {
-  Digest fingerprint{};  ///< of model and geometry (CacheSystemOptions::fingerprint)
+  Digest fingerprint{};  ///< fingerprint of model and geometry (CacheSystemOptions::fingerprint)
   std::string weights_revision{};
   Bytes block_bytes{};
   BlockLayout layout{};

@@ -45,7 +45,7 @@ RedisOptions read_url(std::string_view url) {
 
 SharedExpiry expiry_of(const SharedStorage& options) { return {options.expiry, options.expiry_per_depth}; }
 
-/// A MemorySharedStore with a clock of its own. Stores of equal names have the same memory, as long as one of them lives.
+/// A MemorySharedStore with its own clock. Stores with equal names share their memory, while at least one of them exists.
 class OwnMemory final {
  public:
   static std::shared_ptr<SharedStore> open(const SharedStorage& options) {

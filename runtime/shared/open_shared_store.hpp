@@ -5,8 +5,8 @@
 
 namespace terrace {
 
-/// How the engine is reached that the options name by a URL with redis: or rediss:. The password may be in a file, which is read
-/// for each connection. Throws std::invalid_argument as open_shared_store() does.
+/// The options for the Redis server that the URL with redis: or rediss: names. The password may be in a file, which is read for
+/// each connection. Throws std::invalid_argument as open_shared_store() does.
 [[nodiscard]] RedisOptions redis_options(const SharedStorage& options);
 
 }  // namespace terrace

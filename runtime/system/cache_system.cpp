@@ -108,7 +108,7 @@ Bytes chunk_bytes(Bytes total, Bytes block_bytes) {
   return std::max(std::clamp(share, least, GiB), block_bytes);
 }
 
-/// The NUMA node next to the GPUs of all ranks; nothing if they have several, or if it is unknown.
+/// The NUMA node of the GPUs of all ranks; nothing if they are on several nodes, or if it is unknown.
 std::optional<unsigned> node_of_gpus(const CacheSystemOptions& options) {
   std::optional<unsigned> node;
   for (const RankOptions& rank : options.ranks) {
@@ -136,7 +136,7 @@ HostArenaOptions arena_options(const CacheSystemOptions& options, const PoolOpti
   return arena;
 }
 
-/// How much more memory a host tier can take (HostArenaOptions::spare).
+/// Memory that a host tier can still take (HostArenaOptions::spare).
 std::optional<Bytes> memory_for_host(const MemoryLimits& limits) {
   const std::optional<Bytes> left = memory_left(limits);
   const Bytes spare = HostArenaOptions{}.spare;
@@ -197,15 +197,16 @@ struct CacheSystem::Parts {
       watch.look();
       end_admin();
     }
-    if (shared) shared->set_waker(nullptr);  // it may live longer
+    if (shared) shared->set_waker(nullptr);  // the store may outlive the cache
   }
 
   [[nodiscard]] IdleTotals idle_totals() const { return idle ? idle->totals() : IdleTotals{}; }
   [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
-  /// For those who tell the thread that works on the cache that there is something to do.
+  /// The waker of the thread that works on the cache: the engine's, or the idle service's, too.
   [[nodiscard]] Waker& all_wakers() { return both ? static_cast<Waker&>(*both) : waker; }
 
-  /// The endpoint answers while the memory is set up, which may take long: that it has nothing to tell yet.
+  /// Starts the endpoint before the memory is set up, which may take long. Until the cache is there, the endpoint answers that it
+  /// has no data yet.
   void begin_admin(const CacheSystemOptions& options) {
     if (options.admin.listen.empty()) return;
     mailbox.emplace(all_wakers());
@@ -350,7 +351,7 @@ struct CacheSystem::Parts {
   CacheSystemWatch watch{log};
   std::optional<TraceFile> trace;
   EventFdWaker waker;                              ///< the engine's
-  std::optional<IdleService> idle;                 ///< none if nobody asked for it
+  std::optional<IdleService> idle;                 ///< none if the options do not ask for it
   std::optional<BothWakers> both;                  ///< the same
   std::vector<std::unique_ptr<HostArena>> arenas;  ///< by PoolId
   std::vector<std::shared_ptr<Device>> owned_devices;
@@ -359,9 +360,9 @@ struct CacheSystem::Parts {
   std::optional<RankedTransfers> ranked;               ///< over `engines`, if there are several ranks
   std::vector<std::unique_ptr<PoolStorage>> storage;   ///< by PoolId; empty: there is none
   std::shared_ptr<SharedStore> shared;                 ///< null: there is none
-  SharedMeaning meaning;  ///< of the blocks in `shared`; its revision is valid in the calls that set it only
+  SharedMeaning meaning;  ///< meaning of the blocks in `shared`; its revision is valid only in the calls that set it
   std::unique_ptr<Cache> cache;
-  // The endpoint of operators; none if nobody asked for it.
+  // The admin endpoint; none if the options do not ask for it.
   std::optional<admin::Mailbox> mailbox;
   std::optional<admin::CacheAdmin> admin;
   std::optional<admin::Listener> listener;
@@ -393,7 +394,7 @@ CloseReport CacheSystem::close(TimePoint until) {
   CloseReport report{cache.drain_until(until)};
   parts().watch.look();
   parts().end_admin();
-  parts().log.end();  // its sink may not exist as long as the thread below
+  parts().log.end();  // the log's sink may end before the thread below
   Parts* const released = parts_.release();
   report.closed = end_within([released] { delete released; }, until);
   return report;

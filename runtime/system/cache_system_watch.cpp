@@ -44,7 +44,7 @@ void CacheSystemWatch::look(TimePoint now) {
 
 void CacheSystemWatch::look_at_link() {
   const LinkHealth link = parts_.cache->link_health();
-  // It may have gone out of use and come back since the last look.
+  // The link may have been out of use and in use again since the last call.
   if (link.stopped != link_stopped_ && link_in_use_) {
     log_.write(LogLevel::error, "link",
                [&] { return link.in_use ? std::string{"copies between device and host failed for a moment"} : link.reason; });
@@ -66,7 +66,7 @@ void CacheSystemWatch::look_at_guard(std::size_t pool) {
   const CircuitBreaker& writes = guard.write_breaker();
   const bool in_use = reads.state() == CircuitBreaker::State::closed && writes.state() == CircuitBreaker::State::closed;
   const std::uint64_t opened = reads.opened() + writes.opened();
-  // Storage may have gone out of use and come back since the last look.
+  // Storage may have been out of use and in use again since the last call.
   if (opened != told.opened && told.in_use) {
     log_.write(LogLevel::warning, "storage", [&] {
       return of_pool(pool, in_use ? std::string{"storage was not used in full for a moment, after failures"}

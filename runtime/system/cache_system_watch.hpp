@@ -42,7 +42,7 @@ class CacheSystemWatch final : public CacheWatch {
   void on_polled(TimePoint now) override;
   void on_flushed(ErrorCode error, PoolId pool) override;
 
-  /// Looks at all parts. `never`: what is rate-limited is logged all the same.
+  /// Looks at all parts. With `never`, messages are logged without the rate limit.
   void look(TimePoint now = never);
 
  private:
@@ -68,8 +68,8 @@ class CacheSystemWatch final : public CacheWatch {
   Log& log_;
   WatchedParts parts_;
   TimePoint next_look_{};
-  std::uint64_t link_stopped_ = 0;  ///< LinkHealth::stopped, and
-  bool link_in_use_ = true;         ///< LinkHealth::in_use, as they were logged last
+  std::uint64_t link_stopped_ = 0;  ///< LinkHealth::stopped in the last message
+  bool link_in_use_ = true;         ///< LinkHealth::in_use in the last message
   std::vector<Pool> pools_;         ///< by PoolId
   std::vector<RankHealth::State> ranks_;
 };

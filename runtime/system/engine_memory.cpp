@@ -39,7 +39,7 @@ EngineMemory::EngineMemory(const CacheSystemOptions& options) : pools_of_groups_
   }
 }
 
-/// Throws std::invalid_argument with a sentence.
+/// Throws std::invalid_argument with a sentence for the user.
 std::vector<EngineMemory::Move> EngineMemory::moves(std::span<const RankRegions> ranks) const {
   std::vector<Move> moves;
   for (const RankRegions& each : ranks) {

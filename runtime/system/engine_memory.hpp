@@ -16,7 +16,7 @@ namespace terrace {
 
 /// The places of the engine's memory on each rank now. They change with relocate().
 ///
-/// Threads: that of the cache.
+/// Threads: the thread of the cache.
 class EngineMemory {
  public:
   /// manager_config() has checked the options.
@@ -26,7 +26,7 @@ class EngineMemory {
   [[nodiscard]] const std::vector<DeviceRegion>& regions(std::size_t rank, std::size_t pool) const {
     return places_.at(rank).at(pool);
   }
-  /// The same as CacheSystem::relocate(), of a cache that does not use the memory.
+  /// The same as CacheSystem::relocate(). The cache must not be using the memory.
   [[nodiscard]] Result<void> relocate(std::span<const RankRegions> ranks, const RankDevices& devices, Log& log);
 
  private:

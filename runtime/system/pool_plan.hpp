@@ -30,11 +30,11 @@ struct PoolPlan {
 };
 
 /// Divides device and host memory so that all pools become full at the same time if sequences are typical. Groups with blocks of
-/// equal size and as many layers share a pool. Slots have no padding. So the loss is less than the smallest block, plus one null
-/// block for each pool that needs one. `staging_blocks` slots of each pool are taken from `host`.
+/// equal size and the same number of layers share a pool. Slots have no padding. So the loss is less than the smallest block,
+/// plus one null block for each pool that needs one. `staging_blocks` slots of each pool are taken from `host`.
 ///
 /// Throws std::invalid_argument if a group has no block in a typical sequence, or if not even one typical sequence fits the
-/// device; the message then says how many bytes would do.
+/// device; the message then says how many bytes are enough.
 [[nodiscard]] PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device, Bytes host,
                                   std::uint32_t staging_blocks = 0);
 

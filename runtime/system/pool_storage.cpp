@@ -30,8 +30,8 @@ bool is_missing(const std::filesystem::path& path) {
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
 
-/// Earlier versions bound only the fingerprint of the options to a store, and not how the bytes of a block are laid out. What
-/// such a store has is served to nobody, and left as it is: the new store has a name of its own, and keeps it.
+/// Stores of earlier versions include only the fingerprint of the options, and not the layout of a block. The blocks of such a
+/// store are not used, and it is left as it is: the new store has its own name, and keeps it.
 std::string own_name(const FileStorage& file, std::size_t pool, const CacheSystemOptions& options) {
   std::string name = store_name(file.name, pool);
   std::string newer = name.empty() ? "layout" : name + "-layout";
@@ -159,7 +159,7 @@ std::optional<Bytes> PoolStorage::room() const {
 
 NewStoreDirectories::NewStoreDirectories(const CacheSystemOptions& options) {
   const auto* const file = std::get_if<FileStorage>(&options.storage);
-  if (file == nullptr || options.pools.size() == 1) return;  // a FileStore that fails leaves nothing behind
+  if (file == nullptr || options.pools.size() == 1) return;  // a FileStore that fails removes its files itself
   for (const std::filesystem::path& directory : file->directories) {
     if (is_missing(directory)) parents_.push_back(directory);
     for (std::size_t pool = 0; pool < options.pools.size(); ++pool) {

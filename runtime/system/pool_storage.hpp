@@ -18,9 +18,9 @@
 
 namespace terrace {
 
-/// The storage of one pool: its store, the retries in front of it, and its I/O. A FileStore has an I/O engine to itself.
+/// The storage of one pool: its store, the retries in front of it, and its I/O. A FileStore has its own I/O engine.
 ///
-/// Ownership: arena, clock and waker must outlive it. Threads: that of the cache.
+/// Ownership: arena, clock and waker must outlive it. Threads: the thread of the cache.
 class PoolStorage {
  public:
   /// Makes the store that the options ask for; none if they ask for none. `capacity` is the part of this pool. Throws as
@@ -37,14 +37,14 @@ class PoolStorage {
   /// Null: there is none.
   [[nodiscard]] const ResilientStore* guard() const { return guard_ ? &*guard_ : nullptr; }
   [[nodiscard]] const FileStore* files() const { return file_store_; }
-  /// If there is a store of an earlier version in the place of this one, which is left as it is: the sentence for people. Else
+  /// If the directories have a store of an earlier version, which is left as it is, the sentence about it for the log. Otherwise
   /// empty.
   [[nodiscard]] const std::string& left() const { return left_; }
   /// The same as CacheSystem::storage_health().
   [[nodiscard]] std::optional<StoreHealth> health() const;
   /// The counts of the store, without `orphans`. Only if there is a store.
   [[nodiscard]] StoreStat quick_stat() const { return store_->quick_stat(); }
-  /// How much more the file systems can take, and keep their floor free. Nothing: there are no files, or it cannot be told.
+  /// Bytes that the file systems can still take above their floor of free space. Nothing: there are no files, or it is not known.
   /// Asks the file systems, which may take long. Threads: any.
   [[nodiscard]] std::optional<Bytes> room() const;
   /// The same as CacheSystem::io().

@@ -72,7 +72,7 @@ void use_shared(const SharedStorage& shared, ManagerConfig& config) {
   config.shared.writing_bytes_max = shared.bytes_in_flight;
   config.shared.write_rate = shared.write_bandwidth;
   config.shared.daily_write_bytes = shared.daily_write_bytes;
-  if (!shared.store) config.shared.kept_for = shared.expiry / 2;  // of the deepest blocks
+  if (!shared.store) config.shared.kept_for = shared.expiry / 2;  // a lower bound for the deepest blocks
   for (PoolSizes& pool : config.pools) {
     if (pool.staging_blocks == 0) pool.staging_blocks = default_staging_blocks;
   }

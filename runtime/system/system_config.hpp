@@ -13,8 +13,8 @@
 
 namespace terrace {
 
-/// Checks the options as far as that is possible without making anything, and returns those that are for the CacheManager. Throws
-/// std::invalid_argument with one sentence that says what is wrong and what would be right.
+/// Makes all checks of the options that are possible before the parts are made, and returns the options for the CacheManager.
+/// Throws std::invalid_argument with one sentence that says what is wrong and what would be right.
 [[nodiscard]] ManagerConfig manager_config(const CacheSystemOptions& options);
 
 /// The same for the admin endpoint.
@@ -30,13 +30,13 @@ using GroupRegions = std::vector<std::vector<DeviceRegion>>;
 /// Throws std::invalid_argument, with a sentence that names the rank, if there are more regions than groups, or different ones
 /// for a pool. manager_config() does it for the options.
 void check_regions(std::size_t rank, const GroupRegions& regions, std::span<const std::size_t> pools);
-/// The regions that are for the pool; empty: there are none.
+/// The regions of the pool; empty: there are none.
 [[nodiscard]] std::vector<DeviceRegion> regions_of(std::size_t pool, const GroupRegions& regions,
                                                    std::span<const std::size_t> pools);
-/// Slots for which the device has memory: those of other caches below first_slot, and as many as the pool may grow to.
+/// Number of slots for which the device has memory: the slots of other caches below first_slot, and the largest size of the pool.
 [[nodiscard]] std::uint32_t device_slots(const PoolOptions& pool);
 /// Divides the capacity of storage among the pools as FileStorage::capacity says. The parts add up to at most `capacity`. Throws
-/// std::invalid_argument if a pool would not have room for one block; the sentence then says the capacity that would do.
+/// std::invalid_argument if a pool would not have room for one block; the sentence then says the capacity that is enough.
 [[nodiscard]] std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>& pools);
 /// The name of the pool's store: FileStorage::name.
 [[nodiscard]] std::string store_name(const std::string& name, std::size_t pool);

@@ -12,10 +12,10 @@
 namespace terrace {
 
 /// Writes the spans of a cache to a file, from its start to its end (TraceJson). The file can be read at any time, also after a
-/// crash; then the last spans are missing. If a write fails, this is logged, and the trace ends; the cache goes on.
+/// crash; then the last spans are missing. If a write fails, this is logged, and the trace ends; the cache continues.
 ///
-/// Threads: that of the cache, which does the writes. So it is a tool for tests and replays. (A process that serves is traced by
-/// its admin endpoint.)
+/// Threads: the thread of the cache, which makes the writes. So it is a tool for tests and replays. A process that serves is
+/// traced by its admin endpoint.
 class TraceFile final : public CacheWatch {
  public:
   /// Replaces a file of this name. Throws std::system_error if it cannot be made.

@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-/// More blocks are not remembered: their next use renews them again, which does no harm.
+/// Upper bound of the remembered renewals. Other blocks are renewed again at their next use, which does no harm.
 constexpr std::size_t renewed_max = 65536;
 
 }  // namespace
@@ -183,7 +183,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   told.key = ended.wanted.key;
   if (event.error || ended.is_overtaken) {
     ++layered_.misses;
-    // Trouble at the shared store is a miss, because the block can be computed.
+    // A failure of the shared store is reported as a miss, because the block can be computed.
     told.error = ended.local ? ended.local : make_error_code(event.error == Errc::corrupt ? Errc::corrupt : Errc::not_found);
   } else {
     ++layered_.reads;
@@ -192,7 +192,7 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
   out.push_back(told);
 }
 
-/// The shared store has said which of the leading blocks of a call of write() it has. The others are written.
+/// The shared store has answered which of the leading blocks of a call of write() it has. The other blocks are written.
 void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, std::vector<StoreEvent>& out) {
   const auto call = calls_.find(number);
   TERRACE_CHECK(call != calls_.end());
@@ -213,7 +213,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
     } else {
       SharedWrite& order = shared_writes_.emplace_back();
       order.token = new_token(Shared::Kind::write, token);
-      order.block.key = wanted.block.key;  // parents and depths are hints of this user alone
+      order.block.key = wanted.block.key;  // parents and depths are only hints of this user
       order.from = wanted.from;
       order.deadline = writes.deadline;
       continue;
@@ -227,7 +227,7 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
 void LayeredStore::on_written(std::uint64_t token, std::vector<StoreEvent>& out) {
   const Write& write = writes_.at(token);
   if (write.is_removed && !left_)
-    shared_.remove({&write.wanted.block.key, 1}, {});  // once more: it may have come after the first
+    shared_.remove({&write.wanted.block.key, 1}, {});  // once more, because the write may have ended after the first removal
   end_shared_write(token, out);
 }
 
@@ -237,7 +237,7 @@ void LayeredStore::end_shared_write(std::uint64_t token, std::vector<StoreEvent>
   release_held(write.wanted.block.key, out);
 }
 
-/// Tells the events of the block that wait for nothing any more, in their order.
+/// Reports the held events of the block that need not wait any more, in order.
 void LayeredStore::release_held(const BlockKey& key, std::vector<StoreEvent>& out) {
   const auto held = held_.find(key);
   if (held == held_.end()) return;
@@ -264,7 +264,7 @@ void LayeredStore::on_probed(const SharedEvent& event, std::uint64_t number) {
   end_probe(asked.token, asked.keys, asked.is_overtaken ? 0 : asked.local + event.leading);
 }
 
-/// The local store may have the blocks that follow those of the shared store.
+/// Ends a probe of a caller. The local store may have the blocks that follow those of the shared store.
 void LayeredStore::end_probe(std::uint64_t token, std::span<const BlockKey> keys, std::uint32_t leading) {
   while (leading < keys.size() && contains(keys[leading])) ++leading;
   probed_.push_back({token, leading});

@@ -25,49 +25,50 @@ struct LayeredLimits {
 
 /// Counts of blocks since construction.
 struct LayeredStat {
-  std::uint64_t gets = 0;    ///< that the local store did not bring: reads + misses + gets_declined, when none is under way
-  std::uint64_t reads = 0;   ///< that the shared store has brought
-  std::uint64_t misses = 0;  ///< that it did not bring, for any reason
-  std::uint64_t gets_declined = 0;  ///< that were not asked for there, because it cannot be used
+  /// Blocks that the local store did not have or could not read. If none is under way: reads + misses + gets_declined.
+  std::uint64_t gets = 0;
+  std::uint64_t reads = 0;          ///< that were read from the shared store
+  std::uint64_t misses = 0;         ///< that could not be read from it, for any reason
+  std::uint64_t gets_declined = 0;  ///< that it was not asked for, because it cannot be used
   std::uint64_t puts = 0;           ///< when none is under way, the sum of the next five
   std::uint64_t writes = 0;         ///< that were written to it
   std::uint64_t present = 0;        ///< that it had already
-  std::uint64_t unwritten = 0;      ///< that could not be written to it; nobody is told of that
+  std::uint64_t unwritten = 0;      ///< that could not be written to it; this is not reported
   std::uint64_t cancelled = 0;      ///< that were removed or cleared before they were written
   std::uint64_t puts_declined = 0;  ///< that were not given to it, because it cannot be used
 };
 
-/// A local store in front of a shared one, as one BlockStore: what the local store does not have, or cannot read, is read from
-/// the shared store into the same memory; what is written goes to both.
+/// A local store in front of a shared one, as one BlockStore. Blocks that the local store does not have, or cannot read, are read
+/// from the shared store into the same memory. Blocks are written to both.
 ///
 /// - contains() answers for the local store, at once. probe() asks both.
-/// - A read fails as in the local store if the shared one does not bring the block either.
-/// - A write ends as in the local store, after the shared store has ended with it, too: until then the memory is in use. Blocks
-///   that the shared store has already are not sent again.
-/// - remove() asks the shared store to remove the blocks, too; nothing tells whether it has.
-/// - All else is done by the local store alone: parents, capacity, events, flushes.
-/// - After leave_shared() the local store is alone until resume_shared().
+/// - If neither store can read the block, a read fails with the error of the local store.
+/// - A write has the result of the local store. It ends when both stores have ended it, because the memory is in use until then.
+///   Blocks that the shared store has already are not sent again.
+/// - remove() asks the shared store to remove the blocks, too, but does not report whether it has.
+/// - The local store alone handles parents, capacity, events and flushes.
+/// - After leave_shared(), only the local store is used until resume_shared().
 ///
-/// Ownership: the stores and the clock outlive it. Nobody else calls the operations of these stores. Threads: as BlockStore.
+/// Ownership: the stores and the clock outlive it. No other object calls the operations of these stores. Threads: as BlockStore.
 class LayeredStore final : public BlockStore {
  public:
   LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits);
 
-  /// Asks how many leading keys one of the stores has. It ends in one entry of take_probed(), not in an event.
+  /// Asks for the number of leading keys that either store has. The result is one entry of take_probed(), not an event.
   void probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline);
   struct Probed {
     std::uint64_t token = 0;
     std::uint32_t leading = 0;
   };
-  /// The probes that have ended since the last call; poll() is what ends them. Swaps the vectors, so that their memory is reused.
+  /// The probes that have ended since the last call. Probes end in poll(). Swaps the vectors, so that their memory is reused.
   void take_probed(std::vector<Probed>& probed) {
     probed.clear();
     probed.swap(probed_);
   }
   [[nodiscard]] bool has_probed() const { return !probed_.empty(); }
-  /// All blocks are being cleared, so nobody knows any more what those of the shared store are for. It is left alone from now on,
-  /// and what is under way there brings and finds nothing. (A write that it has begun may still end well, under the fingerprint
-  /// of before.)
+  /// All blocks are being cleared, so it is not known any more which weights the blocks of the shared store are for. The shared
+  /// store is not used from now on, and operations under way there count as misses. A write that it has begun may still succeed,
+  /// under the former fingerprint.
   void leave_shared();
   /// The shared store is used again.
   void resume_shared() { left_ = false; }
@@ -99,14 +100,14 @@ class LayeredStore final : public BlockStore {
   /// A read that has not ended.
   struct Read {
     StoreRead wanted;
-    ErrorCode local;            ///< why the local store did not bring the block
-    bool is_overtaken = false;  ///< the shared store was left meanwhile; so in the next ones
+    ErrorCode local;            ///< the error of the local store
+    bool is_overtaken = false;  ///< leave_shared() was called since; the same in the next structs
   };
-  /// A write whose end was not told yet.
+  /// A write whose end has not been reported yet.
   struct Write {
     StoreWrite wanted;
     bool in_shared = true;    ///< the shared store, or a probe before it, has not ended
-    bool is_removed = false;  ///< remove() has named its block meanwhile
+    bool is_removed = false;  ///< remove() has named the block since
   };
   /// The writes of one call. The shared store is asked first which of the leading ones it has.
   struct Writes {
@@ -118,10 +119,10 @@ class LayeredStore final : public BlockStore {
   struct Asked {
     std::uint64_t token = 0;
     std::vector<BlockKey> keys;
-    std::uint32_t local = 0;  ///< the leading keys that the local store had
+    std::uint32_t local = 0;  ///< number of leading keys that the local store had
     bool is_overtaken = false;
   };
-  /// An operation of the shared store. Its token there is that of the entry; `of` names the entry in one of the tables.
+  /// An operation of the shared store. Its token there is the token of this entry; `of` names the entry in one of the tables.
   struct Shared {
     enum class Kind : std::uint8_t { read, write, writes, probe };
     Kind kind = Kind::read;
@@ -157,7 +158,7 @@ class LayeredStore final : public BlockStore {
   std::vector<Probed> probed_;
   template <class Value>
   using KeyTable = boost::unordered_flat_map<BlockKey, Value, std::hash<BlockKey>>;
-  /// Events of the local store that wait for the end of a write in the shared store, and those of the same block behind them.
+  /// Events of the local store that wait for the end of a write in the shared store, and later events of the same block.
   KeyTable<std::vector<StoreEvent>> held_;
   KeyTable<TimePoint> renewed_;         ///< when a block was renewed the last time
   std::vector<StoreRead> local_reads_;  ///< scratch, like the next ones

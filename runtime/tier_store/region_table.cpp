@@ -26,7 +26,7 @@ Result<HostRegionId> RegionTable::add(const HostRows& rows, Bytes block_bytes, s
   if (const Result<void> checked = check_rows(rows); !checked) return checked.error();
   if (rows.row_bytes != block_bytes) return failure<Errc::invalid_argument, "a row must have the size of a block of the store">;
   Region region{rows, std::move(owner), {}, 0, {}};
-  // Compared as numbers: rows that do not exist may end farther from their begin than a pointer can be moved.
+  // Compared as numbers, because wrong rows may exceed the range of pointer arithmetic.
   const auto begin_of = [](const Region& each) { return reinterpret_cast<std::uintptr_t>(each.rows.address); };
   const auto end_of = [&](const Region& each) { return begin_of(each) + count(each.rows.extent()); };
   for (const auto& [id, other] : regions_) {
@@ -74,7 +74,7 @@ Result<void> RegionTable::claim(HostRegionId id, std::span<const std::uint32_t> 
   }
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::uint16_t& used = region.used[rows[i]];
-    // The row was free before this call, or in use by few enough puts, so this call names it too often.
+    // Before this call the row was free, or in use by fewer puts than the limit. So this call names it too often.
     if (used == used_by_get || used == puts_max) {
       while (i-- > 0) release(id, rows[i], use);
       return failure<Errc::invalid_argument, "`rows` names a row too often: a get fills each row once">;

@@ -19,7 +19,7 @@ class RegionTable {
  public:
   enum class Use : unsigned char { put, get };
 
-  /// `engine` is told of the memory, and must outlive this object; null: nobody is.
+  /// `engine` gets the memory registered, and must outlive this object; it may be nullptr.
   explicit RegionTable(IoEngine* engine) : engine_{engine} {}
   ~RegionTable();
   RegionTable(const RegionTable&) = delete;
@@ -39,7 +39,7 @@ class RegionTable {
   void check_invariants() const;
 
  private:
-  /// The count of puts that use a row, or this number if a get does.
+  /// This value in place of the number of puts: a get uses the row.
   static constexpr std::uint16_t used_by_get = 0xFFFF;
   static constexpr std::uint16_t puts_max = used_by_get - 1;
   /// An I/O engine maps pieces of less than 2 GiB.
@@ -49,7 +49,7 @@ class RegionTable {
     HostRows rows;
     std::shared_ptr<const void> owner;
     std::vector<std::uint16_t> used;  ///< by row
-    std::uint64_t uses = 0;           ///< of all rows
+    std::uint64_t uses = 0;           ///< sum over all rows
     std::vector<std::span<std::byte>> pieces;
   };
 

@@ -11,7 +11,7 @@
 namespace terrace {
 namespace {
 
-/// From a flush that has failed to make a removal durable to the next one.
+/// Time between a failed flush of an erasure and the next try.
 constexpr Duration erase_retry = std::chrono::seconds{1};
 
 constexpr auto& batch_is_alive = failure<Errc::duplicate_request, "a batch of this id has not ended: poll its result first">;
@@ -36,7 +36,7 @@ TierBatches::TierBatches(BlockStore& store, const ResilientStore* guard, IoEngin
     if (block.depth > 0) depths_.emplace(block.key, block.depth);
     if (recent_at_ < recent_.size()) remember(block.key);
   });
-  // A process that was killed may have left blocks that no flush covers.
+  // A process that was killed may have left blocks that were not flushed.
   if (stored_ > 0) on_change(clock_.now());
 }
 
@@ -47,12 +47,12 @@ bool TierBatches::reads_declined() const { return guard_ != nullptr && guard_->r
 bool TierBatches::contains(const BlockKey& key) const {
   if (!store_.contains(key)) return false;
   if (!reads_declined()) return true;
-  // If there is nothing to probe the disk with, the caller's next get is the probe.
+  // If there is no stored block to probe the disk with, the caller's next get is the probe.
   return !probing_ && stored_key() == nullptr && guard_->read_breaker().next_probe() <= clock_.now();
 }
 
 std::optional<std::uint32_t> TierBatches::depth_of(const BlockKey& key) const {
-  // The block that is being stored comes first: its written event may be on the way while the index has it already.
+  // A put under way is checked first: the index may have the block before its event arrives.
   if (const auto storing = storing_.find(key); storing != storing_.end() && !storing->second.was_stored) {
     return storing->second.depth;
   }
@@ -66,11 +66,11 @@ std::optional<std::uint32_t> TierBatches::depth_of(const BlockKey& key) const {
 std::uint32_t TierBatches::new_batch() {
   if (free_batches_.empty()) {
     const auto number = static_cast<std::uint32_t>(batches_.size());
-    free_batches_.reserve(batches_.size() + 1);  // freeing a batch then takes no memory
+    free_batches_.reserve(batches_.size() + 1);  // so that freeing a batch allocates nothing
     batches_.emplace_back();
     free_batches_.push_back(number);
   }
-  // The same holds for an end: there is at most one result for each batch.
+  // The same for the end of a batch: there is at most one result for each batch.
   results_.reserve(results_.size() + ids_.size() + 1);
   ids_.reserve(ids_.size() + 1);
   return free_batches_.back();
@@ -277,7 +277,7 @@ std::size_t TierBatches::poll(std::vector<BatchResult>& out) {
   store_events_.clear();
   store_.poll(store_events_);
   for (const StoreEvent& event : store_events_) handle(event, now);
-  // The store has told by now what was removed, so this flush makes it durable.
+  // The store has reported the removals by now, so this flush makes them durable.
   if (std::exchange(erasure_due_, false)) store_.flush(erasure_token | ++erasures_);
   end_probes();
   if (now >= first_deadline_) end_late(now);
@@ -299,7 +299,7 @@ void TierBatches::handle(const StoreEvent& event, TimePoint now) {
     case StoreEvent::Kind::removed:
     case StoreEvent::Kind::evicted:
       depths_.erase(event.key);
-      // A put that began while the block was there brings it back.
+      // A put of the block that is under way makes it a new block.
       if (const auto storing = storing_.find(event.key); storing != storing_.end()) storing->second.was_stored = false;
       leave({event.kind == StoreEvent::Kind::removed ? TierEvent::Kind::removed : TierEvent::Kind::evicted, event.key, {}});
       return on_change(now);
@@ -351,7 +351,7 @@ void TierBatches::end_under_way(std::uint32_t number, Block& block, ErrorCode er
   --blocks_;
   --batch.under_way;
   if (block.state == State::overtaken) {
-    // The block has gone while the store moved it. Its bytes are of before, so a get is a miss.
+    // The block was removed or cleared while the store worked on it. Its bytes are out of date, so a get is a miss.
     const bool is_put = batch.kind == BatchKind::put;
     if (is_put) --overtaken_puts_;
     note(batch, block, is_put ? Errc::cancelled : Errc::not_found);

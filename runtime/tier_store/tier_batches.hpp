@@ -30,7 +30,7 @@ struct TierLimits {
   Duration flush_interval{};
 };
 
-/// The batches of a TierStore, over any BlockStore: it gives blocks to the store, a bounded number at a time, and makes the
+/// The batches of a TierStore, over any BlockStore. It gives blocks to the store, a bounded number at a time, and combines the
 /// results of the store into results of batches. It does no I/O, and reads the time from a clock. TierStore has the same members
 /// and describes them.
 ///
@@ -43,14 +43,14 @@ struct TierLimits {
 ///                                         +--------------------------+--the batch ended at its deadline--> abandoned
 ///                                                                                      --its event--> ended
 ///
-/// An *erasure* makes durable what remove() and clear() have given up: a flush that begins with the next poll(). Several calls
-/// before it share it.
+/// An *erasure* makes the removals of remove() and clear() durable: a flush that begins with the next poll(). All calls before
+/// that poll() share it.
 ///
-/// Ownership: all arguments outlive it. Nobody else may call the operations of `store`. Threads: one.
+/// Ownership: all arguments outlive it. No other object may call the operations of `store`. Threads: one.
 class TierBatches {
  public:
-  /// `guard`: the ResilientStore that `store` is, or that is in front of its disk; null: there is none. `layered` is `store`, if
-  /// that is a LayeredStore; otherwise null. `engine` may be null.
+  /// `guard`: the ResilientStore that is `store`, or that is in front of its disk; nullptr: there is none. `layered` is `store`,
+  /// if that is a LayeredStore; otherwise null. `engine` may be null.
   TierBatches(BlockStore& store, const ResilientStore* guard, IoEngine* engine, const Clock& clock, Waker& waker,
               const TierLimits& limits, LayeredStore* layered = nullptr);
 
@@ -67,17 +67,17 @@ class TierBatches {
   /// These two begin an erasure, and do not wait for it.
   [[nodiscard]] Result<void> remove(std::span<const BlockKey> keys);
   [[nodiscard]] Result<void> clear();
-  /// The last erasure has not ended, or the store still has puts that it has overtaken.
+  /// The last erasure has not ended, or the store still works on puts of erased blocks.
   [[nodiscard]] bool is_erasing() const { return erasure_due_ || erased_ != erasures_ || overtaken_puts_ > 0; }
-  /// The error of the last erasure that has ended, until a later flush has made up for it.
+  /// The error of the last erasure that has ended, until a later flush succeeds.
   [[nodiscard]] ErrorCode erase_error() const { return erase_error_; }
   std::size_t poll(std::vector<BatchResult>& out);
   std::size_t poll_events(std::vector<TierEvent>& out);
   [[nodiscard]] TimePoint next_deadline() const;
   void stop_accepting() { stopped_ = true; }
-  /// Returns whether no batch is under way. Results may wait for poll().
+  /// Returns true if no batch is under way. Results may still wait for poll().
   [[nodiscard]] bool is_idle() const { return ids_.empty(); }
-  /// Counts a question that somebody has answered with contains().
+  /// Counts a look-up of the caller.
   void note_asked(std::size_t keys, std::size_t found) {
     counted_.asked += keys;
     counted_.found += found;
@@ -103,13 +103,13 @@ class TierBatches {
     TimePoint begun;
     TimePoint deadline = never;
     std::vector<Block> blocks;
-    std::size_t next = 0;         ///< blocks before it are not waiting
-    std::uint32_t unended = 0;    ///< blocks that have no error code yet
-    std::uint32_t under_way = 0;  ///< blocks that the store has, abandoned ones too
+    std::size_t next = 0;         ///< no block before this one is waiting
+    std::uint32_t unended = 0;    ///< number of blocks that have no error code yet
+    std::uint32_t under_way = 0;  ///< number of blocks that the store works on, including abandoned ones
     bool queued = false;          ///< its number is in gets_ or puts_
     std::uint64_t stored = 0;     ///< only for a flush: stored_ when it began
     std::size_t asked = 0;        ///< only for a probe: number of keys
-    bool has_ended = false;       ///< its result is in results_; it lives on for abandoned blocks
+    bool has_ended = false;       ///< its result is in results_; the batch is kept for its abandoned blocks
     BatchResult result;
   };
   /// A block that is being stored, by any number of puts.
@@ -132,9 +132,9 @@ class TierBatches {
   /// Adds a batch without blocks, which ends when `unended` becomes 0. Throws std::bad_alloc.
   [[nodiscard]] std::uint32_t add_batch_without_blocks(BatchId id, BatchKind kind);
   void end_probes();
-  /// Returns a number of a free batch, which stays free until its id is added to ids_.
+  /// Returns the number of a free batch. It stays free until its id is added to ids_.
   [[nodiscard]] std::uint32_t new_batch();
-  /// Gives waiting blocks to the store, as far as the limits allow.
+  /// Gives waiting blocks to the store, up to the limits.
   void pump() noexcept;
   void begin_gets();
   void begin_puts();
@@ -145,9 +145,9 @@ class TierBatches {
   void on_written(const StoreEvent& event, TimePoint now);
   void on_flushed(const StoreEvent& event, TimePoint now);
   void on_change(TimePoint now);
-  /// Ends a block that the store has had.
+  /// Ends a block that was given to the store.
   void end_under_way(std::uint32_t number, Block& block, ErrorCode error);
-  /// Ends a block that the store does not have.
+  /// Ends a block that was not given to the store.
   void end_waiting(Batch& batch, Block& block, ErrorCode error);
   /// Sets the error code of a block, and counts it.
   void note(Batch& batch, const Block& block, ErrorCode error);
@@ -159,7 +159,8 @@ class TierBatches {
   void free_batch(std::uint32_t number);
   void end_late(TimePoint now);
   [[nodiscard]] Result<void> erase(std::vector<BlockKey> keys);
-  /// Ends the waiting puts of these keys, which are sorted, and marks what the store has of them as overtaken.
+  /// Ends the waiting puts of these keys, and marks the blocks of these keys that the store works on as overtaken. The keys are
+  /// sorted.
   void overtake(std::span<const BlockKey> keys);
   [[nodiscard]] static bool is_none(const BlockKey& key) { return key == BlockKey{}; }
   [[nodiscard]] bool reads_declined() const;
@@ -182,7 +183,7 @@ class TierBatches {
   boost::unordered_flat_map<std::uint64_t, std::uint32_t> ids_;  ///< id -> number, of all batches that have not ended
   std::deque<std::uint32_t> gets_;                               ///< batches with waiting blocks
   std::deque<std::uint32_t> puts_;
-  std::uint32_t blocks_ = 0;  ///< of all batches, that the store still has or that wait
+  std::uint32_t blocks_ = 0;  ///< number of blocks of all batches that wait or that the store works on
   std::uint32_t gets_under_way_ = 0;
   std::uint32_t puts_under_way_ = 0;
   std::vector<std::uint64_t> to_retry_;  ///< tokens of puts whose parent is missing
@@ -190,13 +191,13 @@ class TierBatches {
   bool stopped_ = false;
 
   KeyMap<Storing> storing_;
-  KeyMap<std::uint32_t> depths_;  ///< of stored blocks that have a parent
+  KeyMap<std::uint32_t> depths_;  ///< depths of stored blocks that have a parent
 
   TimePoint flush_due_ = never;
-  bool flushing_ = false;  ///< by the interval
+  bool flushing_ = false;  ///< a flush by the interval is under way
   bool erasure_due_ = false;
-  std::uint64_t erasures_ = 0;        ///< that have begun
-  std::uint64_t erased_ = 0;          ///< the last one that has ended
+  std::uint64_t erasures_ = 0;        ///< number of erasures that have begun
+  std::uint64_t erased_ = 0;          ///< number of the last erasure that has ended
   std::uint32_t overtaken_puts_ = 0;  ///< blocks
   ErrorCode erase_error_;
   std::uint64_t stored_ = 0;
@@ -208,7 +209,7 @@ class TierBatches {
   std::size_t recent_at_ = 0;
   AlignedBuffer probe_buffer_;
   bool probing_ = false;
-  bool polling_ = false;  ///< results that come now are returned by this poll(), so that nobody must be woken
+  bool polling_ = false;  ///< poll() is running: it returns new results itself, so no wake-up is needed
 
   std::vector<BatchResult> results_;
   std::deque<TierEvent> events_;

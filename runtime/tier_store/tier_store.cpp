@@ -105,7 +105,7 @@ struct TierStore::Parts {
     batches.emplace(layered ? static_cast<BlockStore&>(*layered) : front, guard ? &*guard : nullptr, engine.get(), clock,
                     all_wakers(), limits, layered ? &*layered : nullptr);
     if (publisher) begin_publishing(options.block_bytes);
-    if (files == nullptr) store->set_waker(&all_wakers());  // last, because the destructor takes it back
+    if (files == nullptr) store->set_waker(&all_wakers());  // last, because the destructor resets it
   }
 
   ~Parts() {
@@ -114,7 +114,7 @@ struct TierStore::Parts {
   }
 
   [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
-  /// For those who tell the thread that works on the store that there is something to do.
+  /// The waker of the thread that works on the store: the owner's, and the idle service's if there is one.
   [[nodiscard]] Waker& all_wakers() { return both ? static_cast<Waker&>(*both) : waker; }
 
   void begin_sharing(const TierStoreOptions& options, BlockStore& local) {
@@ -132,7 +132,7 @@ struct TierStore::Parts {
     layered.emplace(local, *shared, clock, limits);
   }
 
-  /// The endpoint answers while the index is read, which may take long: that it has nothing to tell yet.
+  /// Starts the endpoint before the index is read, which may take long. Until then, the endpoint answers that it has no data yet.
   void begin_admin(const AdminOptions& options) {
     if (options.listen.empty()) return;
     mailbox.emplace(all_wakers());
@@ -171,7 +171,7 @@ struct TierStore::Parts {
     listener->stop();
   }
 
-  /// Ends what is under way, and makes everything durable.
+  /// Ends the work under way, and makes everything durable.
   ErrorCode end() {
     if (files != nullptr) {
       const Result<void> closed = files->close();
@@ -234,7 +234,7 @@ struct TierStore::Parts {
 
   SteadyClock clock;
   EventFdWaker waker;               ///< the owner's
-  std::optional<IdleService> idle;  ///< none if nobody wants it
+  std::optional<IdleService> idle;  ///< none if the options do not ask for it
   std::optional<BothWakers> both;   ///< the same
   Log log;
   std::unique_ptr<IoEngine> engine;
@@ -244,12 +244,12 @@ struct TierStore::Parts {
   std::shared_ptr<SharedStore> shared;
   std::array<std::byte, 32> fingerprint{};  ///< of TierStoreOptions; only with `shared`
   std::optional<LayeredStore> layered;      ///< `guard` or `store`, in front of `shared`
-  /// Owns the regions, which the engine must forget before it ends, and which the store uses until it is closed.
+  /// Owns the regions. They must be unregistered before the engine ends, and the store uses them until it is closed.
   std::optional<TierBatches> batches;
   bool was_well = true;
   DamageNotice damage;
   ErrorCode flush_error;
-  // The endpoint of operators; none if nobody asked for it.
+  // The admin endpoint; none if the options do not ask for it.
   std::optional<admin::Mailbox> mailbox;
   std::optional<admin::Publisher> publisher;
   std::optional<admin::Listener> listener;
@@ -277,12 +277,12 @@ struct TierStore::State {
   }
   /// The turn in which the calls of the owner work.
   [[nodiscard]] Turn take_turn() { return parts ? parts->take_turn() : Turn{}; }
-  /// The owner ends the store: nobody else works on it from now on.
+  /// The owner ends the store: the idle service does not work on it from now on.
   void end_idle_service() {
     if (parts->idle) parts->idle->stop();
   }
 
-  /// Polls until `done` or the time; returns whether it is done. Not after close().
+  /// Polls until `done` or the time is over; returns true if it is done. Not after close().
   bool poll_until(const std::function<bool()>& done, TimePoint until) {
     while (true) {
       parts->poll(results);
@@ -309,9 +309,9 @@ struct TierStore::State {
   Bytes block_bytes;
   Duration erase_max;
   std::unique_ptr<Parts> parts;      ///< null after close()
-  std::vector<BatchResult> results;  ///< wait for poll()
-  std::vector<TierEvent> events;     ///< the same, of a closed store
-  TierStatistics last;               ///< when it was closed
+  std::vector<BatchResult> results;  ///< results that wait for poll()
+  std::vector<TierEvent> events;     ///< events of a closed store that were not taken
+  TierStatistics last;               ///< statistics at the time of close()
   TierCloseReport close_report;      ///< the same
   HomeProcess home;
   StoreStat last_stat;
@@ -490,7 +490,7 @@ TierCloseReport TierStore::close(TimePoint until) {
   report.batches_left = state_->last.batches;
   state_->parts->batches->poll_events(state_->events);
   state_->parts->end_admin();
-  state_->parts->log.end();  // its sink may not exist as long as the thread below
+  state_->parts->log.end();  // the log's sink may end before the thread below
   const auto error = std::make_shared<ErrorCode>();
   Parts* const parts = state_->parts.release();
   report.closed = end_within(

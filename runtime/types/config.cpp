@@ -59,7 +59,7 @@ namespace {
 
 void validate_shared(const ManagerConfig& config) {
   const SharedConfig& shared = config.shared;
-  constexpr std::uint32_t staging_min = 2;  // writes use half of them
+  constexpr std::uint32_t staging_min = 2;  // writes may use half of them
   for (std::size_t pool = 0; pool < config.pools.size(); ++pool) {
     if (config.pools[pool].staging_blocks < staging_min) {
       refuse(fmt::format("pool {}: a shared store needs at least {} staging blocks", pool, staging_min));
@@ -132,7 +132,7 @@ void validate(const ManagerConfig& config) {
   for (std::size_t pool = 0; pool < used.size(); ++pool) {
     if (!used[pool]) refuse(fmt::format("pool {} is used by no group", pool));
   }
-  (void)hit_alignment(rules);  // refuses what does not fit together
+  (void)hit_alignment(rules);  // throws if the groups do not fit together
 }
 
 }  // namespace terrace

@@ -21,8 +21,8 @@ struct PoolSizes {
   /// Cache::resize refuses more device blocks than this; 0: no limit. The device must have memory for them.
   std::uint32_t device_blocks_max = 0;
   /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
-  /// with a manager of its own: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot
-  /// belong to other shards; they count as null slots (SlotState).
+  /// with its own manager: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot belong to
+  /// other shards; they count as null slots (SlotState).
   std::uint32_t first_slot = 0;
   /// Slots [0, engine_blocks) of the device belong to the engine, which names them in the orders of an OffloadCache. Then the
   /// pool has no device tier of its own: device_blocks is 0.
@@ -41,11 +41,11 @@ inline constexpr std::uint32_t selective_hits_max = 255;
 /// How a cache uses a store that it shares with others (SharedStore).
 struct SharedConfig {
   bool on = false;
-  /// A request waits so long at most for the answer to the question which of its blocks are there.
+  /// The longest time that a request waits for the answer which of its blocks the store has.
   Duration probe_timeout = std::chrono::milliseconds{20};
-  /// A block that was not there is not asked for again for so long.
+  /// A block that the store does not have is not asked for again during this time.
   Duration miss_lifetime = std::chrono::seconds{1};
-  /// The longest time that a request waits for blocks, where LoadPolicy does not say how long it pays to wait.
+  /// The longest time that a request waits for blocks, if LoadPolicy does not limit the wait.
   Duration read_timeout = std::chrono::seconds{1};
   Duration write_timeout = std::chrono::seconds{5};
   /// Which blocks are written: none, those that were hit `selective_hits` times, or all that are computed (write_through).
@@ -56,11 +56,11 @@ struct SharedConfig {
   /// The most bytes per second, and per day of 24 hours. 0: no limit.
   BytesPerSecond write_rate{};
   Bytes daily_write_bytes{};
-  /// The expiry of a prefix that is hit again and again is renewed once in so long.
+  /// The expiry of a prefix that is hit repeatedly is renewed at most once in this time.
   Duration renew_interval = std::chrono::minutes{1};
-  /// After the shared store has failed, or was full, nothing is written for so long.
+  /// After the shared store has failed, or was full, nothing is written during this time.
   Duration rest = std::chrono::seconds{1};
-  /// The store keeps a block that nobody uses at least so long, unless it needs the room. 0: not known (KvEvent::expires_after).
+  /// The store keeps an unused block for at least this time, unless it needs the room. 0: not known (KvEvent::expires_after).
   Duration kept_for{};
 };
 
@@ -97,7 +97,7 @@ struct ManagerConfig {
   /// The most blocks in each pool that are copied to the host at a time to free slots for requests; 0: no limit. With 1, each
   /// victim has arrived in the host before the next one is chosen.
   std::uint32_t evictions_in_flight_max = 0;
-  /// The largest share of each device pool that is kept free ahead of requests, as far as their bursts need it (BurstReserve).
+  /// The largest share of each device pool that is kept free for bursts of requests (BurstReserve).
   double device_reserve_max = 0;
   /// The watermarks of each pool: 0 <= low <= high < 1.
   Watermarks device_watermarks;
@@ -120,7 +120,7 @@ struct ManagerConfig {
 
   [[nodiscard]] const PoolSizes& pool(PoolId id) const { return pools.at(id.value()); }
   [[nodiscard]] PoolSizes& pool(PoolId id) { return pools.at(id.value()); }
-  /// The name of `policy`. Blocks without an order have always lru.
+  /// The name of `policy`. Blocks without an order always have lru.
   [[nodiscard]] EvictionPolicyName policy_name() const;
   [[nodiscard]] bool stores_by(WritePolicy wanted) const { return storage && write_policy == wanted; }
 };

@@ -6,8 +6,8 @@
 
 namespace terrace {
 
-/// How much is being written, and has been written, to the shared store by all pools of a cache together: the limits of
-/// SharedConfig hold for all of them. Each pool's SharedWriter reads and changes it.
+/// The writes of all pools of a cache to the shared store, under way and per day. The limits of SharedConfig apply to their sum.
+/// The SharedWriter of each pool reads and changes it.
 ///
 /// Ownership: ModelGroups owns it. Threads: the manager's.
 struct SharedWriteLimits {

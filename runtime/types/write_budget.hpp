@@ -9,7 +9,7 @@ namespace terrace {
 
 /// Limits how many bytes are written to a drive in a day, because flash memory wears out. A day is 24 hours. It begins with the
 /// first write, and the next day begins with the first write after it has ended. The count is kept in this process only: a
-/// restart begins a new day. The class reads no clock: on_time() tells it the time.
+/// restart begins a new day. The class reads no clock: on_time() gives it the time.
 ///
 /// Threads: one.
 class WriteBudget {
@@ -29,13 +29,13 @@ class WriteBudget {
     written_ = Bytes{count(written_) + count(bytes)};
     return true;
   }
-  /// Bytes that take() counted were not written after all.
+  /// Takes back bytes that take() has counted, but that were not written.
   void give_back(Bytes bytes) { written_ = written_ > bytes ? written_ - bytes : Bytes{}; }
 
   [[nodiscard]] bool limited() const { return count(per_day_) > 0; }
   [[nodiscard]] Bytes per_day() const { return per_day_; }
   [[nodiscard]] Bytes written() const { return written_; }
-  /// Since the day began; 0 before its first write.
+  /// Time since the day began; 0 before its first write.
   [[nodiscard]] Duration elapsed() const {
     return day_ends_ == TimePoint{} ? Duration{} : now_ - (day_ends_ - std::chrono::hours{24});
   }

@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// How much a total has grown. It is new if there was none.
+/// The growth of a total since the last moment.
 std::uint64_t grown(std::uint64_t now, std::uint64_t before) { return now > before ? now - before : 0; }
 
 template <class Named, class Name>
@@ -21,7 +21,7 @@ const Named* find(const std::vector<Named>& all, const Name& name, Name Named::*
   return found == all.end() ? nullptr : &*found;
 }
 
-/// A sentence without its numbers, which change while what it says stays true.
+/// The sentence without its numbers: they may change while the event is the same.
 std::string without_numbers(std::string_view sentence) {
   std::string words;
   std::ranges::copy_if(sentence, std::back_inserter(words), [](char c) { return (c < '0' || c > '9') && c != '.'; });
@@ -114,7 +114,7 @@ void History::add_events(const Moment& moment, WallTime wall) {
 void History::note(std::string text, WallTime wall, std::uint64_t times) {
   if (text.size() > text_max) {
     std::size_t end = text_max;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // the middle of a character
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // do not cut inside a UTF-8 character
     text.resize(end);
   }
   Minute& minute = minute_of(wall);

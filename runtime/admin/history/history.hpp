@@ -42,18 +42,18 @@ struct Moment {
   std::vector<Waits> waits{};
   std::vector<Slow> slowest{};
   std::uint64_t queued_blocks = 0;
-  double queued_seconds = 0;           ///< how long the oldest of the queue has waited
+  double queued_seconds = 0;           ///< wait of the oldest request in the queue
   std::vector<Total> moved_bytes{};    ///< by kind of transfer
-  std::vector<Total> troubles{};       ///< what is worth telling when it grows
-  std::vector<Value> values{};         ///< what is worth telling when it changes: settings, sizes, jobs
-  std::vector<std::string> reasons{};  ///< for which the cache or store is not well (Health)
+  std::vector<Total> troubles{};       ///< counts whose growth is an event
+  std::vector<Value> values{};         ///< values whose change is an event: settings, sizes, jobs
+  std::vector<std::string> reasons{};  ///< reasons why the cache or store is not healthy (Health)
 };
 
-/// Tells what requests waited for in each minute of the last hour, and what else happened: the slowest waits, the longest queue,
-/// the bytes that moved, and events. It is worked out from snapshots, and keeps at most 61 minutes, each with at most 5 waits and
-/// 64 events of 300 characters: 1.2 MiB.
+/// Records for each minute of the last hour what requests waited for, and what else happened: the slowest waits, the longest
+/// queue, the bytes that moved, and events. It is computed from snapshots, and keeps at most 61 minutes, each with at most 5
+/// waits and 64 events of 300 characters: 1.2 MiB.
 ///
-/// Threads: one, that of the endpoint. It reads no clock.
+/// Threads: the thread of the endpoint. It reads no clock.
 class History {
  public:
   using WallTime = std::chrono::system_clock::time_point;
@@ -63,13 +63,13 @@ class History {
   static constexpr std::size_t events_max = 64;
   static constexpr std::size_t text_max = 300;
 
-  /// Compares the moment with the one before it. The first one has no effect but to be compared with. `now` and `wall` are the
-  /// same time, on the clock of the moment and of the machine.
+  /// Compares the moment with the one before it, and records the differences. The first call only sets the base. `now` and `wall`
+  /// are the same time, on the clock of the snapshot and on the clock of the machine.
   void look(Moment moment, TimePoint now, WallTime wall);
   /// Notes an event. Several equal ones in a minute are one event.
   void note(std::string text, WallTime wall, std::uint64_t times = 1);
 
-  /// The minutes from `margin` before `at` to as much after it, the oldest first; without `at`, all.
+  /// The minutes from `margin` before `at` to `margin` after it, the oldest first; without `at`, all minutes.
   [[nodiscard]] boost::json::array to_json(std::optional<WallTime> at = {},
                                            std::chrono::minutes margin = std::chrono::minutes{2}) const;
 
@@ -95,7 +95,7 @@ class History {
     std::uint64_t events_left_out = 0;
   };
 
-  /// The minute of this time, which is made if it is new. If the clock of the machine was set back, the last one.
+  /// The minute of this time, which is added if it is new. If the clock of the machine was set back, the last minute.
   Minute& minute_of(WallTime wall);
   void add_totals(const Moment& moment, Minute& minute) const;
   void add_slowest(const Moment& moment, TimePoint now, WallTime wall);

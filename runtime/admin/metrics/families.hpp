@@ -38,12 +38,12 @@ class Families {
     ClientMetric& metric = add(name, help, MetricType::Counter, std::move(labels));
     metric.counter.value = static_cast<double>(value);
   }
-  /// The parts of one total, each under its own value of the label.
+  /// The parts of one total, each with its own value of the label.
   void counters(const char* name, const char* help, const char* label,
                 std::initializer_list<std::pair<const char*, std::uint64_t>> parts) {
     for (const auto& [value, total] : parts) counter(name, help, total, {{label, value}});
   }
-  /// `total` has the members of TimeTotal but for `number`.
+  /// `total` has the members of TimeTotal except `number`.
   template <class Total>
   void times(const char* name, const char* help, const Total& total, Labels labels) {
     constexpr double microsecond = 1e-6;
@@ -51,7 +51,7 @@ class Families {
     std::uint64_t so_far = 0;
     for (std::size_t bucket = 0; bucket < Histogram::buckets; ++bucket) {
       so_far += total.microseconds.counts[bucket];
-      const bool last = bucket + 1 == Histogram::buckets;  // it counts all larger values
+      const bool last = bucket + 1 == Histogram::buckets;  // the last bucket counts all larger values
       const double bound =
           last ? std::numeric_limits<double>::infinity() : static_cast<double>(Histogram::smallest(bucket + 1)) * microsecond;
       metric.histogram.bucket.push_back({so_far, bound});
@@ -88,7 +88,7 @@ inline Labels of_pool(std::size_t pool, std::string_view tier, std::string_view 
 }
 inline Labels label(const char* name, std::string_view value) { return {{name, std::string{value}}}; }
 
-// Families of caches and of stores.
+// The metric families of caches and of stores.
 inline constexpr const char* evictions_help =
     "Copies that were dropped for slots: of requests, ahead of them, or because the tier became smaller";
 
@@ -111,7 +111,7 @@ inline void add_block_bytes(Families& all, const AdminSnapshot& snapshot) {
   }
 }
 
-/// The counts of storage, of all pools.
+/// The counts of the storage of all pools.
 void add_storage(Families& all, const AdminSnapshot& snapshot);
 /// The counts of the shared store, which caches and stores have.
 void add_shared_store(Families& all, const SharedStoreSnapshot& shared);

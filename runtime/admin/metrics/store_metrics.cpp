@@ -1,4 +1,4 @@
-// The families of what keeps blocks below a cache: storage, a shared store, and a TierStore.
+// The metric families of storage, of a shared store, and of a TierStore.
 
 #include "runtime/admin/metrics/families.hpp"
 #include "runtime/admin/status.hpp"

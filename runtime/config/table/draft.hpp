@@ -25,7 +25,7 @@ struct Draft {
   struct Rank {
     std::string device = "emulated";
     std::string calibration;
-    LinkModel link;  ///< latency and jitter are those of direction swap_in, for both
+    LinkModel link;  ///< latency and jitter of swap_in are used for both directions
   };
 
   CacheSystemOptions system;
@@ -37,7 +37,7 @@ struct Draft {
   std::optional<Bytes> storage_capacity;
   std::vector<std::string> stripe;  ///< directories after the first
   FileStorage file;
-  bool guarded = true;  ///< whether there is a `guard`
+  bool guarded = true;  ///< true if `guard` is used
   ResilienceOptions guard;
   std::string shared = "none";  ///< none, or a URL
   SharedStorage shared_storage;
@@ -46,7 +46,8 @@ struct Draft {
   std::vector<GroupConfig> groups;
 };
 
-/// The defaults of all options: those of CacheSystemOptions, except for the sizes of a pool, which have no default there.
+/// The defaults of all options. They are the defaults of CacheSystemOptions, except for the sizes of a pool, which have no
+/// default there.
 [[nodiscard]] Draft default_draft(std::size_t pools, std::size_t ranks, std::size_t groups);
 
 }  // namespace terrace::config

@@ -18,7 +18,7 @@
 namespace terrace::config {
 namespace {
 
-// Enumerations whose names are words of the configuration.
+// Enumerations with names that are words of the configuration.
 
 std::string_view to_string(HostWarmUp warm_up) {
   return warm_up == HostWarmUp::before_serving ? "before-serving" : "while-serving";
@@ -57,7 +57,7 @@ std::vector<std::string> names_of() {
   return names;
 }
 
-// Between fields and values.
+// Conversions between fields and values.
 
 template <class T>
 struct Field;

@@ -13,7 +13,7 @@
 /// The one table of options. Everything that names an option, its type, default, limits or help reads it here.
 namespace terrace::config {
 
-/// The part of a configuration that has a value of its own for an option.
+/// The part of a configuration that has its own value of an option.
 enum class Scope : unsigned char {
   whole,
   pool,   ///< each [[pool]]
@@ -21,7 +21,7 @@ enum class Scope : unsigned char {
   group,  ///< each [[group]]
 };
 
-/// The kind of storage without which an option makes no sense.
+/// The kind of storage that an option needs to have an effect.
 enum class Needs : unsigned char {
   nothing,
   storage,
@@ -39,16 +39,16 @@ struct Option {
   Limits limits{};
   std::string_view help;
 
-  // The access to the value. `get` returns nothing if there is no value. The number is that of the pool, rank or group.
+  // Access to the value. `get` returns nothing if there is no value. The number names the pool, rank or group.
   std::optional<Value> (*get)(const Draft&, std::size_t) = nullptr;
   void (*set)(Draft&, std::size_t, const Value&) = nullptr;
 
   std::vector<std::string> names{};  ///< for Type::name
   std::string_view old_name{};       ///< another word for names.front()
-  std::string_view flag{};           ///< if it is not "--TABLE-KEY"
+  std::string_view flag{};           ///< the flag, if it is not "--TABLE-KEY"
   std::string_view flag_alias{};
   bool only_in_files = false;    ///< no flag and no variable
-  std::string_view otherwise{};  ///< what applies if there is no value
+  std::string_view otherwise{};  ///< what applies if no value is set
   std::string_view example{};    ///< TOML, if there is no default
   Needs needs = Needs::nothing;
   bool common = false;
@@ -63,7 +63,7 @@ struct Option {
   [[nodiscard]] std::string variable() const;
 };
 
-/// A field of CacheSystemOptions that no option sets, with the reason: what follows "because".
+/// A field of CacheSystemOptions that no option sets, with the reason, written to follow "because".
 struct FieldWithoutOption {
   std::string_view field;
   std::string_view reason;

@@ -49,10 +49,10 @@ std::string in_units(std::uint64_t number, std::span<const Unit> units, std::str
 std::string size_word(std::uint64_t bytes) { return in_units(bytes, size_units, "B"); }
 std::string duration_word(std::uint64_t nanoseconds) { return in_units(nanoseconds, duration_units, "s"); }
 
-/// Words of a user may have any characters, but a message has one line.
+/// A user's words may have any characters, but a message must have one line.
 [[noreturn]] void refuse(const std::string& message) { throw ConfigError{one_line(message)}; }
 
-/// Returns nothing if the word is no number, or no finite one.
+/// Returns nothing if the word is not a finite number.
 std::optional<double> real_number(std::string_view word) {
   double number = 0;
   const char* const end = word.data() + word.size();
@@ -180,7 +180,7 @@ std::string read_shared(std::string_view name, std::string_view word) {
   const std::size_t scheme = word.find("://");
   const std::string_view before = word.substr(0, scheme);
   if (scheme == std::string_view::npos || (before != "redis" && before != "rediss")) {
-    // The rest may have a password.
+    // The rest may contain a password, so the message does not show it.
     refuse(fmt::format("{}: there is no \"{}\"; there is: none, memory:, redis://HOST, rediss://HOST", name,
                        word.substr(0, word.find(':'))));
   }
@@ -188,7 +188,7 @@ std::string read_shared(std::string_view name, std::string_view word) {
   const std::string_view servers = rest.substr(0, rest.find_first_of("/?"));
   const std::size_t at = servers.rfind('@');
   const std::string_view user = at == std::string_view::npos ? "" : servers.substr(0, at);
-  // A password may have a / or a ? of its own, and then the @ after it is not in `servers`.
+  // A password may contain a / or a ?, and then the @ after it is not in `servers`.
   const bool is_cut = rest.find('@', servers.size()) != std::string_view::npos;
   if (user.find(':') != std::string_view::npos || is_cut) {
     refuse(fmt::format("{}: a URL is shown to operators, so it has no password: use TERRACE_SHARED_PASSWORD, or a file", name));

@@ -32,7 +32,7 @@ enum class Type : unsigned char {
 };
 using Value = std::variant<std::uint64_t, double, bool, std::string, std::vector<std::string>>;
 
-/// The limits of numbers: of a count, of bytes, of bytes per second, or of nanoseconds.
+/// The limits of a number: a count, bytes, bytes per second, or nanoseconds.
 struct Limits {
   std::uint64_t min = 0;
   std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
