@@ -42,7 +42,7 @@ from ._offload_types import (
 from .offload import OffloadCache
 from .store import BatchKind, Event, EventKind, Health, Region, Result, Store
 
-# The names by which users know them, also in tracebacks.
+# The public names, also in tracebacks.
 for _error in (Busy, DeadlineExceeded, InvalidArgument, NotFound, Stopped, StorageError, TerraceError):
     _error.__module__ = __name__
 __version__: str = lib.terrace_version().decode()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Becomes the program, with the arguments of this process."""
+    """Replaces this process by the program, with the same arguments."""
     program = Path(__file__).parent / "bin" / "terrace"
     try:
         os.execv(program, [str(program), *sys.argv[1:]])

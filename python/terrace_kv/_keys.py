@@ -1,4 +1,4 @@
-"""Names of blocks as keys of the C interface."""
+"""Converts names of blocks to keys of the C interface."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Keys:
     prefix_keys(), token_keys() and lone_keys() of an OffloadCache.
 
     Attributes:
-        count: How many there are.
-        alone: Each stands alone, also in an OffloadCache in prefix order.
+        count: Number of keys.
+        alone: True if each key stands alone, even in an OffloadCache in prefix order.
     """
 
     __slots__ = ("_array", "alone", "count")
@@ -60,7 +60,7 @@ class Keys:
 
 
 def _names(names: Sequence[bytes]) -> tuple[Names, object]:
-    """Names side by side, and what keeps their lengths in memory."""
+    """The names in one buffer, and the object that owns their lengths."""
     try:
         joined = b"".join(names)
     except TypeError:
@@ -75,7 +75,7 @@ def _names(names: Sequence[bytes]) -> tuple[Names, object]:
 
 
 def keys_of_names(key_namespace: bytes, names: Sequence[bytes], alone: bool = False) -> Keys:
-    """Keys that stand for one block each, wherever it stands."""
+    """Keys that each stand for one block, independent of the blocks before it."""
     packed, _kept = _names(names)
     array = ctypes.create_string_buffer(KEY_BYTES * packed.count or 1)
     check(lib.terrace_keys_of_names(key_namespace, len(key_namespace), byref(packed), array))
@@ -83,7 +83,7 @@ def keys_of_names(key_namespace: bytes, names: Sequence[bytes], alone: bool = Fa
 
 
 def keys_of_prefix(key_namespace: bytes, names: Sequence[bytes]) -> Keys:
-    """Keys of which each stands for all names before it, too."""
+    """Keys of a prefix: each key also stands for all names before it."""
     packed, _kept = _names(names)
     array = ctypes.create_string_buffer(KEY_BYTES * packed.count or 1)
     check(lib.terrace_keys_of_prefix(key_namespace, len(key_namespace), None, byref(packed), array))
@@ -91,11 +91,11 @@ def keys_of_prefix(key_namespace: bytes, names: Sequence[bytes]) -> Keys:
 
 
 def keys_of_tokens(key_namespace: bytes, tokens: Sequence[int], block_tokens: int) -> Keys:
-    """Keys of the full blocks of a prompt. Each stands for all tokens before its block, too."""
+    """Keys of the full blocks of a prompt. Each key also stands for all tokens before its block."""
     if not 1 <= block_tokens < 1 << 32:
         raise ValueError(f"block_tokens is {block_tokens}, must be from 1 to 2**32 - 1")
     try:
-        packed = packed_array("I", iter(tokens))  # not of bytes as they lie in memory
+        packed = packed_array("I", iter(tokens))  # the values, not the bytes in memory
     except OverflowError:
         wrong = next(i for i, token in enumerate(tokens) if not 0 <= token < 1 << 32)
         raise ValueError(f"tokens[{wrong}] is {tokens[wrong]}, must be from 0 to 2**32 - 1") from None

@@ -1,6 +1,7 @@
 """The C interface of Terrace (terrace.h) by ctypes: the shared library, its structures and functions, and errors as exceptions.
 
-Everything here is private. Each function of the library is called once for a batch, and releases the GIL while it runs.
+Everything here is private. Each function of the library is called once for a batch. ctypes releases the GIL while the function
+runs.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class TerraceError(Exception):
 
 
 class InvalidArgument(TerraceError, ValueError):
-    """The arguments are wrong. Nothing has changed."""
+    """The arguments are wrong. The call has changed nothing."""
 
 
 class Busy(TerraceError):
-    """Too much is under way, or something is in use. The same call may succeed later."""
+    """Too much work is under way, or something is in use. The same call may succeed later."""
 
 
 class NotFound(TerraceError, LookupError):
@@ -50,7 +51,7 @@ class DeadlineExceeded(TerraceError, TimeoutError):
 
 
 class StorageError(TerraceError, OSError):
-    """The disk or the system has failed. `errno` is set if it gave a number."""
+    """The disk or the system has failed. `errno` is set if there is an errno."""
 
     def __init__(self, status: int, sentence: str) -> None:
         TerraceError.__init__(self, status, sentence)
@@ -99,14 +100,14 @@ def error_of(status: int, sentence: str) -> TerraceError:
 
 
 GENERATED = "generated"
-"""The name of a configuration that no user has written."""
-# The function of the C interface, and the line in a configuration that this package has made.
+"""The name of a configuration that this package has written."""
+# Removed from messages: the function of the C interface, and the line in a configuration that this package has made.
 _NOT_OF_THE_CALLER = re.compile(rf"^terrace_\w+: (?:{GENERATED}:\d+: )?")
 _LARGEST = {c_uint8: 0xFF, c_uint16: 0xFFFF, c_uint32: 0xFFFF_FFFF, c_uint64: 0xFFFF_FFFF_FFFF_FFFF}  # ctypes wraps around
 
 
 def in_range(name: str, value: int, kind: Any) -> int:
-    """Returns an integer that fits an unsigned type of C.
+    """Returns the integer if it fits an unsigned type of C.
 
     Raises:
         ValueError: It does not.
@@ -170,7 +171,7 @@ LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_void_p, c_size_t)
 
 
 class _Sized(Checked):
-    """A structure that says its size. All other fields are 0 at first."""
+    """A structure with its size in a field. All other fields are 0 at first."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
@@ -421,7 +422,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _find() -> str:
-    """The library beside this package. TERRACE_LIBRARY names another one, for tests of the package in a source tree."""
+    """The path of the library in this package. TERRACE_LIBRARY names another one, for tests of the package in a source tree."""
     named = os.environ.get("TERRACE_LIBRARY")
     if named:
         return named
@@ -453,7 +454,7 @@ lib = _load()
 
 
 def last_error() -> str:
-    """The sentence about the last failure on this thread."""
+    """The message of the last failure on this thread."""
     text: bytes = lib.terrace_last_error()
     return text.decode("utf-8", "replace")
 
@@ -465,13 +466,13 @@ def check(status: int) -> None:
 
 
 def status_text(status: int) -> str:
-    """The meaning of a status in a few words."""
+    """A short text for a status."""
     text: bytes = lib.terrace_status_text(status)
     return text.decode("utf-8", "replace")
 
 
 def cuda_built() -> bool:
-    """Whether the library was built with the CUDA device. It finds the driver when it runs; `terrace doctor` says what it found.
+    """True if the library was built with the CUDA device. The driver is found at run time; `terrace doctor` reports it.
 
     Raises:
         FileNotFoundError: TERRACE_LIBRARY names a library without the file libterrace.json that a build puts beside it.

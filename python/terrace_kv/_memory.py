@@ -1,4 +1,4 @@
-"""Memory of the caller, as rows of one block each: anything with the buffer protocol, and tensors of torch."""
+"""Memory of the caller as rows of one block each: objects with the buffer protocol, and tensors of torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _Release.restype = None
 
 
 class Rows:
-    """Rows of a buffer. Holds the buffer until release(): a numpy array cannot be resized meanwhile, nor an mmap closed."""
+    """Rows of a buffer. Holds the buffer until release(). Until then a numpy array cannot be resized, and an mmap cannot be
+    closed."""
 
     __slots__ = ("_buffer", "_owner", "address", "count", "readonly", "stride")
 
@@ -56,13 +57,13 @@ class Rows:
             self.address = int(owner.data_ptr())
             self.readonly = False
         else:
-            # Kept from before the call on, so that no exception loses it. To release an empty one does nothing.
+            # Assigned before the call, so that an exception cannot lose the buffer. Releasing an empty buffer does nothing.
             buffer = self._buffer = _PyBuffer()
-            if _GetBuffer(owner, ctypes.byref(buffer), _PyBUF_RECORDS_RO) != 0:  # raises by itself
+            if _GetBuffer(owner, ctypes.byref(buffer), _PyBUF_RECORDS_RO) != 0:  # raises an exception itself
                 raise BufferError("the object gives no buffer")
             item = buffer.itemsize
             shape = tuple(buffer.shape[: buffer.ndim])
-            # ctypes says no strides for its arrays, although they are asked for: each dimension lies in one piece then.
+            # Arrays of ctypes report no strides, although they are requested. They are contiguous.
             strides = tuple(buffer.strides[: buffer.ndim]) if buffer.strides else _strides_in_one_piece(shape, item)
             self.address = int(buffer.buf or 0)
             if _has_pointers(buffer.format or b""):
@@ -76,7 +77,7 @@ class Rows:
             raise
 
     def release(self) -> None:
-        """Lets go of the buffer. A second call does nothing."""
+        """Releases the buffer. A second call does nothing."""
         if self._buffer is not None:
             _Release(ctypes.byref(self._buffer))
             self._buffer = None
@@ -88,21 +89,21 @@ class Rows:
 
 
 class Kept:
-    """Keeps objects, the end of Python included, until end(): a thread of the library may use them until then, whatever becomes of
-    the store or cache to which they belong."""
+    """Keeps objects alive until end(), even at the exit of Python: a thread of the library may use them until then, even if their
+    store or cache does not exist any more."""
 
     def __init__(self, *objects: object) -> None:
         self._objects = objects
         _IncRef(self)
 
     def end(self) -> None:
-        """The library is through with them."""
+        """The library does not use the objects any more."""
         _DecRef(self)
 
 
 def _has_pointers(item_format: bytes) -> bool:
-    """True if items are objects or pointers: their bytes mean nothing to another process, and bytes that are read make no object.
-    Names of fields stand between colons; Z stands for a complex number before f, d and g, and for a pointer otherwise."""
+    """True if items are objects or pointers: their bytes have no meaning in another process, and cannot be read back. Names of
+    fields stand between colons; Z stands for a complex number before f, d and g, and for a pointer otherwise."""
     return re.search(rb"[OPXz&]|Z(?![fdg])", re.sub(rb":[^:]*:", b"", item_format)) is not None
 
 
@@ -114,7 +115,7 @@ def _strides_in_one_piece(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
 
 
 def _rows_of(shape: tuple[int, ...], strides: tuple[int, ...], item: int, block_bytes: int) -> tuple[int, int]:
-    """The number of rows and the distance between them. The first of several dimensions counts rows."""
+    """The number of rows, and the distance between them in bytes. If there are several dimensions, the first one counts rows."""
     within = item
     for size, stride in reversed(list(zip(shape, strides))[1:]):
         if size != 1 and stride != within:

@@ -1,4 +1,4 @@
-"""A line of the log each minute: what was loaded instead of computed."""
+"""A line in the log each minute: the share of blocks that were loaded instead of computed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _SECONDS = 60.0
 
 
 class Minute:
-    """Counts blocks, and says once a minute how many of them were loaded. It says nothing of a minute in which nothing was loaded and
-    nothing stored. Threads: any.
+    """Counts blocks, and reports once a minute how many of them were loaded. A minute without loads and stores is not reported.
+    Threads: any.
 
     Args:
         say: Takes the line.
-        blocks: What the engine calls a block: "chunks".
+        blocks: The engine's word for blocks: "chunks".
     """
 
     def __init__(self, say: Callable[[str], None], blocks: str) -> None:
@@ -27,19 +27,20 @@ class Minute:
         self._tokens = 0.0
 
     def loaded(self, wanted: int, came: int, tokens: float) -> None:
-        """Of the blocks that were wanted, some came. `tokens`: those for which these stand."""
+        """Counts the blocks that were requested, and those of them that were loaded. `tokens`: number of tokens of the loaded
+        blocks."""
         with self._lock:
             self._loaded += came
             self._missing += wanted - came
             self._tokens += tokens
 
     def stored(self, blocks: int) -> None:
-        """New blocks, which the engine has computed."""
+        """Counts new blocks, which the engine has computed."""
         with self._lock:
             self._stored += blocks
 
     def step(self, now: float) -> None:
-        """Says what there is to say, if a minute is over."""
+        """Reports if a minute is over."""
         if now < self._ends:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""What the methods of OffloadCache take and return."""
+"""Types of the arguments and results of OffloadCache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any, TypedDict
 
 NO_SLOT = 0xFFFF_FFFF
-"""Stands for no slot of the host tier (OffloadCache.reserve, OffloadCache.pin_slots)."""
+"""The value for "no slot of the host tier" (OffloadCache.reserve, OffloadCache.pin_slots)."""
 
 
 class State(IntEnum):
@@ -16,7 +16,7 @@ class State(IntEnum):
 
     MISS = 0
     PENDING = 1
-    """On its way to the host tier."""
+    """Being brought to the host tier."""
     HOST = 2
     STORAGE = 3
     SHARED = 4
@@ -32,7 +32,7 @@ class Urgency(IntEnum):
 
 
 class JobEventKind(IntEnum):
-    """What a JobEvent tells."""
+    """The kind of a JobEvent."""
 
     BLOCK = 0
     """The result of one block: nothing touches its slot or memory any more."""
@@ -43,7 +43,7 @@ class JobEventKind(IntEnum):
 
 
 class ChangeKind(IntEnum):
-    """What a Change tells."""
+    """The kind of a Change."""
 
     STORED = 0
     REMOVED = 1
@@ -79,7 +79,7 @@ class Target(IntEnum):
 
 @dataclass(frozen=True)
 class DeviceRegion:
-    """One part of every block in the engine's memory: that of block b begins at base + b * stride and has `bytes` bytes.
+    """One part of every block in the engine's memory: the part of block b begins at base + b * stride and has `bytes` bytes.
 
     `base` is an address of the device, or for emulated devices of this process. `group` is the number of the pool if the
     configuration has no groups.
@@ -95,10 +95,11 @@ class DeviceRegion:
 
 @dataclass(frozen=True)
 class HostMemory:
-    """Memory of the engine's for the host tier of a pool and its staging slots. Host slot n is row n."""
+    """The engine's memory for the host tier of a pool and its staging slots. Host slot n is row n."""
 
     buffer: Any
-    """Of several dimensions the first counts rows; of one dimension, rows lie side by side. It is kept until close()."""
+    """If there are several dimensions, the first one counts rows. With one dimension, the rows are adjacent. It is kept until
+    close()."""
     block_bytes: int
     """The size of a block of the pool, and of a row."""
     pool: int = 0
@@ -111,20 +112,20 @@ class JobEvent:
     kind: JobEventKind
     job: int
     block: int
-    """Of a BLOCK: the index of its key."""
+    """For a BLOCK: the index of its key."""
     status: int
-    """Of a BLOCK: 0, or why it was not moved. At the end: the first of them."""
+    """For a BLOCK: 0, or the error. At the end: the first error of a block."""
     source: State
-    """Of a loaded BLOCK: where it came from."""
+    """For a loaded BLOCK: its source."""
     layers: int
     moved: int
     """At the end: number of blocks without an error."""
     failed: int
-    """At the end: number of blocks with one."""
+    """At the end: number of blocks with an error."""
 
 
 class Order(TypedDict, total=False):
-    """The arguments of OffloadCache.store() by name, all optional but one of `slots` and `memory`."""
+    """The arguments of OffloadCache.store() by name. Either `slots` or `memory` is needed; all others are optional."""
 
     slots: Sequence[int]
     memory: Sequence[Any]
@@ -137,7 +138,7 @@ class Order(TypedDict, total=False):
 
 
 class LoadOrder(Order, total=False):
-    """The same of OffloadCache.load()."""
+    """The same for OffloadCache.load()."""
 
     by_layer: bool
     shared: bool
@@ -155,13 +156,13 @@ class Change:
     depth: int
     group: int
     expires_after: float = 0.0
-    """In seconds. A copy in the shared store is a hint that ends after this time, because no change says that it has gone. 0: the
-    copy is there until a change says otherwise, or it is not known how long."""
+    """In seconds. For a copy in the shared store: the time after which it may have been removed, because no change reports the
+    removal. 0: a change reports the removal, or the time is not known."""
 
 
 @dataclass(frozen=True)
 class WriteBackProgress:
-    """Progress of a write-back job: numbers of blocks by what became of them, and bytes."""
+    """Progress of a write-back job: numbers of blocks by result, and bytes."""
 
     state: WriteBackState
     flush_error: int

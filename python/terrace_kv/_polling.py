@@ -1,8 +1,9 @@
-"""What Store and OffloadCache share: a handle of the library, and threads and event loops that wait for its one descriptor.
+"""The common part of Store and OffloadCache: a handle of the library, and threads and event loops that wait for its one
+descriptor.
 
-An exception may interrupt any line here, because Python raises KeyboardInterrupt and the time-outs of signal handlers wherever
-it likes. So each step leaves a state from which the next call goes on: what the library has returned is taken again from its
-beginning (Returned), and a call that may or may not have reached the library is looked into later (Attempts).
+An exception may interrupt any line here, because Python raises KeyboardInterrupt and the time-outs of signal handlers at any
+place. So each step leaves a state from which the next call can continue: a result of the library is taken again from its
+beginning (Returned), and a call that may or may not have reached the library is checked later (Attempts).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Returned:
 
 
 class Attempt:
-    """A call of the library that makes something. `undo` is called if it is not known to have succeeded."""
+    """A call of the library that creates something. `undo` is called if it is not known to have succeeded."""
 
     __slots__ = ("ended", "undo")
 
@@ -67,7 +68,7 @@ class Attempts:
 
     def make(self, call: Callable[[], int], undo: Callable[[], None]) -> None:
         """Calls `call`, which returns a status. If it fails, calls `undo` and raises the error. If an exception interrupts it,
-        `undo` is called by the next settle(); it finds out what the library has."""
+        `undo` is called by the next settle(); it checks what the library has."""
         attempt = Attempt(undo)
         self._unsure.append(attempt)
         try:
@@ -82,14 +83,14 @@ class Attempts:
             raise error_of(status, sentence)
 
     def settle(self) -> None:
-        """Undoes what an exception has interrupted."""
+        """Undoes the calls that an exception has interrupted."""
         for attempt in [each for each in self._unsure if each.ended]:
             attempt.undo()
             self._unsure.remove(attempt)
 
 
 class Waiter:
-    """Somebody who waits, on an event loop or (without one) on a thread, until somebody else calls wake()."""
+    """A waiter on an event loop or (without one) on a thread. It waits until another thread or task calls wake()."""
 
     __slots__ = ("_future", "_loop")
 
@@ -98,7 +99,7 @@ class Waiter:
         self._future: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        """Ends a wait on the event loop, from any thread. A loop that is closed has nobody who waits."""
+        """Ends a wait on the event loop, from any thread. If the loop is closed, there is no wait."""
         if self._loop is not None:
             try:
                 self._loop.call_soon_threadsafe(self._wake)
@@ -113,7 +114,7 @@ class Waiter:
         """Waits on the event loop until `done`."""
         assert self._loop is not None
         while True:
-            self._future = self._loop.create_future()  # before the question: a wake() after it ends the wait
+            self._future = self._loop.create_future()  # made before `done` is called: a later wake() ends the wait
             if done():
                 return
             await self._future
@@ -122,20 +123,20 @@ class Waiter:
 class Polled:
     """A handle of the library that threads and event loops poll.
 
-    Threads: `_lock` guards everything, and is not held while somebody waits. Each thread that waits for something polls for all of
-    them, and rings the bells of the others if something has come. An event loop polls when the descriptor is readable, or a
-    deadline has come. (Locks of `threading` that are written in Python, such as Condition, stay locked if a signal's exception
-    comes at a bad moment. RLock is written in C, and `with` lets no exception in between.)
+    Threads: `_lock` guards everything, and is not held during a wait. Each waiting thread polls for all threads, and rings the
+    bells of the others if there are results. An event loop polls when the descriptor is readable, or when a deadline has come.
+    (Locks of `threading` that are written in Python, such as Condition, may stay locked after an exception of a signal handler.
+    RLock is written in C, and `with` takes and releases it without a gap for an exception.)
     """
 
     _what: ClassVar[str]  # "store" or "cache", in errors
-    _prefix: ClassVar[str]  # of the library's functions
+    _prefix: ClassVar[str]  # prefix of the library's functions
 
     def __init__(self) -> None:
         self._handle: c_void_p | None = None
         self._lock = threading.RLock()
         self._sleepers: set[_Bell] = set()
-        self._arrivals = 0  # a number that grows when something comes
+        self._arrivals = 0  # a number that grows with each arrival
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._attempts = Attempts()
@@ -146,7 +147,7 @@ class Polled:
         tell_of_forks(self)
 
     def _collect(self) -> None:
-        """Takes what the library has returned, and adds to _arrivals. The lock is held, and the handle is open."""
+        """Takes the results of the library, and increases _arrivals. The lock is held, and the handle is open."""
         raise NotImplementedError
 
     def _has_news(self) -> bool:
@@ -154,11 +155,11 @@ class Polled:
         raise NotImplementedError
 
     def _has_work(self) -> bool:
-        """True if somebody waits for a job on an event loop. The lock is held."""
+        """True if a task of an event loop waits for a job. The lock is held."""
         raise NotImplementedError
 
     def _let_go(self) -> None:
-        """Lets go of all memory, which the library does not use in this process."""
+        """Releases all memory. The library does not use it in this process."""
         raise NotImplementedError
 
     def _open(self) -> c_void_p:
@@ -169,7 +170,7 @@ class Polled:
     # ---- threads
 
     def _poll(self) -> None:
-        """Collects for everybody. The lock is held."""
+        """Collects the results for all threads. The lock is held."""
         self._open()
         before = self._arrivals
         self._collect()
@@ -177,12 +178,12 @@ class Polled:
             self._wake_threads()
 
     def _wake_threads(self) -> None:
-        """Lets all threads that wait look again. The lock is held."""
+        """Wakes all waiting threads, so that they check their conditions. The lock is held."""
         for bell in self._sleepers:
             bell.ring()
 
     def _until(self, done: Callable[[], bool], end: float | None = None) -> bool:
-        """Polls until `done`, or until the time `end` (of time.monotonic()), or the end of the handle. Returns done()."""
+        """Polls until `done`, until the time `end` (of time.monotonic()), or until the handle is closed. Returns done()."""
         while True:
             with self._lock:
                 if self._handle is not None:
@@ -196,12 +197,12 @@ class Polled:
             sleep()
 
     def _sleep(self, seconds: float | None) -> Callable[[], None]:
-        """Returns what waits for the descriptor, for a bell, for the next deadline or for this time. The lock is held now, and is not
-        held when that is called."""
+        """Returns a function that waits for the descriptor, a bell, the next deadline or this time. The lock is held now, and
+        must not be held when the function is called."""
         bell = _Bell()
         self._sleepers.add(bell)
         time_left = min(self._next_poll(self._open()), nanoseconds(seconds))
-        descriptor = os.dup(self._fd(self._open()))  # another thread may close the handle meanwhile
+        descriptor = os.dup(self._fd(self._open()))  # another thread may close the handle during the wait
 
         def sleep() -> None:
             try:
@@ -236,7 +237,7 @@ class Polled:
             self._loop = loop
 
     def _serve(self) -> None:
-        """Polls for the event loop, and again when a deadline has come."""
+        """Polls for the event loop, and sets a timer for the next deadline."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -249,7 +250,7 @@ class Polled:
                 self._timer = self._loop.call_later(wait / 1e9, self._serve)
 
     def _stop_serving(self) -> None:
-        """Takes the descriptor off its event loop. The lock is held, and the handle is open."""
+        """Removes the descriptor from its event loop. The lock is held, and the handle is open."""
         loop, self._loop = self._loop, None
         if loop is None or loop.is_closed():
             return
@@ -267,7 +268,7 @@ class Polled:
         return self._handle is None
 
     def _forked(self) -> None:
-        """In a child process: the store or cache goes on in the parent alone. The library has closed its descriptors here."""
+        """In a child process: the store or cache continues only in the parent. The library has closed its descriptors here."""
         self._lock = threading.RLock()
         self._sleepers = set()
         self._handle = None
@@ -276,17 +277,17 @@ class Polled:
 
 
 class Forkable(Protocol):
-    """Something that a child process gets a copy of."""
+    """An object that a child process gets a copy of."""
 
     def _forked(self) -> None:
-        """Called in a child process, before anything else. The object of the parent goes on."""
+        """Called in a child process, before any other code. The object of the parent continues."""
 
 
 _living: weakref.WeakSet[Forkable] = weakref.WeakSet()
 
 
 def tell_of_forks(each: Forkable) -> None:
-    """Calls _forked() in child processes for as long as the object lives."""
+    """Calls _forked() in child processes while the object exists."""
     _living.add(each)
 
 
@@ -326,7 +327,7 @@ def _wait_until_readable(descriptor: int, bell: _Bell, time_left: int) -> None:
 
 
 def nanoseconds(seconds: float | None) -> int:
-    """A time-out of Python as one of the library."""
+    """Converts a time-out of Python to one of the library."""
     return NEVER if seconds is None else max(0, min(int(seconds * 1e9), NEVER - 1))
 
 

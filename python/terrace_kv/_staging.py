@@ -1,7 +1,7 @@
 """Rows that a Store owns. put() and get() move each block through one of them, so that the library never uses a caller's memory.
 
-A row is taken again only after both the caller and the library are through with it. Whatever happens to the caller, the library
-may go on with its row for as long as the disk takes.
+A row is used again only when both the caller and the library have finished with it. Even if the caller's call ends early, the
+library may use the row until the disk has answered.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .store import Region
 
 BYTES_MAX = 16 << 20
-"""The most bytes of all rows of a store, unless 8 rows need more."""
+"""Upper bound of the bytes of all rows of a store, unless 8 rows need more."""
 ROWS_MAX = 256
-"""The most rows of a store: the disk has at most as many reads or writes under way."""
+"""Upper bound of the rows of a store, and so of the reads or writes that the disk has under way."""
 
 
 def rows_max(block_bytes: int) -> int:
-    """The most rows of a store with blocks of this size."""
+    """The largest number of rows of a store with blocks of this size."""
     return min(ROWS_MAX, max(8, BYTES_MAX // block_bytes))
 
 
@@ -44,7 +44,7 @@ class Call(Waiter):
         self.closed = False
         """True if the store was closed before the result came."""
         self.ended = False
-        """True if the caller is through."""
+        """True if the caller has finished."""
 
 
 class Row:
@@ -54,10 +54,10 @@ class Row:
 
     def __init__(self, region: Region, memory: mmap.mmap, address: int, index: int) -> None:
         self.region = region
-        self.memory = memory  # kept for as long as somebody has the row
+        self.memory = memory  # kept while the row is in use
         self.address = address
         self.index = index
-        self.caller: weakref.ref[Call] | None = None  # of a call that an exception has ended at a bad moment nothing is left
+        self.caller: weakref.ref[Call] | None = None  # a call that an exception has ended may be gone without end()
         self.job: int | None = None
         """The job of the library that may use the memory."""
 
@@ -78,27 +78,28 @@ class Staging:
         self._wanting: deque[Call] = deque()
 
     def ask(self, call: Call) -> None:
-        """Gives the call a row, now or (then it is woken) when one is free. In the order of the calls."""
+        """Gives the call a row, now or when one is free; then it is woken. Calls get rows in order."""
         self._wanting.append(call)
-        if not self._free:  # an exception may have kept a free row from _free
+        if not self._free:  # after an exception, a free row may be missing in _free
             self._free.update((key, row) for key, row in self._rows.items() if row.is_free())
         if not self._free:
             try:
                 self._grow()
             except (TerraceError, OSError):
                 if not self._rows:
-                    raise  # otherwise the rows that there are will do
+                    raise  # if there is no memory for more rows, the existing ones are enough
         self._serve()
 
     def end(self, call: Call) -> None:
-        """The caller is through with its row, or does not want one any more."""
+        """The caller has finished with its row, or does not need one any more."""
         call.ended = True
         if call.row is not None:
             self._free_if_unused(call.row)
         self._serve()
 
     def memory_is_free(self, row: Row, job: int) -> None:
-        """The job of the library is through with the row. (It may be told so twice, if an exception has interrupted the first.)"""
+        """The job of the library has finished with the row. It may be called twice, if an exception has interrupted the first
+        call."""
         if row.job == job:
             row.job = None
             self._free_if_unused(row)
@@ -127,7 +128,7 @@ class Staging:
             self._wanting.popleft()
 
     def _grow(self) -> None:
-        """Doubles the number of rows, as far as it may."""
+        """Doubles the number of rows, up to the largest number."""
         count = min(max(1, len(self._rows)), rows_max(self._block_bytes) - len(self._rows))
         if count <= 0:
             return

@@ -1,4 +1,4 @@
-"""What the methods of Store return."""
+"""Types of the results of Store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class BatchKind(IntEnum):
-    """What a batch has done."""
+    """The kind of a batch."""
 
     PUT = 0
     GET = 1
@@ -16,17 +16,17 @@ class BatchKind(IntEnum):
 
 
 class EventKind(IntEnum):
-    """What an Event tells."""
+    """The kind of an Event."""
 
     STORED = 0
     EVICTED = 1
     REMOVED = 2
     MEMORY_FREE = 3
-    """A job whose Result said `memory_in_use` uses no memory any more. Its number may be used again."""
+    """A job with `memory_in_use` in its Result does not use its memory any more. Its number may be used again."""
 
 
 class Health(IntEnum):
-    """How well the disk works."""
+    """The state of the disk."""
 
     WELL = 0
     DEGRADED = 1
@@ -35,15 +35,15 @@ class Health(IntEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """How a job has ended."""
+    """The result of a job."""
 
     job: int
     kind: BatchKind
     statuses: tuple[int, ...]
-    """By key: 0 if the block is stored, or if its row has its bytes; otherwise why not. After an error of a get the content of
-    the row means nothing."""
+    """By key: 0 if the block is stored, or if its row has its bytes; otherwise the error. After an error of a get, the content of
+    the row is undefined."""
     succeeded: int
-    """Number of blocks without an error. For a probe: how many of the first keys are there without a gap."""
+    """Number of blocks without an error. For a probe: number of leading keys whose blocks are all there."""
     bytes: int
     """Bytes of the blocks that succeeded."""
     seconds: float
@@ -66,4 +66,4 @@ class Event:
     key: bytes
     """The 32 bytes of Store.keys(). MEMORY_FREE: all zero."""
     job: int = 0
-    """Only of MEMORY_FREE."""
+    """Only for MEMORY_FREE."""

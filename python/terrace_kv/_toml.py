@@ -9,7 +9,7 @@ Value = Union[str, int, float, bool, Sequence[str]]
 
 
 def value_of(value: Value) -> str:
-    """One value. A text is quoted, with everything in it that TOML does not take as it is."""
+    """One value. A text is quoted, and characters that TOML does not allow in it are escaped."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -25,7 +25,7 @@ def value_of(value: Value) -> str:
 
 
 def table(heading: str, values: Mapping[str, Value | None]) -> str:
-    """A table with its values. None is left out."""
+    """A table with its values. Values that are None are left out."""
     lines = [heading] if heading else []
     lines += [f"{name} = {value_of(value)}" for name, value in values.items() if value is not None]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
-"""What stored blocks mean: a name for the model, its weights, and all that decides the bytes of a block.
+"""Names for the meaning of stored blocks: the model, its weights, and everything else that decides the bytes of a block.
 
-Blocks outlive a process. A later process may have other weights at the same path, another data type or another number of ranks;
-then the old blocks must be misses. The adapters put everything that decides the bytes into one namespace for the keys of a Store.
+Blocks are kept after the end of a process. A later process may have other weights at the same path, another data type or another
+number of ranks. Then the old blocks must be misses. The adapters put everything that decides the bytes into one namespace for the
+keys of a Store.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
-# Files beside the weights that decide which tokens there are, and nothing about the bytes of a block of given tokens.
+# Files beside the weights that decide only the tokens of a text, and not the bytes of a block of given tokens.
 _OF_TEXT = (
     "added_tokens.json",
     "chat_template.json",
@@ -29,7 +30,8 @@ _READ_BYTES = 4 << 20
 
 
 def namespace(engine: str, fields: Mapping[str, Any]) -> bytes:
-    """The namespace for the keys of a Store: a digest of all fields. Any other value of any field gives another namespace."""
+    """The namespace for the keys of a Store: a digest of all fields. A different value of any field gives a different
+    namespace."""
     text = json.dumps({"engine": engine, **fields}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
 
@@ -39,7 +41,8 @@ def weights_revision(model: str, stated: str | None = None) -> str:
 
     Args:
         model: A directory with weight files, one weight file, or the name of a model in the local cache of the hub.
-        stated: The name that the operator gives to the weights, and to all else that the engine loads. Then nothing is read.
+        stated: The name that the operator gives to the weights, and to everything else that the engine loads. If it is given, no
+            file is read.
 
     Returns:
         The stated name; for files, a digest of their contents; for a model of the hub, its commit.
@@ -63,8 +66,9 @@ def weights_revision(model: str, stated: str | None = None) -> str:
 
 
 def config_digest(model: str) -> str | None:
-    """A digest of the files beside the weights that say how they are used: RoPE and windows, quantisation, how media become
-    input, the scale of an adapter, code. None if there are none, as for a model of the hub, whose commit covers them."""
+    """A digest of the files beside the weights that decide how the weights are used: RoPE and windows, quantisation, the
+    processing of media, the scale of an adapter, code. None if there are none, as for a model of the hub, whose commit covers
+    them."""
     found = [*Path(model).glob("*.json"), *Path(model).glob("*.py")] if Path(model).is_dir() else []
     used = [each for each in found if each.is_file() and each.name not in _OF_TEXT]
     files = sorted(each for each in used if not each.name.endswith(".index.json"))
@@ -72,11 +76,11 @@ def config_digest(model: str) -> str | None:
 
 
 def contents(what: str, path: str) -> dict[str, str | None]:
-    """Names what a path has: an adapter, a draft model, a file of scales. Two paths with equal contents have equal names.
+    """Names the contents of a path: an adapter, a draft model, a file of scales. Two paths with equal contents have equal names.
 
     Args:
-        what: What it is for the engine; it begins the sentence of an error.
-        path: As `model` of weights_revision().
+        what: Its role for the engine; an error message begins with it.
+        path: The same as `model` of weights_revision().
 
     Raises:
         ValueError: It cannot be named; the sentence says why.
@@ -88,7 +92,7 @@ def contents(what: str, path: str) -> dict[str, str | None]:
 
 
 def _digest(files: list[Path], root: Path) -> str:
-    """A digest of the names and contents of files. Several files are read at a time."""
+    """A digest of the names and contents of files. Several files are read in parallel."""
     with ThreadPoolExecutor(min(8, len(files))) as pool:
         digests = list(pool.map(_file_digest, files))
     whole = hashlib.sha256()

@@ -48,26 +48,26 @@ _KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # of terrace_offload_clear
 class OffloadCache(Polled):
     """Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself.
 
-    The engine asks what is there (look_up, leading), and orders jobs: store the blocks in these slots, load these blocks into
-    those slots. poll() returns an event for each block and one at the end of each job. Instead of slots a job may name buffers of
-    host memory of one block each.
+    The engine asks which blocks are cached (look_up, leading), and orders jobs that store blocks from slots or load blocks into
+    slots. poll() returns an event for each block and one at the end of each job. Instead of slots, a job may name buffers of host
+    memory of one block each.
 
-    Methods take keys from token_keys() or prefix_keys(), or from keys() with key-order = "flat". Names in place of keys stand for
-    keys(names).
+    Methods take keys from token_keys() or prefix_keys(), or from keys() with key-order = "flat". Names in place of keys are
+    converted with keys(names).
 
     Args:
         config: The configuration (docs/configuration.md), as TOML, or as a mapping of the same shape:
             {"write-policy": "none", "storage": {"where": "file:/mnt/kv"}, "pool": [{"host-blocks": 64}]}.
         regions: The engine's memory. If there is none, devices allocate the blocks.
-        host_memory: Memory for the host tiers. A pool without any takes memory of its own.
-        namespace: Says what the names of blocks mean: model, weights, layout, rank.
+        host_memory: Memory for the host tiers. A pool without an entry allocates its own memory.
+        namespace: The meaning of the names of blocks: model, weights, layout, rank.
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
 
     Raises:
         InvalidArgument: An option is wrong; the sentence says which, and what would be right.
-        TerraceError: A part cannot be made, for example because there is no GPU.
+        TerraceError: A part cannot be created, for example because there is no GPU.
 
-    Threads: any. In a child process made by os.fork() the cache is closed, and raises Stopped; the parent's goes on.
+    Threads: any. In a child process made by os.fork() the cache is closed, and raises Stopped; the cache of the parent continues.
     """
 
     _what = "cache"
@@ -85,8 +85,8 @@ class OffloadCache(Polled):
         super().__init__()
         self.namespace = bytes(namespace)
         self._log = _log_function(log)
-        self._jobs: dict[int, list[Rows]] = {}  # live ones, and the buffers that they use
-        self._events: dict[int, list[JobEvent]] = {}  # for poll(), by the call that returned them
+        self._jobs: dict[int, list[Rows]] = {}  # jobs that have not ended, and the buffers that they use
+        self._events: dict[int, list[JobEvent]] = {}  # events for poll(), by the call that returned them
         self._returned = Returned(lib.terrace_offload_poll, _library.OffloadEvent)
         self._waiters: dict[int, _End] = {}
         text, name = (config, "config") if isinstance(config, str) else (document(config), _library.GENERATED)
@@ -118,7 +118,7 @@ class OffloadCache(Polled):
                 given.host_rows = rows
                 given.host_rows_count = len(host_memory)
             check(lib.terrace_offload_open(byref(given), byref(handle)))
-            # If a device or disk does not answer at the end, memory that it may still use outlives this object.
+            # If a device or disk does not answer at the end, the memory that it may still use is kept after this object.
             self._kept = Kept(self._jobs, self._host_rows, self._log)
             self._handle = handle
         except BaseException:
@@ -130,22 +130,22 @@ class OffloadCache(Polled):
     # ---- keys
 
     def keys(self, names: Sequence[bytes]) -> Keys:
-        """Keys of blocks that stand alone (key-order = "flat"), or of a prefix whose names are chained hashes: each name stands
-        for those before it, too (key-order = "prefix")."""
+        """Keys of blocks that stand alone (key-order = "flat"), or of a prefix whose names are chained hashes: each name also
+        stands for the names before it (key-order = "prefix")."""
         return keys_of_names(self.namespace, names)
 
     def lone_keys(self, names: Sequence[bytes]) -> Keys:
-        """Keys of blocks of which each stands alone, with any key-order: blocks of a window or a state, which are of use without
-        those before them. A block stands in one way, and every call that names it says so."""
+        """Keys of blocks that each stand alone, with any key-order: blocks of a window or a state, which can be used without the
+        blocks before them. A block is always named in the same way: either alone or in a prefix."""
         return keys_of_names(self.namespace, names, alone=True)
 
     def prefix_keys(self, names: Sequence[bytes]) -> Keys:
-        """Keys of a prefix (key-order = "prefix"): each stands for all names before it, too."""
+        """Keys of a prefix (key-order = "prefix"): each key also stands for all names before it."""
         return keys_of_prefix(self.namespace, names)
 
     def token_keys(self, tokens: Sequence[int], block_tokens: int) -> Keys:
-        """Keys of the full blocks of a prompt (key-order = "prefix"), of `block_tokens` tokens each. Each stands for all tokens
-        before its block, too. There are len(tokens) // block_tokens keys.
+        """Keys of the full blocks of a prompt (key-order = "prefix"), of `block_tokens` tokens each. Each key also stands for all
+        tokens before its block. There are len(tokens) // block_tokens keys.
 
         Raises:
             ValueError: A token is not from 0 to 2**32 - 1, or block_tokens is less than 1.
@@ -160,11 +160,11 @@ class OffloadCache(Polled):
     # ---- what is there
 
     def look_up(self, keys: Names, pool: int = 0) -> list[State]:
-        """Where each block is. Has no side effect."""
+        """Returns the State of each block. Has no side effect."""
         return [State(state) for state in self._states(self._keys(keys), pool)]
 
     def leading(self, keys: Names, pool: int = 0) -> int:
-        """How many of the first keys have a copy without a gap. Has no side effect."""
+        """Returns the number of leading keys whose blocks all have a copy. Has no side effect."""
         made = self._keys(keys)
         leading = c_size_t()
         with self._lock:
@@ -172,9 +172,9 @@ class OffloadCache(Polled):
         return leading.value
 
     def find(self, keys: Names, pool: int = 0) -> tuple[int, bool]:
-        """How many of the first keys have a copy without a gap, here or in the shared store; and whether the shared store was
-        asked and has not answered. Then call poll(), and ask again with the same keys, until the option `probe-deadline` at the
-        latest. load() with `shared` gets what it has counted."""
+        """Returns the number of leading keys whose blocks all have a copy, here or in the shared store; and whether the shared
+        store has been asked and has not answered yet. In this case call poll(), and then find() again with the same keys; the
+        answer comes within the option `probe-deadline`. load() with `shared` loads the blocks that it has counted."""
         made = self._keys(keys)
         leading = c_size_t()
         looking = c_int32()
@@ -189,26 +189,26 @@ class OffloadCache(Polled):
 
         Args:
             by_layer: Report leading layers.
-            shared: Read blocks that are neither here nor in storage from the shared store. One that is not there any more, is
-                damaged, or is late, fails.
+            shared: Read blocks that are neither here nor in storage from the shared store. A block that is missing, damaged or
+                late fails.
         """
         self._order(lib.terrace_offload_load, job, keys, writes=True, **order)
 
     def store(self, job: int, keys: Names, **order: Unpack[Order]) -> None:
-        """Stores blocks: copies them to the host tier, and from there to storage as the write policy says. Does not wait.
+        """Stores blocks: copies them to the host tier, and from there to storage, according to the write policy. Does not wait.
 
         Args:
-            job: A number of the caller's, that no other living job has.
+            job: A number that the caller chooses. No other job under way may have it.
             slots: Device slots, one for each moved block.
             memory: Instead of slots: buffers of one block each. They are kept until the end of the job.
             first: With prefix keys: the blocks from this index on are moved.
             pool, tenant: Numbers.
-            after: A point of signal() that the device must have reached before.
+            after: A point of signal() that the device must reach before the copies.
             urgency: An Urgency.
             timeout: In seconds.
 
         Raises:
-            Busy: A bound is reached, or another job uses a slot.
+            Busy: A limit is reached, or another job uses a slot.
         """
         self._order(lib.terrace_offload_store, job, keys, writes=False, **order)
 
@@ -228,7 +228,8 @@ class OffloadCache(Polled):
         timeout: float | None = None,
         shared: bool = False,
     ) -> None:
-        """Brings blocks from storage, and if `shared` from the shared store, to the host tier. Does not wait; a job as load()."""
+        """Brings blocks from storage, and if `shared` from the shared store, to the host tier. Does not wait; it is a job like
+        load()."""
         self._order(
             lib.terrace_offload_load,
             job,
@@ -243,7 +244,7 @@ class OffloadCache(Polled):
         )
 
     def pin(self, job: int, keys: Names, pool: int = 0) -> int:
-        """Keeps host copies until unpin(), or the end of the job of this number. Returns how many blocks that are."""
+        """Keeps host copies until unpin(), or until the end of the job with this number. Returns the number of these blocks."""
         made = self._keys(keys)
         pinned = c_uint32()
         with self._lock:
@@ -251,8 +252,8 @@ class OffloadCache(Polled):
         return pinned.value
 
     def touch(self, keys: Names, pool: int = 0) -> None:
-        """The blocks were used elsewhere, so they are evicted later, the first of the keys last. Keys that are not there are
-        ignored."""
+        """Records a use of the blocks, so that they are evicted later; the first key is evicted last. Keys that are not cached
+        are ignored."""
         made = self._keys(keys)
         with self._lock:
             check(lib.terrace_offload_touch(self._open(), _pool(pool, made), made._array, made.count))
@@ -260,17 +261,17 @@ class OffloadCache(Polled):
     # ---- blocks that the engine moves itself
 
     def pin_slots(self, job: int, keys: Names, *, first: int = 0, pool: int = 0) -> list[int]:
-        """As pin(), and a use of the blocks. Returns the slot of the host tier that holds each block from index `first` on, or
-        NO_SLOT. The engine may read these slots until it calls unpin()."""
+        """The same as pin(), and records a use of the blocks. Returns the slot of the host tier that holds each block from index
+        `first` on, or NO_SLOT. The engine may read these slots until it calls unpin()."""
         _kept, order, slots = self._host_slots(job, keys, first, pool, 0)
         with self._lock:
             check(lib.terrace_offload_pin_slots(self._open(), byref(order), slots))
         return slots[:]
 
     def reserve(self, job: int, keys: Names, *, first: int = 0, pool: int = 0, tenant: int = 0) -> list[int]:
-        """Takes slots of the host tier, which the engine fills itself, and then calls publish(). Returns the slot of each block
-        from index `first` on, or NO_SLOT: the block is there already or on its way, or there is no room. If all are NO_SLOT,
-        there is nothing to publish.
+        """Reserves slots of the host tier. The engine fills them itself, and then calls publish(). Returns the slot of each block
+        from index `first` on, or NO_SLOT: the block is there already or is being brought, or there is no room. If all are
+        NO_SLOT, there is nothing to publish.
 
         Raises:
             Busy: Too much is reserved.
@@ -282,7 +283,7 @@ class OffloadCache(Polled):
         return slots[:]
 
     def publish(self, job: int, filled: bool = True) -> None:
-        """Ends a reservation. The slots have their blocks; if not `filled`, they are free again.
+        """Ends a reservation. If `filled`, the slots hold their blocks; otherwise the slots become free.
 
         Raises:
             NotFound: There is no such reservation.
@@ -296,8 +297,8 @@ class OffloadCache(Polled):
             check(lib.terrace_offload_unpin(self._open(), _job(job)))
 
     def poll(self) -> list[JobEvent]:
-        """Collects ended work, starts new work, and returns the events since the last call, but those of jobs for which ended()
-        waits."""
+        """Collects ended work, starts new work, and returns the events since the last call, except those of jobs for which
+        ended() waits."""
         with self._lock:
             self._poll()
             events, self._events = self._events, {}
@@ -305,8 +306,8 @@ class OffloadCache(Polled):
 
     async def ended(self, job: int) -> list[JobEvent]:
         """Waits on the running event loop for the end of a job under way, and returns its events since the last poll(). The last
-        one is the end. While it waits, nobody needs to call poll(). One loop at a time serves a cache. If the caller is
-        cancelled, the job goes on: cancel() ends it.
+        one is the end of the job. During the wait, poll() need not be called. Only one loop at a time can serve a cache. If the
+        caller is cancelled, the job continues: cancel() ends it.
 
         Raises:
             NotFound: There is no such job, or poll() has returned its end.
@@ -332,7 +333,7 @@ class OffloadCache(Polled):
                 self._open()
             return end.all()
         except BaseException:
-            with self._lock:  # its events are for poll()
+            with self._lock:  # poll() returns its events
                 for number, events in end.events.items():
                     self._put_back(number, self._events.get(number, []) + events)
             raise
@@ -342,13 +343,13 @@ class OffloadCache(Polled):
                     del self._waiters[job]
 
     def pause_idle_service(self, longest: float) -> None:
-        """The thread that works while no call is made does not, for so many seconds, or until a call with 0. What the cache has does
-        not change between two calls then, unless one of them changes it."""
+        """Stops the idle service, which works while no call is made, for this number of seconds, or until a call with 0. During
+        this time the contents of the cache change only in calls."""
         with self._lock:
             check(lib.terrace_offload_pause_idle_service(self._open(), nanoseconds(longest)))
 
     def drain(self, timeout: float | None = None) -> None:
-        """Waits until no job is under way. If transfers are paused, they go on. The events come with the next poll().
+        """Waits until no job is under way. Paused transfers are resumed. The next poll() returns the events.
 
         Raises:
             DeadlineExceeded: The time is over, in seconds.
@@ -356,7 +357,7 @@ class OffloadCache(Polled):
         end = end_of(timeout)
         while True:
             with self._lock:
-                # Short pieces: another thread, or an exception such as KeyboardInterrupt, has its turn in between.
+                # Waits in short pieces, so that other threads, and exceptions such as KeyboardInterrupt, are not blocked.
                 left = 0.05 if end is None else min(0.05, max(0.0, end - time.monotonic()))
                 status = lib.terrace_offload_drain(self._open(), nanoseconds(left))
                 sentence = _library.last_error()
@@ -376,7 +377,7 @@ class OffloadCache(Polled):
         return point.value
 
     def await_stream(self, job: int, stream: int = 0, layers: int = 0xFFFF_FFFF, rank: int = 0) -> None:
-        """Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied.
+        """Makes the stream wait on the device until the leading layers of the job's blocks have been copied.
 
         Raises:
             Busy: Some of the copies are not on the device yet. Try again after the next poll().
@@ -388,21 +389,22 @@ class OffloadCache(Polled):
     # ---- the cache as a whole
 
     def clear(self, *, keep_storage: bool = False, keep_shared: bool = False) -> None:
-        """Forgets everything that is cached, removes what is stored, and ends the use of a shared store until resume_shared().
+        """Drops all cached blocks, removes all stored blocks, and ends the use of a shared store until resume_shared().
 
-        It does not wait for the disk: while statistics()["erasing"] is 1, a kill may bring removed blocks back.
+        It does not wait for the disk: if the process is killed while statistics()["erasing"] is 1, removed blocks may be there
+        again.
 
         Args:
-            keep_storage: What is stored still means what its names say: it stays, and is a hit.
-            keep_shared: The same of the shared store, which is used further on.
+            keep_storage: The names of stored blocks still have the same meaning. The stored blocks stay, and can be hits.
+            keep_shared: The same for the shared store, which is still used.
         """
         flags = (_KEEP_STORAGE if keep_storage else 0) | (_KEEP_SHARED if keep_shared else 0)
         with self._lock:
             check(lib.terrace_offload_clear(self._open(), flags))
 
     def resume_shared(self, weights_revision: str | None = None) -> None:
-        """Uses the shared store again, for weights of this revision from now on. None: names that blocks had before the clear
-        still mean the same."""
+        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
+        as before the clear."""
         with self._lock:
             check(
                 lib.terrace_offload_resume_shared(
@@ -428,7 +430,7 @@ class OffloadCache(Polled):
         return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
 
     def record_changes(self) -> None:
-        """Records changes of what is cached from now on. Take them regularly: every one is kept."""
+        """Records changes of the cached blocks from now on. Call changes() regularly, because all changes are kept until then."""
         with self._lock:
             check(lib.terrace_offload_record_events(self._open()))
 
@@ -465,7 +467,7 @@ class OffloadCache(Polled):
             target: Where it writes.
             keys: For Scope.PREFIX.
             unused_for: For Scope.IDLE, in seconds.
-            timeout: In seconds; blocks that are not stored by then are given up.
+            timeout: In seconds; blocks that are not stored by then are dropped from the job.
             budget: The most bytes to write; 0: no limit.
             durable: The job also flushes storage before it ends.
 
@@ -496,7 +498,7 @@ class OffloadCache(Polled):
             check(lib.terrace_write_back_pause(self._open(), _job(job)))
 
     def resume_write_back(self, job: int) -> None:
-        """The job goes on."""
+        """Continues a paused job."""
         with self._lock:
             check(lib.terrace_write_back_resume(self._open(), _job(job)))
 
@@ -520,10 +522,10 @@ class OffloadCache(Polled):
     # ---- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends all work, and lets go of all buffers. A second call does nothing.
+        """Ends all work, and releases all buffers. A second call does nothing.
 
         Raises:
-            DeadlineExceeded: A disk or device has not answered within `timeout` seconds. The cache is closed all the same; the
+            DeadlineExceeded: A disk or device has not answered within `timeout` seconds. The cache is closed nevertheless; the
                 engine's memory must stay valid for the rest of the process.
         """
         with self._lock:
@@ -561,7 +563,7 @@ class OffloadCache(Polled):
     # ---- inside
 
     def _states(self, keys: Keys, pool: int = 0) -> bytes:
-        """The numbers of the states."""
+        """Returns the states as numbers."""
         states = ctypes.create_string_buffer(keys.count or 1)
         with self._lock:
             check(lib.terrace_offload_look_up(self._open(), _pool(pool, keys), keys._array, keys.count, states))
@@ -573,7 +575,7 @@ class OffloadCache(Polled):
     def _host_slots(
         self, job: int, keys: Names, first: int, pool: int, tenant: int
     ) -> tuple[Keys, _library.Order, ctypes.Array[c_uint32]]:
-        """An order that means host slots, with the keys that it points to, and a place for the slots."""
+        """Makes an order for host slots, with the keys that it points to, and an array for the slots."""
         made = self._keys(keys)
         _check_first(first, made)
         order = _library.Order(
@@ -618,7 +620,7 @@ class OffloadCache(Polled):
         self._arrivals += 1
 
     def _drop(self, job: int) -> None:
-        """Forgets a job that the library does not have, and cancels one that it has: its events come as usual."""
+        """Removes a job that the library does not have, and cancels a job that it has; the events of that job come as usual."""
         if job in self._jobs and lib.terrace_offload_cancel(self._open(), job) == _library.NOT_FOUND:
             _release_all(self._jobs[job])
             self._jobs.pop(job, None)
@@ -686,7 +688,7 @@ class OffloadCache(Polled):
                     raise error_of(_library.DUPLICATE_REQUEST, f"job {job} is under way; choose another number")
 
                 def enter() -> int:
-                    self._jobs[job] = owners  # kept from before the call on
+                    self._jobs[job] = owners  # assigned before the call
                     return int(call(handle, byref(order)))
 
                 self._attempts.make(enter, lambda: self._drop(job))
@@ -697,7 +699,7 @@ class OffloadCache(Polled):
 
 
 class _End(Waiter):
-    """Somebody who waits for the end of a job: its events, by the call that returned them."""
+    """A waiter for the end of a job: the events of the job, by the call that returned them."""
 
     __slots__ = ("ended", "events")
 
@@ -745,7 +747,7 @@ def _release_all(owners: Iterable[Rows]) -> None:
 
 
 def _source(number: int) -> State:
-    """A source that this package does not know is slower than all that it knows."""
+    """A source that this package does not know is treated as slower than all others."""
     return State(min(number, State.SHARED))
 
 

@@ -26,12 +26,12 @@ __all__ = ["BatchKind", "Event", "EventKind", "Health", "Names", "Region", "Resu
 Names = Union[Sequence[bytes], Keys]
 
 _EVENT = struct.Struct("<32sQII")  # terrace_store_event: key, batch, kind, reserved
-_OWN_JOBS = 1 << 63  # numbers from here on belong to calls of put() and get()
+_OWN_JOBS = 1 << 63  # job numbers from here on are used for put() and get()
 _NO_REGION = 0xFFFF_FFFF
 
 
 class Region:
-    """Registered memory in rows of one block each. It keeps its buffer until close()."""
+    """Registered memory in rows of one block each. It keeps the buffer until close()."""
 
     def __init__(self, store: Store, rows: Rows) -> None:
         self._store = store
@@ -46,7 +46,7 @@ class Region:
         return self._number.value
 
     def close(self) -> None:
-        """Ends the registration, and lets go of the buffer. Raises Busy while a job uses it. A second call does nothing."""
+        """Ends the registration, and releases the buffer. Raises Busy while a job uses it. A second call does nothing."""
         self._store._unregister(self)
 
     def __enter__(self) -> Region:
@@ -57,7 +57,8 @@ class Region:
 
 
 class _Job:
-    """A job that the library may have: what it holds, and the call that waits for it (None: its result is for poll())."""
+    """A job that the library may have: the memory that it holds, and the call that waits for it (None: poll() returns the
+    result)."""
 
     __slots__ = ("call", "region", "row")
 
@@ -65,7 +66,7 @@ class _Job:
         self.region = region
         """A region for this job alone, which ends when its memory is free."""
         self.row = row
-        """The row of the store that goes back when its memory is free."""
+        """The row of the store that is returned when its memory is free."""
         self.call = call
 
 
@@ -77,20 +78,20 @@ class Store(Polled):
     damaged block is a miss. A full store evicts the block that was used least recently.
 
     Args:
-        path: The directory of the store, or several, each on a disk of its own. It is made if its parent exists.
+        path: The directory of the store, or several directories, each on its own disk. It is created if its parent exists.
         capacity: The disk space of all directories: a number of bytes, or a text such as "4GiB".
         block_bytes: The size of a block, a multiple of 4096.
-        namespace: Says what the keys mean: model, weights, layout, rank. Equal keys of two namespaces name different blocks.
+        namespace: The meaning of the keys: model, weights, layout, rank. Equal keys of two namespaces name different blocks.
         name: The store's own directory inside `path`.
         fingerprint: 32 bytes that identify the contents; a store with another one is refused.
         log: Called with a level (0 info, 1 warning, 2 error) and a sentence, on a thread of the library.
         admin: The options of the table [admin]: {"listen": "unix:"} opens an endpoint for operators (docs/admin.md).
-        idle_service: A thread of the library goes on with the store's work while no call was made for 100 ms. Without it, results
-            and the commands of operators wait for the next call.
-        shared: The options of the table [shared]: {"url": "redis://kv@cache:6379"} puts a store that several machines share behind
-            this one (docs/shared.md). What is not here is read from there, and what is stored is written there, too.
+        idle_service: A thread of the library continues the store's work if no call was made for 100 ms. Without it, results and
+            the commands of operators wait for the next call.
+        shared: The options of the table [shared]: {"url": "redis://kv@cache:6379"} adds a store that several machines share
+            behind this one (docs/shared.md). Blocks that are not here are read from it, and new blocks are written to it, too.
         options: More options of the table [storage] of docs/configuration.md, with "_" for "-": io="threads",
-            flush_interval="1s", floor="10GiB", label="my engine, model M" (whose store it is, for `terrace store stat`).
+            flush_interval="1s", floor="10GiB", label="my engine, model M" (the owner, shown by `terrace store stat`).
 
     Raises:
         InvalidArgument: An option is wrong; the sentence says which, and what would be right.
@@ -98,14 +99,13 @@ class Store(Polled):
         StorageError: The directory cannot be used.
 
     `put`, `get`, `put_async` and `get_async` copy the block through memory of the store: at most 16 MiB, or 8 blocks if these are
-    larger. Whatever ends such a call (Ctrl-C, a time-out, a cancelled task), the caller's memory is not used after it. The
-    `submit_` calls copy nothing: the disk uses the buffer itself until the result, or (Result.memory_in_use) the event
-    MEMORY_FREE, and the store keeps the buffer until then.
+    larger. Even if such a call ends early (Ctrl-C, a time-out, a cancelled task), the caller's memory is not used after it. The
+    `submit_` calls copy nothing: the disk uses the buffer itself until the result, or (Result.memory_in_use) until the event
+    MEMORY_FREE. The store keeps the buffer until then.
 
-    Threads: any. A thread or event loop that waits for a block does not stop the others; remove(), clear() and close() do, while they
-    wait for the disk. In a child process made by os.fork() the store is closed, and raises
-    Stopped; the parent's goes on. Close it, or use it as a context manager: then everything that was stored survives a power
-    failure.
+    Threads: any. A thread or event loop that waits for a block does not block the others; remove(), clear() and close() do, while
+    they wait for the disk. In a child process made by os.fork() the store is closed, and raises Stopped; the store of the parent
+    continues. Close the store, or use it as a context manager: then all stored blocks survive a power failure.
     """
 
     _what = "store"
@@ -150,8 +150,8 @@ class Store(Polled):
         """True if there is a shared store behind this one."""
         self.namespace = bytes(namespace)
         self._jobs: dict[int, _Job] = {}
-        self._late: dict[int, _Job] = {}  # jobs that have ended, and whose memory is in use
-        self._results: dict[int, list[Result]] = {}  # for poll(), by the call that returned them
+        self._late: dict[int, _Job] = {}  # jobs that have ended, but whose memory is still in use
+        self._results: dict[int, list[Result]] = {}  # results for poll(), by the call that returned them
         self._events: dict[int, list[Event]] = {}
         self._returned_results = Returned(lib.terrace_store_poll, _library.BatchResult)
         self._returned_events = Returned(lib.terrace_store_events, _library.StoreEvent)
@@ -168,7 +168,7 @@ class Store(Polled):
             self.block_bytes: int = lib.terrace_store_block_bytes(handle)
             """The size of a block."""
             self._staging = Staging(self.block_bytes, self.register)
-            # If the disk does not answer at the end, memory that it may still use outlives this object.
+            # If the disk does not answer at the end, the memory that it may still use is kept after this object.
             self._kept = Kept(self._buffers, self._log)
             self._handle = handle
         except BaseException:
@@ -184,14 +184,14 @@ class Store(Polled):
 
         Raises:
             StorageError: The disk is full or fails.
-            Busy: Too much is under way, or the disk still writes this block for a job whose time-out is over, and it was removed
-                meanwhile. Try again.
+            Busy: Too much work is under way, or the block was removed while the disk still writes it for a job whose time-out is
+                over. Try again.
         """
         _check_put(self._move(True, key, buffer))
 
     def get(self, key: bytes, into: Any) -> bool:
-        """Reads a block into a buffer of exactly one block. Returns False if it is not there, or if it was damaged. `into` is
-        changed only if the result is True.
+        """Reads a block into a buffer of exactly one block. Returns False if the block is not there, or if it is damaged. `into`
+        is changed only if the result is True.
 
         Raises:
             StorageError: The disk fails.
@@ -199,12 +199,12 @@ class Store(Polled):
         return _is_hit(self._move(False, key, into))
 
     async def put_async(self, key: bytes, buffer: Any) -> None:
-        """As put(), on the running event loop. One loop at a time serves a store. Do not change `buffer` before the coroutine ends;
-        a cancelled one has ended."""
+        """The same as put(), on the running event loop. Only one loop at a time can serve a store. Do not change `buffer` before
+        the coroutine ends; a cancelled coroutine has ended."""
         _check_put(await self._move_async(True, key, buffer))
 
     async def get_async(self, key: bytes, into: Any) -> bool:
-        """As get(), on the running event loop."""
+        """The same as get(), on the running event loop."""
         return _is_hit(await self._move_async(False, key, into))
 
     # ---- what is there
@@ -214,11 +214,11 @@ class Store(Polled):
         return keys_of_names(self.namespace, names)
 
     def contains(self, key: bytes) -> bool:
-        """True if a get would find the block. Answers from memory."""
+        """True if a get would find the block. Does not use the disk."""
         return self.contains_many([key])[0]
 
     def contains_many(self, keys: Names) -> list[bool]:
-        """For each key, whether a get would find the block. Answers from memory."""
+        """For each key, whether a get would find the block. Does not use the disk."""
         made = self._keys(keys)
         count = made.count
         words = (c_uint64 * ((count + 63) // 64 or 1))()
@@ -228,7 +228,7 @@ class Store(Polled):
         return [digit == "1" for digit in reversed(f"{bits:0{count}b}"[-count:])] if count else []
 
     def leading(self, keys: Names) -> int:
-        """How many of the first keys are there without a gap."""
+        """Returns the number of leading keys whose blocks are all there."""
         made = self._keys(keys)
         leading = c_size_t()
         with self._lock:
@@ -236,8 +236,9 @@ class Store(Polled):
         return leading.value
 
     def leading_shared(self, keys: Names, timeout: float = 0.02) -> int:
-        """How many of the first keys are there without a gap, in this store and in the shared one behind it. Waits for the shared
-        store, at most `timeout` seconds: what it has not told by then counts as not there. Without a shared store it is leading().
+        """Returns the number of leading keys whose blocks are all in this store or in the shared store behind it. Waits at most
+        `timeout` seconds for the shared store: blocks without an answer count as missing. Without a shared store it is the same
+        as leading().
         """
         made = self._keys(keys)
         here = self.leading(made)
@@ -252,33 +253,33 @@ class Store(Polled):
             self._end_call(call)
 
     def touch(self, keys: Names) -> None:
-        """The blocks were used elsewhere, so they are evicted later. Keys that are not there are ignored."""
+        """Records a use of the blocks, so that they are evicted later. Keys that are not there are ignored."""
         made = self._keys(keys)
         with self._lock:
             check(lib.terrace_store_touch(self._open(), made._array, made.count))
 
     def remove(self, keys: Names) -> None:
-        """Gives up blocks, and those below them (`parents` of submit_put), and waits until that is durable: they are not there after
-        a kill or a power failure either. Puts of these keys that have not ended end with CANCELLED and store nothing; gets are
-        misses. A shared store is asked to remove those that are named, too.
+        """Removes blocks, and the blocks below them (`parents` of submit_put), and waits until this is durable: they are not
+        there after a kill or a power failure. Puts of these keys that are under way end with CANCELLED and store nothing; gets
+        are misses. A shared store is asked to remove the named blocks, too.
 
         Raises:
-            TerraceError: The disk did not confirm it within 30 seconds, or the flush has failed. The blocks are not served any more,
-                but may be there again after a crash. Another call tries again.
+            TerraceError: The disk did not confirm it within 30 seconds, or the flush has failed. The blocks are not served any
+                more, but may be there again after a crash. Call it again to retry.
         """
         made = self._keys(keys)
         with self._lock:
             check(lib.terrace_store_remove(self._open(), made._array, made.count))
 
     def clear(self) -> None:
-        """Gives up all blocks, and waits until that is durable, as remove() does. A shared store is not used after that, until
-        resume_shared(): nobody knows for which weights its blocks are."""
+        """Removes all blocks, and waits until this is durable, as remove() does. After that, a shared store is not used until
+        resume_shared(), because it is not known for which weights its blocks are."""
         with self._lock:
             check(lib.terrace_store_clear(self._open()))
 
     def resume_shared(self, weights_revision: str | None = None) -> None:
-        """Uses the shared store again, for weights of this revision from now on. None: names that blocks had before the clear
-        still mean the same."""
+        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
+        as before the clear."""
         with self._lock:
             revision = None if weights_revision is None else weights_revision.encode()
             check(lib.terrace_store_resume_shared(self._open(), revision))
@@ -286,8 +287,8 @@ class Store(Polled):
     # ---- jobs
 
     def register(self, buffer: Any) -> Region:
-        """Registers memory whose rows jobs will name: a buffer of several blocks, or of several dimensions of which the first counts
-        rows. Jobs over registered memory begin faster. Rows at multiples of 4096 bytes are read and written without a copy.
+        """Registers memory for jobs: a buffer of several blocks, or of several dimensions of which the first counts rows. Jobs
+        over registered memory start faster. Rows at multiples of 4096 bytes are read and written without a copy.
         """
         region = Region(self, Rows(buffer, self.block_bytes))
         self._register(region)
@@ -306,7 +307,7 @@ class Store(Polled):
         """Stores the blocks in these rows of the buffer (a Region, or any buffer). Does not wait.
 
         Args:
-            job: A number of the caller's below 2**63, that no other job under way has.
+            job: A number below 2**63 that the caller chooses. No other job under way may have it.
             parents: By key, the block that comes before it. A block is evicted before its parent.
             timeout: In seconds; blocks that are not stored by then fail with DEADLINE_EXCEEDED. The disk may still use their rows:
                 see Result.memory_in_use.
@@ -319,29 +320,29 @@ class Store(Polled):
     def submit_get(
         self, job: int, keys: Names, buffer: Any, rows: Sequence[int], *, timeout: float | None = None
     ) -> None:
-        """Reads blocks into these rows of the buffer. Does not wait; otherwise as submit_put(). Nobody else uses the rows until the
-        result, or the event MEMORY_FREE if Result.memory_in_use says so.
+        """Reads blocks into these rows of the buffer. Does not wait; otherwise as submit_put(). Do not use the rows until the
+        result, or until the event MEMORY_FREE if Result.memory_in_use is True.
         """
         self._submit_user(False, job, keys, buffer, rows, None, timeout)
 
     def submit_probe(self, job: int, keys: Names, *, timeout: float = 0.02) -> None:
-        """Asks this store and the shared one behind it. Does not wait; Result.succeeded says how many of the first keys are there
-        without a gap, after `timeout` seconds at the latest.
+        """Asks this store and the shared store behind it. Does not wait; Result.succeeded is the number of leading keys whose
+        blocks are all there. The result comes within `timeout` seconds.
 
         Raises:
-            InvalidArgument: There is no shared store; leading() answers at once then.
+            InvalidArgument: There is no shared store; use leading(), which answers at once.
         """
         with self._lock:
             self._probe(self._user_job(job), self._keys(keys), timeout, None)
 
     def submit_flush(self, job: int) -> None:
-        """Makes everything durable of which the results have been polled. The job ends in one result."""
+        """Makes all blocks durable whose results poll() has returned. The job ends in one result."""
         with self._lock:
             handle = self._open()
             self._begin(self._user_job(job), _Job(), lambda: lib.terrace_store_flush(handle, job))
 
     def cancel(self, job: int) -> None:
-        """Ends the blocks of the job that the disk has not begun, with CANCELLED.
+        """Ends the blocks of the job that the disk has not begun; they have the status CANCELLED.
 
         Raises:
             NotFound: There is no such job.
@@ -357,14 +358,14 @@ class Store(Polled):
         return [result for each in results.values() for result in each]
 
     def events(self) -> list[Event]:
-        """Returns what has become readable or was given up since the last call, and jobs whose memory has become free. poll() is
-        what collects it."""
+        """Returns the events since the last call: blocks that have become readable or were removed, and jobs whose memory has
+        become free. poll() collects these events."""
         with self._lock:
             events, self._events = self._events, {}
         return [event for each in events.values() for event in each]
 
     def drain(self, timeout: float | None = None) -> None:
-        """Waits until no job is under way. The results come with the next poll().
+        """Waits until no job is under way. The next poll() returns the results.
 
         Raises:
             DeadlineExceeded: The time is over, in seconds.
@@ -385,7 +386,7 @@ class Store(Polled):
         return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
 
     def health(self) -> tuple[Health, str]:
-        """How well the disk works, and a sentence that says why not ("" while it works)."""
+        """The state of the disk, and a sentence with the reason if it does not work ("" while it works)."""
         state = c_int32()
         reason = c_char_p()
         with self._lock:
@@ -393,20 +394,20 @@ class Store(Polled):
             return Health(state.value), (reason.value or b"").decode("utf-8", "replace")
 
     def io(self) -> str:
-        """A text for people that says how I/O is done."""
+        """A text for people: the method of I/O."""
         with self._lock:
             return str(lib.terrace_store_io(self._open()).decode("utf-8", "replace"))
 
     # ---- the end
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends all jobs, makes everything durable, and lets go of all buffers. Calls and coroutines that wait for a block get their
+        """Ends all jobs, makes everything durable, and releases all buffers. Calls and coroutines that wait for a block get their
         results. A second call does nothing. If an exception interrupts it, the store takes no more jobs; call it again.
 
         Raises:
-            DeadlineExceeded: A disk has not answered within `timeout` seconds. The store is closed all the same, and the buffers
+            DeadlineExceeded: A disk has not answered within `timeout` seconds. The store is closed nevertheless, and the buffers
                 of its jobs are kept for the rest of the process, because the disk may still use them.
-            StorageError: The last flush has failed, so that a power failure may cost blocks that were stored.
+            StorageError: The last flush has failed, so a power failure may lose stored blocks.
         """
         end = end_of(timeout)
         with self._lock:
@@ -494,7 +495,7 @@ class Store(Polled):
         return job
 
     def _begin(self, number: int, job: _Job, submit: Callable[[], int]) -> None:
-        """Submits a job to the library. What the job holds is kept from before the call on."""
+        """Submits a job to the library. The memory of the job is recorded before the call."""
 
         def enter() -> int:
             self._jobs[number] = job
@@ -505,14 +506,14 @@ class Store(Polled):
         self._attempts.make(enter, lambda: self._drop(number))
 
     def _drop(self, number: int) -> None:
-        """Forgets a job that the library does not have, and cancels one that it has: its result comes as usual."""
+        """Removes a job that the library does not have, and cancels a job that it has; the result of that job comes as usual."""
         job = self._jobs.get(number)
         if job is not None and lib.terrace_store_cancel(self._open(), number) == _library.NOT_FOUND:
             self._free_memory(number, job)
             self._jobs.pop(number, None)
 
     def _free_memory(self, number: int, job: _Job) -> None:
-        """The library is through with the memory of a job."""
+        """The library does not use the memory of a job any more."""
         if job.region is not None:
             job.region.close()
         if job.row is not None:
@@ -581,12 +582,12 @@ class Store(Polled):
         asked = _library.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
         self._begin(number, _Job(call=call), lambda: lib.terrace_store_probe(handle, byref(asked)))
 
-    # -- jobs whose results are not for poll(), for adapters that wait on threads
+    # -- jobs whose results poll() does not return, for adapters that wait on threads
 
     def _start(
         self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None = None
     ) -> Call:
-        """Submits a job. Its result is for _finish() of this call."""
+        """Submits a job. _finish() of this call gets its result."""
         call = Call()
         with self._lock:
             self._submit(is_put, self._own_job(call), _Job(call=call), keys, region, row_numbers("rows", rows), parents)
@@ -670,7 +671,7 @@ class Store(Polled):
         return call.result
 
     def _end_call(self, call: Call) -> None:
-        """The caller is through. If an exception has ended its call, the library goes on with the row for as long as it must."""
+        """The caller has finished. If an exception has ended its call, the library may use the row until its job has ended."""
         with self._lock:
             if call.result is None and call.job in self._jobs and self._handle is not None:
                 lib.terrace_store_cancel(self._handle, call.job)
@@ -746,7 +747,7 @@ class Store(Polled):
     def _unregister(self, region: Region) -> None:
         with self._lock:
             if region._rows is None or (self._handle is None and region in self._regions):
-                return  # a disk that has not answered may use it
+                return  # a disk that has not answered may still use it
             if self._handle is not None and region.number != _NO_REGION:
                 status = lib.terrace_store_unregister(self._handle, region.number)
                 if status != _library.NOT_FOUND:

@@ -91,15 +91,15 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   }
 }
 
-void DeviceSlotAllocator::leave(std::uint32_t who) {
-  const auto waiter = std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.who == who; });
+void DeviceSlotAllocator::leave(std::uint32_t id) {
+  const auto waiter = std::find_if(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.id == id; });
   if (waiter == waiters_.end()) return;
   promised_ -= waiter->slots;
   waiters_.erase(waiter);
 }
 
-std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t who) const {
-  const auto waiter = std::ranges::find(waiters_, who, &Waiter::who);
+std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t id) const {
+  const auto waiter = std::ranges::find(waiters_, id, &Waiter::id);
   return waiter == waiters_.end() ? 0 : waiter->slots;
 }
 
@@ -115,7 +115,7 @@ bool DeviceSlotAllocator::pump() {
       const auto got = static_cast<std::uint32_t>(served_slots_.size() - before);
       promised_ -= got;
       first.slots -= got;
-      served_.push_back({first.who, got, first.slots == 0});
+      served_.push_back({first.id, got, first.slots == 0});
       changed = true;
       if (first.slots > 0) continue;
       waiters_.erase(waiters_.begin());

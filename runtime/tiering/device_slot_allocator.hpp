@@ -84,7 +84,7 @@ class DeviceSlotAllocator {
 
  private:
   struct Waiter {
-    std::uint32_t who = 0;
+    std::uint32_t id = 0;
     std::uint32_t slots = 0;
     TenantId tenant;
   };

@@ -27,7 +27,7 @@ namespace terrace {
 ///
 /// A second resize of a tier replaces one that is under way. Retired slots that the new size includes are free again.
 ///
-/// Memory: that of the eviction policies stays in proportion to the sizes at construction.
+/// Memory: the memory of the eviction policies stays in proportion to the sizes at construction.
 ///
 /// Threads: the manager's.
 class PoolResizer {

@@ -1,4 +1,4 @@
-"""Reads and writes batches of blocks, and waits: for the threads in which SGLang calls a storage back end."""
+"""Blocking reads and writes of batches of blocks, for the threads on which SGLang calls a storage back end."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from .report import Report
 _NO_KEY = bytes(KEY_BYTES)
 STAGING_BYTES = 16 << 20
 """Size of a staging memory, or one page if that is larger."""
-_JOB_BLOCKS = 4096  # a Store has at most 65536 blocks under way, for all of its callers
+_JOB_BLOCKS = 4096  # a Store has at most 65536 blocks under way, for all callers together
 
 
 class Lent(Protocol):
-    """Staging memory for the time of a `with` block."""
+    """Staging memory that is lent for a `with` block."""
 
     address: int
     rows: int
 
     def read(self, keys: Keys) -> list[bool]:
-        """Reads blocks into the first rows, and waits. Returns for each whether its row has its bytes."""
+        """Reads blocks into the first rows, and waits. Returns for each block whether its row has the bytes."""
 
 
 class Blocks(Protocol):
-    """Where blocks are read: the store of this process, or of the process that writes for several ranks."""
+    """The source of blocks: the store of this process, or the store of the process that writes for several ranks."""
 
     def contains(self, keys: Keys) -> list[bool]:
         """For each key, whether a read would find the block."""
 
     def lend(self, rows: int) -> AbstractContextManager[Lent | None]:
-        """Lends staging memory of at least `rows` blocks; None if nothing can be read now."""
+        """Lends staging memory of at least `rows` blocks; None if reads are not possible now."""
 
 
 def address_of(memory: mmap.mmap) -> int:
@@ -54,7 +54,7 @@ def address_of(memory: mmap.mmap) -> int:
 
 
 def joined(parts: Sequence[bytes]) -> Keys:
-    """Makes Keys of the bytes of keys, each a multiple of 32."""
+    """Makes one Keys object from the bytes of several keys. The length of each is a multiple of 32."""
     raw = b"".join(parts)
     return Keys(ctypes.create_string_buffer(raw, max(1, len(raw))), len(raw) // KEY_BYTES)
 
@@ -84,7 +84,7 @@ class _LocalLent:
         return [status == 0 for status in self._blocks.read(keys, self.region, range(keys.count))]
 
     def write(self, keys: Keys, parents: Keys | None) -> list[bool]:
-        """Stores the blocks in the first rows, and waits. Returns for each whether it is stored."""
+        """Stores the blocks in the first rows, and waits. Returns for each block whether it is stored."""
         return [status == 0 for status in self._blocks.write(keys, self.region, range(keys.count), parents)]
 
 
@@ -96,15 +96,15 @@ class LocalBlocks:
         self.probe_timeout = probe_timeout
         """The longest time in seconds that a look-up waits for the shared store, if there is one."""
         self._reports = {False: Report("reading from the store"), True: Report("writing to the store")}
-        # A write does not wait for the memory that a read has.
+        # Writes have their own memory, so that they do not wait for reads.
         self._lent: dict[bool, _LocalLent | None] = {False: None, True: None}
         self._lent_locks = {False: threading.Lock(), True: threading.Lock()}
-        self._salt = b""  # of the keys, since a clear
+        self._salt = b""  # added to the keys since a clear
         self._lock = store._lock
 
     def contains(self, keys: Keys) -> list[bool]:
-        """For each block, whether a read would find it. Behind the first one that is not here, the shared store is asked for those
-        that follow without a gap."""
+        """For each block, whether a read would find it. The shared store is asked for the blocks from the first one that is not
+        here; it counts those that follow without a gap."""
         keys = self._named(keys)
         found = self.store.contains_many(keys)
         if self.store.shares and False in found:
@@ -114,21 +114,21 @@ class LocalBlocks:
         return found
 
     def clear(self) -> None:
-        """Gives up all blocks. From now on keys name other blocks, which nobody finds but this object, and a shared store is not
-        used: the weights may be others than those that the keys are made for."""
+        """Removes all blocks. From now on the keys of this object have other names, which no other process can find, and a shared
+        store is not used: the weights may have changed, and the keys do not show that."""
         with self._lock:
             self._salt = secrets.token_bytes(16)
             self.store.clear()
 
     def _named(self, keys: Keys) -> Keys:
-        """The keys in the store. A key of zeros stays."""
+        """The names of the keys in the store. A key of zeros is not changed."""
         if not self._salt:
             return keys
         salted = keys_of_names(self._salt, list(keys))
         return joined([salted[i] if key != _NO_KEY else key for i, key in enumerate(keys)])
 
     def touch(self, keys: Keys) -> None:
-        """The blocks are needed, so they are evicted later."""
+        """Records a use of the blocks, so that they are evicted later."""
         self.store.touch(self._named(keys))
 
     def read(self, keys: Keys, region: Region, rows: Sequence[int]) -> list[int]:
@@ -163,14 +163,14 @@ class LocalBlocks:
             try:
                 yield lent
             except BaseException:
-                # A job whose number nobody has kept may use the memory: it is not lent again. The store keeps it.
+                # A job whose number was lost may still use the memory, so it is not lent again. The store keeps it.
                 self._lent[is_put] = None
                 with suppress(TerraceError):
                     lent.region.close()
                 raise
 
     def close(self) -> None:
-        """Lets go of staging memory. The store is closed, or nothing is under way."""
+        """Releases the staging memory. The store is closed, or nothing is under way."""
         for lent in self._lent.values():
             if lent is not None:
                 lent.region.close()
@@ -193,15 +193,15 @@ class LocalBlocks:
                     else:  # wait for jobs of other threads
                         self.store._until(lambda: self.store._arrivals != arrived)
         finally:
-            # Nobody may use the rows again before the disk has let go of them, whatever has gone wrong.
+            # After any failure, the rows must not be used again before the disk has finished with them.
             while calls:
                 statuses += self._finish(calls.popleft()).statuses
-        self.store.events()  # nobody wants them, and a Store keeps them until somebody asks
+        self.store.events()  # take them: a Store keeps them until they are taken
         self._judge(is_put, statuses)
         return statuses
 
     def _judge(self, is_put: bool, statuses: Sequence[int]) -> None:
-        """Tells the report how the disk does. A miss and a damaged block say nothing of it."""
+        """Reports success or failure of the disk. A miss or a damaged block shows neither."""
         failures = [status for status in statuses if status not in (OK, NOT_FOUND, CORRUPT)]
         if failures:
             reason = self.store.health()[1] or status_text(failures[0])
@@ -212,7 +212,7 @@ class LocalBlocks:
     def _submit(
         self, is_put: bool, keys: Keys, region: Region, rows: Sequence[int], parents: Keys | None, first: int, last: int
     ) -> Call | None:
-        """Starts a job, or returns None if too much is under way.
+        """Starts a job. Returns None if too much work is under way.
 
         Raises:
             Busy: The store refuses the job although nothing is under way.

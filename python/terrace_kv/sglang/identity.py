@@ -1,4 +1,5 @@
-"""What decides the bytes of a page: it goes into the names of the blocks, so that pages of anything else are misses."""
+"""Everything that decides the bytes of a page. It is part of the names of the blocks, so that pages with other bytes are
+misses."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 from ..identity import config_digest, contents, namespace, weights_revision
 from .pages import PoolPages
 
-# Leaves of SGLang's configuration that decide the bytes, beside the weights. One that a version of SGLang does not have is None.
+# Fields of SGLang's configuration that decide the bytes, beside the weights. A field that a version of SGLang does not have is
+# None.
 _LEAVES = (
     "attention_backend",
     "context_length",
@@ -33,7 +35,7 @@ _LEAVES = (
     "speculative_draft_model_revision",
     "weight_version",
 )
-# Leaves that name files or models, whose contents decide the bytes, too.
+# Fields that name files or models. The contents of these decide the bytes, too.
 _PATHS = (
     "decrypted_config_file",
     "decrypted_draft_config_file",
@@ -43,12 +45,12 @@ _PATHS = (
     "speculative_draft_model_path",
     "uno_lora_path",
 )
-_NOT_OF_FILES = ("remote", "remote_instance")  # of load_format
+_NOT_OF_FILES = ("remote", "remote_instance")  # value of load_format
 
 
 def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
-    """The fields that all pools share. Reads the weights of a local model and all else that SGLang loads at its start, unless the
-    operator has named them.
+    """The fields that all pools share. Reads the weights of a local model and all other files that SGLang loads at its start,
+    unless the operator has named them.
 
     Args:
         config: SGLang's HiCacheStorageConfig.
@@ -77,7 +79,8 @@ def base_fields(config: Any, revision: str | None) -> dict[str, Any]:
 
 
 def _loaded(model: str) -> dict[str, Any]:
-    """What SGLang loads beside the weights of the model, by contents. Its own names say where that lies, and not what it is.
+    """The files that SGLang loads beside the weights of the model, named by their contents, because SGLang's own names are only
+    paths.
 
     An adapter that is loaded later has a random id, which is in the names of its pages.
     """
@@ -104,7 +107,7 @@ def _adapters() -> list[str]:
 
 
 def _adapters_name_pages() -> bool:
-    """Whether SGLang's names of pages have the id of the adapter, as those of 0.5.23 have."""
+    """True if SGLang's names of pages include the id of the adapter, as in 0.5.23."""
     return hasattr(sys.modules.get("sglang.srt.mem_cache.utils"), "storage_namespace_seed")
 
 
@@ -114,7 +117,7 @@ def weight_version() -> str | None:
 
 
 def store_label(base: dict[str, Any], config: Any) -> str:
-    """Whose store it is, for people (`terrace store stat`), from base_fields()."""
+    """The owner of the store, for people (`terrace store stat`), from base_fields()."""
     return f"SGLang {base['sglang']}, model {base['model'] or 'unknown'}, weights {base['weights']}, rank {config.tp_rank}"
 
 
@@ -155,8 +158,8 @@ def store_name(config: Any, tp_rank: int, block_bytes: int) -> str:
 
 
 def _data_parallel_rank(config: Any) -> int:
-    """HiCacheStorageConfig.dp_rank is 0 on all replicas without attention data parallelism; then the launcher's number tells them
-    apart.
+    """Without attention data parallelism, HiCacheStorageConfig.dp_rank is 0 on all replicas; then the launcher's number
+    distinguishes them.
     """
     runtime = sys.modules.get("sglang.srt.runtime_context")
     launched = None
@@ -169,7 +172,7 @@ def _data_parallel_rank(config: Any) -> int:
 
 
 def _leaf(name: str) -> Any:
-    """A value of SGLang's configuration; None if this process has none, or this version has no such name."""
+    """A value of SGLang's configuration; None if this process has no configuration, or this version has no such name."""
     runtime = sys.modules.get("sglang.srt.runtime_context")
     if runtime is None:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _OWN = ("path", "capacity", "weights_revision", "mla")
-# Options of a Store that are passed on as they are; the library checks their values.
+# Options of a Store that are passed on unchanged; the library checks their values.
 _STORE = ("admin", "shared", "floor", "label", "stripe_size", "accept_lost", "io", "io_threads", "flush_interval")
 # Options that SGLang itself reads from the same object.
 _SGLANG = (
@@ -32,13 +32,13 @@ class Options:
     """The options, checked."""
 
     path: tuple[str, ...]
-    """The directory of the stores, or several, each on a disk of its own."""
+    """The directory of the stores, or several directories, each on its own disk."""
     capacity: int | str
     """The disk space of this rank."""
     weights_revision: str | None
-    """The operator's name for the weights, or None: they are read."""
+    """The operator's name for the weights. None: the weights are read."""
     mla_copies: bool
-    """With KV that is equal on all ranks: each rank keeps a copy, instead of one rank for all."""
+    """For KV that is equal on all ranks: each rank keeps its own copy, instead of one rank for all."""
     store: Mapping[str, Any]
     """Further options of the Store."""
 

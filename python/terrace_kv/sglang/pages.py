@@ -1,7 +1,8 @@
-"""Pages of SGLang's host pools: where their bytes lie, for every memory layout.
+"""Pages of SGLang's host pools: the addresses of their bytes, for every memory layout.
 
-A page is the KV of `page_size` tokens. A pool says the page's pieces by address and size (get_page_buffer_meta), or hands over
-whole pages (get_data_page, set_from_flat_data_page). In a store a page is its pieces one after another, in blocks of one size.
+A page is the KV of `page_size` tokens. A pool gives the page's pieces by address and size (get_page_buffer_meta), or passes whole
+pages (get_data_page, set_from_flat_data_page). In a store, the pieces of a page are stored one after the other, in blocks of one
+size.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from typing import Any
 
 from ..store import Region, Store
 
-_ALIGNMENT = 4096  # of blocks of a store
+_ALIGNMENT = 4096  # block sizes of a store are multiples of this
 _BLOCK_MAX = 512 << 20
 _SMALL_BLOCK = 64 << 10
 _LARGE_BLOCK = 1 << 20
-_PADDING_MAX = 1 / 16  # of the bytes of all pools
+_PADDING_MAX = 1 / 16  # fraction of the bytes of all pools
 
 
 def memory_of(array: Any) -> tuple[int, int]:
-    """Address and size of a tensor of torch or an array of numpy, which lies in one piece."""
+    """Address and size of a contiguous tensor of torch or array of numpy."""
     if hasattr(array, "data_ptr"):
         if not array.is_contiguous():
             raise ValueError("the tensor does not lie in one piece")
@@ -50,7 +51,7 @@ class PoolPages:
         pool: SGLang's host pool.
 
     Raises:
-        ValueError: The pool gives its pages in no way.
+        ValueError: The pool has neither interface for its pages.
     """
 
     def __init__(self, name: str, pool: Any) -> None:
@@ -75,11 +76,11 @@ class PoolPages:
         if refusal is not None:
             self._take_flat_page(refusal)
         self.bytes = sum(self.sizes)
-        """Bytes of a page; 0 if the pool has indices alone, and the pages of other pools stand for its own."""
+        """Bytes of a page; 0 if the pool has only indices, and its pages are represented by other pools."""
 
     def _take_pieces(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
         self.buffers = tuple(_buffers(self.pool))
-        # In the order of the memory: so the pieces one after another are the flat page, whatever order the pool names them in.
+        # Sorted by address: so the pieces one after the other are the flat page, in any order of the pool.
         found = [self._find(address, size) for address, size in zip(addresses, sizes)]
         self._order = sorted(
             range(len(addresses)), key=lambda i: (found[i], addresses[i] if found[i] < len(self.buffers) else i)
@@ -100,7 +101,7 @@ class PoolPages:
             ) from error
 
     def _find(self, address: int, size: int) -> int:
-        """The number of the buffer with this memory; one after the last if there is none."""
+        """The number of the buffer with this memory; the number after the last one if there is no such buffer."""
         for number, buffer in enumerate(self.buffers):
             if buffer.address <= address and address + size <= buffer.address + buffer.size:
                 return number
@@ -174,7 +175,7 @@ class PoolPages:
 
 
 def register(store: Store, buffer: Buffer) -> Region:
-    """Registers the whole blocks of a buffer. The caller keeps the buffer until the region is closed."""
+    """Registers the whole blocks of a buffer. The caller must keep the buffer until the region is closed."""
     size = buffer.size // store.block_bytes * store.block_bytes
     return store.register((ctypes.c_char * size).from_address(buffer.address))
 

@@ -1,4 +1,4 @@
-"""Pages of one host pool in a store: which keys they have, and how they come from the pool to the disk and back."""
+"""Pages of one host pool in a store: their keys, and their copies from the pool to the disk and back."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class StoredPool:
 
     Args:
         pages: The pool's memory.
-        key_namespace: Says what the pages mean.
+        key_namespace: The meaning of the pages.
         block_bytes: The size of a block.
-        blocks: Where pages are read.
-        local: Where pages are written; None if another rank writes them.
+        blocks: The source from which pages are read.
+        local: The store to which pages are written; None if another rank writes them.
         regions: The pool's buffers as regions of the store, if pages are whole blocks there; otherwise pages are copied.
     """
 
@@ -54,14 +54,14 @@ class StoredPool:
         return keys_of_names(self._namespace, [b"%s/%06x" % (key.encode(), i) for key in page_keys for i in range(count)])
 
     def _whole(self, by_block: Sequence[bool]) -> list[bool]:
-        """By page, whether all of its blocks are true."""
+        """For each page, whether all its blocks are true."""
         count = self._count
         return [all(by_block[first : first + count]) for first in range(0, len(by_block), count)]
 
     # ---- pages of the pool
 
     def read(self, page_keys: Sequence[str], host_indices: Any) -> list[bool]:
-        """Reads pages into the host pool. Returns for each whether the pool has it."""
+        """Reads pages into the host pool. Returns for each page whether the pool has it."""
         keys = self._keys(page_keys)
         places, starts = self._places(host_indices, len(page_keys))
         if self._regions is not None and self._local is not None and places is not None:
@@ -73,10 +73,10 @@ class StoredPool:
         return self._read_staged(keys, len(page_keys), take)
 
     def write(self, page_keys: Sequence[str], host_indices: Any, before: str | None) -> list[bool]:
-        """Stores pages of the host pool that are not stored yet. Returns for each whether it is stored now.
+        """Stores pages of the host pool that are not stored yet. Returns for each page whether it is stored now.
 
         Args:
-            before: The page before the first one in its prefix, or None. A page is evicted before the one that it follows.
+            before: The page before the first one in its prefix, or None. A page is evicted before its predecessor.
         """
         places, starts = self._places(host_indices, len(page_keys))
         if self._regions is not None and places is not None:
@@ -88,7 +88,7 @@ class StoredPool:
         return self._write(page_keys, before, None, give)
 
     def _places(self, host_indices: Any, count: int) -> tuple[list[list[int]] | None, list[int]]:
-        """The addresses of the pieces of each page, if the pool says them; and the index of its first token."""
+        """The addresses of the pieces of each page, if the pool gives them; and the index of its first token."""
         numbers = [] if host_indices is None else host_indices.tolist()
         tokens = self.pages.page_tokens
         if len(numbers) != count * tokens:

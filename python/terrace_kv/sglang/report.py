@@ -1,4 +1,4 @@
-"""Log messages of the back end: once when it begins to fail, and once when it works again."""
+"""Log messages of the back end: one when it begins to fail, and one when it works again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def log_of_store(level: int, sentence: str) -> None:
 
 
 class Report:
-    """Whether one kind of work succeeds. Each kind has its own, so that reads that work do not hide writes that fail."""
+    """Reports whether one kind of work succeeds. Each kind has its own report, so that successful reads do not hide failed
+    writes."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -23,14 +24,14 @@ class Report:
         self._failing = False
 
     def failed(self, why: object) -> None:
-        """It has failed. The first call after well() writes a message."""
+        """The work has failed. The first call after well() writes a message."""
         with self._lock:
             first, self._failing = not self._failing, True
         if first:
             logger.error("%s fails, and SGLang computes what it does not find: %s", self._what, why)
 
     def well(self) -> None:
-        """It has succeeded."""
+        """The work has succeeded."""
         with self._lock:
             again, self._failing = self._failing, False
         if again:

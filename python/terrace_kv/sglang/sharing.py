@@ -1,9 +1,9 @@
-"""One store for ranks whose pages have the same bytes (MLA): the rank that writes serves the others on its host.
+"""One store for ranks with equal pages (MLA): the rank that writes serves the others on its host.
 
 A store is open in one process at a time, and SGLang writes MLA pages on one rank alone, while all ranks read them. So the rank
-that writes listens on a Unix socket in its store's directory. A reader hands over shared memory once; then it sends keys, and
-blocks come into that memory. Messages are a header of a word and a count, then keys of 32 bytes; answers are a byte for each key.
-A reader that is to clear its pages has the other rank clear them; the answer is one byte.
+that writes listens on a Unix socket in its store's directory. A reader passes shared memory once; then it sends keys, and the
+blocks are read into that memory. Messages are a header of a word and a count, then keys of 32 bytes; answers are a byte for each
+key. To clear its pages, a reader asks the other rank to clear them; the answer is one byte.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .report import Report
 
 _HELLO = struct.Struct("<8sQI")  # protocol, bytes of a block, rows of the reader's memory
 _PROTOCOL = b"terrace2"
-_REQUEST = struct.Struct("<II")  # what, number of keys
+_REQUEST = struct.Struct("<II")  # word, number of keys
 _CONTAINS, _READ, _CLEAR = 1, 2, 3
 _KEYS_MAX = 65536
 _ANSWER_SECONDS = 60.0
@@ -38,7 +38,7 @@ _YES = b"\x01"
 
 @contextmanager
 def _short_path(path: Path) -> Iterator[str]:
-    """The path of a socket by its directory's descriptor: the path of a socket has 107 bytes at most."""
+    """A short path of a socket, through the descriptor of its directory: the path of a socket has at most 107 bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
@@ -47,7 +47,7 @@ def _short_path(path: Path) -> Iterator[str]:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """Exactly `size` bytes. Raises ConnectionError at the end of the stream."""
+    """Receives exactly `size` bytes. Raises ConnectionError at the end of the stream."""
     parts: list[bytes] = []
     while size:
         part = connection.recv(min(size, 1 << 20))
@@ -69,7 +69,7 @@ class Server:
         self._closing = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            path.unlink(missing_ok=True)  # of an earlier process: the store's lock says that there is no other now
+            path.unlink(missing_ok=True)  # of an earlier process: the store is locked by this one
             with _short_path(path) as short:
                 self._listener.bind(short)
             path.chmod(0o600)
@@ -83,13 +83,14 @@ class Server:
         tell_of_forks(self)
 
     def _forked(self) -> None:
-        """The parent goes on to serve; only the copies of its sockets are closed, so that they end when it ends."""
+        """The parent continues to serve. Only the copies of its sockets are closed here, so that the sockets end with the
+        parent."""
         self._in_child = True
         for each in (self._listener, *self._connections):
             each.close()
 
     def close(self) -> None:
-        """Ends all connections, and waits until none uses the store. Does nothing in a child process."""
+        """Ends all connections, and waits until no connection uses the store. Does nothing in a child process."""
         if self._in_child:
             return
         with self._lock:
@@ -126,7 +127,7 @@ class Server:
             while True:
                 self._answer(connection, region)
         except (OSError, ValueError):
-            pass  # the reader has gone, or is none
+            pass  # the reader has closed the connection, or the peer is not a reader
         except Exception as error:
             Report("serving another rank").failed(error)
         finally:
@@ -178,7 +179,7 @@ class Server:
 
 
 class _Link:
-    """A connection to the rank that writes, with memory of its own. One thread uses it at a time."""
+    """A connection to the rank that writes, with its own memory. One thread uses it at a time."""
 
     def __init__(self, path: Path, block_bytes: int, rows: int) -> None:
         self.rows = rows
@@ -210,7 +211,7 @@ class _Link:
         return _receive(self._socket, count)
 
     def clear(self) -> None:
-        """Returns when all blocks are given up."""
+        """Returns when all blocks have been removed."""
         self._socket.sendall(_REQUEST.pack(_CLEAR, 0))
         _receive(self._socket, len(_YES))
 
@@ -219,7 +220,7 @@ class _Link:
 
 
 class _RemoteLent:
-    """The memory of a connection. It is of use as long as the connection: a later one has another memory."""
+    """The memory of a connection. It is valid as long as the connection: a new connection has new memory."""
 
     def __init__(self, blocks: RemoteBlocks, link: _Link) -> None:
         self._blocks = blocks
@@ -234,7 +235,7 @@ class _RemoteLent:
 class RemoteBlocks:
     """Blocks of the rank that writes. If it cannot be reached, nothing is found; a second later the next call tries again.
 
-    After a failure the memory is given up together with the connection, because the other rank may still read into it.
+    After a failure, the memory is abandoned together with the connection, because the other rank may still read into it.
     """
 
     def __init__(self, path: Path, block_bytes: int) -> None:
@@ -244,7 +245,7 @@ class RemoteBlocks:
             _CONTAINS: Report(f"asking the rank that writes ({path})"),
             _READ: Report(f"reading from the rank that writes ({path})"),
         }
-        # Look-ups do not wait behind reads.
+        # Look-ups have their own connection, so that they do not wait for reads.
         self._locks = {_CONTAINS: threading.Lock(), _READ: threading.Lock()}
         self._links: dict[int, _Link] = {}
         self._not_before = {_CONTAINS: 0.0, _READ: 0.0}
@@ -265,7 +266,7 @@ class RemoteBlocks:
             yield None if link is None else _RemoteLent(self, link)
 
     def clear(self) -> bool:
-        """Has the rank that writes give up all blocks. Returns whether it has."""
+        """Asks the rank that writes to remove all blocks. Returns whether it has."""
         with self._locks[_CONTAINS]:
             link = self._link(_CONTAINS, 0)
             if link is None:

@@ -24,16 +24,16 @@ _T = TypeVar("_T")
 _KV = PoolName.KV.value
 _CLOSE_SECONDS = 60.0
 _LOOK_UP, _READ, _WRITE, _CLEAR = "looking pages up", "reading pages", "writing pages", "clearing the store"
-# Pools that are sharded over the ranks even if the KV of the model is equal on all of them, by the names of their classes.
+# Names of the classes of pools that are sharded over the ranks even if the KV of the model is equal on all ranks.
 _SHARDED = ("MHATokenToKVPoolHost", "MHATokenToKOnlyPoolHost", "MambaPoolHost")
 
 
 class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     """Stores pages of SGLang's host pools in a Terrace store on a local disk.
 
-    SGLang makes one in each scheduler process, registers the host pools, and calls it on threads of its own. A page that is not
-    there, is damaged, or cannot be read is a miss; a page that cannot be stored is False. Neither raises; the log says once that
-    the store fails, and once that it works again.
+    SGLang makes one in each scheduler process, registers the host pools, and calls it on its own threads. A page that is missing,
+    damaged or cannot be read is a miss; for a page that cannot be stored the result is False. Neither raises an exception; the
+    log has one message when the store begins to fail, and one when it works again.
 
     Args:
         storage_config: SGLang's HiCacheStorageConfig. Its extra_config has the options; docs/sglang.md lists them.
@@ -46,12 +46,12 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     def __init__(self, storage_config: Any, kwargs: dict[str, Any] | None = None) -> None:
         self._config = storage_config
         self._options = options.parse(storage_config.extra_config)
-        # SGLang moves pages one by one, through copies, unless this is set; it reads it after this constructor.
+        # Unless this is set, SGLang moves pages one by one, through copies. SGLang reads it after this constructor.
         storage_config.extra_config.setdefault("interface_v1", 1)
         self._replicated = bool(storage_config.is_mla_model) and not self._options.mla_copies
         self._writes = not self._replicated or bool(storage_config.is_storage_writer)
         if self._options.mla_copies:
-            storage_config.is_mla_model = False  # SGLang asks this object which ranks write: now all
+            storage_config.is_mla_model = False  # SGLang asks this object which ranks write: from now on all
         self._identity = identity.base_fields(storage_config, self._options.weights_revision)
         self._lock = threading.RLock()
         self._minute = Minute(logger.info, "pages")
@@ -81,11 +81,11 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         self._add(_name(host_pool_name), host_pool)
 
     def on_host_pools_registered(self) -> None:
-        """Opens the store. If that fails, all later calls find and store nothing.
+        """Opens the store. After a failure, all later calls find and store nothing.
 
         Raises:
             Busy: Another process has the store.
-            ValueError, StorageError: The store cannot be opened; the sentence says why.
+            ValueError, StorageError: The store cannot be opened; the sentence gives the reason.
         """
         self._open()
 
@@ -97,8 +97,8 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             pages = PoolPages(name, pool)
             self._pages[name] = pages
             if self._is_sharded(pages) and not self._writes and name != PoolName.MAMBA.value:
-                # SGLang lets this rank write such a pool only if it takes the rank for a writer; MAMBA is its one exception.
-                # Pools that another rank writes are left out in StoredPool.write().
+                # SGLang lets this rank write such a pool only if SGLang treats the rank as a writer; MAMBA is the only exception.
+                # StoredPool.write() leaves out pools that another rank writes.
                 self._config.is_mla_model = False
             if self._opened:
                 self._bind(pages)
@@ -125,7 +125,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             self._opened = True
 
     def _bind(self, pages: PoolPages) -> None:
-        """Says where the pages of a pool are stored."""
+        """Chooses where the pages of a pool are stored."""
         if not pages.bytes:
             return
         sharded = self._is_sharded(pages)
@@ -158,7 +158,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         return self._remote
 
     def _serve(self) -> None:
-        """Lets ranks read that have the same bytes as this one."""
+        """Serves ranks that have the same bytes as this rank."""
         if self._replicated and self._writes and self._local is not None and self._config.tp_size > self._config.dcp_size:
             self._server = Server(self._local, self._socket())
 
@@ -173,7 +173,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         return self._regions[place][0]
 
     def close(self) -> None:
-        """Makes everything durable, and lets go of the store and of all memory. A second call does nothing."""
+        """Makes everything durable, and releases the store and all memory. A second call does nothing."""
         with self._lock:
             self._closed = True
             self._let_go()
@@ -209,7 +209,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     # ---- pages of the KV
 
     def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
-        """How many of the first pages are there without a gap."""
+        """Returns the number of leading pages that are all there."""
         return self._attempt(_LOOK_UP, 0, lambda: _leading(self._there(_KV, keys)))
 
     def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
@@ -225,12 +225,12 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     def batch_exists_v2(
         self, keys: Sequence[str], pool_transfers: Sequence[Any] | None = None, extra_info: Any = None
     ) -> PoolTransferResult:
-        """Which prefixes can be restored with all pools."""
+        """Returns which prefixes can be restored with all pools."""
         miss = PoolTransferResult(0, {}, [])
         return self._attempt(_LOOK_UP, miss, lambda: self._restorable(keys, pool_transfers or []))
 
     def _restorable(self, keys: Sequence[str], transfers: Sequence[Any]) -> PoolTransferResult:
-        # Pages of a pool without memory are where those of the other pools are.
+        # A pool without memory has a page if the other pools have it.
         kv_pages = len(keys) if self._is_logical(_KV) and transfers else _leading(self._there(_KV, keys))
         hits: dict[str, int] = {PoolName.KV: kv_pages} if kv_pages else {}
         restorable = set(range(1, kv_pages + 1))
@@ -309,10 +309,10 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     # ---- all pages
 
     def clear(self) -> bool:
-        """Gives up all pages, also those that another rank stores for this one. Returns whether it could.
+        """Removes all pages, also those that another rank stores for this one. Returns whether it succeeded.
 
-        Nothing tells whether the weights are still those that pages are named by. So until this back end is attached again, the
-        shared store is not used, and what is stored afterwards is found by this process alone.
+        It is not known whether the weights are still those in the names of the pages. So until this back end is attached again,
+        the shared store is not used, and only this process finds pages that are stored afterwards.
         """
 
         def work() -> bool:
@@ -347,7 +347,7 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
     # ---- inside
 
     def _is_logical(self, name: str) -> bool:
-        """True for a pool without memory, whose pages other pools stand for."""
+        """True for a pool without memory. Its pages are represented by other pools."""
         pages = self._pages.get(name)
         return pages is not None and not pages.bytes
 
@@ -389,11 +389,11 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
         return pool
 
     def _attempt(self, what: str, miss: _T, work: Callable[[], _T]) -> _T:
-        """Does what SGLang asks for. If it cannot be done, that is a miss: SGLang's threads must go on, whatever fails here."""
+        """Does the work that SGLang asks for. A failure is a miss: SGLang's threads must continue after any failure here."""
         if self._closed:
             return miss
         if what is not _CLEAR and identity.weight_version() != self._identity["weight_version"]:
-            # What is stored is of the former weights, and SGLang may still have pages of them on their way to storage.
+            # The stored pages are for the former weights, and SGLang may still be writing such pages.
             self._reports[what].failed("the weights were updated at run time; detach this storage back end, and attach it again")
             return miss
         try:
@@ -405,10 +405,10 @@ class TerraceStorage(HiCacheStorage):  # type: ignore[misc]
             self._reports[what].failed(error)
             return miss
         self._reports[what].well()
-        return result if what is _CLEAR or clears == self._clears else miss  # what a clear overtakes has no result
+        return result if what is _CLEAR or clears == self._clears else miss  # no result after a clear
 
 
-# Stores whose disk has not answered, and the host pools that it may still use.
+# Stores with a disk that has not answered, and the host pools that the disk may still use.
 _kept_for_ever: list[Any] = []
 
 
@@ -421,7 +421,7 @@ def _leading(there: Sequence[bool]) -> int:
 
 
 def _before(extra_info: Any) -> str | None:
-    """The page before the batch, if SGLang says it (hicache_storage_pass_prefix_keys)."""
+    """The page before the batch, if SGLang passes it (hicache_storage_pass_prefix_keys)."""
     prefix = extra_info.prefix_keys if extra_info is not None else None
     return prefix[-1] if prefix else None
 
@@ -435,7 +435,7 @@ def _tensors(keys: Sequence[str], tensors: Any, argument: str) -> list[Any]:
 
 
 def _warn_of_others(directory: Path, name: str) -> None:
-    """A store of the same rank with other blocks keeps its disk space, and nobody reads it."""
+    """Warns of stores of the same rank with other blocks: they use disk space, and are not read any more."""
     rank = name.rsplit("-", 1)[0]
     others = sorted(each.name for each in directory.glob(f"{rank}-*") if each.is_dir() and each.name != name)
     others = [each for each in others if each.rsplit("-", 1)[0] == rank]

@@ -5,7 +5,7 @@ TerraceTier keeps the chunks of vLLM's TieringOffloadingSpec on disk. In kv_conn
     {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 34359738368,
      "secondary_tiers": [{"type": "terrace", "path": "/mnt/nvme/kv", "capacity": "500GiB"}]}
 
-TerraceOffloadingSpec also decides what host memory keeps, in place of vLLM's manager:
+TerraceOffloadingSpec also decides which chunks host memory keeps, in place of vLLM's manager:
 
     {"spec_name": "TerraceOffloadingSpec", "cpu_bytes_to_use": 34359738368,
      "terrace": {"path": "/mnt/nvme/kv", "capacity": "500GiB"}}

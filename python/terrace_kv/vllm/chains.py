@@ -1,4 +1,4 @@
-"""Where chunks stand: each in the chain of its request, or alone."""
+"""The position of chunks: in the chain of their request, or alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vllm.v1.kv_offload.base import OffloadKey, ReqContext
 from .._keys import KEY_BYTES, Keys
 
 _NAME = struct.Struct(f"{KEY_BYTES}s")
-_GROUP = slice(-4, None)  # of an OffloadKey: the number of the KV cache group
+_GROUP = slice(-4, None)  # bytes of an OffloadKey that have the number of the KV cache group
 
 
 class Chain:
@@ -23,9 +23,9 @@ class Chain:
     def __init__(self) -> None:
         self.keys: list[OffloadKey] = []
         self.names = bytearray()
-        """Their names in the cache side by side, as far as Chains.prefix() has needed them."""
+        """The names of the first chunks in the cache, one after the other: those that Chains.prefix() has needed so far."""
         self.states: tuple[int, bytes] | None = None
-        """Where the chunks are, as of this version of the cache (TerraceOffloadingManager)."""
+        """Where the chunks are, and the version of the cache for which this is valid (TerraceOffloadingManager)."""
 
     def names_of(self, first: int, end: int) -> list[bytes]:
         """The names of these chunks."""
@@ -37,12 +37,12 @@ class Run(NamedTuple):
 
     keys: list[OffloadKey]
     chain: Chain | None
-    """None: they stand alone."""
+    """None: the chunks stand alone."""
     first: int
-    """The index of the first of them in the chain."""
+    """The index of the first chunk in the chain."""
 
     def between(self, keys: Sequence[OffloadKey]) -> Run:
-        """As few of the chunks as have all of these, which are some of them in their order."""
+        """The shortest part of the run that has all these chunks. They are some of the run's chunks, in order."""
         if self.chain is None:
             return Run(list(keys), None, 0)
         begin, end = self.keys.index(keys[0]), self.keys.index(keys[-1]) + 1
@@ -53,14 +53,14 @@ class Chains:
     """The chains of all requests.
 
     vLLM names a chunk by a hash of all tokens up to its end, and tells at which token it ends. So the chunks of a request in a
-    group of full attention are a prefix, whatever part of it a call shows: chunks that the GPU has are not looked up, those that
-    were loaded are not stored. Such a chunk is of no use without those before it, and is only kept behind them.
+    group of full attention are a prefix. A call may name only a part of it: chunks that the GPU has are not looked up, and loaded
+    chunks are not stored. Such a chunk cannot be used without the chunks before it, and is only kept after them.
 
-    Of a group of windows or states vLLM loads and stores only what a later token attends to; its chunks stand alone. So does a
-    chunk that ends within a chunk (the tail of a prompt), or for which vLLM tells no token.
+    For a group of windows or states, vLLM loads and stores only the chunks that a later token attends to; these chunks stand
+    alone. The same is true for a partly filled chunk (the tail of a prompt), and for a chunk for which vLLM gives no token.
 
     Args:
-        tokens: By number of the KV cache group: the tokens of a chunk, for those of full attention.
+        tokens: By number of the KV cache group: the tokens of a chunk, for groups of full attention.
         make_names: Makes the names of keys.
     """
 
@@ -74,11 +74,11 @@ class Chains:
         self._requests.pop(request, None)
 
     def forget(self) -> None:
-        """Names mean something else from now on."""
+        """From now on, names have another meaning."""
         self._requests.clear()
 
     def find(self, key: OffloadKey, context: ReqContext) -> tuple[Chain, int] | None:
-        """The chain of which the chunk is a part, and its index there. None: it stands alone."""
+        """The chain of the chunk, and its index in the chain. None: it stands alone."""
         position = context.get_offload_key_position(key)
         tokens = self._tokens.get(key[_GROUP])
         if position is None or tokens is None or position % tokens:
@@ -115,7 +115,7 @@ class Chains:
         return runs
 
     def in_order(self, keys: Iterable[OffloadKey], context: ReqContext) -> list[Run]:
-        """The same for keys in any order: of each group from the first token on."""
+        """The same for keys in any order. The runs of each group begin with the first token."""
         end = context.get_offload_key_position
         return self.runs(sorted(keys, key=lambda key: (key[_GROUP], end(key) or 0)), context)
 
@@ -130,13 +130,13 @@ class Chains:
         return Keys((ctypes.c_char * (end * KEY_BYTES)).from_buffer_copy(chain.names), end)
 
     def tokens(self, run: Run) -> float:
-        """The tokens of a prompt for which the run stands, if those of all groups of full attention come. Chunks that stand alone
-        count nothing."""
+        """Number of tokens of a prompt that the run stands for, if the chunks of all groups of full attention are loaded. Chunks
+        that stand alone do not count."""
         return len(run.keys) * self._tokens[run.keys[0][_GROUP]] / len(self._tokens) if run.chain is not None else 0
 
     def _grow(self, chain: Chain, group: bytes, last: int, context: ReqContext) -> None:
-        """Reads the chain as far as the chunk that ends at token `last`, or further."""
-        # (A name of vLLM's own, which tools/engines checks: the public call asks for one key, and does not say which there are.)
+        """Reads the chain at least up to the chunk that ends at token `last`."""
+        # A private name of vLLM, which tools/engines checks: the public call asks for one key, and does not list the keys.
         positions = getattr(context, "_offload_key_positions", {})
         tokens = self._tokens[group]
         end = (len(chain.keys) + 1) * tokens
@@ -146,7 +146,7 @@ class Chains:
                 end += tokens
         if end > last:
             return
-        # (A key whose place was noted before those of the keys before it.)
+        # A key whose place was recorded before those of its predecessors.
         by_position = {position: key for key, position in positions.items() if key[_GROUP] == group}
         while (key := by_position.get((len(chain.keys) + 1) * tokens)) is not None:
             chain.keys.append(key)

@@ -1,4 +1,4 @@
-"""Whether chunks below host memory are worth reading, or are computed sooner."""
+"""Decides whether it is faster to read chunks from below host memory or to compute them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import statistics
 from collections import deque
 from collections.abc import Callable
 
-_STEPS = 64  # of which the median counts
+_STEPS = 64  # number of steps for the median
 _STEPS_NEEDED = 8
-_EVIDENCE = 2.0  # seconds of reading before it is called slow
-_HALVED_AFTER = 10.0  # seconds of reading: what was read before counts half
-_PROBE_PAUSE = 5.0  # seconds between two requests that try again
-_PROBE_CHUNKS = 16  # that such a request may read
+_EVIDENCE = 2.0  # seconds of reading before storage can count as slow
+_HALVED_AFTER = 10.0  # half-life of a measurement, in seconds of reading
+_PROBE_PAUSE = 5.0  # seconds between two requests that try slow storage again
+_PROBE_CHUNKS = 16  # number of chunks that such a request may read
 
 
 class LoadGuard:
-    """Compares two speeds, in tokens a second: at which the engine computes prompts, and at which storage (or the shared store)
-    has brought chunks lately. While storage is slower, chunks there count as misses, except for a few every five seconds, which
-    show when it has become faster.
+    """Compares two speeds, in tokens a second: the speed at which the engine computes prompts, and the recent speed at which
+    storage (or the shared store) has brought chunks. While storage is slower, chunks there count as misses, except for a few
+    every five seconds, which show when storage is faster again.
 
-    Compute: an option, or learned from the tokens that were computed in a step and the time to the next step; of the last 64
-    steps with such tokens the median counts, so that gaps without work are left out. Until eight are known, everything is loaded.
+    Compute speed: an option, or learned from the tokens that were computed in a step and the time to the next step. It is the
+    median over the last 64 steps with such tokens, so that gaps without work do not count. Until eight steps are known,
+    everything is loaded.
 
-    Storage: the tokens that came, over the time in which chunks were awaited. It is slow if it would be even with all awaited
-    chunks arriving now. Who asks sees only at steps what has come. So a step after which nothing is awaited does not count: a
-    storage whose reads end within a step is never slow.
+    Storage speed: the tokens that came, divided by the time in which chunks were awaited. Storage counts as slow only if it would
+    be slow even if all awaited chunks arrived now. Arrivals are seen only at steps. So a step after which no chunk is awaited
+    does not count: if reads end within a step, storage is never slow.
 
     It reads no clock and does no I/O. Threads: vLLM's scheduler.
 
     Args:
-        prefill_speed: Tokens a second, or None: it is learned.
+        prefill_speed: Tokens a second. None: it is learned.
         say: Takes a sentence for the log, and whether it is a warning.
-        stores_first: vLLM tells what a step computes before step(), as since 0.33, and not after it.
+        stores_first: True if vLLM calls computed() before step(), as since 0.33, and not after it.
     """
 
     def __init__(
@@ -44,34 +45,34 @@ class LoadGuard:
         self._say = say
         self._said = prefill_speed is not None
         self._stores_first = stores_first
-        self._computed = 0.0  # tokens of which step() has not heard
-        self._computing = 0.0  # of the step that began at _step_at, with stores_first
+        self._computed = 0.0  # tokens since the last step()
+        self._computing = 0.0  # tokens of the step that began at _step_at, with stores_first
         self._step_at: float | None = None
         self._awaited = 0  # chunks
         self._awaited_tokens = 0.0
         self._seen_at = 0.0
-        self._read = 0.0  # tokens, lately
-        self._busy = 0.0  # seconds, lately
+        self._read = 0.0  # recent tokens
+        self._busy = 0.0  # recent seconds
         self._slow = False
         self._next_probe = 0.0
         self._probing: str | None = None
         self._probe_left = 0
         self.declined = 0
-        """Chunks that were there, and were not read because that takes longer than to compute them."""
+        """Number of chunks that were there, and were not read because reading takes longer than computing."""
 
     @property
     def prefill_speed(self) -> float | None:
-        """Tokens that the engine computes in a second; None: not known yet."""
+        """Number of tokens that the engine computes in a second; None: not known yet."""
         if self._given is not None:
             return self._given
         return statistics.median(self._learned) if len(self._learned) >= _STEPS_NEEDED else None
 
     def computed(self, tokens: float) -> None:
-        """A step computes these."""
+        """A step computes this number of tokens."""
         self._computed += tokens
 
     def step(self, now: float) -> None:
-        """The scheduler has made a step, which workers carry out from now on."""
+        """The scheduler has planned a step, which workers carry out from now on."""
         tokens = self._computing if self._stores_first else self._computed
         if tokens > 0 and self._step_at is not None and now > self._step_at:
             self._learned.append(tokens / (now - self._step_at))
@@ -81,7 +82,7 @@ class LoadGuard:
         self._step_at = now
 
     def asked(self, chunks: int, tokens: float, now: float) -> None:
-        """Chunks of so many tokens are read from now on."""
+        """From now on, chunks with this number of tokens are being read."""
         if self._awaited == 0:
             self._seen_at = now
         self._awaited += chunks
@@ -95,8 +96,8 @@ class LoadGuard:
             )
 
     def saw(self, chunks: int, tokens: float, came: float, now: float) -> None:
-        """Of the chunks that were asked for, these have come, or will not. `came`: tokens of those that have. To be called at each
-        step, also if there is nothing to tell."""
+        """Reports the awaited chunks that have come, or that will not come. `came`: number of tokens of the chunks that have
+        come. Call it at each step, even if nothing has changed."""
         self._awaited -= chunks
         self._awaited_tokens -= tokens
         self._read += came
@@ -122,7 +123,7 @@ class LoadGuard:
             self._forget(now)
 
     def allows(self, request: str, now: float) -> bool:
-        """Whether the request may read another chunk."""
+        """Returns True if the request may read another chunk."""
         if not self._slow:
             return True
         if self._awaited == 0 and now >= self._next_probe:

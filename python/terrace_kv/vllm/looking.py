@@ -1,4 +1,4 @@
-"""Questions to a shared store, asked for vLLM's scheduler, which must not wait for the answers."""
+"""Questions to a shared store for vLLM's scheduler, which must not wait for the answers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .._library import Busy
 from ..offload import OffloadCache
 from ..store import Result, Store
 
-_BELIEVED = 1.0  # seconds: others write to a shared store, and it gives chunks up by itself
+_BELIEVED = 1.0  # seconds that an answer is valid: others write to a shared store, and it evicts chunks itself
 _ANSWERS_MAX = 65536
 _FIRST_JOB = 1 << 62  # vLLM's own jobs have smaller numbers
 
 
 class _Lookups:
-    """Which chunks a shared store has: one question for all chunks of a request that vLLM asks for in a step."""
+    """Asks a shared store which chunks it has: one question for all chunks of a request that vLLM asks for in a step."""
 
     def __init__(self) -> None:
         self._wanted: dict[str, list[bytes]] = {}
-        """By request: chunks that no question has named yet."""
+        """By request: chunks that are not in a question yet."""
         self._asked: set[bytes] = set()
         """Chunks without an answer."""
         self._answers: dict[bytes, tuple[bool, float]] = {}
-        """By chunk: whether it is there, and until when that is believed."""
+        """By chunk: whether it is there, and until when this answer is used."""
 
     def ask(self, key: bytes, request: str) -> bool | None:
-        """Whether the shared store has the chunk; None: not known yet."""
+        """Returns whether the shared store has the chunk; None: not known yet."""
         answer = self._answers.get(key)
         if answer is not None and time.monotonic() < answer[1]:
             return answer[0]
@@ -41,14 +41,15 @@ class _Lookups:
         return None
 
     def _asked_again(self) -> None:
-        """A chunk without an answer is asked for again."""
+        """Called when a chunk without an answer is asked for again."""
 
     def forget(self) -> None:
-        """Names mean something else from now on."""
+        """From now on, names have another meaning."""
         self._answers.clear()
 
     def _answer(self, chunks: list[bytes], there: int) -> None:
-        """Of the chunks, the first `there` are there. Those behind the next one are no part of a prefix any more."""
+        """Records an answer: the store has the first `there` chunks. The chunks after the next one are not part of a prefix any
+        more."""
         self._asked.difference_update(chunks)
         until = time.monotonic() + _BELIEVED
         if len(self._answers) > _ANSWERS_MAX:
@@ -62,7 +63,7 @@ class SharedLookups(_Lookups):
 
     Args:
         store: The store in front of the shared one.
-        timeout: A question that is not answered after so many seconds is answered with no.
+        timeout: After this number of seconds, a question without an answer counts as "no".
     """
 
     def __init__(self, store: Store, timeout: float) -> None:
@@ -71,7 +72,7 @@ class SharedLookups(_Lookups):
         self._timeout = timeout
         self._jobs = itertools.count(_FIRST_JOB)
         self._questions: dict[int, list[bytes]] = {}
-        """By job: the chunks that the question names."""
+        """By job: the chunks of the question."""
 
     def send(self) -> None:
         """Sends the questions of this step."""
@@ -94,16 +95,16 @@ class SharedLookups(_Lookups):
 
 
 class Question(NamedTuple):
-    """Chunks that the cache can be asked about in one call."""
+    """Chunks of one question to the cache."""
 
     chunks: list[bytes]
     keys: Keys
     first: int
-    """The chunks are those of the keys from this index on."""
+    """The keys from this index on are those of the chunks."""
 
 
 class CacheLookups(_Lookups):
-    """Questions to the shared store of an OffloadCache. The cache ends each by its option `probe-deadline`.
+    """Questions to the shared store of an OffloadCache. The cache ends each question after its option `probe-deadline`.
 
     Args:
         cache: The cache.
@@ -132,11 +133,11 @@ class CacheLookups(_Lookups):
 
     @property
     def waiting(self) -> bool:
-        """There are questions without an answer."""
+        """True if there are questions without an answer."""
         return bool(self._questions)
 
     def forget(self) -> None:
-        """Names mean something else from now on."""
+        """From now on, names have another meaning."""
         super().forget()
         self._questions.clear()
         self._wanted.clear()

@@ -1,4 +1,4 @@
-"""The manager of TerraceOffloadingSpec: which chunks vLLM keeps in host memory, and in which rows."""
+"""The manager of TerraceOffloadingSpec: decides which chunks vLLM keeps in host memory, and in which rows."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from .chains import Chain, Chains, Run
 from .guard import LoadGuard
 from .looking import CacheLookups, Question
 
-logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
+logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
 
-_STEP_MAX = 10.0  # seconds that the pause of a step lasts if nobody ends it
+_STEP_MAX = 10.0  # longest pause of a step, in seconds
 _PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
 _STORED, _REMOVED, _CLEARED = int(ChangeKind.STORED), int(ChangeKind.REMOVED), int(ChangeKind.CLEARED)
 _HAS_FENCE = hasattr(OffloadingManager, "on_reset_flushed")  # since vLLM 0.33
@@ -46,30 +46,30 @@ _MISS, _HOST, _STORAGE, _SHARED = int(State.MISS), int(State.HOST), int(State.ST
 
 
 class TerraceOffloadingManager(OffloadingManager):
-    """Decides with an OffloadCache whose host tier is vLLM's shared region; vLLM's workers copy.
+    """Decides with an OffloadCache whose host tier is vLLM's shared region. vLLM's workers make the copies.
 
-    The cache has the chunks in the order of their prefixes (Chains), so that its policy sees what vLLM's users repeat.
+    The cache has the chunks in the order of their prefixes (Chains), so that its policy sees which prefixes are used again.
 
-    A chunk is `ready` (in host memory), `pending` (a worker or storage is writing it), or unknown here; then storage is asked, and
-    after that a shared store if there is one (the table `shared` of the configuration).
-    The sets mirror the cache, so that a look-up is one look into a set. What they say of host memory is exact: only calls of
-    this class change it, and each takes the cache's changes before it returns.
+    A chunk is `ready` (in host memory), `pending` (a worker or storage is writing it), or unknown here; then storage is asked,
+    and after that a shared store if there is one (the table `shared` of the configuration). The sets mirror the cache, so that a
+    look-up is one test of a set. They are exact for host memory: only calls of this class change it, and each call takes the
+    cache's changes before it returns.
 
     Threads: vLLM's scheduler.
 
     Args:
         config: The configuration of the OffloadCache, without its pool.
         view: The rows of the shared region, one chunk each.
-        staging: How many of the rows are for chunks on their way to and from storage.
+        staging: Number of rows for chunks that are copied to and from storage.
         namespace: Names model, weights and layout.
         chunk_tokens: By number of the KV cache group: the tokens of a chunk, for those of full attention.
-        weights_fixed: The weights never change while the engine runs; then a reset forgets nothing.
-        keep_storage: A reset leaves what is stored to the next start, instead of removing it.
-        events: Report what was stored and removed to vLLM.
-        steps_ahead: The most steps that vLLM plans before workers have carried out the first of them. Only for a vLLM that does
-            not say when that is (on_reset_flushed).
+        weights_fixed: True if the weights never change while the engine runs. Then a reset drops nothing.
+        keep_storage: True if a reset keeps the stored chunks for the next start, instead of removing them.
+        events: True if stored and removed chunks are reported to vLLM.
+        steps_ahead: The most steps that vLLM plans before workers have carried out the first of them. Only for versions of vLLM
+            that do not call on_reset_flushed().
         prefill_speed: Tokens that the engine computes in a second (LoadGuard). None: it is learned.
-        info: What vLLM's gauge of the configuration says of host memory.
+        info: Labels about host memory for vLLM's gauge of the configuration.
     """
 
     def __init__(
@@ -101,19 +101,19 @@ class TerraceOffloadingManager(OffloadingManager):
         self._cache.record_changes()
         flat = config.get("key-order") == "flat"
         self._chains = Chains({} if flat else chunk_tokens, self._cache.keys)
-        self._contexts: dict[str, ReqContext] = {}  # of requests that wait for something below host memory
+        self._contexts: dict[str, ReqContext] = {}  # requests that wait for chunks from below host memory
         self._guard = LoadGuard(
             prefill_speed,
             lambda text, warns: (logger.warning if warns else logger.info)("Terrace: %s", text),
             stores_first=_HAS_FENCE,
         )
         self._minute = Minute(lambda line: logger.info("Terrace: %s", line), "chunks")
-        self._computes: dict[str, int] = {}  # by request: the index in a chain from which on the engine computes, as far as known
-        self._changes = 0  # of what the cache has: grows with each
+        self._computes: dict[str, int] = {}  # by request: the index in a chain from which the engine computes, if known
+        self._changes = 0  # grows with each change of the cache
         self._shared = CacheLookups(self._cache, self._questions) if "shared" in config else None
         self._in_step = False  # between the first lookup of a step and its end
         self._looked = False  # for answers of the shared store, in this step
-        self._collected = False  # what storage has brought, in this step
+        self._collected = False  # chunks that storage has brought, in this step
         self._hoped: set[OffloadKey] = set()  # chunks that are to be fetched from there
         self._weights_fixed = weights_fixed
         self._keep_storage = keep_storage
@@ -122,7 +122,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._rows = rows
         self._last_job = 0
         self._ready: set[OffloadKey] = set()
-        self._stored: set[OffloadKey] = set()  # of the chunks with a name here, those that storage has
+        self._stored: set[OffloadKey] = set()  # chunks with a name here that storage has
         self._pending: set[OffloadKey] = set()
         self._keys_by_name: dict[bytes, OffloadKey] = {}
         self._stores: dict[frozenset[OffloadKey], list[int]] = {}  # reservations, whose rows workers write
@@ -132,7 +132,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._fetched: dict[str, set[OffloadKey]] = {}  # by request
         self._reading: dict[int, tuple[int, float]] = {}  # by fetch: chunks and tokens for which it was made
         self._steps_ahead = steps_ahead
-        self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step of use, reservations and pins of before a reset
+        self._stale: deque[tuple[int, list[int], list[int]]] = deque()  # last step, reservations and pins before a reset
         self._step = 0
         self._events: list[OffloadingEvent] | None = [] if events else None
         self._metrics = metrics.ManagerMetrics(tier)
@@ -140,7 +140,7 @@ class TerraceOffloadingManager(OffloadingManager):
     # ---- what is there
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """HIT if the chunk is in host memory. A chunk in storage or in the shared store is HIT_PENDING, and is brought at the end
+        """HIT if the chunk is in host memory. A chunk in storage or in the shared store is HIT_PENDING, and is fetched at the end
         of the step. RETRY while the shared store has not answered."""
         if not self._in_step:
             self._begin_step()
@@ -153,20 +153,21 @@ class TerraceOffloadingManager(OffloadingManager):
         return self._ask_below(key, req_context)
 
     def _begin_step(self) -> None:
-        """Takes the changes of an idle time, such as a clear by an operator. A hit stays one until the end of the step."""
+        """Takes the changes since the last step, such as a clear by an operator. From now on, a hit stays a hit until the end of
+        the step."""
         self._in_step = True
         self._cache.pause_idle_service(_STEP_MAX)
         self._follow()
 
     def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
-        """Where the chunk was before this request wanted it."""
+        """Returns where the chunk was before this request asked for it."""
         fetched = self._fetched.get(req_context.req_id, ())
         return CacheHitSource.DISK if key in fetched else CacheHitSource.HOST
 
     # ---- loads: from rows to the device, by vLLM's workers
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> LoadStoreSpec:
-        """Keeps the chunks where they are until complete_load(), and returns their rows. All were hits in this step."""
+        """Pins the chunks in host memory until complete_load(), and returns their rows. All were hits in this step."""
         runs = self._chains.runs(list(keys), req_context)
         self._computes[req_context.req_id] = max(
             (run.first + len(run.keys) for run in runs if run.chain is not None), default=0
@@ -200,10 +201,10 @@ class TerraceOffloadingManager(OffloadingManager):
     # ---- stores: from the device to rows, by vLLM's workers
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput | None:
-        """Takes rows for the chunks that are not there. None if there is no row for any of them. A chunk whose predecessors are
-        not in host memory is of no use there, and is left out."""
+        """Reserves rows for the chunks that are not there. None if there is no row for any of them. A chunk is left out if its
+        predecessors are not in host memory, because it cannot be used without them."""
         if self._fetches and not self._collected:
-            self._collect()  # (vLLM 0.33 calls on_schedule_end() after this)
+            self._collect()  # vLLM 0.33 calls on_schedule_end() after this.
         ready, pending = self._ready, self._pending
         wanted = 0
         full = False
@@ -214,7 +215,7 @@ class TerraceOffloadingManager(OffloadingManager):
         computes_from = self._computes.get(req_context.req_id)
         for run in self._chains.runs(list(keys), req_context):
             if computes_from is not None and run.chain is not None:
-                # (The chunks before were on the GPU, or were loaded.)
+                # The chunks before them were on the GPU, or were loaded.
                 computed = min(len(run.keys), max(0, run.first + len(run.keys) - computes_from))
                 self._guard.computed(self._chains.tokens(run) * computed / len(run.keys))
             missing = [key for key in run.keys if key not in ready and key not in pending]
@@ -268,7 +269,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._follow()
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        """The chunks were used, so they are given up later."""
+        """Records a use of the chunks, so that they are evicted later."""
         for run in self._chains.runs(list(keys), req_context):
             self._cache.touch(self._keys_of(run))
         self._follow()
@@ -276,11 +277,11 @@ class TerraceOffloadingManager(OffloadingManager):
     # ---- requests and steps
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        """No wishes."""
+        """Returns an empty context."""
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Forgets the request. It is no use of its chunks: loads and stores were."""
+        """Drops the record of the request. This is not a use of its chunks: its loads and stores were."""
         self._chains.end(req_context.req_id)
         self._contexts.pop(req_context.req_id, None)
         self._computes.pop(req_context.req_id, None)
@@ -288,7 +289,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._end_wish(self._wanted.pop(req_context.req_id, ()))
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
-        """Collects what storage has brought, and asks it for what this step wants."""
+        """Collects the chunks that storage has brought, and fetches the chunks that this step asks for."""
         self._step += 1
         self._in_step = False
         self._looked = False
@@ -315,9 +316,9 @@ class TerraceOffloadingManager(OffloadingManager):
         return bool(self._fetches)
 
     def reset_cache(self) -> None:
-        """Forgets everything, unless the weights are fixed. Rows that workers still read or write stay out of use until
-        on_reset_flushed(). Before vLLM 0.33, which has no such call, for some steps: in the first step after a reset workers end
-        all jobs of before, and vLLM plans only few steps ahead of them."""
+        """Drops all chunks, unless the weights are fixed. Rows that workers still read or write are not used until
+        on_reset_flushed(). Versions before vLLM 0.33 have no such call. There, the rows are not used for some steps: in the first
+        step after a reset, workers end all earlier jobs, and vLLM plans only few steps ahead of them."""
         loads = [job for loads in self._loads.values() for jobs in loads for job in jobs]
         if self._stores or loads:
             self._stale.append((self._step + self._steps_ahead, [job for jobs in self._stores.values() for job in jobs], loads))
@@ -332,7 +333,7 @@ class TerraceOffloadingManager(OffloadingManager):
             return
         if self._shared is not None:
             self._shared.forget()
-        # Nothing that was computed with the weights of before has a name any more.
+        # Chunks that were computed with the former weights have no name any more.
         self._cache.namespace = self._cache.namespace[:32] + secrets.token_bytes(16)
         self._cache.clear(keep_storage=self._keep_storage)
         self._follow()
@@ -345,7 +346,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._fetched.clear()
 
     def on_reset_flushed(self) -> None:
-        """The workers have ended all jobs of before the last reset, and of before earlier ones."""
+        """The workers have ended all jobs from before the last reset."""
         self._end_stale(None)
         self._follow()
 
@@ -356,22 +357,22 @@ class TerraceOffloadingManager(OffloadingManager):
         return [self._info]
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """What was stored and removed since the last call, in order."""
+        """Returns the chunks that were stored and removed since the last call, in order."""
         if not self._events:
             return ()
         events, self._events = self._events, []
         return events
 
     def get_stats(self) -> Any:
-        """Usage of host memory now, and changes of the counters."""
+        """Returns the present usage of host memory, and the changes of the counters."""
         self._metrics.counts.declined = self._guard.declined
         return self._metrics.report(self._cache, self._rows, sum(map(len, self._stores)))
 
     def shutdown(self) -> None:
-        """Ends all work, makes everything durable, and lets go of the shared region. A second call does nothing."""
+        """Ends all work, makes everything durable, and releases the shared region. A second call does nothing."""
         if self._cache.closed:
             return
-        # Nobody completes these any more, and what waits for them would keep the cache from its end.
+        # No worker completes these any more, and the cache could not close while jobs wait for them.
         stale = [job for _last, stores, _loads in self._stale for job in stores]
         for job in [*(job for jobs in self._stores.values() for job in jobs), *stale]:
             self._cache.publish(job, False)
@@ -386,13 +387,13 @@ class TerraceOffloadingManager(OffloadingManager):
         return self._last_job
 
     def _keys_of(self, run: Run) -> Keys:
-        """The keys with which the cache names the run: from index `first` on they are its chunks."""
+        """The keys that the cache needs for the run: the keys from index `first` on are the run's chunks."""
         if run.chain is None:
             return self._cache.lone_keys(run.keys)
         return self._chains.prefix(run.chain, run.first + len(run.keys))
 
     def _names_of(self, run: Run) -> list[bytes]:
-        """The names by which the cache's changes call the chunks."""
+        """The names of the chunks in the cache's changes."""
         if run.chain is None:
             return list(self._cache.keys(run.keys))
         return run.chain.names_of(run.first, run.first + len(run.keys))
@@ -405,13 +406,13 @@ class TerraceOffloadingManager(OffloadingManager):
     def _ask_below(self, key: OffloadKey, context: ReqContext) -> LookupResult:
         request = context.req_id
         if request not in self._computes and (found := self._chains.find(key, context)) is not None:
-            self._computes[request] = found[1]  # what is before has been looked up, or is on the GPU
+            self._computes[request] = found[1]  # the chunks before it have been looked up, or are on the GPU
         state, name = self._look_below(key, context)
         if state not in (_STORAGE, _MISS):
-            # (PENDING: a reservation of before a reset, whose rows nobody will publish.)
+            # PENDING: a reservation from before a reset. Its rows will not be published.
             return LookupResult.MISS
         if key in self._fetched.get(request, ()):
-            return LookupResult.MISS  # it came, and was evicted before its use; or it could not be read
+            return LookupResult.MISS  # it was fetched and evicted before its use, or it could not be read
         self._contexts[request] = context
         if state == _MISS:
             there = self._ask_shared(key, request)
@@ -426,7 +427,7 @@ class TerraceOffloadingManager(OffloadingManager):
         return LookupResult.HIT_PENDING
 
     def _look_below(self, key: OffloadKey, context: ReqContext) -> tuple[int, bytes]:
-        """Where the chunk is, and its name."""
+        """Returns where the chunk is, and its name."""
         if (found := self._chains.find(key, context)) is not None:
             chain, index = found
             return self._states(chain)[index], chain.names_of(index, index + 1)[0]
@@ -434,9 +435,9 @@ class TerraceOffloadingManager(OffloadingManager):
         return self._cache._states(lone)[0], lone[0]
 
     def _fetch(self, request: str, runs: Sequence[Run]) -> None:
-        """Brings what a request wants from below host memory."""
+        """Fetches the chunks of a request from below host memory."""
         before = [self._absent_before(run) for run in runs]
-        # What takes more reads of chunks that the GPU has than of those that it lacks is computed.
+        # If this would read more chunks that the GPU has than chunks that it lacks, the chunks are computed instead.
         if sum(map(len, before)) > sum(len(run.keys) for run in runs):
             for run in runs:
                 self._fetched.setdefault(request, set()).update(run.keys)
@@ -448,7 +449,7 @@ class TerraceOffloadingManager(OffloadingManager):
             try:
                 self._cache.fetch(job, self._keys_of(run), first=first, shared=self._shared is not None)
             except Busy:
-                self._end_wish(run.keys)  # the next look-up asks again
+                self._end_wish(run.keys)  # the next look-up orders it again
                 continue
             self._fetched.setdefault(request, set()).update(run.keys)
             self._fetches[job] = absent + run.keys
@@ -460,7 +461,8 @@ class TerraceOffloadingManager(OffloadingManager):
                 self._pending.update(absent)
 
     def _absent_before(self, run: Run) -> list[OffloadKey]:
-        """The chunks before the run that are not in host memory, where none stays behind an absent one. They are to come, too."""
+        """The chunks before the run that are not in host memory. They must be fetched, too, because host memory keeps no chunk
+        after a missing one."""
         if run.chain is None:
             return []
         states = self._states(run.chain)
@@ -468,7 +470,7 @@ class TerraceOffloadingManager(OffloadingManager):
         return run.chain.keys[first : run.first]
 
     def _states(self, chain: Chain) -> bytes:
-        """Where the chunks of the chain are."""
+        """Returns where the chunks of the chain are."""
         if chain.states is None or chain.states[0] != self._changes or len(chain.states[1]) < len(chain.keys):
             chain.states = (self._changes, self._cache._states(self._chains.prefix(chain, len(chain.keys))))
         return chain.states[1]
@@ -502,25 +504,25 @@ class TerraceOffloadingManager(OffloadingManager):
         self._end_wish(ended)
 
     def _end_wish(self, keys: Collection[OffloadKey]) -> None:
-        """The chunks have come from below, or will not."""
+        """The chunks have been fetched, or will not come."""
         self._pending.difference_update(keys)
         if self._events is not None and _HAS_METADATA:
-            # vLLM has noted a chunk that was HIT_PENDING as one that is in host memory.
+            # vLLM has recorded a chunk that was HIT_PENDING as being in host memory.
             absent = [key for key in keys if key not in self._ready and key not in self._pending]
             if absent:
                 self._events.append(OffloadingEvent(absent, Medium.CPU, True, metadata_only=True))
         for key in self._hoped.intersection(keys):
-            # (After a reset, a worker may be writing a chunk that is fetched, too.)
+            # After a reset, a worker may be writing a chunk that is also being fetched.
             written = any(key in chunks for chunks in self._stores)
             if key not in self._ready and key not in self._stored and not written:
                 self._keys_by_name.pop(self._cache.keys([key])[0], None)
         self._hoped.difference_update(keys)
 
     def _follow(self) -> list[OffloadKey]:
-        """Takes the cache's changes. Returns the chunks that host memory has given up."""
+        """Takes the cache's changes. Returns the chunks that host memory has evicted."""
         evicted: list[OffloadKey] = []
         self._changes += 1
-        # Without other sources, only evictions say something new, and name a chunk for the last time.
+        # Without other sources, only evictions are news, and a chunk is never named after its eviction.
         if not self._has_storage and self._shared is None and self._events is None:
             for name, kind, _source in self._cache._raw_changes(_PLACES):
                 if kind == _REMOVED and (key := self._keys_by_name.pop(name, None)) is not None:
@@ -534,7 +536,7 @@ class TerraceOffloadingManager(OffloadingManager):
                 evicted += self._forget()
                 continue
             key = self._keys_by_name.get(name)
-            if key is None or source == _SHARED:  # what is in the shared store leaves it without a word
+            if key is None or source == _SHARED:  # the shared store does not report its evictions
                 continue
             here = self._ready if source == _HOST else self._stored
             if kind == _STORED:
@@ -550,8 +552,8 @@ class TerraceOffloadingManager(OffloadingManager):
         return evicted
 
     def _forget(self) -> set[OffloadKey]:
-        """An operator has cleared the cache. Returns the chunks that were in host memory. Those that are just written or fetched
-        have their names until that ends."""
+        """An operator has cleared the cache. Returns the chunks that were in host memory. Chunks that are being written or
+        fetched keep their names until that ends."""
         gone = self._ready
         if self._events is not None:
             for here, in_host in ((self._ready, True), (self._stored, False)):
@@ -574,7 +576,7 @@ class TerraceOffloadingManager(OffloadingManager):
         self._events.append(OffloadingEvent([key], medium, removed, ownership=owner, removal_expected=True))
 
     def _end_stale(self, step: int | None) -> None:
-        """Frees the rows of before a reset that no worker uses any more in this step. None: of all resets."""
+        """Frees the rows from before a reset that no worker uses any more in this step. None: the rows of all resets."""
         while self._stale and (step is None or self._stale[0][0] < step):
             _last, stores, loads = self._stale.popleft()
             for job in stores:

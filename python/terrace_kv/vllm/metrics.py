@@ -39,7 +39,7 @@ _GAUGES = {
 
 @dataclass
 class Counts:
-    """What a tier counts itself, by the names of the counters."""
+    """The counts of a tier, by the names of the counters."""
 
     read_chunks: int = 0
     read_bytes: int = 0
@@ -100,18 +100,18 @@ def store_gauges(store: Mapping[str, int], health: Health) -> dict[str, float]:
 
 @dataclass
 class ManagerMetrics:
-    """The metrics of TerraceOffloadingManager: vLLM's own of host memory, and Terrace's."""
+    """The metrics of TerraceOffloadingManager: vLLM's own metrics of host memory, and Terrace's metrics."""
 
     tier: str
     counts: Counts = field(default_factory=Counts)
     reported: Counts = field(default_factory=Counts)
     loading: int = 0
-    """Chunks that workers read."""
+    """Number of chunks that workers read."""
     allocations: list[int] = field(default_factory=list)
     """Chunks that each prepare_store() asked for, since the last report."""
 
     def report(self, cache: OffloadCache, rows: int, storing: int) -> OffloadingConnectorStats:
-        """The values for vLLM. `rows`: of the region; `storing`: of these, rows that workers write."""
+        """The values for vLLM. `rows`: number of rows of the region; `storing`: number of rows that workers are writing."""
         from vllm.v1.kv_offload.cpu.common import CPUOffloadingMetrics as Names
 
         values = cache.statistics()

@@ -1,4 +1,4 @@
-"""What the chunks of a vLLM engine mean, and where their store lies."""
+"""The names for the chunks of a vLLM engine and for their store."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import vllm
 
 from .. import identity
 
-_FORMAT = 1  # a row as vLLM lays it out, without a header
+_FORMAT = 1  # the layout of a row is vLLM's, without a header
 _RUNTIME_ADAPTERS = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
-# Of vLLM's configuration: what decides the bytes of a chunk, beside the files that it names. One that this version lacks is None.
+# Fields of vLLM's configuration that decide the bytes of a chunk, beside the files that it names. A field that this version lacks
+# is None.
 _LEAVES = (
     "attention_config.backend",
     "cache_config.kv_cache_dtype_skip_layers",
@@ -46,15 +47,15 @@ def chunk_namespace(
     attention_backend: str | None,
     adapters: Sequence[str] | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
-    """The namespace of an engine's keys, and the fields that it was made of.
+    """The namespace of an engine's keys, and the fields from which it was made.
 
     Args:
         config: vLLM's OffloadingConfig.
-        weights_revision: The operator's name for the weights and all else that vLLM loads, or None: they are read.
+        weights_revision: The operator's name for the weights and everything else that vLLM loads. None: the files are read.
         adapters: The paths of all LoRA adapters, or None.
 
     Raises:
-        ValueError: Something that decides the bytes cannot be named; the sentence says what.
+        ValueError: Something that decides the bytes cannot be named; the sentence names it.
     """
     parallel = asdict(config.parallel)
     for place in ("rank", "data_parallel_index", "data_parallel_size", "data_parallel_rank_local"):
@@ -65,7 +66,7 @@ def chunk_namespace(
     model = config.model.name
     fields = {
         "format": _FORMAT,
-        "order": "prefix",  # under the names of before, chunks may stand alone
+        "order": "prefix",  # chunks with the former names may stand alone
         "vllm": vllm.__version__,
         "model": model,
         "model_config": identity.config_digest(model),
@@ -87,8 +88,8 @@ def chunk_namespace(
 
 
 def full_attention(config: Any) -> dict[int, int]:
-    """By number of the KV cache group: the tokens of a chunk, for the groups of full attention. Of the others, windows and states,
-    vLLM keeps only what a later token attends to. A group of which vLLM does not tell what it is counts as one of those.
+    """By number of the KV cache group: the tokens of a chunk, for the groups of full attention. For the other groups (windows and
+    states), vLLM keeps only the chunks that a later token attends to. A group of unknown kind counts as one of these.
 
     Args:
         config: vLLM's OffloadingConfig.
@@ -112,8 +113,8 @@ def _engine_config() -> Any:
 
 
 def _on_stack(name: str, attribute: str) -> Any:
-    """What vLLM's connector has under this name, or None. The connector makes specs and tiers in its constructor, so its variables
-    are on the stack; what it hands on tells nothing of adapters, draft models and kinds of attention."""
+    """The value of this variable of vLLM's connector, or None. The connector makes specs and tiers in its constructor, so its
+    variables are on the stack. The arguments that it passes do not include adapters, draft models and kinds of attention."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get(name)
@@ -135,7 +136,8 @@ def _text(value: Any) -> str | None:
 
 
 def _loaded(whole: Any, model: str, adapters_named: bool) -> dict[str, Any]:
-    """What vLLM loads beside the weights of the model, by contents: vLLM's own names say where it lies, and not what it is."""
+    """The files that vLLM loads beside the weights of the model, named by their contents, because vLLM's own names are only
+    paths."""
     if whole is None:
         raise ValueError("vLLM's configuration is not to be seen here, so nothing tells what it loads; state weights_revision")
     if callable(_leaf(whole, "model_config.hf_overrides")):
@@ -166,13 +168,13 @@ def _loaded(whole: Any, model: str, adapters_named: bool) -> dict[str, Any]:
 
 
 def store_label(fields: dict[str, Any]) -> str:
-    """Whose store it is, for people (`terrace store stat`), from the fields of chunk_namespace()."""
+    """The owner of the store, for people (`terrace store stat`), from the fields of chunk_namespace()."""
     return f"vLLM {fields['vllm']}, model {fields['model']}, weights {fields['weights']}"
 
 
 def store_name(config: Any, chunk_bytes: int) -> str:
-    """The directory of an engine's store inside the path. Chunks of another size need another store, and so does each replica
-    of a data-parallel engine, because one process at a time has a store."""
+    """The directory of an engine's store inside the path. Chunks of another size need another store. Each replica of a
+    data-parallel engine needs its own store, because only one process at a time can open a store."""
     parallel = config.parallel
     replica = f"-dp{parallel.data_parallel_index}" if parallel.data_parallel_size > 1 else ""
     return f"vllm-{chunk_bytes}{replica}"

@@ -1,4 +1,4 @@
-"""The entry point of vLLM's plug-ins: gives the classes of this package short names."""
+"""The entry point for vLLM's plug-ins: registers short names for the classes of this package."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _OPTIONS = (
 
 
 class TerraceOffloadingSpec(TieringOffloadingSpec):
-    """Keeps chunks in vLLM's own shared region, as Terrace's manager decides, and on disk below it.
+    """Keeps chunks in vLLM's own shared region, under the control of Terrace's manager, and on disk below it.
 
     vLLM's workers copy between the device and the region. In kv_connector_extra_config:
 
@@ -30,16 +30,16 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
          "cpu_bytes_to_use": 34359738368,
          "terrace": {"path": "/mnt/nvme/kv", "capacity": "500GiB"}}
 
-    Options of "terrace", all of which may be left out:
+    Options of "terrace". All are optional:
         path, capacity: The directory of the store, or a list of directories, and their disk space. Without them there is no disk.
         shared: The table [shared] of docs/configuration.md as an object, {"url": "redis://kv@cache:6379"}: a store that several
             machines share, behind host memory and disk.
-        weights_revision, adapters, attention_backend: As in TerraceTier.
-        weights_fixed: True if the weights never change while the engine runs; then a reset of the cache and sleep forget nothing.
-            Otherwise a reset removes what is stored, and ends the use of the shared store until the next start.
-        keep_storage: True if a reset leaves what is stored to the next start, which finds it if it has the weights of before.
-        prefill_speed: Tokens that the engine computes in a second. While storage is slower, it is not read from. Without it the
-            speed is learned.
+        weights_revision, adapters, attention_backend: The same as in TerraceTier.
+        weights_fixed: True if the weights never change while the engine runs; then a reset of the cache and sleep drop nothing.
+            Otherwise a reset removes the stored chunks, and ends the use of the shared store until the next start.
+        keep_storage: True if a reset keeps the stored chunks for the next start, which finds them if it has the same weights.
+        prefill_speed: Tokens that the engine computes in a second. While storage is slower, it is not read. Without this option
+            the speed is learned.
         config: A mapping with more options of docs/configuration.md, such as {"policy": "lru", "storage": {"io": "threads"}}.
 
     All workers and the scheduler must be on one host, because they share memory.
@@ -150,7 +150,7 @@ class TerraceOffloadingSpec(TieringOffloadingSpec):
 
 
 class RegionManager(TerraceOffloadingManager):
-    """The manager over a shared region, which ends with it."""
+    """The manager of a shared region. The region is released with the manager."""
 
     def __init__(self, region: SharedOffloadRegion, config: dict[str, Any], *arguments: Any, **options: Any) -> None:
         self._region = region
@@ -162,7 +162,8 @@ class RegionManager(TerraceOffloadingManager):
             raise
 
     def shutdown(self) -> None:
-        """Ends the manager, and then the region. If a disk does not answer, the region stays, because the disk may use it."""
+        """Ends the manager, and then the region. If a disk does not answer, the region is kept, because the disk may still use
+        it."""
         super().shutdown()
         self._view.release()
         self._region.cleanup()

@@ -29,7 +29,7 @@ from .guard import LoadGuard
 from .looking import SharedLookups
 from .names import chunk_namespace, full_attention, store_label, store_name
 
-logger = init_logger("vllm." + __name__)  # vLLM shows what is logged below its own name
+logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
 
 _STATISTICS_INTERVAL = 1.0  # seconds
 _LEVELS = (logger.info, logger.warning, logger.error)
@@ -37,7 +37,7 @@ _LEVELS = (logger.info, logger.warning, logger.error)
 
 @dataclass
 class _Job:
-    """A job of vLLM's that the store works on, or that waits for the store."""
+    """A job of vLLM that the store works on, or that waits for the store."""
 
     keys: list[OffloadKey]
     names: list[bytes]
@@ -51,21 +51,21 @@ class TerraceTier(SecondaryTierManager):
     """Keeps chunks in a Store.
 
     Options, beside "type" and "module_path" of the tier's configuration:
-        path: The directory of the store, or a list of directories on a disk each.
+        path: The directory of the store, or a list of directories, each on its own disk.
         capacity: The disk space of all directories, such as "500GiB" or a number of bytes.
         weights_revision: A name that changes whenever the weights do, or anything else that vLLM loads: an adapter, a draft model.
             Without it, local files are read once at the start, and a model of the hub is named by its commit.
         adapters: The paths of all LoRA adapters. Needed if LoRA is on and there is no weights_revision.
         attention_backend: The attention backend, if vLLM's choice of it can change between two starts.
-        weights_fixed: True if the weights never change while the engine runs. Otherwise a reset of the cache and sleep, after
-            which the weights may be others, leave what is stored to the next start.
-        enable_kv_events: Publish what was stored and removed. vLLM's own events must be on, too.
+        weights_fixed: True if the weights never change while the engine runs. Otherwise the weights may change at a reset of the
+            cache and at sleep. Then the stored chunks are kept for the next start.
+        enable_kv_events: Publish events of stored and removed chunks. vLLM's own events must be on, too.
         locality: "LOCAL" or "REMOTE", for vLLM's tier filters and events.
         shared: The table [shared] of docs/configuration.md as an object, {"url": "redis://kv@cache:6379"}: a store that several
             machines share, behind the disk.
-        shared_probe_timeout: After so many seconds without an answer of the shared store, a chunk counts as not there.
-        prefill_speed: Tokens that the engine computes in a second. While the store is slower, it is not read from. Without it the
-            speed is learned.
+        shared_probe_timeout: After this number of seconds without an answer of the shared store, a chunk counts as missing.
+        prefill_speed: Tokens that the engine computes in a second. While the store is slower, it is not read. Without this option
+            the speed is learned.
         shutdown_timeout: The longest time for unfinished writes at the end, in seconds.
         Any option of the table [storage] of docs/configuration.md, with "_" for "-".
 
@@ -131,7 +131,7 @@ class TerraceTier(SecondaryTierManager):
             prefill_speed, lambda text, warns: (logger.warning if warns else logger.info)("Tier %s: %s", tier_type, text)
         )
         self._minute = Minute(lambda line: logger.info("Tier %s: %s", tier_type, line), "chunks that host memory lacked")
-        self._computes: dict[str, int] = {}  # by request: the token from which on the engine computes, as far as known
+        self._computes: dict[str, int] = {}  # by request: the token from which the engine computes, if known
         try:
             self._region = self._store.register(primary_kv_view)
         except BaseException:
@@ -150,10 +150,10 @@ class TerraceTier(SecondaryTierManager):
     # ---- what is there
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
-        """HIT if a load would find the chunk. A hit that has become untrue by the time of the load is a failed load. RETRY while the
-        shared store is asked."""
+        """HIT if a load would find the chunk. If the chunk has been evicted by the time of the load, the load fails. RETRY while
+        the shared store is asked."""
         if req_context.req_id not in self._computes and (end := self._end(key, req_context)):
-            self._computes[req_context.req_id] = end - self._tokens[key[-4:]]  # all before is in host memory or on the GPU
+            self._computes[req_context.req_id] = end - self._tokens[key[-4:]]  # earlier chunks are in host memory or on the GPU
         if key not in self._resident:
             made = self._store.keys([key])
             if self._store.contains_many(made)[0]:
@@ -170,7 +170,7 @@ class TerraceTier(SecondaryTierManager):
         return (req_context.get_offload_key_position(key) or 0) if key[-4:] in self._tokens else 0
 
     def touch(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
-        """The chunks were used, so they are evicted later."""
+        """Records a use of the chunks, so that they are evicted later."""
         used = [key for key in keys if key in self._resident]
         if used:
             self._store.touch(used)
@@ -178,7 +178,8 @@ class TerraceTier(SecondaryTierManager):
     # ---- jobs
 
     def submit_store(self, job_metadata: TransferJob) -> None:
-        """Writes the chunks that are not there yet. If the store has too much to do, the job fails, and vLLM goes on without it."""
+        """Writes the chunks that are not there yet. If too much work is under way in the store, the job fails, and vLLM continues
+        without it."""
         computes_from = self._computes.get(job_metadata.req_context.req_id)
         if computes_from is not None:
             self._guard.computed(
@@ -195,7 +196,7 @@ class TerraceTier(SecondaryTierManager):
             self._done.append(JobResult(job_id=job_metadata.job_id, success=False, transfer_time=0.0, transfer_bytes=0))
 
     def submit_load(self, job_metadata: TransferJob) -> None:
-        """Reads chunks into rows of the primary tier. If the store has too much to do, the job waits."""
+        """Reads chunks into rows of the primary tier. If too much work is under way in the store, the job waits."""
         job = self._new_job(job_metadata, None)
         self._jobs[job_metadata.job_id] = job
         self._guard.asked(len(job.keys), self._worth(job.keys), time.monotonic())
@@ -203,7 +204,7 @@ class TerraceTier(SecondaryTierManager):
         self._submit_waiting()
 
     def get_finished_jobs(self) -> Iterable[JobResult]:
-        """The results since the last call."""
+        """Returns the results since the last call."""
         self._collect()
         self._guard.saw(0, 0, 0, time.monotonic())
         self._submit_waiting()
@@ -213,15 +214,15 @@ class TerraceTier(SecondaryTierManager):
         return done
 
     def has_pending_work(self) -> bool:
-        """False: vLLM steps on by itself while it waits for the result of a job, and there is no other work."""
+        """False: vLLM makes further steps itself while it waits for the result of a job, and there is no other work."""
         return False
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        """No wishes: new chunks are offered as they are computed."""
+        """Returns an empty context: new chunks are offered as they are computed."""
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
-        """Forgets the request."""
+        """Drops the record of the request."""
         self._computes.pop(req_context.req_id, None)
 
     def on_schedule_end(self, context: Any) -> None:
@@ -233,8 +234,8 @@ class TerraceTier(SecondaryTierManager):
     def drain_jobs(self) -> None:
         """Waits until no job uses the primary tier's memory. The results come with the next get_finished_jobs().
 
-        vLLM calls it when the cache is reset, after which weights may be others. Unless they are fixed, chunks have other names
-        from now on, which no other process has.
+        vLLM calls it when the cache is reset. The weights may change then. Unless they are fixed, chunks get other names from now
+        on, which no other process uses.
         """
         while self._jobs:
             self._submit_waiting()
@@ -249,7 +250,7 @@ class TerraceTier(SecondaryTierManager):
     # ---- observers
 
     def take_events(self) -> Iterable[OffloadingEvent]:
-        """What was stored and removed since the last call, in order."""
+        """Returns the chunks that were stored and removed since the last call, in order."""
         if not self._events:
             return ()
         events, self._events = self._events, []
@@ -269,7 +270,7 @@ class TerraceTier(SecondaryTierManager):
         counts, store = self._counts, self._store.statistics()
         counts.declined = self._guard.declined
         counts.shared_chunks, counts.written_bytes = store["shared_hits"], store["written_bytes"]
-        # (A chunk of the shared store that came after its deadline is no hit. A counter never goes back for it.)
+        # A chunk of the shared store that came after its deadline is not a hit. But a counter must never decrease.
         counts.read_chunks = max(counts.read_chunks, store["hits"] - store["shared_hits"])
         counts.read_bytes = counts.read_chunks * self._store.block_bytes
         gauges = metrics.store_gauges(store, self._store.health()[0])
@@ -278,7 +279,7 @@ class TerraceTier(SecondaryTierManager):
         return stats
 
     def shutdown(self) -> None:
-        """Ends all jobs, makes everything durable, and lets go of the primary tier's memory. A second call does nothing.
+        """Ends all jobs, makes everything durable, and releases the primary tier's memory. A second call does nothing.
 
         Raises:
             DeadlineExceeded: A disk has not answered in time, and may still use the memory.
@@ -322,7 +323,7 @@ class TerraceTier(SecondaryTierManager):
                 self._submit(number, self._jobs[number])
             except Busy:
                 if len(self._jobs) > len(self._waiting):
-                    return  # a job that is under way will make room
+                    return  # a job under way will make room when it ends
                 self._fail(number)  # the store will never take so many chunks at once
             self._waiting.popleft()
 
@@ -345,7 +346,7 @@ class TerraceTier(SecondaryTierManager):
         self._follow_events()
 
     def _worth(self, keys: Collection[OffloadKey]) -> float:
-        """The tokens of a prompt for which the chunks stand, if those of all groups of full attention come."""
+        """Number of tokens of a prompt that the chunks stand for, if the chunks of all groups of full attention are loaded."""
         return sum(self._tokens.get(key[-4:], 0) for key in keys) / max(1, len(self._tokens))
 
     def _loaded(self, job: _Job, result: Result) -> None:
