@@ -83,7 +83,7 @@ struct AdminSnapshot {
   PrefetchTotals prefetches{};                                       ///< only if the cache owns them
   MissTotals misses{};
   std::optional<SharedStoreSnapshot> shared{};  ///< none: there is no shared store
-  std::string io{};                             ///< says how storage does its I/O
+  std::string io{};                             ///< text about the I/O method of storage
   /// Tokens in a hash unit, the unit in which requests are counted. 0: not known, and requests are counted in blocks. 1: they are
   /// counted in tokens already.
   std::uint32_t unit_tokens = 0;

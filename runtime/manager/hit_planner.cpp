@@ -242,11 +242,14 @@ void HitPlanner::unpin_hits() {
 }
 
 std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
+  // While copies to the device fail, only hits that are on the device already are of use.
   if (!state_.link.allows()) {
     const auto first_below = std::ranges::find_if(found_, [](Source source) { return source != Source::device; });
     return std::min(hits, static_cast<std::uint32_t>(first_below - found_.begin()));
   }
   if (!measures_loads()) return hits;
+  // Without a stated prefill speed, hits in the host are always loaded: a learned speed decides only about storage and the shared
+  // store.
   const Source measured_from = prefill_is_stated() ? Source::host : Source::storage;
   if (std::ranges::none_of(found_, [&](Source source) { return source >= measured_from; })) return hits;
   unit_costs_.assign(hits, {});
@@ -268,8 +271,9 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
     queues.shared_max = std::min(queues.shared_max, more_shared);
   }
   queues.shared_seconds += round_trip;
-  constexpr double whatever_it_takes = 1e9;
-  return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : whatever_it_takes);
+  // With an unknown prefill speed, time does not count: only reads_max and shared_max limit the loads.
+  constexpr double unknown_speed_seconds = 1e9;
+  return units_worth_loading(unit_costs_, queues, unit_seconds() > 0 ? unit_seconds() : unknown_speed_seconds);
 }
 
 /// Adds the cost of the group's blocks to unit_costs_. The cost of a block is counted in the last unit of the block.

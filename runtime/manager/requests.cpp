@@ -99,6 +99,7 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   settle();
   Request& r = requests_[index];
   if (r.state == State::ready) {
+    // The result `ready` replaces the event.
     if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == wanted.id; });
     r.announce = false;
     return Acquired::ready;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t text_max = std::size_t{1} << 20U;
 
-/// Whoever reads a pipe slowly would hold up the cache, and a disk would lose what is on it.
+/// Opens a regular file, or a character device such as /dev/null. A slow reader of a pipe would block the cache, and a write to a
+/// disk would destroy its contents.
 int made(const std::filesystem::path& file) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(file, ignored);

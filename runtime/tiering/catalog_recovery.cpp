@@ -27,6 +27,7 @@ void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::op
 
 void CatalogRecovery::add_run(std::span<const StoredBlock> run, std::span<std::optional<std::uint64_t>> numbers) {
   const std::uint32_t depth = run.front().depth;
+  // Without their parent these blocks could never be hits. Their numbers stay empty.
   if (depth > trail_.size() || (depth > 0 && trail_[depth - 1] != run.front().parent)) return;
   trail_.resize(depth);
   for (const StoredBlock& block : run) trail_.push_back(block.key);

@@ -118,10 +118,12 @@ bool DeviceSlotAllocator::pump() {
       served_.push_back({first.id, got, first.slots == 0});
       changed = true;
       if (first.slots > 0) continue;
+      // This waiter may give back some slots. The caller lets it do so before other waiters are served.
       waiters_.erase(waiters_.begin());
       return true;
     }
     const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
+    // Evictions for a resize free no slots for the waiters, so they were not counted above.
     const std::uint64_t evictions_wanted = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);
     if (evicting >= evictions_wanted) break;
     const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);

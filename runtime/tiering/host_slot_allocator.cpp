@@ -134,6 +134,7 @@ bool HostSlotAllocator::pump() {
     const SlotId source = residency_.copy(want.block, Tier::device).slot();
     const bool eviction_cancelled = leaves(want.purpose) && !device.evicting(source);
     const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present() || !swap_outs_.allowed();
+    // If it is needless, or impossible by now, the swap-out ends without a copy.
     if (!needless) {
       const TenantId tenant = residency_.tree().tenant(want.block);
       if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {

@@ -337,7 +337,7 @@ void SharedWriter::remove_wish(std::uint32_t id) {
   spare_keys_.give(std::move(wish.asked));
 }
 
-// ---- how a wish goes on
+// ---- the steps of a wish
 
 bool SharedWriter::pump() {
   rate_waits_ = false;

@@ -15,6 +15,7 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
   } else {
     residency_.hold(block, Tier::device);
   }
+  // A staging slot does not hold a copy of the host tier.
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
   collected_.push_back({{block.node, block.depth, block.depth + 1}, device_slot, host_slot, purpose, write});
 }

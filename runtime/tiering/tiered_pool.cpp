@@ -65,6 +65,8 @@ Found TieredPool::find(std::span<const BlockKey> keys, Source farthest, std::vec
     const std::vector<Copy>& in_host = read(Tier::host);
     const std::vector<Copy>& in_storage = read(Tier::storage);
     for (; i < prefix.length; ++i) {
+      // Sources in the order of their cost: device, a load under way, host, storage. The prefix ends at the first block that has
+      // none.
       const Copy copy = on_device[i];
       if (copy.usable()) {
         sources.push_back(Source::device);
@@ -131,6 +133,7 @@ Prefix TieredPool::commit(const ComputedBlocks& computed, std::vector<Duplicate>
     const BlockRef block{whole.node, end};
     const SlotId own = computed.slots[end - from];
     const Copy there = residency_.copy(block, Tier::device);
+    // A load is filling the device copy, so the block cannot be shared yet. The returned prefix ends before it.
     if (there.state() == CopyState::filling) break;
     if (!there.present()) {
       adopt_known(block, own, computed.written);
@@ -293,6 +296,7 @@ bool TieredPool::pump() {
   bool changed = resizer_.pump();  // first: a resize needs its evictions in any case, and they may make others unnecessary
   changed |= host_slots_.pump();
   changed |= device_slots_.pump();
+  // Requests that have got their slots or blocks continue before the work below.
   if (has_events()) return true;
   changed |= named_copies_.pump();
   changed |= stored_reads_.pump();  // before the storage writer takes staging slots, for which no request waits
@@ -307,6 +311,7 @@ bool TieredPool::pump() {
 void TieredPool::start_transfers(std::uint64_t& last_transfer) {
   const std::size_t before = actions_.transfers.size();
   swap_outs_.start_transfers(last_transfer, id_);
+  // If requests need slots that only background evictions will free, the transfers of these evictions become urgent.
   if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
   loads_.start_transfers(last_transfer, id_);
   const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
