@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _CHANGE = struct.Struct("<32s32sQIIII")  # terrace_cache_event: key, parent, tenant, kind, source, depth, group
 _NO_KEY = bytes(32)
 _ALONE = 0x8000  # TERRACE_ALONE
-_KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # of terrace_offload_clear
+_KEEP_STORAGE, _KEEP_SHARED = 0x100, 0x200  # flags of terrace_offload_clear
 
 
 class OffloadCache(Polled):

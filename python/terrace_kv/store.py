@@ -157,7 +157,7 @@ class Store(Polled):
         self._returned_events = Returned(lib.terrace_store_events, _library.StoreEvent)
         self._own_jobs = _OWN_JOBS
         self._regions: set[Region] = set()
-        self._buffers: set[Rows] = set()  # of the regions
+        self._buffers: set[Rows] = set()  # buffers of the regions
         self._log = _log_function(log)
         given = _library.OpenOptions(config=text.encode(), config_name=_library.GENERATED.encode())
         if self._log is not None:

@@ -12,7 +12,7 @@
 
 namespace terrace::admin {
 
-/// The HTTP server of the admin endpoint, on a thread of its own. It never calls the cache: queries are answered from the last
+/// The HTTP server of the admin endpoint, on its own thread. It never calls the cache: queries are answered from the last
 /// snapshot, and commands go through the mailbox.
 ///
 /// Limits: a body has at most 64 KiB, all headers together 8 KiB; a connection that has sent no complete request after

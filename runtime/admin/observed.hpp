@@ -40,7 +40,7 @@ struct Observed {
   std::vector<ReuseSample> samples{};
   std::vector<std::uint32_t> ends{};              ///< the requests in `samples`: each ends where the next one begins
   std::array<Capture, capture_kinds> captures{};  ///< by CaptureKind
-  std::vector<TraceSpan> spans{};                 ///< of the trace
+  std::vector<TraceSpan> spans{};                 ///< spans of the trace capture
   std::vector<RecordedRequest> requests{};
 };
 

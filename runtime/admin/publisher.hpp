@@ -41,7 +41,7 @@ class Publisher {
   Duration interval_;
   Subject subject_;  ///< empty before begin() and after end()
   TimePoint next_ = never;
-  std::uint64_t number_ = 0;  ///< of the last snapshot
+  std::uint64_t number_ = 0;  ///< number of the last snapshot
   bool running_ = false;      ///< a command is being carried out
 };
 

@@ -78,7 +78,7 @@ struct AdminSnapshot {
   std::vector<SlowRequest> slowest{};  ///< Cache::slowest_requests()
   DailyWrites daily_writes{};
   std::vector<WriteBackProgress> jobs{};
-  std::array<std::uint64_t, write_back_outcome_count> job_blocks{};  ///< of all jobs so far, by WriteBackOutcome
+  std::array<std::uint64_t, write_back_outcome_count> job_blocks{};  ///< blocks of all jobs so far, by WriteBackOutcome
   std::optional<OffloadTotals> offload{};                            ///< only if the engine owns the device slots
   PrefetchTotals prefetches{};                                       ///< only if the cache owns them
   MissTotals misses{};
@@ -95,7 +95,7 @@ struct AdminSnapshot {
   /// Only of a TierStore. `pools` then has one pool, with block_bytes, store and health. Of the other members, only made, number,
   /// work.under_way, shared, io and idle are set.
   std::optional<TierStatistics> tier_store{};
-  IdleTotals idle{};  ///< of a cache or a TierStore; all 0 without an idle service
+  IdleTotals idle{};  ///< for a cache and for a TierStore; all 0 without an idle service
 };
 
 using SharedSnapshot = std::shared_ptr<const AdminSnapshot>;

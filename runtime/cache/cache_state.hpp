@@ -24,8 +24,8 @@
 
 namespace terrace {
 
-/// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: the thread of the
-/// cache.
+/// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: the thread
+/// of the cache.
 struct Cache::State final : LeaseHome, SpanSink {
   State(const ManagerConfig& config, const CacheParts& parts);
 
@@ -35,7 +35,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   void take_returned() {
     if (!returned_.empty()) returned_.take([this](std::unique_ptr<ReturnedLease> lease) { end_lease(std::move(lease)); });
   }
-  /// Called by acquire() and poll(): their caller's thread is the thread the thread of the cache.
+  /// Called by acquire() and poll(): their caller's thread is the thread of the cache.
   void note_thread() noexcept { thread_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
   /// Returns true if signal() or launch() has returned the point. Callers may pass wrong points, so it is checked.
   [[nodiscard]] bool given_out(Fence point) {
@@ -172,7 +172,7 @@ struct Cache::State final : LeaseHome, SpanSink {
   void end_hold_span(RequestId id);
 
   bool more_ = false;                    ///< wake() was called in this slice
-  std::atomic<std::thread::id> thread_;  ///< of the cache
+  std::atomic<std::thread::id> thread_;  ///< the thread of the cache
   ReturnedLeases returned_;              ///< any thread
   Fence newest_point_;                   ///< the newest point that is known to be given out
   unsigned calls_ = 0;

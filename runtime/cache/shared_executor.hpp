@@ -32,8 +32,8 @@ class SharedExecutor {
   struct Ended {
     SharedEvent::Kind kind = SharedEvent::Kind::read;
     PoolId pool;
-    SharedActions::Probe::Asker asker = SharedActions::Probe::Asker::requests;  ///< of a probe
-    std::uint32_t token = 0;                                                    ///< of the order
+    SharedActions::Probe::Asker asker = SharedActions::Probe::Asker::requests;  ///< asker of a probe
+    std::uint32_t token = 0;                                                    ///< token of the order
     ErrorCode error;
     std::uint32_t leading = 0;
   };

@@ -44,7 +44,8 @@ class Turns {
 
   /// Number of turns that have begun.
   [[nodiscard]] std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
-  /// Begins a slice, if no turn lasts, none has begun since taken() was `seen`, and there is no pause. Never waits.
+  /// Begins a slice, unless a turn is under way, a turn has begun since taken() returned `seen`, or the service is paused. Never
+  /// waits.
   [[nodiscard]] bool try_slice(std::uint64_t seen) {
     if (!mutex_.try_lock()) return false;
     const TimePoint now = clock_.now();

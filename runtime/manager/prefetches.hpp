@@ -40,7 +40,7 @@ class Prefetches {
     std::uint32_t request = 0;
     /// The answer of the shared store: it has the units before this place. No value: it was not asked.
     std::optional<std::uint32_t> shared_end;
-    SharedAnswer answer{};  ///< of a model with several groups, if shared_end is not 0
+    SharedAnswer answer{};  ///< the answer for a model with several groups, if shared_end is not 0
   };
 
   Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups);

@@ -187,7 +187,7 @@ class Requests {
     std::vector<Source> found;             ///< the source in which each hit was found
     std::vector<LoadRef> loads;            ///< loads that the request waits for; it is a waiter of each
     std::vector<BlockKey> kept_keys;
-    SharedAnswer shared;  ///< of a model with several groups; it means nothing while shared_end is 0
+    SharedAnswer shared;  ///< the answer for a model with several groups; not valid while shared_end is 0
   };
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
@@ -262,7 +262,7 @@ class Requests {
   std::vector<Index> free_requests_;
   boost::unordered_flat_map<RequestId, Index, std::hash<RequestId>> by_id_;
   std::deque<Index> quarantined_;     ///< in the order of the fences that they wait for
-  IndexedHeap<TimePoint> deadlines_;  ///< of pending requests, by Index
+  IndexedHeap<TimePoint> deadlines_;  ///< deadlines of pending requests, by Index
   std::vector<Index> to_replan_;
   std::vector<RequestEvent> events_;  ///< not taken yet
   std::uint64_t last_transfer_ = 0;

@@ -14,16 +14,16 @@ struct TraceSpan {
     extend,
     commit,
     release,
-    load,  ///< of an OffloadCache, like `store`
+    load,  ///< a call of an OffloadCache, like `store`
     store,
     poll,
-    wait,      ///< of a request, from acquire() until it is ready or has failed
-    hold,      ///< of a request, from then until its lease ends
-    load_job,  ///< of an OffloadCache, from its order to its last event
+    wait,      ///< wait of a request, from acquire() until it is ready or has failed
+    hold,      ///< time of a request from then until its lease ends
+    load_job,  ///< a load job of an OffloadCache, from its order to its last event
     store_job,
     swap_out,  ///< a transfer, from its order to its end
     swap_in,
-    storage_read,  ///< of one block, from its order to its end
+    storage_read,  ///< a read of one block, from its order to its end
     storage_write,
     shared_probe,  ///< a question to the shared store, from its order to its end; `blocks`: number of blocks that it has
     shared_read,   ///< the same as for storage

@@ -73,7 +73,7 @@ struct SharedActions {
   std::vector<Write> writes;
   std::vector<Read> reads;
   std::vector<StoredBlock> renewals;
-  std::vector<std::uint32_t> cancelled_probes;  ///< of requests
+  std::vector<std::uint32_t> cancelled_probes;  ///< probes of requests
   std::vector<std::uint32_t> cancelled_reads;
 
   [[nodiscard]] bool empty() const {

@@ -132,7 +132,7 @@ class Residency {
   void hold(Run run, Tier tier);
   /// A transfer has ended to read the copy. Returns true if that was the last reader: then busy → ready.
   bool unhold(BlockRef block, Tier tier);
-  /// The same for the last reader. The caller drops the copy at once, so the tree is not told of the state in between.
+  /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
   void unhold_before_drop(BlockRef block, Tier tier);
   /// The same as hold() and set_evicting(), at once.
   void hold_evicting(BlockRef block, Tier tier);

@@ -14,13 +14,13 @@
 
 namespace terrace {
 
-/// The storage of one pool. Null: there is no such part.
+/// The storage of one pool. A null pointer means that there is no such part.
 struct WatchedPool {
   const ResilientStore* guard = nullptr;
   const FileStore* files = nullptr;
 };
 
-/// The parts that a watch observes. Null: there is no such part. All of them outlive the last poll.
+/// The parts that a watch observes. A null pointer means that there is no such part. All of them outlive the last poll.
 struct WatchedParts {
   const Cache* cache = nullptr;
   std::vector<WatchedPool> pools;  ///< by PoolId

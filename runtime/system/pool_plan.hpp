@@ -23,7 +23,7 @@ struct PoolPlan {
   std::vector<GroupConfig> groups;    ///< for ManagerConfig::groups, with pools
   std::vector<PoolSizes> pools;       ///< for ManagerConfig
   std::vector<Bytes> block_bytes;     ///< by pool
-  std::vector<std::uint32_t> layers;  ///< of a block, by pool
+  std::vector<std::uint32_t> layers;  ///< number of layers of a block, by pool
   Bytes device_used{};                ///< including null blocks
   Bytes host_used{};
   std::uint32_t sequences = 0;  ///< typical sequences that fit the device at the same time

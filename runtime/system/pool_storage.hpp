@@ -34,7 +34,7 @@ class PoolStorage {
 
   /// The store that the cache uses. Null: none.
   [[nodiscard]] BlockStore* store() { return guard_ ? &*guard_ : store_.get(); }
-  /// Null: there is none.
+  /// nullptr: there is no guard.
   [[nodiscard]] const ResilientStore* guard() const { return guard_ ? &*guard_ : nullptr; }
   [[nodiscard]] const FileStore* files() const { return file_store_; }
   /// If the directories have a store of an earlier version, which is left as it is, the sentence about it for the log. Otherwise
@@ -56,7 +56,7 @@ class PoolStorage {
   std::unique_ptr<IoEngine> io_;
   std::unique_ptr<IoMemory> io_memory_;  ///< registers the arena with io_
   std::shared_ptr<BlockStore> store_;
-  std::vector<std::filesystem::path> directories_;  ///< of the files; does not change
+  std::vector<std::filesystem::path> directories_;  ///< directories of the files; does not change
   Bytes floor_{};
   std::string left_;
   const FileStore* file_store_ = nullptr;  ///< the same object as store_, if that is a FileStore

@@ -34,8 +34,8 @@ struct LoadRun {
 /// are under way go on, and the load ends with them. Without such copies its device slots are free at once. A request that still
 /// waits for device slots is a waiter, too, if the load is filling blocks for which it has not asked for slots.
 ///
-/// If a waiter asks for loading by layer, the load's next transfers go by layer, and its waiters are told how many leading
-/// layers all blocks of the load have. A transfer made before that reports no layers until it has ended.
+/// If a waiter asks for loading by layer, the load's next transfers go by layer, and events report to its waiters the number of
+/// leading layers that have arrived for all blocks of the load. An earlier transfer reports no layers until it has ended.
 ///
 /// Threads: the manager's.
 class Loads {

@@ -18,12 +18,12 @@ namespace terrace {
 /// Larger: new slots of the device are free at once. New slots of the host are free when they have memory (open_host).
 ///
 /// Smaller: slots retire. On the device these are the highest slots, because the engine wants that memory back. In the host arena
-/// they are the slots of the chunks that go (`closing`), and then any others. A free slot retires at once. A cached copy is
-/// evicted in the ordinary way: it is copied to the tier below, or dropped if that has no room. The blocks that follow it are
-/// evicted, too. No copy moves within its pool. A slot that is held, pinned or read retires when that ends. So a block that
-/// requests always hold delays the resize for as long. With WritePolicy::write_back, a block that only the device has is stored
-/// first: while copies from the device fail or do not end (Cache::link_health reports this), it stays, and the resize waits for
-/// the next try. Slots that have to retire are not handed out or promised any more.
+/// they are first the slots of the chunks whose memory is returned (`closing`), and then any others. A free slot retires at once.
+/// A cached copy is evicted in the ordinary way: it is copied to the tier below, or dropped if that has no room. The blocks that
+/// follow it are evicted, too. No copy moves within its pool. A slot that is held, pinned or read retires when that ends. So a
+/// block that requests always hold delays the resize for as long. With WritePolicy::write_back, a block that only the device has
+/// is stored first: while copies from the device fail or do not end (Cache::link_health reports this), it stays, and the resize
+/// waits for the next try. Slots that have to retire are not handed out or promised any more.
 ///
 /// A second resize of a tier replaces one that is under way. Retired slots that the new size includes are free again.
 ///

@@ -90,7 +90,7 @@ class SwapOuts {
   /// Neighbouring blocks of one node, in neighbouring slots on both sides.
   struct Blocks {
     Run run;
-    SlotId device_slot;  ///< of the first block, as `host_slot`
+    SlotId device_slot;  ///< device slot of the first block; host_slot is its host slot
     SlotId host_slot;
     SwapOutPurpose purpose = SwapOutPurpose::evict;
     std::uint32_t write = 0;

@@ -38,7 +38,7 @@ from .looking import CacheLookups, Question
 logger = init_logger("vllm." + __name__)  # vLLM shows messages of loggers below its own name
 
 _STEP_MAX = 10.0  # longest pause of a step, in seconds
-_PLACES = struct.Struct("<32s40xII8x")  # of a terrace_cache_event: key, kind, source
+_PLACES = struct.Struct("<32s40xII8x")  # terrace_cache_event: key, kind, source
 _STORED, _REMOVED, _CLEARED = int(ChangeKind.STORED), int(ChangeKind.REMOVED), int(ChangeKind.CLEARED)
 _HAS_FENCE = hasattr(OffloadingManager, "on_reset_flushed")  # since vLLM 0.33
 _HAS_METADATA = "metadata_only" in getattr(OffloadingEvent, "__dataclass_fields__", ())  # the same
