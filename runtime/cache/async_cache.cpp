@@ -97,7 +97,7 @@ struct AsyncCache::State final : LeaseHome {
   std::unordered_map<RequestId, Lease> leases_;     ///< the leases of the cache; callers hold leases on these
   std::unordered_map<RequestId, Waiting> pending_;  ///< accepted, not granted yet
   std::unordered_map<RequestId, Loading> loading_;  ///< granted by layer; a failed one stays until its lease ends
-  std::deque<Waiting> waiting_;                     ///< for slots, in order
+  std::deque<Waiting> waiting_;                     ///< requests that wait for slots, in order
   std::vector<JobWait> job_waits_;
   std::vector<ChangeWait> change_waits_;
   std::vector<std::unique_ptr<Wait<WorkLeft>>> stopping_;
@@ -260,8 +260,8 @@ void AsyncCache::State::grant(RequestId id, std::unique_ptr<Wait<Grant>> wait, s
   Wait<Grant>::complete(std::move(wait), {}, std::move(granted));
 }
 
-/// Admits the requests that wait requests that wait for slots, in order. The first one that does not fit blocks the others, so
-/// that no request starves.
+/// Admits the requests that wait for slots, in order. The first one that does not fit blocks the others, so that no request
+/// starves.
 void AsyncCache::State::admit() {
   const TimePoint now = std::chrono::steady_clock::now();
   while (!waiting_.empty()) {

@@ -307,8 +307,8 @@ class Residency {
   ResidencySample sample_;
   MissReasons* misses_ = nullptr;  ///< null: the reasons of misses are not recorded
   std::vector<bool> lent_;         ///< by slot
-  std::vector<std::uint8_t>
-      borrowers_;  ///< by slot: number of writers that still read it, while it is lent and after the copy was evicted
+  /// By slot: number of writers that still read it, while it is lent and after the copy was evicted.
+  std::vector<std::uint8_t> borrowers_;
   std::uint64_t lent_count_ = 0;
   std::vector<std::optional<BlockRef>> stored_;  ///< by number
   std::vector<bool> wished_;                     ///< by number

@@ -125,8 +125,7 @@ class NamedCopies {
     Direction direction = Direction::swap_in;
     Urgency urgency = Urgency::request;
     TimePoint deadline = never;
-    std::optional<TimePoint>
-        shared_until;  ///< only for a load: until when blocks that no tier has are read from the shared store
+    std::optional<TimePoint> shared_until;  ///< of a load: the end of the reads from the shared store; see load()
     Fence after;
     TenantId tenant;
     std::uint32_t first = 0;

@@ -150,8 +150,8 @@ class StoredReads {
   Actions& actions_;
   SharedTotals& shared_;
   Slab<Read> reads_;
-  std::array<Queue, urgency_count>
-      waiting_;                       ///< by urgency. Linked lists, because a cancelled block can be anywhere in its list.
+  /// By urgency. Linked lists, because a cancelled block can be anywhere in its list.
+  std::array<Queue, urgency_count> waiting_;
   std::vector<Result> results_;       ///< not taken yet
   IndexedHeap<TimePoint> deadlines_;  ///< by handle()
   std::size_t under_way_ = 0;         ///< reads that have been ordered and have not ended
