@@ -395,8 +395,9 @@ class OffloadCache(Polled):
         again.
 
         Args:
-            keep_storage: The names of stored blocks still have the same meaning. The stored blocks stay, and can be hits.
-            keep_shared: The same for the shared store, which is still used.
+            keep_storage: True if the names of stored blocks still have the same meaning. Then the stored blocks stay, and can be
+                hits.
+            keep_shared: The same for the shared store. Then it is still used.
         """
         flags = (_KEEP_STORAGE if keep_storage else 0) | (_KEEP_SHARED if keep_shared else 0)
         with self._lock:
