@@ -132,7 +132,7 @@ Result<WriteBackId> WriteBackJobs::start(const WriteBackOrder& order, std::uint6
   return job.progress.id;
 }
 
-/// Returns how many more blocks of the pool fit into the budget of the job.
+/// Returns the number of blocks of the pool that still fit into the budget of the job.
 std::uint32_t WriteBackJobs::blocks_left(const Job& job, const TieredPool& pool) const {
   constexpr std::uint32_t most = std::numeric_limits<std::uint32_t>::max();
   if (job.order.budget == Bytes{}) return most;
@@ -165,7 +165,7 @@ bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
   return begun.blocks > 0;
 }
 
-/// The blocks of the prefix from depth `from` on, to the shared store.
+/// Orders the writes of the blocks of the prefix from depth `from` on to the shared store.
 void WriteBackJobs::order_shared(Job& job, TieredPool& pool, Prefix prefix, std::uint32_t from) {
   if (prefix.length == from) return;
   TERRACE_CHECK(job.awaited == 0);
@@ -196,7 +196,7 @@ bool WriteBackJobs::order_run(Job& job, TieredPool& pool, Run run) {
   const auto wants = [&](BlockRef block) {
     return tree.last_use(block) <= job.scan->last_use_max && !job.told.contains(tree.key(block));
   };
-  // A block is used with all blocks before it, so those that are idle are at the end.
+  // A use of a block is also a use of all blocks before it. So the idle blocks are at the end of the run.
   std::uint32_t from = run.begin;
   while (from < run.end && !wants({run.node, from})) ++from;
   order_shared(job, pool, {run.node, run.end}, from);
@@ -234,7 +234,7 @@ bool WriteBackJobs::wants_pump() const {
   });
 }
 
-/// Whether the job over the tree may start more.
+/// Returns true if the job over the tree may start more writes.
 bool WriteBackJobs::has_room(const Job& job) const {
   return job.order.target == Target::shared ? arrived(job) : under_way(job) < blocks_ahead_;
 }
@@ -446,7 +446,8 @@ WriteBackProgress WriteBackJobs::progress(const Job& job) const {
   return progress;
 }
 
-/// A further pass finds few blocks, so that a scan counts as complete after its first one.
+/// Returns the share of the tree that a scan has looked at. Further passes find few blocks, so a scan counts as complete after
+/// its first pass.
 double WriteBackJobs::looked_at(const Job& job) const {
   if (!job.scan || job.scan->done || job.scan->pass > 1) return 1;
   const Scan& scan = *job.scan;

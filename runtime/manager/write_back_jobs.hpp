@@ -25,9 +25,9 @@ namespace terrace {
 /// It may include blocks that were cached after it had started. If several jobs and the write policy want the same block, the
 /// block is written once (StorageWriter::Wants).
 ///
-/// A job to the shared store gives one prefix at a time to the SharedWriter of its pool, which brings it there as all others. A
-/// job over the tree gives it the blocks of one node after the other. An unchained block of a KV cache group is a prefix of its
-/// own.
+/// A job to the shared store gives one prefix at a time to the SharedWriter of its pool, which writes it like any other prefix. A
+/// job over the tree gives the blocks of one node after the other. An unchained block of a KV cache group is a prefix of length
+/// one.
 ///
 /// Ownership: CacheManager owns this object; the pools outlive it. Threads: the manager's. Errors: a call that fails returns the
 /// reason and changes nothing.
@@ -61,7 +61,7 @@ class WriteBackJobs {
   /// Returns true if a job has more of the tree to look at, and can do so in the next pump().
   [[nodiscard]] bool wants_pump() const;
 
-  /// Returns nothing if there is no such job, or if it ended so long ago that it was forgotten.
+  /// Returns nothing if there is no such job, or if its record has been dropped since it ended (ended_max).
   [[nodiscard]] std::optional<WriteBackProgress> progress(WriteBackId id) const;
   /// The progress of all jobs that run, or ended and are kept.
   [[nodiscard]] std::vector<WriteBackProgress> all() const;
@@ -74,7 +74,7 @@ class WriteBackJobs {
   void check_invariants() const;
 
  private:
-  /// How far a job over the tree has come.
+  /// The position of a job over the tree.
   struct Scan {
     std::uint64_t last_use_max = 0;
     std::size_t pool = 0;
@@ -88,7 +88,7 @@ class WriteBackJobs {
     using is_avalanching = void;
     std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
   };
-  /// A prefix by its keys: when its turn comes, the tree may have changed.
+  /// A prefix that waits. It is kept by its keys, because the tree may change before its turn.
   struct Later {
     std::size_t pool = 0;
     std::vector<BlockKey> keys;
@@ -98,7 +98,7 @@ class WriteBackJobs {
     WriteBackProgress progress;
     std::uint32_t bit = 0;  ///< its bit in StorageWriter::Wants
     std::optional<Scan> scan;
-    Bytes begun{};              ///< written, or being written
+    Bytes begun{};              ///< bytes that were written or are being written
     std::uint64_t awaited = 0;  ///< a job to the shared store: blocks of its prefix that have no result yet
     std::deque<Later> later;    ///< a job to the shared store: the prefixes whose turn has not come
     /// From this time on the job starts no more writes: the rest of its time is for the flush.
@@ -122,7 +122,7 @@ class WriteBackJobs {
   bool order_next(Job& job);
   bool order_run(Job& job, TieredPool& pool, Run run);
   [[nodiscard]] bool has_room(const Job& job) const;
-  /// Blocks of a job to the shared store are under way, or ancestors of its blocks are.
+  /// Returns true if blocks of a job to the shared store, or ancestors of its blocks, are under way.
   [[nodiscard]] bool has_wish(const Job& job) const;
   [[nodiscard]] bool arrived(const Job& job) const { return under_way(job) == 0 && !has_wish(job); }
   [[nodiscard]] std::uint32_t blocks_left(const Job& job, const TieredPool& pool) const;

@@ -64,8 +64,8 @@ const std::vector<Residency::Retiring>& PoolResizer::entries(Tier tier) const {
 
 PoolResizer::Seen PoolResizer::look(Tier tier) const {
   const SlotAllocator& pool = residency_.pool(tier);
-  return {residency_.tree().unpinned(tier), pool.readers_total(), pool.evicting_total(), entries(tier).size(),
-          storage_writer_.ended(), host_slots_.can_copy()};
+  return {residency_.tree().unpinned(tier), pool.readers_total(),  pool.evicting_total(), entries(tier).size(),
+          storage_writer_.ended(),          host_slots_.can_copy()};
 }
 
 bool PoolResizer::pump(Tier tier) {
