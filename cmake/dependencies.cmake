@@ -34,7 +34,10 @@ if(TERRACE_BUILD_PROGRAM OR TERRACE_BUILD_TESTS)
   # Command line of the tools.
   find_package(CLI11 REQUIRED)
 
-  # Google Benchmark: `terrace bench index`. Not in portable programs: there is no archive of it, and the shared library would
+endif()
+
+if(TERRACE_BUILD_TESTS)
+  # Google Benchmark: `terrace-lab index`. Not in portable programs: there is no archive of it, and the shared library would
   # want the compiler's shared library, and with it a newer C library than the program.
   if(NOT TERRACE_PORTABLE)
     find_package(benchmark REQUIRED)

@@ -46,8 +46,8 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "Terrace keeps the KV cache of LLM requests in GPU memory, host memory and on
-disk. This package has the program terrace, which replays, plans, measures and
-operates, and the shared library that serving engines use. CUDA is found when a
+disk. This package has the program terrace, which replays, plans and operates,
+and the shared library that serving engines use. CUDA is found when a
 program runs, and is not needed.")
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libterrace-dev)

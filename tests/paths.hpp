@@ -6,6 +6,7 @@ namespace terrace::test {
 struct Paths {
   const char* source;            ///< the root of the source tree
   const char* program;           ///< terrace
+  const char* lab;               ///< terrace-lab
   const char* crash_child;       ///< tests/crash: the process that is killed
   const char* tier_store_child;  ///< tests/tier_store
 };

@@ -1,57 +1,29 @@
-#include "base/check.hpp"
 #include "tools/about/command_line.hpp"
-#include "tools/about/version.hpp"
-#include "tools/bench/command_line.hpp"
 #include "tools/config/command.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/doctor/doctor.hpp"
-#include "tools/help.hpp"
-#include "tools/interrupted.hpp"
 #include "tools/live/command_line.hpp"
 #include "tools/output.hpp"
 #include "tools/plan/plan.hpp"
+#include "tools/program.hpp"
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/shared/command_line.hpp"
 #include "tools/store/command_line.hpp"
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <exception>
-#include <optional>
-#include <span>
-#include <string>
+#include <string_view>
 
 namespace {
 
 using terrace::tools::ExitStatus;
 
-/// A broken invariant counts as a failed check. The process writes one line and ends at once.
-void on_broken_check(const char* condition, const char* file, int line) {
-  terrace::tools::write_error("terrace", fmt::format("broken invariant: {} ({}:{})", condition, file, line));
-  ::_exit(static_cast<int>(ExitStatus::check_failed));
-}
-
-/// CLI11's messages may have several lines.
-std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  return text.substr(0, text.find_last_not_of(' ') + 1);
-}
-
-/// Runs `terrace ARGUMENTS...` and returns its status. Stores the name for error lines in `who`.
-ExitStatus run(int argc, char** argv, std::string& who) {
+int run(int argc, char** argv) {
   CLI::App app{"terrace: the memory tier of an LLM serving stack", "terrace"};
-  app.formatter(terrace::tools::help_formatter());  // applies to all commands that are added later
-  app.set_version_flag("--version", terrace::tools::program_version(), "Print the version, and exit");
-  app.require_subcommand(1);
-  app.footer("\n`terrace COMMAND --help` has examples.");
-  app.get_help_ptr()->description("Print this help, and exit");
+  terrace::tools::prepare_program(app);
   CLI::App* const replay = app.add_subcommand("replay", "Drives the whole cache with a trace, and compares every hit");
   terrace::tools::ReplayArguments arguments;
   terrace::tools::add_replay_options(*replay, arguments);
@@ -59,10 +31,6 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   CLI::App* const plan = app.add_subcommand("plan", "Computes hit rates by the size of a tier, and what they bring");
   terrace::tools::PlanArguments plan_arguments;
   terrace::tools::add_plan_options(*plan, plan_arguments);
-
-  CLI::App* const bench = app.add_subcommand("bench", "Measures one part of the cache by itself");
-  terrace::tools::BenchArguments bench_arguments;
-  terrace::tools::add_bench_options(*bench, bench_arguments);
 
   CLI::App* const doctor =
       app.add_subcommand("doctor", "Shows what this machine has and lacks, and how fast the copy methods of its GPU are");
@@ -120,26 +88,13 @@ ExitStatus run(int argc, char** argv, std::string& who) {
   terrace::tools::AboutArguments about;
   terrace::tools::add_about_commands(app, about);
 
-  const std::string command = argc > 1 ? argv[1] : "";
-  const auto commands = app.get_subcommands(nullptr);
-  const bool known = std::ranges::find(commands, command, &CLI::App::get_name) != commands.end();
-  if (known) who = "terrace " + command;
-  const auto refuse = [&](const std::string& what, ExitStatus status) {
-    terrace::tools::complain(who, what);
-    return status;
-  };
   using terrace::tools::understood;
-  try {
-    app.parse(argc, argv);
+  return terrace::tools::run_program(app, argc, argv, [&]() -> ExitStatus {
     if (plan->parsed() && !plan_arguments.live.socket.empty()) {
       return understood([&] { return terrace::tools::run_live_plan(plan_arguments.live, plan_arguments.json); });
     }
     if (plan->parsed()) {
       terrace::tools::run_plan(terrace::tools::resolve(plan_arguments));
-      return ExitStatus::done;
-    }
-    if (bench->parsed()) {
-      terrace::tools::run_bench(bench_arguments);
       return ExitStatus::done;
     }
     if (doctor->parsed()) return terrace::tools::run_doctor(doctor_arguments);
@@ -163,33 +118,16 @@ ExitStatus run(int argc, char** argv, std::string& who) {
     }
     terrace::tools::read_config(arguments.config, arguments.config_file);
     return terrace::tools::replay(terrace::tools::resolve(arguments));
-  } catch (const CLI::CallForHelp&) {
-    terrace::tools::write_output(app.help());
-    return ExitStatus::done;
-  } catch (const CLI::CallForAllHelp&) {
-    terrace::tools::write_output(app.help("", CLI::AppFormatMode::All));
-    return ExitStatus::done;
-  } catch (const CLI::CallForVersion& version) {
-    terrace::tools::print("{}\n", version.what());
-    return ExitStatus::done;
-  } catch (const CLI::ParseError& error) {
-    const std::optional<std::string> unknown = terrace::tools::unknown_word(app, std::span{argv, argv + argc}.subspan(1));
-    return refuse(unknown ? *unknown : one_line(error.what()), ExitStatus::bad_input);
-  } catch (const terrace::tools::UsageError& error) {
-    return refuse(error.what(), ExitStatus::bad_input);
-  } catch (const terrace::tools::Interrupted& error) {
-    return refuse(error.what(), ExitStatus::interrupted);
-  } catch (const std::exception& error) {
-    return refuse(error.what(), ExitStatus::run_failed);
-  }
+  });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  terrace::tools::prepare_output();
-  terrace::set_check_handler(on_broken_check);
-  std::string who = "terrace";
-  const ExitStatus status = run(argc, argv, who);
-  return terrace::tools::end_output(who, status);
+  if (argc > 1 && std::string_view{argv[1]} == "bench") {
+    terrace::tools::complain("terrace",
+                             "there is no command bench; the program terrace-lab measures, and a build from source has it");
+    return static_cast<int>(ExitStatus::bad_input);
+  }
+  return run(argc, argv);
 }

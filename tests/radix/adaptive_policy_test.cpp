@@ -6,7 +6,7 @@
 #include "tests/radix/cheap_keys.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"
-#include "tools/policies/cache_simulator.hpp"
+#include "tools/plan/cache_simulator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Which block each policy evicts first, on the smallest cases in which it differs from LRU.
 
-#include "tools/policies/policies.hpp"
+#include "lab/policies/policies.hpp"
 #include "tests/radix/cheap_keys.hpp"
 #include "tests/radix/workloads.hpp"
-#include "tools/policies/cache_simulator.hpp"
+#include "tools/plan/cache_simulator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,12 +2,12 @@
 // policies.
 
 #include "base/random.hpp"
+#include "lab/policies/policies.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/cheap_keys.hpp"
 #include "tests/radix/workloads.hpp"
 #include "tests/seed.hpp"
-#include "tools/policies/cache_simulator.hpp"
-#include "tools/policies/policies.hpp"
+#include "tools/plan/cache_simulator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Priorities and tenants: which block is evicted first when age alone does not decide, under both policies that the tiers use.
 
+#include "lab/policies/policies.hpp"
 #include "radix/eviction/lru_policy.hpp"
 #include "radix/tree/prefix_tree.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 

@@ -259,10 +259,10 @@ def test_what_is_wrong_is_one_sentence(port: int, tmp_path: Path) -> None:
     assert check(f"redis://{host}", TERRACE_SHARED_PASSWORD="sesame").returncode == 0
 
 
-def test_the_bench_measures_a_server_and_removes_what_it_wrote(port: int, tmp_path: Path) -> None:
+def test_the_lab_measures_a_server_and_removes_what_it_wrote(port: int, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = ["bench", "shared", "--shared", f"redis://127.0.0.1:{port}", "--rounds", "1", "--block-bytes", "64KiB,1MiB"]
-    subprocess.run([PROGRAM, *command, "--report", str(report)], check=True, stdout=subprocess.DEVNULL, timeout=120)
+    command = ["shared", "--shared", f"redis://127.0.0.1:{port}", "--rounds", "1", "--block-bytes", "64KiB,1MiB"]
+    subprocess.run([PROGRAM + "-lab", *command, "--report", str(report)], check=True, stdout=subprocess.DEVNULL, timeout=120)
     result = json.loads(report.read_text())
     assert [row["block_bytes"] for row in result["sizes"]] == [64 << 10, 1 << 20]
     assert all(row["read_gb_per_s"] > 0 and row["write_gb_per_s"] > 0 for row in result["sizes"])

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/random.hpp"
+#include "lab/policies/policies.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/config.hpp"
@@ -15,7 +16,6 @@
 #include "tests/simulated/simulated_shared_store.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
-#include "tools/policies/policies.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <array>

@@ -1,4 +1,4 @@
-"""tools/gpu-day with programs that stand for `terrace` and `gpu_tests`. The first argument is the script."""
+"""tools/gpu-day with programs that stand for `terrace`, `terrace-lab` and `gpu_tests`. The first argument is the script."""
 
 import json
 import os
@@ -52,7 +52,7 @@ class GpuDay(unittest.TestCase):
         self.assertEqual(os.listdir(self.folder), ["gpu-day"])
 
     def test_every_step_is_reported(self):
-        self.stand_in("terrace", "gpu_tests", "compute-sanitizer", "ncu")
+        self.stand_in("terrace", "terrace-lab", "gpu_tests", "compute-sanitizer", "ncu")
         path = self.folder + os.pathsep + os.environ["PATH"]
         for stage in STAGES:
             ended = self.run_script(stage, PATH=path)
@@ -64,7 +64,7 @@ class GpuDay(unittest.TestCase):
             self.assertEqual(len(self.report(stage)), len([line for line in listed if line]))
 
     def test_a_step_that_fails_does_not_stop_the_next(self):
-        self.stand_in("terrace", "gpu_tests")
+        self.stand_in("terrace", "terrace-lab", "gpu_tests")
         ended = self.run_script("load", FAILS_AT="replay --device cuda:0,cuda:0")
         self.assertEqual(ended.returncode, 1)
         steps = self.report("load")
@@ -74,14 +74,14 @@ class GpuDay(unittest.TestCase):
         self.assertIn("broken on purpose", ended.stdout)
 
     def test_a_replay_without_fences_that_ends_well_is_a_failure(self):
-        self.stand_in("terrace", "gpu_tests")
+        self.stand_in("terrace", "terrace-lab", "gpu_tests")
         with open(os.path.join(self.folder, "terrace"), "w", encoding="ascii") as program:
             program.write("#!/bin/sh\nexit 0\n")
         self.assertEqual(self.run_script("load").returncode, 1)
         self.assertEqual(self.report("load")["replay-without-fences"]["verdict"], "should have failed")
 
     def test_a_tool_that_is_not_there_is_skipped(self):
-        self.stand_in("terrace", "gpu_tests")
+        self.stand_in("terrace", "terrace-lab", "gpu_tests")
         self.assertEqual(self.run_script("tools", PATH="/usr/bin:/bin").returncode, 0)
         self.assertEqual(self.report("tools")["memcheck"]["verdict"], "skipped: there is no compute-sanitizer")
 

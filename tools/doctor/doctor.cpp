@@ -218,7 +218,7 @@ CacheSystemOptions no_tiers() {
 
 ExitStatus run_doctor(const DoctorArguments& arguments) {
   check_report(arguments.report, {});
-  Config config{replay_policies()};
+  Config config;
   if (!arguments.config_file.empty()) read_config(config, arguments.config_file);
   describe_machine(arguments, arguments.config_file.empty() ? no_tiers() : options_of(config));
   flush_output();

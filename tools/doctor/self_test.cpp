@@ -127,7 +127,7 @@ ReplayOptions self_test_options(const Config& config, const std::filesystem::pat
       configured.unit_prefill_seconds > 0 && configured.loads == LoadPolicy::measured ? Loads::measured : Loads::always;
   for (const char* given : {"--block-tokens", "--concurrency", "--output-tokens-max", "--loads"}) arguments.given.insert(given);
   ReplayOptions options = resolve(arguments);
-  options.policy = PolicyKind::lru;
+  options.policy = {"lru", lru_policy};
   if (options.has_storage()) options.write_policy = WritePolicy::write_through;
   for (std::vector<PoolOptions>* const pools : {&options.pools, &options.system.pools}) {
     for (std::size_t pool = 0; pool < pools->size(); ++pool) shrink((*pools)[pool], groups_in(options.groups, pool));

@@ -2,7 +2,7 @@
 
 #include "terrace/policies.hpp"
 #include "tools/interrupted.hpp"
-#include "tools/policies/cache_simulator.hpp"
+#include "tools/plan/cache_simulator.hpp"
 
 #include <algorithm>
 #include <vector>

@@ -84,7 +84,7 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   system.storage = options.storage;
   if (system.storage_guard) system.storage_guard = options.storage_guard;
   system.inclusion = options.inclusion;
-  system.policy = policy_factory(options.policy);
+  system.policy = options.policy.make;
   system.write_policy = options.write_policy;
   system.loads = options.loads == Loads::measured ? LoadPolicy::measured : LoadPolicy::always;
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {

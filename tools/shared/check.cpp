@@ -4,12 +4,12 @@
 #include "runtime/shared/open_shared_store.hpp"
 #include "storage/redis/slot_map.hpp"
 #include "storage/redis/tls_stream.hpp"
-#include "tools/bench/shared/shared_rates.hpp"
 #include "tools/doctor/facts.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/shared/session.hpp"
+#include "tools/shared/shared_rates.hpp"
 #include "tools/usage_error.hpp"
 
 #include <boost/json.hpp>

@@ -3,7 +3,6 @@
 #include "terrace/config.hpp"
 #include "terrace/types.hpp"
 #include "tools/exit_status.hpp"
-#include "tools/replay/options/options.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +16,7 @@ namespace terrace::tools {
 
 /// The command line of `terrace shared`.
 struct SharedArguments {
-  Config config{replay_policies()};
+  Config config{};
   std::filesystem::path config_file{};
   std::optional<Bytes> block_bytes{};
   std::optional<std::uint32_t> block_tokens{};

@@ -2,11 +2,11 @@
 // of a bare TCP stream. Started by hand; see docs/benchmarks.md.
 //   redis_clients_bench [ROUNDS [MIB_A_ROUND]]
 
+#include "lab/rounds.hpp"
 #include "storage/io/checksum.hpp"
 #include "storage/redis/redis_shared_store.hpp"
 #include "tests/redis/server/real_server.hpp"
-#include "tools/bench/rounds.hpp"
-#include "tools/bench/shared/shared_rates.hpp"
+#include "tools/shared/shared_rates.hpp"
 
 #include <fmt/format.h>
 #include <hiredis/hiredis.h>

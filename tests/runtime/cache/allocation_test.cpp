@@ -1,11 +1,11 @@
 // The step path of a warm manager allocates nothing. This is a separate program, because it counts every allocation.
+#include "lab/policies/policies.hpp"
 #include "runtime/cache/cache_parts.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/config.hpp"
 #include "terrace/cache.hpp"
 #include "tests/allocation_count.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tools/policies/policies.hpp"
 #include "transfer/device/transfer.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 #include "transfer/engine/transfer_port.hpp"

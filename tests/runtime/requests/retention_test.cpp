@@ -1,9 +1,9 @@
 // Priorities and quotas: which block is evicted first when age alone would decide otherwise.
 
+#include "lab/policies/policies.hpp"
 #include "runtime/manager/cache_manager.hpp"
 #include "runtime/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
-#include "tools/policies/policies.hpp"
 
 #include <gtest/gtest.h>
 

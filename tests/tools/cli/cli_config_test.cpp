@@ -134,7 +134,7 @@ TEST(ReplayConfig, is_read_from_a_file_and_from_the_environment) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "t.toml").string();
   const std::string report = (directory.path() / "r.json").string();
-  write(file, "policy = \"s3-fifo\"\n[[pool]]\nblock-bytes = \"4KiB\"\nhost-blocks = 100\ndevice-blocks = 300\n");
+  write(file, "policy = \"lru\"\n[[pool]]\nblock-bytes = \"4KiB\"\nhost-blocks = 100\ndevice-blocks = 300\n");
   const Ended ended =
       run(replay_words({"--config", file, "--requests", "50", "--report", report}), {{"TERRACE_HOST_BLOCKS", "77"}});
   ASSERT_EQ(ended.status, 0) << ended.err;
@@ -142,7 +142,7 @@ TEST(ReplayConfig, is_read_from_a_file_and_from_the_environment) {
   EXPECT_EQ(config.at("host_blocks").to_number<int>(), 77);
   EXPECT_EQ(config.at("device_blocks").to_number<int>(), 300);
   EXPECT_EQ(config.at("block_bytes").to_number<int>(), 4096);
-  EXPECT_EQ(config.at("policy").as_string(), "s3-fifo");
+  EXPECT_EQ(config.at("policy").as_string(), "lru");
 }
 
 constexpr const char* two_groups = R"([[pool]]

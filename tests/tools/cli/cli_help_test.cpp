@@ -15,15 +15,6 @@ const std::vector<Words> all_commands{{},
                                       {"replay"},
                                       {"plan"},
                                       {"doctor"},
-                                      {"bench"},
-                                      {"bench", "copy"},
-                                      {"bench", "index"},
-                                      {"bench", "keys"},
-                                      {"bench", "restart"},
-                                      {"bench", "shared"},
-                                      {"bench", "storage"},
-                                      {"bench", "touch"},
-                                      {"bench", "transfer"},
                                       {"config"},
                                       {"config", "show"},
                                       {"config", "check"},
@@ -90,9 +81,9 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"replay", "--reqests", "3"}, "there is no option --reqests; did you mean --requests?"},
       {{"replay", "--requests", "3", "--host-block=4"}, "there is no option --host-block; did you mean --host-blocks?"},
       {{"replay", "--xyzzy"}, "there is no option --xyzzy"},
-      {{"bench", "storage", "--directroy", "x"}, "there is no option --directroy; did you mean --directory?"},
+      {{"bench", "index"}, "there is no command bench; the program terrace-lab measures, and a build from source has it"},
       {{},
-       "a command is missing: replay, plan, bench, doctor, store, shared, config, top, why, set, clear, update, pause, resume, "
+       "a command is missing: replay, plan, doctor, store, shared, config, top, why, set, clear, update, pause, resume, "
        "job, trace, record, version, manual, completion"},
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {

@@ -174,7 +174,6 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
   }
   // A file that is not JSON is not overwritten either.
   EXPECT_EQ(run(replay_words({"--requests", "1", "--report", directory.write("precious", "text").string()})).status, 2);
-  EXPECT_EQ(run(program({"bench", "index", "--trace", trace, "--report", trace})).status, 2);
   EXPECT_EQ(read_file(trace), line);
 }
 

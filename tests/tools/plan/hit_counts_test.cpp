@@ -2,7 +2,7 @@
 
 #include "terrace/policies.hpp"
 #include "tests/tools/plan/logs.hpp"
-#include "tools/policies/cache_simulator.hpp"
+#include "tools/plan/cache_simulator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -90,7 +90,7 @@ TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well
   const auto trace = trace_file(GetParam().trace);
   if (!trace) GTEST_SKIP() << no_traces;
   ReplayOptions options = reference_of(*trace, GetParam().device_blocks, 0, InclusionPolicy::non_inclusive);
-  options.policy = PolicyKind::adaptive;
+  options.policy = {"adaptive", adaptive_policy};
   const ReplayResult result = run_replay(options);
   const auto lru = static_cast<double>(GetParam().hits);
   const auto adaptive = static_cast<double>(result.counts.hits());
@@ -104,9 +104,9 @@ TEST_P(OneTierReference, adaptive_is_never_a_tenth_of_a_point_under_lru_and_well
 
 /// Each tier's policy decides by what it sees. With the default inclusion policy the two together are not behind LRU.
 TEST(TwoTierPolicies, the_default_policy_hits_at_most_a_tenth_of_a_point_less_than_lru) {
-  const auto hit_rate = [](const std::filesystem::path& trace, std::uint32_t host_blocks, PolicyKind policy) {
+  const auto hit_rate = [](const std::filesystem::path& trace, std::uint32_t host_blocks, const PolicyFactory& policy) {
     ReplayOptions options = reference_of(trace, 3000, host_blocks, ReplayOptions{}.inclusion);
-    options.policy = policy;
+    options.policy.make = policy;
     const ReplayResult result = run_replay(options);
     expect_sound(options, result);
     return 100.0 * static_cast<double>(result.counts.hits()) / static_cast<double>(result.counts.total);
@@ -116,7 +116,7 @@ TEST(TwoTierPolicies, the_default_policy_hits_at_most_a_tenth_of_a_point_less_th
     if (!trace) GTEST_SKIP() << no_traces;
     if (name == "agent" && !test::long_run()) continue;
     for (const std::uint32_t host_blocks : {6000U, 20'000U}) {
-      EXPECT_GE(hit_rate(*trace, host_blocks, PolicyKind::adaptive), hit_rate(*trace, host_blocks, PolicyKind::lru) - 0.1)
+      EXPECT_GE(hit_rate(*trace, host_blocks, adaptive_policy), hit_rate(*trace, host_blocks, lru_policy) - 0.1)
           << name << ", host blocks: " << host_blocks;
     }
   }

@@ -1,6 +1,6 @@
-// The steps of compute beside which `bench transfer` measures a GPU, on the fake driver.
+// The steps of compute beside which `terrace-lab transfer` measures a GPU, on the fake driver.
 
-#include "tools/bench/gpu/cuda_work.hpp"
+#include "lab/gpu/cuda_work.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// `bench link` on the fake driver: it measures everything, reports failures, and gives everything back.
+// `terrace-lab link` on the fake driver: it measures everything, reports failures, and gives everything back.
 
-#include "tools/bench/gpu/link_probe.hpp"
+#include "lab/gpu/link_probe.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
 #include <gtest/gtest.h>

@@ -35,7 +35,7 @@ Examples:
   terrace replay trace.jsonl.gz --reference --block-bytes 4KiB \
       --device-blocks 1000 --host-blocks 20000 --inclusion exclusive
       hit rates that depend on the policy only
-  terrace replay trace.jsonl.gz --reference --policy arc \
+  terrace replay trace.jsonl.gz --reference --policy adaptive \
       --device-blocks 3000 --host-blocks 0
       the same for another policy, in one tier
   terrace replay --storage file:/var/cache/terrace --storage-capacity 4GiB \

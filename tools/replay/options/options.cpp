@@ -100,9 +100,7 @@ void choose_system(ReplayOptions& options, const Config& config) {
   options.storage_guard = system.storage_guard.value_or(ResilienceOptions{});
   options.inclusion = system.inclusion;
   options.write_policy = system.write_policy.value();
-  if (config.has("policy") || !options.reference) {
-    options.policy = *std::ranges::find(all_policies, config.value("policy"), [](PolicyKind each) { return to_string(each); });
-  }
+  if (config.has("policy") || !options.reference) options.policy = {config.value("policy"), system.policy};
 }
 
 void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
@@ -145,14 +143,6 @@ std::string_view to_string(Release release) { return release == Release::done ? 
 
 std::uint32_t ReplayOptions::emulated_ranks() const {
   return static_cast<std::uint32_t>(std::ranges::count(devices, std::optional<int>{}));
-}
-
-std::vector<ConfigPolicy> replay_policies() {
-  std::vector<ConfigPolicy> policies;
-  for (const PolicyKind kind : {PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo}) {
-    policies.push_back({std::string{to_string(kind)}, policy_factory(kind)});
-  }
-  return policies;
 }
 
 ReplayOptions resolve(const ReplayArguments& arguments) {

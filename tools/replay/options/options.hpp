@@ -2,9 +2,9 @@
 
 #include "runtime/types/config.hpp"
 #include "terrace/config.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/system.hpp"
 #include "terrace/types.hpp"
-#include "tools/policies/policies.hpp"
 #include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"
 
@@ -80,7 +80,7 @@ struct ReplayOptions {
   /// If set: at the end, also after an interruption, cached blocks are written to storage within this time. Otherwise storage has
   /// only what the write policy stored.
   std::optional<std::chrono::duration<double>> checkpoint;
-  PolicyKind policy = PolicyKind::lru;  ///< the default is that of a reference run; resolve() uses adaptive for other runs
+  ConfigPolicy policy{"lru", lru_policy};  ///< the default is that of a reference run; resolve() uses adaptive for other runs
 
   bool reference = false;
   std::uint32_t concurrency = 0;          ///< maximum number of requests in flight
@@ -107,13 +107,10 @@ struct ReplayOptions {
   [[nodiscard]] bool has_storage() const { return !std::holds_alternative<NoStorage>(storage); }
 };
 
-/// The eviction policies that a replay has in addition to those of the library.
-[[nodiscard]] std::vector<ConfigPolicy> replay_policies();
-
 /// The command line as given. Each value is already converted and checked by itself.
 struct ReplayArguments {
   ReplayOptions options;                     ///< a value that was not given has the default that it has without other options
-  Config config{replay_policies()};          ///< the options of the cache
+  Config config{};                           ///< the options of the cache
   std::filesystem::path config_file;         ///< --config; empty: none
   std::string groups;                        ///< --groups; empty: those of the configuration
   std::set<std::string, std::less<>> given;  ///< the names of the given options that are not in `config`, without switches

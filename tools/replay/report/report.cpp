@@ -179,7 +179,7 @@ json::object to_object(const ReplayOptions& options) {
                       {"storage", storage_config(options)},
                       {"relation", text(to_string(options.inclusion))},
                       {"write_policy", text(to_string(options.write_policy))},
-                      {"policy", text(to_string(options.policy))},
+                      {"policy", text(options.policy.name)},
                       {"reference", options.reference},
                       {"concurrency", options.concurrency},
                       {"step_tokens", options.step_tokens},

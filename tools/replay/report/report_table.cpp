@@ -52,7 +52,7 @@ void add_head(Table& table, const ReplayOptions& options, const ReplayResult& re
                pool(each.host.blocks, each.block_bytes), to_string(each.block_bytes));
   }
   if (options.ranks() > 1) table.line("  ranks    {}, {}", options.ranks(), to_string(options.rank_payload));
-  table.line("  policy   {}", to_string(options.policy));
+  table.line("  policy   {}", options.policy.name);
   table.line("  host     {}, {}", pool(options.host_blocks, options.block_bytes), to_string(options.inclusion));
   table.line("  storage  {}{}", storage_name(options),
              options.has_storage() ? fmt::format(", {}", to_string(options.write_policy)) : "");

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "lab/room/room_model.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+namespace terrace::tools {
+
+struct RoomBenchOptions {
+  std::vector<std::filesystem::path> traces;
+  std::uint64_t requests_max = 0;  ///< of each trace; 0: all
+  std::vector<std::uint32_t> device_blocks = {3000, 10'000};
+  double reserve_max = 0.15;
+  std::vector<InclusionPolicy> inclusions = {InclusionPolicy::lazy_exclusive};
+  EvictionPolicyName policy = EvictionPolicyName::adaptive;
+  RoomModel model{};             ///< all but what is varied
+  std::filesystem::path report;  ///< JSON file; empty: no report
+};
+
+/// Shows who waits for device slots, and for how long, with and without free slots ahead of requests: serves each trace at its
+/// own clock in virtual time, by size of the device and by inclusion policy. Throws UsageError for a trace that cannot be read.
+void bench_room(const RoomBenchOptions& options);
+
+}  // namespace terrace::tools

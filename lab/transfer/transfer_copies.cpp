@@ -1,0 +1,183 @@
+#include "lab/transfer/transfer_copies.hpp"
+
+#include "lab/rounds.hpp"
+#include "transfer/device/transfer.hpp"
+
+#include <algorithm>
+#include <latch>
+#include <span>
+#include <thread>
+
+namespace terrace::tools {
+namespace {
+
+using enum Direction;
+
+/// The size of one request's transfer: 16,384 tokens in blocks of 64. With blocks of 4 KiB this is one piece.
+constexpr std::uint32_t transfer_blocks_max = 256;
+
+/// One direction's part of a measurement.
+struct Work {
+  Direction direction = swap_out;
+  std::vector<SlotPair> pairs;
+  std::vector<SlotRun> plain;  ///< everything as one run
+  std::vector<SlotRun> bare;   ///< cut into the same pieces as the lanes make
+};
+
+Work make_work(const TransferRig& rig, Direction direction, Layout layout, Bytes piece_bytes) {
+  const SlotId first = rig.first_slot(direction);
+  Work work{.direction = direction, .pairs = {}, .plain = {{first, first, rig.blocks()}}, .bare = {}};
+  const auto add = [&](std::uint32_t source, std::uint32_t destination) {
+    work.pairs.push_back({SlotId{first.value() + source}, SlotId{first.value() + destination}});
+  };
+  if (layout == Layout::scattered) {
+    std::uint32_t destination = 0;
+    for (const std::uint32_t source : scattered_order(rig.blocks())) add(source, destination++);
+    for (const SlotPair& pair : work.pairs) work.bare.push_back({pair.source, pair.destination, 1});
+    return work;
+  }
+  for (std::uint32_t i = 0; i < rig.blocks(); ++i) add(i, i);
+  const std::uint64_t in_piece = std::clamp<std::uint64_t>(piece_bytes / rig.block_bytes(), 1, transfer_blocks_max);
+  for (std::uint64_t at = 0; at < rig.blocks(); at += in_piece) {
+    const SlotId slot{first.value() + static_cast<std::uint32_t>(at)};
+    work.bare.push_back({slot, slot, static_cast<std::uint32_t>(std::min(in_piece, rig.blocks() - at))});
+  }
+  return work;
+}
+
+struct Moved {
+  double seconds = 0;
+  // Processor time of this thread.
+  double submit_seconds = 0;
+  double collect_seconds = 0;
+};
+
+/// Submits the transfers of all directions in turns, and waits for their end.
+Moved move_all(TransferRig& rig, std::span<const Work> works, Urgency urgency) {
+  Moved moved;
+  const double collected = rig.collecting_seconds();
+  moved.seconds = seconds_of([&] {
+    const double begin = thread_cpu_seconds();
+    std::size_t pending = 0;
+    for (std::size_t at = 0; at < works.front().pairs.size(); at += transfer_blocks_max) {
+      const std::size_t size = std::min<std::size_t>(transfer_blocks_max, works.front().pairs.size() - at);
+      for (const Work& work : works) rig.submit(work.direction, urgency, std::span{work.pairs}.subspan(at, size));
+      pending += works.size();
+    }
+    moved.submit_seconds = thread_cpu_seconds() - begin;
+    while (pending > 0) pending -= rig.await_events().size();
+  });
+  moved.collect_seconds = rig.collecting_seconds() - collected;
+  return moved;
+}
+
+/// Copies the first direction on this thread, and the second one on a thread of its own, which is ready when the clock starts.
+double copy_all(TransferRig& rig, std::span<const Work> works, std::vector<SlotRun> Work::*runs) {
+  const auto copy = [&](const Work& work) { rig.plain().copy(work.direction, work.*runs); };
+  if (works.size() == 1) return seconds_of([&] { copy(works[0]); });
+  std::latch both{2};
+  std::thread other{[&] {
+    both.arrive_and_wait();
+    copy(works[1]);
+  }};
+  both.arrive_and_wait();
+  return seconds_of([&] {
+    copy(works[0]);
+    other.join();
+  });
+}
+
+/// One row's measurements.
+struct Cell {
+  Layout layout;
+  Way way;
+  std::vector<Work> works;
+  std::vector<double> speed = {};
+  std::vector<double> plain = {};
+  std::vector<double> ratio = {};
+  std::vector<double> store = {};
+  std::vector<double> store_ratio = {};
+  std::vector<double> bare = {};
+  std::vector<double> bare_ratio = {};
+  std::vector<double> submit_ns = {};
+  std::vector<double> collect_ns = {};
+};
+
+std::vector<Cell> make_cells(const TransferRig& rig, Bytes piece_bytes) {
+  std::vector<Cell> cells;
+  for (const Layout layout : {Layout::contiguous, Layout::scattered}) {
+    for (const Way way : {Way::swap_out, Way::swap_in, Way::both}) {
+      Cell cell{.layout = layout, .way = way, .works = {}};
+      if (way != Way::swap_in) cell.works.push_back(make_work(rig, swap_out, layout, piece_bytes));
+      if (way != Way::swap_out) cell.works.push_back(make_work(rig, swap_in, layout, piece_bytes));
+      cells.push_back(std::move(cell));
+    }
+  }
+  return cells;
+}
+
+void measure(TransferRig& rig, Cell& cell) {
+  const double plain_seconds = copy_all(rig, cell.works, &Work::plain);
+  const Moved moved = move_all(rig, cell.works, Urgency::request);
+  const Moved stored = move_all(rig, cell.works, Urgency::store);
+  const double bare_seconds = copy_all(rig, cell.works, &Work::bare);
+
+  const double blocks = static_cast<double>(rig.blocks()) * static_cast<double>(cell.works.size());
+  const double gigabytes = blocks * static_cast<double>(count(rig.block_bytes())) / 1e9;
+  cell.speed.push_back(gigabytes / moved.seconds);
+  cell.plain.push_back(gigabytes / plain_seconds);
+  cell.ratio.push_back(plain_seconds / moved.seconds);
+  cell.store.push_back(gigabytes / stored.seconds);
+  cell.store_ratio.push_back(plain_seconds / stored.seconds);
+  cell.bare.push_back(gigabytes / bare_seconds);
+  cell.bare_ratio.push_back(bare_seconds / moved.seconds);
+  cell.submit_ns.push_back(moved.submit_seconds * 1e9 / blocks);
+  cell.collect_ns.push_back(moved.collect_seconds * 1e9 / blocks);
+}
+
+}  // namespace
+
+std::string_view to_string(Way way) {
+  switch (way) {
+    case Way::swap_out: return "swap out";
+    case Way::swap_in: return "swap in";
+    case Way::both: return "both";
+  }
+  return "?";
+}
+
+std::string_view to_string(Layout layout) { return layout == Layout::contiguous ? "contiguous" : "scattered"; }
+
+std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigned rounds) {
+  std::vector<Cell> cells = make_cells(rig, piece_bytes);
+  for (const Direction direction : {swap_out, swap_in}) rig.stamp(direction);
+  for (const Cell& cell : cells) {
+    copy_all(rig, cell.works, &Work::plain);
+    move_all(rig, cell.works, Urgency::request);
+    for (const Work& work : cell.works) rig.check_stamps(work.direction, work.pairs);
+  }
+  for (unsigned round = 0; round < rounds; ++round) {
+    for (Cell& cell : cells) measure(rig, cell);
+  }
+  std::vector<CopyRow> rows;
+  rows.reserve(cells.size());
+  for (Cell& cell : cells) {
+    rows.push_back({.block_bytes = rig.block_bytes(),
+                    .blocks = rig.blocks(),
+                    .transfer_blocks = std::min(transfer_blocks_max, rig.blocks()),
+                    .layout = cell.layout,
+                    .way = cell.way,
+                    .gb_per_s = median(std::move(cell.speed)),
+                    .plain_gb_per_s = median(std::move(cell.plain)),
+                    .ratio = median(std::move(cell.ratio)),
+                    .store_gb_per_s = median(std::move(cell.store)),
+                    .store_ratio = median(std::move(cell.store_ratio)),
+                    .bare_gb_per_s = median(std::move(cell.bare)),
+                    .bare_ratio = median(std::move(cell.bare_ratio)),
+                    .submit_ns = median(std::move(cell.submit_ns)),
+                    .collect_ns = median(std::move(cell.collect_ns))});
+  }
+  return rows;
+}
+
+}  // namespace terrace::tools

@@ -1,0 +1,42 @@
+#pragma once
+
+#include "lab/transfer/compute_work.hpp"
+#include "terrace/device.hpp"
+#include "terrace/types.hpp"
+#include "transfer/device/transfer.hpp"
+#include "transfer/host/host_arena.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+namespace terrace::tools {
+
+/// The baseline of a device: copies over the same link, without any other code of Terrace. Threads: any, one for each direction.
+class PlainCopies {
+ public:
+  virtual ~PlainCopies() = default;
+  /// Makes one plain copy for each run (two if a run crosses chunks of the arena), one after the other, and waits for the last
+  /// one. The host side is in the arena; the device side is memory of its own.
+  virtual void copy(Direction direction, std::span<const SlotRun> runs) = 0;
+};
+
+/// Everything in `terrace-lab transfer` that depends on the kind of device. make_transfer_device() is the only place that chooses
+/// it.
+struct TransferDevice {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<PlainCopies> plain;
+  std::unique_ptr<ComputeWork> compute;  ///< of the emulated device: of its first half of slots
+};
+
+struct TransferDeviceOptions {
+  std::optional<int> cuda;                 ///< the number of a CUDA device; empty: the emulated device
+  std::uint32_t layers = 1;                ///< layers of a block
+  BytesPerSecond link_bytes_per_second{};  ///< speed of the emulated device's link in each direction; 0: the speed of memory
+};
+
+/// The arena must outlive both. Throws what the constructor of the device throws.
+[[nodiscard]] TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host);
+
+}  // namespace terrace::tools
