@@ -438,7 +438,7 @@ TEST(CliBench, of_storage_leaves_nothing_behind_when_interrupted) {
   program.signal(SIGINT);
   const Ended ended = program.wait();
   EXPECT_EQ(ended.status, 130) << ended.err;
-  EXPECT_NE(ended.err.find("terrace-lab restart: interrupted"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("terrace-lab storage: interrupted"), std::string::npos) << ended.err;
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
 }
 
