@@ -1,28 +1,28 @@
-/// \file
-/// The C interface of Terrace: a store of blocks on disk (terrace_store), and a cache in host memory and on disk below an engine
-/// that owns the blocks of its devices (terrace_offload). C99. Other languages bind to it; C++ has <terrace/...>, which this
-/// interface is made of, and where each call is described in full.
+/// \file The C interface of Terrace: a store of blocks on disk (terrace_store), and a cache in host memory and on disk for an
+/// engine that owns the blocks of its devices (terrace_offload). It is C99, and other languages can bind to it. It wraps the C++
+/// interface in <terrace/...>, whose headers describe each call in full.
 ///
 /// *Errors.* A call that can fail returns a terrace_status. 0 is success; a positive number is one of the codes below; a negative
-/// number is an errno of the system with its sign changed, as in -ENOSPC. After a failure, terrace_last_error() is a sentence
-/// that says what was wrong, where, and what would be right; nothing has changed then. No call throws, and no argument stops the
-/// process, as long as pointers point to what the call says, and handles are alive.
+/// number is an errno of the system with its sign changed, as in -ENOSPC. After a failure, terrace_last_error() returns a
+/// sentence that says what was wrong, where, and what would be right; the call has changed nothing then. No call throws, and no
+/// argument stops the process, provided that pointers point to what the call requires, and handles are alive.
 ///
-/// *Structures.* A structure that begins with `struct_size` must have it set to its sizeof, also one that a call fills;
-/// TERRACE_INIT does that and makes all other fields 0, which is their default. A later library accepts the smaller structures of
-/// an earlier header, and the fields that those lack have their default, or are not filled. Any other size is refused, and that
-/// of a later header too: nothing beyond a structure is touched. Arrays that the library returns never change their layout.
-/// docs/versioning.md says what else versions promise.
+/// *Structures.* The caller sets the member `struct_size` of a structure to the sizeof of the structure, also if the call fills
+/// it. TERRACE_INIT does that and sets all other members to 0, which is their default. A later library accepts the smaller
+/// structures of an earlier header: members that these lack have their default, or are not filled. Any other size is refused,
+/// also the larger size of a later header. The library never accesses memory beyond a structure. Arrays that the library returns
+/// never change their layout. docs/versioning.md says what else versions promise.
 ///
 /// *Ownership.* A handle belongs to the caller, until it is given to its destroy function. Pointers to arrays that a call returns
 /// stay valid until the next call with the same handle and the same function. Texts and arrays that the caller passes must stay
 /// valid only during the call, except memory of blocks, which belongs to its job until the job's result has come.
 ///
-/// *Threads.* One thread at a time for each handle, which may be another from call to call. Functions without a handle: any.
-/// terrace_last_error() is of the calling thread. In a child process made by fork(), every call with a handle of the parent fails
-/// with TERRACE_STOPPED, the destroy functions do nothing, and the files and the socket of the parent are closed.
+/// *Threads.* For each handle, one thread at a time; different calls may come from different threads. Functions without a handle:
+/// any thread. terrace_last_error() is per thread. In a child process made by fork(), every call with a handle of the parent
+/// fails with TERRACE_STOPPED, the destroy functions do nothing, and the files and the socket of the parent are closed.
 ///
-/// *Units.* Durations are in nanoseconds, sizes in bytes. A time-out or deadline counts from the call; TERRACE_NEVER is none.
+/// *Units.* Durations are in nanoseconds, sizes in bytes. A time-out or deadline is relative to the time of the call;
+/// TERRACE_NEVER means that there is none.
 
 #ifndef TERRACE_H
 #define TERRACE_H
@@ -79,13 +79,15 @@ enum {
   TERRACE_PAUSED = 18,
   TERRACE_CLEARED = 19,
   TERRACE_STOPPED = 20,
-  TERRACE_UNAVAILABLE = 1000,  ///< the machine lacks something that was asked for, for example a GPU
+  TERRACE_UNAVAILABLE = 1000,  ///< the machine lacks something that was requested, for example a GPU
   TERRACE_NO_MEMORY = 1001,
   TERRACE_INTERNAL = 1002  ///< a fault of the library; please report it with terrace_last_error()
 };
-/// The meaning of a status in a few words, for any number. Static storage, or of the calling thread until its next call of this.
+/// Returns the meaning of a status in a few words, for any number. The text is static, or valid until the next call of this
+/// function on the same thread.
 TERRACE_C_API const char* terrace_status_text(terrace_status status);
-/// The sentence about the last call on this thread that failed; "" if none did. Valid until the next failure on this thread.
+/// Returns the sentence about the last call on this thread that failed; "" if none failed. Valid until the next failure on this
+/// thread.
 TERRACE_C_API const char* terrace_last_error(void);
 
 // ---- keys
@@ -104,16 +106,16 @@ typedef struct terrace_names {
   uint32_t count;
 } terrace_names;
 
-/// Makes the key of each name in the namespace. The namespace says what the names mean: model, weights, layout, rank. Two
-/// namespaces, or two names in one, never have the same key. `out` has room for names->count keys.
+/// Makes the key of each name in the namespace. The namespace identifies the model, weights, layout and rank. Names in two
+/// namespaces, or two names in one namespace, never have the same key. `out` has room for names->count keys.
 TERRACE_C_API terrace_status terrace_keys_of_names(const void* key_namespace, size_t namespace_bytes, const terrace_names* names,
                                                    terrace_key* out);
-/// Makes the keys of a prefix: each key also stands for all names before it. `parent` is the key of the block before the first
-/// one; null: there is none. For a terrace_offload whose key-order is prefix.
+/// Makes the keys of a prefix: each key also identifies all names before it. `parent` is the key of the block before the first
+/// name; null: there is none. Use it with a terrace_offload in key-order prefix.
 TERRACE_C_API terrace_status terrace_keys_of_prefix(const void* key_namespace, size_t namespace_bytes, const terrace_key* parent,
                                                     const terrace_names* names, terrace_key* out);
 
-/// Makes the keys of the full blocks of a prompt, of `block_tokens` tokens each: count / block_tokens keys. Otherwise as
+/// Makes the keys of the full blocks of a prompt, of `block_tokens` tokens each: count / block_tokens keys. Otherwise the same as
 /// terrace_keys_of_prefix().
 TERRACE_C_API terrace_status terrace_keys_of_tokens(const void* key_namespace, size_t namespace_bytes, const terrace_key* parent,
                                                     const uint32_t* tokens, size_t count, uint32_t block_tokens,
@@ -122,14 +124,14 @@ TERRACE_C_API terrace_status terrace_keys_of_tokens(const void* key_namespace, s
 // ---- opening
 
 enum { TERRACE_LOG_INFO = 0, TERRACE_LOG_WARNING = 1, TERRACE_LOG_ERROR = 2 };
-/// Takes a message of the log: a sentence without a line end. It is called on a thread of the library, never on two at once. It
-/// may block, and must not call the library.
+/// Receives a message of the log: a sentence without a line end. The library calls it on its own thread, never on two threads at
+/// once. It may block, and must not call the library.
 typedef void (*terrace_log_function)(void* context, int32_t level, const char* sentence, size_t bytes);
 
 /// One part of every block of a pool in the engine's memory: the part of block b begins at base + b * stride.
 typedef struct terrace_device_region {
   uint32_t rank;
-  uint32_t group;  ///< by number of the group; by number of the pool if the configuration has no groups
+  uint32_t group;  ///< number of the group; number of the pool if the configuration has no groups
   uint64_t base;   ///< an address of the device; for emulated devices, of this process
   uint64_t stride;
   uint64_t bytes;
@@ -137,8 +139,8 @@ typedef struct terrace_device_region {
   uint32_t reserved;
 } terrace_device_region;
 
-/// Host memory of the caller's for the host tier of a pool, in rows of one block each, at `stride` bytes from one another (0:
-/// side by side). Host slot n is row n. It stays valid until the cache is destroyed.
+/// Host memory of the caller for the host tier of a pool, in rows of one block each. Rows begin `stride` bytes after each other
+/// (0: rows are adjacent). Host slot n is row n. The memory must stay valid until the cache is destroyed.
 typedef struct terrace_host_rows {
   void* address;
   uint64_t stride;
@@ -152,47 +154,48 @@ typedef struct terrace_open_options {
   const char* config;
   /// Stands for `config` in error sentences. Null: "configuration".
   const char* config_name;
-  /// Null: nothing is logged. The option log.level says what is.
+  /// Null: nothing is logged. The option log.level selects the messages.
   terrace_log_function log;
   void* log_context;
   /// For terrace_offload_open() only: the engine's memory. None: the device allocates the blocks.
   const terrace_device_region* regions;
   size_t region_count;
-  /// For terrace_offload_open() only: host memory of the caller's, at most one for each pool.
+  /// For terrace_offload_open() only: host memory of the caller, at most one entry for each pool.
   const terrace_host_rows* host_rows;
   size_t host_rows_count;
 } terrace_open_options;
 
 // ---- a store of blocks on disk
 
-/// A flat store of blocks that somebody else names, on disk, for an engine that manages device and host memory itself. It finds
-/// its blocks again after a restart, and verifies each that it reads. It is a terrace::TierStore (<terrace/tier_store.hpp>).
+/// A flat, persistent store of blocks on disk, for an engine that names the blocks and manages device and host memory itself. It
+/// finds its blocks again after a restart, and verifies each block that it reads. It is a terrace::TierStore
+/// (<terrace/tier_store.hpp>).
 typedef struct terrace_store terrace_store;
 
-/// Opens or makes a store. Blocks until its index is in memory. The configuration has the table [storage] with
-/// where = "file:DIR" and capacity, [[pool]] with block-bytes, and what else of [storage], [log], [admin] and `fingerprint` is
-/// wanted; any other option is refused.
+/// Opens or makes a store. Blocks until its index is in memory. The configuration has the table [storage] with where = "file:DIR"
+/// and capacity, and [[pool]] with block-bytes. It may have other options of [storage], [log] and [admin], and `fingerprint`; any
+/// other option is refused.
 TERRACE_C_API terrace_status terrace_store_open(const terrace_open_options* options, terrace_store** out);
-/// Waits until nothing is under way, makes everything durable, and frees the store. Does not wait after terrace_store_close().
+/// Waits until no work is under way, makes everything durable, and frees the store. Does not wait after terrace_store_close().
 /// Null is ignored.
 TERRACE_C_API void terrace_store_destroy(terrace_store* store);
 
 typedef struct terrace_close_report {
   size_t struct_size;
-  int32_t closed;         ///< 1: all memory is free, and what was stored is durable unless `error` says otherwise
-  uint32_t batches_left;  ///< that had not ended when the time was over
-  terrace_status error;   ///< of the last flush
+  int32_t closed;         ///< 1: all memory is free, and all stored blocks are durable unless `error` is set
+  uint32_t batches_left;  ///< batches that had not ended when the time was over
+  terrace_status error;   ///< error of the last flush
   uint32_t reserved;
 } terrace_close_report;
-/// Ends all work, and makes everything durable, within the time. If a disk does not answer until then, a thread of its own goes
-/// on, and memory of registered regions must stay valid for the rest of the process. `report` may be null. A second call reports
-/// the same as the first.
+/// Ends all work, and makes everything durable, within the time. If a disk does not respond by then, a new thread continues the
+/// work, and memory of registered regions must stay valid for the rest of the process. `report` may be null. A second call
+/// reports the same as the first.
 TERRACE_C_API terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report);
 
 TERRACE_C_API uint64_t terrace_store_block_bytes(const terrace_store* store);
 
-/// Registers memory in rows of one block each, at `stride` bytes from one another (0: side by side). Rows whose address and
-/// stride are multiples of 4096 are read and written directly; others are copied once more.
+/// Registers memory in rows of one block each. Rows begin `stride` bytes after each other (0: rows are adjacent). Rows whose
+/// address and stride are multiples of 4096 are read and written directly; other rows are copied once more.
 TERRACE_C_API terrace_status terrace_store_register(terrace_store* store, void* address, uint32_t rows, uint64_t stride,
                                                     uint32_t* region);
 /// Fails with TERRACE_IN_USE while a batch uses the region.
@@ -202,19 +205,19 @@ TERRACE_C_API terrace_status terrace_store_unregister(terrace_store* store, uint
 /// from memory.
 TERRACE_C_API terrace_status terrace_store_contains(const terrace_store* store, const terrace_key* keys, size_t count,
                                                     uint64_t* bitmap);
-/// How many of the first keys are there without a gap.
+/// Sets `leading` to the number of leading keys that are there without a gap.
 TERRACE_C_API terrace_status terrace_store_leading(const terrace_store* store, const terrace_key* keys, size_t count,
                                                    size_t* leading);
-/// The blocks were used elsewhere. Keys that are not there are ignored.
+/// Tells the store that the blocks were used elsewhere. Keys that are not there are ignored.
 TERRACE_C_API terrace_status terrace_store_touch(terrace_store* store, const terrace_key* keys, size_t count);
 
 typedef struct terrace_batch {
   size_t struct_size;
-  uint64_t id;  ///< chosen by the caller; no other batch that has not ended has it
+  uint64_t id;  ///< chosen by the caller; must differ from the ids of all batches that have not ended
   const terrace_key* keys;
   const uint32_t* rows;  ///< by key: the row of the region
   size_t count;
-  /// Only for a put: null, or by key the block before it; all zero: none. A block is evicted before its parent.
+  /// Only for a put: null, or by key the key of the block before it; all zero: none. A block is evicted before its parent.
   const terrace_key* parents;
   uint32_t region;
   uint32_t reserved;
@@ -226,18 +229,18 @@ TERRACE_C_API terrace_status terrace_store_put(terrace_store* store, const terra
 TERRACE_C_API terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batch);
 typedef struct terrace_probe {
   size_t struct_size;
-  uint64_t id;  ///< as that of a batch
+  uint64_t id;  ///< as for a batch
   const terrace_key* keys;
   size_t count;
-  int64_t deadline;  ///< 0 or TERRACE_NEVER: none. What the shared store has not told by then counts as not there.
+  int64_t deadline;  ///< 0 or TERRACE_NEVER: none. Keys for which the shared store has not answered by then count as not there.
 } terrace_probe;
-/// Asks how many of the first keys a get would find without a gap, in the store and in the shared store behind it ([shared] of
-/// the configuration). Does not wait. It ends in one result, whose `succeeded` is that number. Fails with
-/// TERRACE_INVALID_ARGUMENT if there is no shared store: terrace_store_leading() answers at once then.
+/// Asks how many leading keys a get would find without a gap, in the store and in the shared store behind it ([shared] of the
+/// configuration). Does not wait. It ends in one result; its `succeeded` is that number. Fails with TERRACE_INVALID_ARGUMENT if
+/// there is no shared store: terrace_store_leading() answers at once then.
 TERRACE_C_API terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* probe);
-/// Makes everything durable of which the results have been polled. It ends in one result.
+/// Makes all batches durable whose results have been polled. It ends in one result.
 TERRACE_C_API terrace_status terrace_store_flush(terrace_store* store, uint64_t id);
-/// Ends the blocks of the batch that the disk has not begun with TERRACE_CANCELLED.
+/// Ends all blocks of the batch that the disk has not begun, with TERRACE_CANCELLED.
 TERRACE_C_API terrace_status terrace_store_cancel(terrace_store* store, uint64_t id);
 
 enum { TERRACE_BATCH_PUT = 0, TERRACE_BATCH_GET = 1, TERRACE_BATCH_FLUSH = 2, TERRACE_BATCH_PROBE = 3 };
@@ -245,13 +248,14 @@ typedef struct terrace_batch_result {
   uint64_t id;
   uint64_t bytes;     ///< of the blocks that succeeded
   uint64_t duration;  ///< since the batch was submitted
-  /// By key; one for a flush or a probe. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an error
-  /// of a get the content of its row means nothing.
+  /// By key; one entry for a flush or a probe. TERRACE_OK: the block is stored and readable, or its row has its bytes. After an
+  /// error of a get, the content of its row is undefined.
   const terrace_status* statuses;
-  uint32_t count;          ///< of `statuses`
+  uint32_t count;          ///< number of entries in `statuses`
   uint32_t succeeded;      ///< blocks; for a probe, leading keys that are there
   uint32_t kind;           ///< TERRACE_BATCH_...
-  uint32_t memory_in_use;  ///< 1: after its deadline; leave the rows alone until the event TERRACE_STORE_MEMORY_FREE
+  uint32_t memory_in_use;  ///< 1: the disk still uses rows after the deadline; do not use them until the event
+                           ///< TERRACE_STORE_MEMORY_FREE
 } terrace_batch_result;
 /// Returns the results of batches that have ended.
 TERRACE_C_API terrace_status terrace_store_poll(terrace_store* store, const terrace_batch_result** results, size_t* count);
@@ -263,23 +267,24 @@ typedef struct terrace_store_event {
   uint32_t kind;   ///< TERRACE_STORE_...
   uint32_t reserved;
 } terrace_store_event;
-/// Returns what has become readable or was given up since the last call. terrace_store_poll() is what makes events.
+/// Returns events of blocks that have become readable or were dropped since the last call. Events are created in
+/// terrace_store_poll().
 TERRACE_C_API terrace_status terrace_store_events(terrace_store* store, const terrace_store_event** events, size_t* count);
-/// A descriptor that is readable when terrace_store_poll() has something. It belongs to the store.
+/// Returns a descriptor that is readable when terrace_store_poll() has something. It belongs to the store.
 TERRACE_C_API int terrace_store_fd(const terrace_store* store);
-/// The time until terrace_store_poll() must be called even if the descriptor is not readable.
+/// Returns the time after which terrace_store_poll() must be called even if the descriptor is not readable.
 TERRACE_C_API int64_t terrace_store_next_poll(const terrace_store* store);
 /// Waits until the descriptor is readable, or terrace_store_next_poll() or the time-out has come.
 TERRACE_C_API terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout);
 
-/// Gives up blocks, and those below them, and waits until that is durable: after TERRACE_OK the blocks are not there after a kill
-/// or a power failure either. Puts of these keys that have not ended end with TERRACE_CANCELLED, and nothing of them is stored;
+/// Removes the blocks and all blocks below them, and waits until the removal is durable: after TERRACE_OK the blocks do not come
+/// back after a kill or a power failure. Puts of these keys that have not ended end with TERRACE_CANCELLED and store nothing;
 /// gets end with TERRACE_NOT_FOUND. Waits for the disk for 30 seconds at most. TERRACE_NO_ROOM, TERRACE_STOPPED: nothing has
-/// changed. Any other failure, TERRACE_DEADLINE_EXCEEDED too: the blocks are given up and not served any more, but after a crash
-/// they may be there again; a second call tries again. A shared store is asked to remove those that are named, too.
+/// changed. After any other failure, including TERRACE_DEADLINE_EXCEEDED, the blocks are removed and not served any more, but
+/// they may come back after a crash; a second call tries again. A shared store is asked to remove the named blocks, too.
 TERRACE_C_API terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count);
-/// The same for all blocks. A shared store is not used after that, until terrace_store_resume_shared(): nobody knows for which
-/// weights its blocks are.
+/// Does the same for all blocks. A shared store is not used after that, until terrace_store_resume_shared(), because it is
+/// unknown for which weights its blocks are.
 TERRACE_C_API terrace_status terrace_store_clear(terrace_store* store);
 /// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
 /// the same.
@@ -289,17 +294,17 @@ TERRACE_C_API void terrace_store_stop(terrace_store* store);
 /// Waits until no batch is under way. Fails with TERRACE_DEADLINE_EXCEEDED.
 TERRACE_C_API terrace_status terrace_store_drain(terrace_store* store, int64_t timeout);
 
-/// Counts since the store was opened, and what is under way now.
+/// Counts since the store was opened, and the work under way now.
 typedef struct terrace_store_statistics {
   size_t struct_size;
-  uint64_t gets;  ///< blocks; the next six add up to it, when nothing is under way
+  uint64_t gets;  ///< blocks; when no work is under way, the sum of the next six counts
   uint64_t hits;
   uint64_t misses;
   uint64_t corrupt;
   uint64_t get_failures;
   uint64_t gets_cancelled;
   uint64_t gets_late;
-  uint64_t puts;  ///< blocks; the next four add up to it, when nothing is under way
+  uint64_t puts;  ///< blocks; when no work is under way, the sum of the next four counts
   uint64_t stored;
   uint64_t put_failures;
   uint64_t puts_cancelled;
@@ -311,86 +316,87 @@ typedef struct terrace_store_statistics {
   uint64_t without_parent;    ///< puts
   uint64_t flushes;
   uint64_t flush_failures;
-  uint64_t not_flushed;  ///< stored blocks that a power failure may cost
+  uint64_t not_flushed;  ///< stored blocks that a power failure may lose
   uint64_t events_dropped;
-  uint64_t batches;  ///< that have not ended
+  uint64_t batches;  ///< batches that have not ended
   uint64_t waiting;  ///< blocks that the disk has not begun
   uint64_t under_way;
   uint64_t capacity_blocks;
-  uint64_t blocks;  ///< that are readable
+  uint64_t blocks;  ///< blocks that are readable
   uint64_t evicted;
-  uint64_t shared_hits;        ///< the part of `hits` that a shared store has brought
-  uint64_t shared_misses;      ///< blocks that were asked for there, and did not come
+  uint64_t shared_hits;        ///< the part of `hits` that came from the shared store
+  uint64_t shared_misses;      ///< blocks that were requested there and did not come
   uint64_t shared_stored;      ///< blocks that were written there
-  uint64_t shared_present;     ///< blocks that were not, because they were there
-  uint64_t shared_not_stored;  ///< blocks that it did not take; no put fails for that
-  // When nothing is under way, shared_gets = shared_hits + shared_misses + shared_gets_declined, and shared_puts =
-  // shared_stored + shared_present + shared_not_stored + shared_puts_cancelled + shared_puts_declined.
+  uint64_t shared_present;     ///< blocks that were not written, because they were there already
+  uint64_t shared_not_stored;  ///< blocks that it did not store; this does not make a put fail
+  // When no work is under way, shared_gets = shared_hits + shared_misses + shared_gets_declined, and shared_puts = shared_stored
+  // + shared_present + shared_not_stored + shared_puts_cancelled + shared_puts_declined.
   uint64_t shared_gets;            ///< blocks that the local store did not bring
-  uint64_t shared_gets_declined;   ///< not asked for there: it could not be used, or is off since a clear
+  uint64_t shared_gets_declined;   ///< not requested there: the shared store could not be used, or is off since a clear
   uint64_t shared_puts;            ///< blocks
   uint64_t shared_puts_cancelled;  ///< removed or cleared before they were written
-  uint64_t shared_puts_declined;   ///< not written: it could not be used, or is off since a clear
-  uint64_t asked;                  ///< keys in questions: terrace_store_contains, _leading, _look_up, and probes that have ended
+  uint64_t shared_puts_declined;   ///< not written: the shared store could not be used, or is off since a clear
+  uint64_t asked;                  ///< keys in queries: terrace_store_contains, terrace_store_leading, and probes that have ended
   uint64_t found;                  ///< of those, keys that are there
 } terrace_store_statistics;
 TERRACE_C_API terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out);
 
 enum { TERRACE_HEALTH_WELL = 0, TERRACE_HEALTH_DEGRADED = 1, TERRACE_HEALTH_DOWN = 2 };
-/// How well the disk works. `reason` is a sentence, or "" while it works; it stays valid until the next call.
+/// Returns the health of the disk. `reason` is a sentence, or "" while the disk works; it stays valid until the next call.
 TERRACE_C_API terrace_status terrace_store_health(terrace_store* store, int32_t* health, const char** reason);
-/// A text for people that says how I/O is done. Valid as long as the store.
+/// Returns a text for people that describes how I/O is done. Valid as long as the store.
 TERRACE_C_API const char* terrace_store_io(terrace_store* store);
 
 // ---- a cache below an engine that owns the blocks of its devices
 
-/// Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself. The engine asks
-/// what is there, and orders jobs. It is a terrace::CacheSystem with a terrace::OffloadCache (<terrace/offload_cache.hpp>).
+/// Keeps blocks in host memory and in storage, for an engine that allocates the blocks of its devices itself. The engine queries
+/// the cache, and orders jobs. It is a terrace::CacheSystem with a terrace::OffloadCache (<terrace/offload_cache.hpp>).
 typedef struct terrace_offload terrace_offload;
 
 /// Makes the devices, host memory, storage and the cache that the configuration describes. engine-owns-slots is always on.
 TERRACE_C_API terrace_status terrace_offload_open(const terrace_open_options* options, terrace_offload** out);
-/// Ends all work within the time, as CacheSystem::close, and frees the cache. Returns 1 if everything has ended, 0 if a thread of
-/// its own goes on: then memory that jobs name and the engine's regions must stay valid for the rest of the process. Null is
-/// ignored.
+/// Ends all work within the time, as CacheSystem::close, and frees the cache. Returns 1 if all work has ended. Returns 0 if a new
+/// thread continues the work; then memory that jobs name and the engine's regions must stay valid for the rest of the process.
+/// Null is ignored.
 TERRACE_C_API int32_t terrace_offload_destroy(terrace_offload* cache, int64_t timeout);
 
-/// The size of a block of the pool; 0 if there is no such pool.
+/// Returns the size of a block of the pool; 0 if there is no such pool.
 TERRACE_C_API uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool);
 
 enum { TERRACE_MISS = 0, TERRACE_PENDING = 1, TERRACE_HOST = 2, TERRACE_STORAGE = 3 };
 enum { TERRACE_SHARED = 4 };  ///< only as the source of a loaded block: the shared store
-/// Added to the number of a pool where a call gives keys, terrace_order::pool included: each of the keys stands alone, also with
-/// key-order prefix, where they are otherwise those of one prefix. A block stands in one way, and every call that names it says
-/// so; a block that is stored in both ways is two blocks.
+/// A flag to add to the number of the pool in calls with keys, and in terrace_order::pool: each key names an unchained block.
+/// Without it, the keys form a prefix if the configuration has key-order prefix. All calls for a block must use the same way; a
+/// block that is stored in both ways counts as two blocks.
 #define TERRACE_ALONE 0x8000U
-/// Sets states[i] to where keys[i] is. Has no side effect; so have the next two.
+/// Sets states[i] to the place of keys[i]: TERRACE_MISS, TERRACE_PENDING and so on. This call and the next two have no side
+/// effects.
 TERRACE_C_API terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                      size_t count, uint8_t* states);
 TERRACE_C_API terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                      size_t count, size_t* leading);
 TERRACE_C_API terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys,
                                                       size_t count, uint64_t* bitmap);
-/// Sets `leading` to the number of leading keys of which there is a copy, here or in the shared store. Does not wait for that:
-/// while `looking` is set to 1, poll and ask again with the same keys; it ends after the option probe-deadline at the latest.
-/// Loads of keys that it has counted set terrace_order::shared.
+/// Sets `leading` to the number of leading keys that have a copy, here or in the shared store. Does not wait for the shared
+/// store: while `looking` is set to 1, poll and call it again with the same keys. This ends after the time of option
+/// probe-deadline at the latest. Set terrace_order::shared in loads of keys that it has counted.
 TERRACE_C_API terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                                   size_t* leading, int32_t* looking);
 
 enum { TERRACE_URGENCY_REQUEST = 0, TERRACE_URGENCY_MAKE_ROOM = 1, TERRACE_URGENCY_STORE = 2 };
 typedef struct terrace_order {
   size_t struct_size;
-  uint64_t id;  ///< chosen by the caller; no other job that lives has it
+  uint64_t id;  ///< chosen by the caller; must differ from the ids of all jobs that have not ended
   const terrace_key* keys;
   size_t count;           ///< of keys
   const uint32_t* slots;  ///< device slots, one for each moved block; or null
-  void* const* memory;    ///< host memory of one block for each moved block; or null. Of slots and memory exactly one is given.
-                          ///< A load with neither brings the blocks to the host tier, and a reservation has neither
-  uint32_t first;         ///< with key-order prefix, the blocks from this index on are meant; 0 for keys that stand alone
+  void* const* memory;    ///< host memory of one block for each moved block; or null. Give either slots or memory. A load with
+                          ///< neither copies the blocks only to the host tier, and a reservation has neither
+  uint32_t first;         ///< with key-order prefix, index of the first block to move; 0 for unchained blocks
   uint16_t pool;
   uint16_t shared;  ///< 1: a load reads blocks that no tier has from the shared store
   uint64_t tenant;
-  uint64_t after;     ///< a point of terrace_offload_signal() that the device must have reached before; 0: none
+  uint64_t after;     ///< the job starts after the device has reached this point of terrace_offload_signal(); 0: none
   int64_t deadline;   ///< 0 or TERRACE_NEVER: none
   uint32_t urgency;   ///< TERRACE_URGENCY_...
   uint32_t by_layer;  ///< 1: report leading layers of a load
@@ -398,35 +404,36 @@ typedef struct terrace_order {
 TERRACE_C_API terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order);
 TERRACE_C_API terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job);
-/// Keeps the host copies of the keys until unpin, or the end of the job of this id. `pinned` may be null.
+/// Pins the host copies of the keys until terrace_offload_unpin(), or until the job with this id has ended. `pinned` may be null.
 TERRACE_C_API terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys,
                                                  size_t count, uint32_t* pinned);
 #define TERRACE_NO_SLOT UINT32_MAX
-/// The same for the keys of an order that names neither slots nor memory, and a use of the blocks. For the keys from `first` on,
-/// sets host_slots[i] to the slot of the host tier that holds the block, or to TERRACE_NO_SLOT; the caller may read these slots
-/// until it unpins.
+/// Does the same for the keys of an order that names neither slots nor memory, and counts as a use of the blocks. For the keys
+/// from `first` on, sets host_slots[i] to the slot of the host tier that holds the block, or to TERRACE_NO_SLOT. The caller may
+/// read these slots until it unpins them.
 TERRACE_C_API terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots);
 TERRACE_C_API terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job);
-/// The blocks were used elsewhere, so they are evicted later, the first of the keys last. Keys that are not there are ignored.
+/// Tells the cache that the blocks were used elsewhere. They are then evicted later, the first of the keys last. Keys that are
+/// not cached are ignored.
 TERRACE_C_API terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count);
-/// Takes host slots, which the caller fills itself: for the moved blocks of the order, sets host_slots[i] to a slot, or to
-/// TERRACE_NO_SLOT (the block is there already or on its way, or there is no room), and `reserved` to the number of slots. If
-/// that is 0, there is nothing to publish.
+/// Takes host slots, which the caller fills itself. For the moved blocks of the order, sets host_slots[i] to a slot, or to
+/// TERRACE_NO_SLOT (the block is cached already, is being copied to the host tier, or gets no slot), and `reserved` to the number
+/// of slots. If that is 0, there is nothing to publish.
 TERRACE_C_API terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                                      uint32_t* reserved);
-/// Ends the reservation of this id. `filled` 1: the slots have their blocks; 0: they are free again.
+/// Ends the reservation of this id. `filled` is 1 if the slots contain their blocks; 0: the slots become free.
 TERRACE_C_API terrace_status terrace_offload_publish(terrace_offload* cache, uint64_t job, int32_t filled);
 
 enum { TERRACE_OFFLOAD_BLOCK = 0, TERRACE_OFFLOAD_LAYERS = 1, TERRACE_OFFLOAD_ENDED = 2 };
 typedef struct terrace_offload_event {
   uint64_t job;
   uint32_t kind;          ///< TERRACE_OFFLOAD_...
-  uint32_t block;         ///< for a block: the index of its key
-  terrace_status status;  ///< of the block; at the end: the first error
+  uint32_t block;         ///< for a block: index of its key
+  terrace_status status;  ///< error of the block; at the end: the first error
   uint32_t source;        ///< of a loaded block: TERRACE_HOST, TERRACE_STORAGE or TERRACE_SHARED; a later library may have more
   uint32_t layers;        ///< leading layers that have arrived
   uint32_t moved;         ///< at the end: blocks without an error
-  uint32_t failed;        ///< at the end: blocks with one
+  uint32_t failed;        ///< at the end: blocks with an error
   uint32_t reserved;
 } terrace_offload_event;
 /// Collects ended work, starts new work, and returns the events since the last call.
@@ -434,17 +441,19 @@ TERRACE_C_API terrace_status terrace_offload_poll(terrace_offload* cache, const 
 TERRACE_C_API int terrace_offload_fd(const terrace_offload* cache);
 TERRACE_C_API int64_t terrace_offload_next_poll(const terrace_offload* cache);
 TERRACE_C_API terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout);
-/// No order is accepted from now on.
+/// Rejects all later orders.
 TERRACE_C_API void terrace_offload_stop(terrace_offload* cache);
-/// While no call is made for 100 ms, a thread of the library goes on with the work and with commands of operators (idle-service in
-/// the configuration). This call stops that for `longest` nanoseconds, or until a call with 0. It is for an engine that acts on
-/// what it was told in an earlier call: nothing changes between two calls then, unless one of them changes it.
+/// Pauses the idle service for `longest` nanoseconds, or until a call with 0. The idle service (idle-service in the
+/// configuration) is a thread of the library that continues the work and runs commands of operators when no call was made for 100
+/// ms. The call is for an engine that relies on the results of an earlier call: during the pause, the cache changes only by calls
+/// of the engine.
 TERRACE_C_API terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest);
 /// Polls until no job is under way. Fails with TERRACE_DEADLINE_EXCEEDED. The events come with the next poll.
 TERRACE_C_API terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout);
 
-/// Marks all work that is on the stream (a cudaStream_t) now, for terrace_order::after. With several ranks, mark a stream of
-/// each: the point is the same on all. Devices in ordinary memory take null, which stands for what the calling thread has done.
+/// Marks all work that is on the stream (a cudaStream_t) now, for terrace_order::after. With several ranks, mark a stream of each
+/// rank; the point is the same on all. For devices in ordinary memory, null stands for the calling thread, whose earlier work is
+/// done at the time of the call.
 TERRACE_C_API terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point);
 /// Makes the stream wait, on the device, until the leading layers of the job's blocks have been copied (UINT32_MAX: whole
 /// blocks).
@@ -453,15 +462,16 @@ TERRACE_C_API terrace_status terrace_offload_await(terrace_offload* cache, uint6
 
 // ---- the cache as a whole
 
-/// With 0, nothing from before a clear is ever a hit again, as it must be when the weights have changed. Each flag keeps
-/// something whose blocks still mean what their names say. (1 has no effect: earlier headers asked with it for what 0 does now.)
+/// Flags of terrace_offload_clear(). With 0, no block from before the clear is ever a hit again, which is required after a change
+/// of the weights. Use a flag to keep blocks only if their keys still identify their content. (1 has no effect: in earlier
+/// headers it requested what 0 does now.)
 enum {
-  TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< what is stored stays, and is a hit
-  TERRACE_CLEAR_KEEP_SHARED = 0x200    ///< the shared store is used further on, without terrace_offload_resume_shared()
+  TERRACE_CLEAR_KEEP_STORAGE = 0x100,  ///< stored blocks stay, and can be hits
+  TERRACE_CLEAR_KEEP_SHARED = 0x200    ///< the shared store stays in use, without terrace_offload_resume_shared()
 };
-/// Forgets everything that is cached, removes what is stored, and ends the use of a shared store until
-/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, a kill may
-/// bring removed blocks back. Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
+/// Drops everything that is cached, removes everything from storage, and stops using the shared store until
+/// terrace_offload_resume_shared(). It does not wait for the disk: while terrace_offload_statistics::erasing is 1, removed blocks
+/// may come back after a kill. Fails with TERRACE_INVALID_ARGUMENT (an unknown flag), and then clears nothing.
 TERRACE_C_API terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags);
 /// Uses the shared store again, for weights of this revision from now on. Null: names that blocks had before the clear still mean
 /// the same.
@@ -473,7 +483,7 @@ typedef struct terrace_offload_statistics {
   size_t struct_size;
   uint64_t jobs;
   uint64_t refused;
-  uint64_t loaded_host;  ///< blocks; so are the next ones
+  uint64_t loaded_host;  ///< number of blocks, as are the following counts
   uint64_t loaded_storage;
   uint64_t load_misses;
   uint64_t load_failures;
@@ -486,26 +496,27 @@ typedef struct terrace_offload_statistics {
   uint64_t unconfirmed;
   uint64_t blocks_in_flight;
   uint64_t host_blocks;   ///< slots of the first pool's host tier
-  uint64_t host_free;     ///< of these, without a block
-  uint64_t evicted_host;  ///< copies dropped, in all pools; so are the next ones
-  uint64_t dropped_lost;  ///< of the dropped copies: no other tier had the block
+  uint64_t host_free;     ///< the part of `host_blocks` without a block
+  uint64_t evicted_host;  ///< copies dropped, in all pools, as in the next count
+  uint64_t dropped_lost;  ///< dropped copies whose block no other tier had
   uint64_t swapped_out_bytes;
   uint64_t swapped_in_bytes;
   uint64_t storage_read_bytes;
   uint64_t storage_written_bytes;
-  uint64_t durable_blocks;  ///< that would survive a power failure now
+  uint64_t durable_blocks;  ///< blocks that would survive a power failure now
   uint64_t loaded_shared;   ///< blocks
   uint64_t shared_asked;    ///< blocks for which the shared store was asked
-  uint64_t shared_there;    ///< of these
+  uint64_t shared_there;    ///< the part of `shared_asked` that was there
   uint64_t shared_written;  ///< blocks
-  uint64_t shared_present;  ///< blocks that need not be written, because they were there
-  uint64_t erasing;         ///< 1: a kill may bring back what terrace_offload_clear() has removed from storage; 0: it cannot
-  uint64_t shared_off;      ///< 1: since a clear, the shared store is not used
-  uint64_t loads;      ///< blocks ordered; once all jobs have ended, the sum of the loaded ones, load_misses and load_failures
-  uint64_t stores;     ///< blocks ordered; the same with stored, already_there, store_full and store_failures
-  uint64_t asked;      ///< keys in questions about what is there
-  uint64_t found;      ///< of those, keys that hit
-  uint64_t link_down;  ///< 1: copies between device and host fail, and are not begun
+  uint64_t shared_present;  ///< blocks that were not written, because they were there already
+  /// 1: blocks that terrace_offload_clear() has removed from storage may come back after a kill; 0: they cannot
+  uint64_t erasing;
+  uint64_t shared_off;  ///< 1: since a clear, the shared store is not used
+  uint64_t loads;       ///< blocks ordered; once all jobs have ended, the sum of loaded_*, load_misses and load_failures
+  uint64_t stores;      ///< blocks ordered; likewise the sum of stored, already_there, store_full and store_failures
+  uint64_t asked;       ///< keys in queries
+  uint64_t found;       ///< the part of `asked` that were hits
+  uint64_t link_down;   ///< 1: copies between device and host fail, so none are started
 } terrace_offload_statistics;
 TERRACE_C_API terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out);
 
@@ -520,12 +531,12 @@ typedef struct terrace_cache_event {
   uint32_t depth;   ///< index in its prefix
   uint32_t group;
 } terrace_cache_event;
-/// Records changes from now on. Take them regularly, because every event is kept.
+/// Starts to record changes. Take the events regularly, because all of them are kept until then.
 TERRACE_C_API terrace_status terrace_offload_record_events(terrace_offload* cache);
 TERRACE_C_API terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count);
-/// For each event of the last terrace_offload_events(), in its order: a copy in the shared store is only a hint, which ends after
-/// this time, because no event says that it has gone. 0: the copy is there until an event says otherwise, or it is not known how
-/// long.
+/// Returns a time for each event of the last terrace_offload_events(), in the same order. An event for a copy in the shared store
+/// is only a hint, which ends after this time, because no event reports the removal of such a copy. 0: the copy stays until an
+/// event reports its removal, or the time is not known.
 TERRACE_C_API terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count);
 
 // ---- write-back jobs
@@ -541,12 +552,12 @@ typedef struct terrace_write_back {
   uint64_t tenant;     ///< for TERRACE_SCOPE_TENANT
   int64_t unused_for;  ///< for TERRACE_SCOPE_IDLE
   int64_t deadline;    ///< 0 or TERRACE_NEVER: none
-  uint64_t budget;     ///< most bytes to write; 0: no limit
+  uint64_t budget;     ///< the largest number of bytes to write; 0: no limit
   uint32_t target;     ///< TERRACE_TARGET_...; the shared store is not flushed
   uint32_t reserved;
 } terrace_write_back;
-/// Starts a job that writes cached blocks to storage, or to the shared store, now. Fails with TERRACE_INVALID_ARGUMENT if there
-/// is none.
+/// Starts a job that writes cached blocks to storage or to the shared store now. Fails with TERRACE_INVALID_ARGUMENT if there is
+/// no such target.
 TERRACE_C_API terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job);
 TERRACE_C_API terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job);
 TERRACE_C_API terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job);
@@ -562,8 +573,8 @@ enum {
 typedef struct terrace_write_back_progress {
   size_t struct_size;
   uint32_t state;              ///< TERRACE_JOB_...
-  terrace_status flush_error;  ///< of the last flush
-  uint64_t stored;             ///< blocks; so are the next seven
+  terrace_status flush_error;  ///< error of the last flush
+  uint64_t stored;             ///< number of blocks, as are the next seven
   uint64_t already_there;
   uint64_t dropped_full;
   uint64_t dropped_gone;

@@ -15,15 +15,15 @@
 
 namespace terrace {
 
-/// The admin endpoint: HTTP on a socket, on a thread of its own. It answers questions from the last snapshot that the thread of
-/// the cache has published, so a question never waits for the cache and never holds it up. Commands are carried out by the thread
-/// of the cache in poll(), which the endpoint wakes. A TierStore in place of the cache is the same.
+/// The admin endpoint: an HTTP server on a socket, with its own thread. It answers queries from the last snapshot that the cache
+/// thread has published, so a query never waits for the cache and never blocks it. Commands run on the cache thread in poll(),
+/// which the endpoint wakes. The same holds for a TierStore in place of the cache.
 ///
-/// Security: everybody who can connect can clear the cache. A Unix socket is made with mode 0600: it is for the user of the
-/// process, and for root. TCP is for this machine only, and needs a token.
+/// Security: any process that can connect can clear the cache. A Unix socket has mode 0600, so only the user of the process and
+/// root can connect. TCP accepts only connections from this machine, and needs a token.
 struct AdminOptions {
-  /// "unix:PATH"; "unix:" for a name of its own in the folder where `terrace` looks for processes (admin_folder());
-  /// "tcp:127.0.0.1:PORT", "tcp:[::1]:PORT", where port 0 means any free port. Empty: there is no endpoint.
+  /// "unix:PATH"; "unix:" for a generated name in the folder where `terrace` looks for processes (admin_folder());
+  /// "tcp:127.0.0.1:PORT", "tcp:[::1]:PORT", where port 0 selects any free port. Empty: there is no endpoint.
   std::string listen{};
   /// For TCP: a file with the token that each request must bring ("Authorization: Bearer TOKEN"), at least 16 characters. Only
   /// its owner may be able to read it. It is read once, at the start.
@@ -32,11 +32,11 @@ struct AdminOptions {
   bool commands = true;
   /// How often the thread of the cache publishes a snapshot. Each takes some microseconds of that thread.
   Duration publish_interval = std::chrono::seconds{1};
-  /// How long a command waits for the thread of the cache. Later it is withdrawn, and the answer is 503.
+  /// How long a command waits for the cache thread. After that the command is withdrawn, and the answer is 503.
   Duration command_deadline = std::chrono::seconds{5};
-  /// The most connections at a time; more are closed at once.
+  /// The largest number of connections at a time. Further connections are closed at once.
   std::uint32_t connections_max = 32;
-  /// Tokens of a hash unit, so that metrics can count tokens in a cache without groups. 0: they count blocks there.
+  /// Number of tokens in a hash unit. Metrics of a cache without groups need it to count tokens. 0: they count blocks.
   std::uint32_t block_tokens = 0;
   /// The answer to "GET /v1/config". Config::options() fills it in.
   std::vector<ConfigValue> config{};

@@ -35,7 +35,7 @@ struct TERRACE_API Grant {
 
   Lease lease{};
   std::vector<SlotId> table{};        ///< a slot per block of the sequence
-  std::vector<Source> hit_sources{};  ///< of the leading blocks, one per hit
+  std::vector<Source> hit_sources{};  ///< where each hit was found; the hits are the leading blocks
   RequestStats stats{};
   double seconds_waited = 0;          ///< since the request was accepted
   std::uint32_t layers = all_layers;  ///< leading layers of all its blocks that have arrived
@@ -74,9 +74,9 @@ class TERRACE_API AsyncCache {
   AsyncCache(const AsyncCache&) = delete;
   AsyncCache& operator=(const AsyncCache&) = delete;
 
-  /// void(ErrorCode, Grant). Completes when everything that the request needs is there. Fails as Cache::acquire
-  /// does, except that it waits if there are too few slots, and with deadline_exceeded and stopped. The keys must stay valid
-  /// until then.
+  /// void(ErrorCode, Grant). Completes when the request has all slots and blocks that it needs. If there are too few slots, it
+  /// waits. Otherwise it fails as Cache::acquire does, and also with deadline_exceeded and stopped. The keys must stay valid
+  /// until it completes.
   ///
   /// While the request waits, it can be cancelled by any type of cancellation. It then fails with asio::error::operation_aborted
   /// and holds nothing. A later cancellation has no effect.
@@ -140,7 +140,7 @@ class TERRACE_API AsyncCache {
   ///     auto [stats_error, stats] = co_await async_cache.perform(&Cache::stats, asio::as_tuple(asio::use_awaitable));
   ///
   /// The function is moved into the operation. It runs on the strand, where it holds up all other operations, so it must be
-  /// short. Leases that ended before are taken back first. Afterwards, requests that wait for slots get those that became free.
+  /// short. Leases that have ended are taken back first. Afterwards, waiting requests get the slots that became free.
   ///
   /// Lifetime: the result must own its data, because the cache may change as soon as the function has returned. So a span is
   /// copied. The lease must not end before the operation completes:
@@ -151,9 +151,9 @@ class TERRACE_API AsyncCache {
   ///       return std::vector<SlotId>(slots->begin(), slots->end());
   ///     };
   ///
-  /// The function must not call acquire(), wait(), poll(), drain(), drain_until() or checkpoint() of Cache: they block, or they
-  /// belong to this object, which hands out the leases and collects the events. It must not start an operation of this object
-  /// either. Such a call stops the process.
+  /// The function must not call acquire(), wait(), poll(), drain(), drain_until() or checkpoint() of Cache. These calls block, or
+  /// only this object may make them because it hands out the leases and collects the events. The function must not start an
+  /// operation of this object either. Such a call stops the process.
   ///
   /// If the function throws, the exception leaves run() of the executor, as it does from any handler of Asio. The operation then
   /// never completes; its handler is destroyed.
@@ -174,8 +174,8 @@ class TERRACE_API AsyncCache {
   }
   /// void(ErrorCode). Makes a tier larger or smaller (Cache::resize), and completes when the device or host tier has its new
   /// size: when the last slot has retired, or the last chunk of memory has arrived. Fails as Cache::resize, and with no_room if
-  /// the host tier stopped to grow early, or another resize has replaced this one; Cache::host_memory says how far it has come.
-  /// For storage it completes when the store has accepted the size.
+  /// the host tier stopped growing early, or another resize has replaced this one. Cache::host_memory() shows the progress. For
+  /// storage, it completes when the store has accepted the size.
   template <class Token>
   auto resize(Tier tier, Blocks blocks, PoolId pool, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode)>(
@@ -188,15 +188,15 @@ class TERRACE_API AsyncCache {
   /// Returns at once. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept;
 
-  /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found. stop() cancels the job, which
-  /// completes this with the state `cancelled`.
+  /// void(ErrorCode, WriteBackProgress). Completes when the job has ended. Fails: not_found. stop() cancels the job; the
+  /// operation then completes with the state `cancelled`.
   template <class Token>
   auto wait_write_back(WriteBackId id, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(
         [this](auto handler, WriteBackId job) { begin_wait(job, make_wait<WriteBackProgress>(std::move(handler))); }, token, id);
   }
-  /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes it, within `budget`, while the
-  /// cache serves. Fails as Cache::start_write_back, and with stopped.
+  /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes storage, within `budget`. The
+  /// cache serves meanwhile. Fails as Cache::start_write_back, and with stopped.
   template <class Token>
   auto checkpoint(Duration budget, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, CheckpointReport)>(
@@ -204,17 +204,18 @@ class TERRACE_API AsyncCache {
         token, budget);
   }
 
-  /// void(ErrorCode, WorkLeft). Completes when the last lease has come back and nothing is under way. It fails the requests that
+  /// void(ErrorCode, WorkLeft). Completes when the last lease has been returned and no work is under way. It fails requests that
   /// wait for slots with Errc::stopped, resumes transfers and cancels write-back jobs. Requests that wait for their blocks are
   /// still served.
   template <class Token>
   auto stop(Token&& token) {
     return stop(never, std::forward<Token>(token));
   }
-  /// The same, but completes at `until` at the latest, with what is left then. A disk or a device that does not answer therefore
-  /// cannot hold it up. At that time, requests that wait for their blocks or layers fail with Errc::stopped. If the result has
-  /// leases, end them before this object is destroyed. If it has other work, only CacheSystem::close() does not wait for it.
-  /// Several calls of stop() complete together, at the earliest `until` of them.
+  /// The same, but completes at `until` at the latest and returns the work that is left then. A disk or a device that does not
+  /// respond therefore cannot delay it. At that time, requests that wait for their blocks or layers fail with Errc::stopped. If
+  /// the result contains leases, end them before this object is destroyed. If it contains other work, end the cache with
+  /// CacheSystem::close(): it is the only call that does not wait for that work. Several calls of stop() complete together, at
+  /// the earliest `until` of them.
   template <class Token>
   auto stop(TimePoint until, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, WorkLeft)>(
@@ -268,7 +269,7 @@ class TERRACE_API AsyncCache {
     std::unique_ptr<Wait<T...>> wait_;
   };
 
-  /// The values with which perform() completes, for the type that its function returns.
+  /// Maps the return type of the function of perform() to the values with which perform() completes.
   template <class... T>
   struct Values {};
   static Values<> values_of(std::type_identity<void>);
@@ -289,7 +290,7 @@ class TERRACE_API AsyncCache {
         token, std::forward<Function>(function));
   }
 
-  // Any thread. Each of them goes on in the strand.
+  // Each of these can be called from any thread. The work itself runs on the strand.
   [[nodiscard]] std::uint64_t next_acquire();
   void begin_acquire(std::uint64_t number, const AcquireRequest& request, std::unique_ptr<Wait<Grant>> wait);
   void cancel_acquire(std::uint64_t number);

@@ -58,64 +58,65 @@ class TERRACE_API Cache {
 
   // ---- requests
 
-  /// Finds the longest cached prefix whose blocks can come from `farthest` or a nearer source. It changes nothing: the blocks
-  /// are not pinned, and their last use stays as it is.
-  /// The shared store is not asked.
+  /// Finds the longest cached prefix whose blocks are in `farthest` or a nearer source. It changes nothing: it does not pin the
+  /// blocks or update their last use. The shared store is not asked.
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
-  /// Gives the request everything that it needs now, or fails. Returns the lease of a request that is ready or waiting; `state()`
+  /// Gives the request everything that it needs now, or fails. Returns the lease of a request that is ready or waiting; state()
   /// says which. An event reports the end of the wait. Fails: never_fits, no_room, duplicate_request, invalid_argument, paused.
   /// If it fails with no_room while slots are quarantined (Lease), next_deadline() says when to try again.
   ///
-  /// If there is a shared store that may have blocks which the tiers do not have, the request waits until it has answered
-  /// (AcquireRequest::farthest_source; an operator sets the longest time). Until then the request has no slots: if others have
-  /// taken them meanwhile, it fails with no_room, and the caller tries again when there is room, as if acquire() had failed.
+  /// If a shared store may have blocks that the tiers do not have, the request waits until the store has answered
+  /// (AcquireRequest::farthest_source; SharedStorage::probe_deadline limits the wait). Until then the request holds no slots. If
+  /// other requests have taken the slots meanwhile, the request fails with no_room, and the caller tries again when there is
+  /// room, as if acquire() had failed.
   [[nodiscard]] Result<Lease> acquire(const AcquireRequest& request);
-  /// Brings the blocks of a request that will come up to the host tier, as far as storage and the shared store have them. It
-  /// takes no device slots. Call it when the request enters a queue, and acquire() when its turn comes. A request that comes
-  /// earlier, and whose next block a prefetch is bringing, waits until the prefetch has ended.
+  /// Copies blocks of a future request from storage and the shared store to the host tier. It takes no device slots. Call it when
+  /// the request enters a queue, and call acquire() when its turn comes. If acquire() is called earlier, and the prefetch is
+  /// bringing the request's next block, the request waits until the prefetch has ended.
   ///
-  /// A prefetch costs nobody anything that was promised: it brings only what loads faster than it is computed, and all prefetches
-  /// together bring at most a quarter of the host tier at a time. So it may bring only the first of the blocks, or none.
-  /// Fails: invalid_argument (no keys, no source beyond the host tier, no host tier, no caching, or the engine owns the slots;
-  /// see OffloadOrder then), refused (1,024 prefetches run), paused.
+  /// A prefetch takes no slots that were promised to requests. It brings only blocks that load faster than they can be computed,
+  /// and all prefetches together bring at most a quarter of the host tier at a time. So it may bring only the first blocks, or
+  /// none. Fails: invalid_argument (no keys, no source beyond the host tier, no host tier, no caching, or the engine owns the
+  /// slots; see OffloadOrder then), refused (1,024 prefetches run), paused.
   [[nodiscard]] Result<PrefetchId> prefetch(const PrefetchOrder& order);
-  /// The request will not come. Blocks that have arrived stay in the host tier. Fails: not_found (the prefetch has ended).
+  /// Ends a prefetch whose request will not come. Blocks that have arrived stay in the host tier. Fails: not_found (the prefetch
+  /// has ended).
   [[nodiscard]] Result<void> cancel_prefetch(PrefetchId id);
-  /// Whether the prefetch still brings blocks, or waits for an answer of the shared store.
+  /// Returns true while the prefetch brings blocks or waits for an answer of the shared store.
   [[nodiscard]] bool prefetching(PrefetchId id) const;
   [[nodiscard]] RequestState state(const Lease& lease) const;
   /// Blocks until the request is ready or has failed: it polls, and sleeps between polls. Afterwards hit_sources() and
   /// request_stats() say where each block came from and which blocks must be computed. Events of other requests are kept for the
-  /// next poll(). Fails with the error of the request (RequestEvent), whether poll() has reported it or not, unknown_request,
-  /// paused (transfers are paused).
+  /// next poll(). Fails: the error of the request (RequestEvent), even if poll() has reported it already; unknown_request; paused
+  /// (transfers are paused).
   [[nodiscard]] Result<void> wait(const Lease& lease);
-  /// Adds blocks for `units` hash units at the end of the request's block tables. If the most of one request would be exceeded
-  /// (CacheSystemOptions::request_units_max), it adds fewer, or none, and still succeeds. Takes free slots; if they are too few,
-  /// drops cached copies. It never waits.
-  /// Fails: unknown_request, not_ready, invalid_argument (0 units), never_fits (more than 2^32 - 1 units, or the request has
-  /// outgrown a pool: it would not fit even alone there, with all given up that advance() can give up), no_room.
+  /// Adds blocks for `units` hash units at the end of the request's block tables. If this would exceed the limit for one request
+  /// (CacheSystemOptions::request_units_max), it adds fewer blocks or none, and still succeeds. It takes free slots; if there are
+  /// too few, it drops cached copies. It never waits. Fails: unknown_request, not_ready, invalid_argument (0 units), never_fits
+  /// (more than 2^32 - 1 units, or the request has outgrown a pool: it would not fit even if it were the only request and
+  /// advance() had dropped all possible blocks), no_room.
   [[nodiscard]] Result<void> extend(const Lease& lease, HashUnits units);
   /// Shares the request's first keys.size() blocks. They must be full, and must hold the data of their keys when compute reaches
   /// `written`. `keys` begins with the keys of acquire(). Blocks that are committed already stay as they are. Returns the blocks
-  /// whose content was cached already; the span is valid until the next call. If a load is just bringing one of the blocks to
-  /// the device, it shares only those before it, and still succeeds; committed_units() says how many. After a clear() it shares
-  /// nothing.
-  /// Fails: unknown_request, not_ready, invalid_argument (more keys than blocks, a fence that was never given out).
+  /// whose content was cached already; the span is valid until the next call. If a load is bringing one of the blocks to the
+  /// device at this time, the call shares only the blocks before it and still succeeds; committed_units() returns how many. For a
+  /// request from before a clear(), it shares nothing. Fails: unknown_request, not_ready, invalid_argument (more keys than
+  /// blocks, a fence that was never given out).
   [[nodiscard]] Result<std::span<const Duplicate>> commit(const Lease& lease, std::span<const BlockKey> keys, Fence written);
-  /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, these are
-  /// all blocks of the request. Fails: unknown_request, not_ready.
+  /// Number of leading blocks that are committed in all required groups, hits included. If no required group is cached, this is
+  /// the number of all blocks of the request. Fails: unknown_request, not_ready.
   [[nodiscard]] Result<HashUnits> committed_units(const Lease& lease) const;
-  /// The first `tokens` tokens of the sequence are computed. The request gives up the blocks to which no later token attends, and
-  /// null blocks take their place. Compute that was launched up to `last_use` may still read them. Call it after commit(), so
-  /// that these blocks stay cached, and before extend(), so that their slots can be used again. Groups with full attention keep
-  /// all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has blocks for fewer tokens, a fence that was
-  /// never given out).
+  /// Tells the cache that the first `tokens` tokens of the sequence are computed. The request drops the blocks to which no later
+  /// token attends, and null blocks take their place. Compute that was launched up to `last_use` may still read the dropped
+  /// blocks. Call it after commit(), so that these blocks stay cached, and before extend(), so that their slots can be used
+  /// again. Groups with full attention keep all blocks. Fails: unknown_request, not_ready, invalid_argument (the request has
+  /// blocks for fewer tokens, a fence that was never given out).
   [[nodiscard]] Result<void> advance(const Lease& lease, std::uint64_t tokens, Fence last_use);
   /// Ends the lease, in any state of its request. Work that was launched up to `last_use` may still touch its blocks.
   void release(Lease lease, Fence last_use);
-  /// Tells the cache that compute has finished everything that it was given, whether or not a fence marks it, for example after
-  /// the device was synchronized. This ends the quarantines of leases that ended without used_until(). It is meant for an engine
-  /// that launches no more compute; otherwise later fences end the quarantines.
+  /// Tells the cache that compute has finished all work that it was given, even work that no fence marks. Call it, for example,
+  /// after the device was synchronized. This ends the quarantines of leases that ended without used_until(). It is meant for an
+  /// engine that launches no more compute; otherwise later fences end the quarantines.
   void compute_is_idle();
 
   /// The request's block table in the group: one slot for each block of the sequence. A request has one when it is ready, after
@@ -129,19 +130,19 @@ class TERRACE_API Cache {
   /// Fails: as Device::signal(), and invalid_argument if there is no such rank.
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
   /// Makes the stream wait, on the device, until the leading `layers` layers of all hits of the request have arrived there
-  /// (all_layers: the whole blocks). Work that is put on the stream afterwards starts after them, so a step can be launched while
-  /// its blocks are still copied. Succeeds at once for a request that is ready. From then on the request has its block_table(),
-  /// although it may still wait.
+  /// (all_layers: the whole blocks). Work that is put on the stream afterwards starts after that, so a step can be launched while
+  /// its blocks are still being copied. For a request that is ready, the call succeeds at once. After a successful call the
+  /// request has its block_table(), although it may still wait.
   ///
-  /// The stream goes on even if a copy fails under way. Then the request fails; an event says so. So use what the step has
-  /// computed only once the request is ready, and end the lease with the fence of the step, as always.
+  /// The stream continues even if a copy fails later. The request then fails, and an event reports it. So use the results of the
+  /// step only after the request is ready, and end the lease with the fence of the step, as usual.
   ///
   ///     Result<void> ordered = cache.await(lease, layer + 1, stream);
   ///     while (!ordered && ordered.error() == Errc::not_ready) …sleep until wake_fd() is readable, poll(), and try again…
   ///
   /// Fails: not_ready (the request waits for slots or for storage, or some of its copies are not on the device yet), the error of
-  /// a request that has failed (RequestEvent), the error of a copy that has failed (the next poll() says what that means for the
-  /// request), unknown_request, and as Device::await(): io_failed, invalid_argument (also if there is no such rank).
+  /// a request that has failed (RequestEvent), the error of a copy that has failed (the next poll() reports whether the request
+  /// fails), unknown_request, and as Device::await(): io_failed, invalid_argument (also if there is no such rank).
   [[nodiscard]] Result<void> await(const Lease& lease, std::uint32_t layers, StreamRef stream, std::uint32_t rank = 0);
   static constexpr std::uint32_t all_layers = 0xFFFF'FFFF;
 
@@ -149,7 +150,7 @@ class TERRACE_API Cache {
   /// the whole table. It may contain null blocks. Fails as block_table().
   [[nodiscard]] Result<std::span<const SlotId>> unkeyed_blocks(const Lease& lease, GroupId group = {}) const;
   [[nodiscard]] GroupState group_state(const Lease& lease, GroupId group) const;
-  /// The source in which each hit of the request was found, from the first block on. Fails: unknown_request.
+  /// The source in which each hit of the request was found, starting with the first block. Fails: unknown_request.
   [[nodiscard]] Result<std::span<const Source>> hit_sources(const Lease& lease) const;
   /// Fails: unknown_request.
   [[nodiscard]] Result<RequestStats> request_stats(const Lease& lease) const;
@@ -165,84 +166,84 @@ class TERRACE_API Cache {
   /// Collects ended work, makes decisions and starts new work. Returns an event for each request that ended its wait since the
   /// last call, and for each request by layer that has more layers. The result is valid until the next call.
   std::span<const RequestEvent> poll();
-  /// Starts the copies that acquire(), extend(), commit(), advance() and the ends of leases have asked for since the last poll().
-  /// Call it once these calls of a step are made, before the step is launched: it costs a system call at most, which the calls
-  /// themselves do not make then. (With a shared store, it costs one more.) poll() and wait() do the same. Without any of them,
-  /// the copies start a millisecond later.
+  /// Starts the copies that acquire(), extend(), commit(), advance() and ended leases have requested since the last poll(). Call
+  /// it after these calls of a step, and before the step is launched. It costs at most one system call, and one more with a
+  /// shared store; the calls themselves then make none. poll() and wait() do the same. If none of them is called, the copies
+  /// start a millisecond later.
   void end_step();
-  /// Becomes readable when poll() has something to collect or to report, also if a call other than poll() has left an event.
-  /// -1 without a waker.
+  /// Becomes readable when poll() has something to collect or to report, even an event that a call other than poll() has left. -1
+  /// if the cache has no waker.
   [[nodiscard]] int wake_fd() const;
   /// Makes wake_fd() readable. Can be called from any thread.
   void wake() noexcept;
-  /// When to call poll() even if wake_fd() is not readable.
+  /// The time at which poll() must be called even if wake_fd() is not readable.
   [[nodiscard]] TimePoint next_deadline() const;
   [[nodiscard]] bool has_pending_work() const;
-  /// Blocks until nothing is under way: it polls, and sleeps between polls. It does not wait for leases. Resumes transfers that
-  /// are paused, or are paused meanwhile by an operator.
+  /// Blocks until no work is under way: it polls, and sleeps between polls. It does not wait for leases. It resumes paused
+  /// transfers, also if an operator pauses them meanwhile.
   void drain();
-  /// The same, but ends at `until` at the latest. Returns what is left.
+  /// The same, but ends at `until` at the latest. Returns the work that is left.
   WorkLeft drain_until(TimePoint until);
   [[nodiscard]] WorkLeft work_left() const;
-  /// True if something may still read or write blocks on the device, or is cached there: requests (leases that have ended without
-  /// used_until() included), write-back jobs, jobs of an OffloadCache, work under way. While it is true, the engine must not give
-  /// up the memory of the device (CacheSystem::relocate). It does not know of compute.
+  /// Returns true if blocks are cached on the device, or if something may still read or write them there: requests (including
+  /// leases that have ended without used_until()), write-back jobs, jobs of an OffloadCache, or work under way. While it returns
+  /// true, the engine must not free the memory of the device (CacheSystem::relocate). Compute of the engine is not considered.
   [[nodiscard]] bool uses_device_memory() const;
   /// Resumes transfers and cancels all write-back jobs and prefetches, so that drain() waits only for work that has started.
   void prepare_drain();
 
   // ---- the cache as a whole
 
-  /// Forgets everything that is cached, removes what is stored, and ends the use of the shared store (ClearOptions). Pending
+  /// Drops everything that is cached, removes everything from storage, and stops using the shared store (ClearOptions). Pending
   /// requests fail with `cleared`. Ready requests keep their slots until they are released, but the blocks that they commit are
   /// not shared any more. Pins and retentions end. It does not wait for the disk: see erasing().
   void clear(const ClearOptions& options);
   /// The same as clear(), but only if no request is alive or in quarantine. Fails: in_use.
   [[nodiscard]] Result<void> reset(const ClearOptions& options);
-  /// True while storage still may have blocks that a clear() has removed: after a kill or a power failure they could be there
-  /// again. A flush that fails is tried again each second, and while transfers are paused nothing is removed.
+  /// Returns true while blocks that a clear() has removed may still be on disk: after a kill or a power failure they could be
+  /// found again. A flush that fails is tried again each second. While transfers are paused, nothing is removed.
   [[nodiscard]] bool erasing() const;
-  /// After a clear() the shared store is not used (ClearOptions::keep_shared), because nobody knows for which weights its blocks
-  /// are. This call begins to use it again. `fingerprint`: of model, geometry and the weights of now on; none: the keys that
-  /// blocks had before the clear still mean the same. Fails: invalid_argument (there is no shared store), paused (transfers are
-  /// paused).
+  /// Uses the shared store again after a clear(). A clear() stops its use (unless ClearOptions::keep_shared is set), because it
+  /// is unknown for which weights its blocks are. `fingerprint` identifies the model, the geometry and the weights that are used
+  /// from now on. If it is not given, the keys from before the clear still mean the same. Fails: invalid_argument (there is no
+  /// shared store), paused (transfers are paused).
   [[nodiscard]] Result<void> resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint = std::nullopt);
-  /// There is a shared store, and it is not used since a clear().
+  /// Returns true if there is a shared store and it has not been used since a clear().
   [[nodiscard]] bool shared_is_off() const;
-  /// Returns to normal service after a clear() that waits. Fails: paused (some of the cleared blocks are still on the device or
-  /// the host). It need not wait for erasing().
+  /// Returns to normal service after a clear() with ClearOptions::wait. Fails: paused (some of the cleared blocks are still on
+  /// the device or the host). It can be called while erasing() is true.
   [[nodiscard]] Result<void> resume();
-  /// The state after the last call. Can be called from any thread.
+  /// Returns the state after the last call. Can be called from any thread.
   [[nodiscard]] CacheStatus status() const noexcept;
-  /// Drops the prefix's device and host copies from its end, up to the first block that is held, that a transfer reads, or that
-  /// another block follows. Returns how many device blocks that freed. Fails: not_found (part of the prefix is not in the tree),
-  /// in_use (its last block is held).
+  /// Drops the prefix's device and host copies from the end of the prefix. It stops at the first block that is held, that a
+  /// transfer reads, or that another block follows. Returns how many device blocks were freed. Fails: not_found (part of the
+  /// prefix is not in the tree), in_use (its last block is held).
   [[nodiscard]] Result<std::uint32_t> drop(std::span<const BlockKey> keys);
   /// Evicts the blocks that are cached in these device slots, and all blocks that follow them, from every tier, storage included.
   /// Use it for blocks whose bytes have turned out to be wrong. Slots without a cached block are ignored. If a request, a pin or
-  /// a transfer holds a named block or a block that follows it, these blocks all stay, and the slot is in EvictedBlocks::in_use.
-  /// Looks at the whole tree. Fails: invalid_argument (no such slot).
+  /// a transfer holds a named block or a block that follows it, all these blocks stay, and EvictedBlocks::in_use lists the slot.
+  /// The call visits the whole tree. Fails: invalid_argument (no such slot).
   [[nodiscard]] Result<EvictedBlocks> evict(std::span<const SlotId> slots, PoolId pool = {});
-  /// Finds a block by its key alone. Returns nothing if no tier has it. It looks at the whole tree, so it is for tools and tests;
-  /// match() finds a block by its prefix.
+  /// Finds a block by its key alone. Returns nothing if no tier has it. The call visits the whole tree, so it is for tools and
+  /// tests; match() finds a block by its prefix.
   [[nodiscard]] std::optional<BlockPlace> find_block(const BlockKey& key, GroupId group = {}) const;
-  /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found
-  /// (nothing of it is cached, or caching is off), no_room (the most blocks that pins may keep, or the slots are promised to
-  /// requests), paused.
+  /// Pins the cached part of the prefix: device and host do not evict it until unpin() or the time `until`. Fails: not_found (no
+  /// block of it is cached, or caching is off), no_room (pins would keep too many blocks, or the slots are promised to requests),
+  /// paused.
   [[nodiscard]] Result<PinId> pin(std::span<const BlockKey> keys, TimePoint until = never);
-  /// Fails: not_found (there is no such pin, or it has ended at its time).
+  /// Fails: not_found (there is no such pin, or its time is over).
   [[nodiscard]] Result<void> unpin(PinId pin);
   /// Gives the cached part of the prefix a priority until end_retention() or the time `until`. Device and host evict blocks of a
   /// lower priority first. Priorities are 0 to highest_priority; a block without a retention has usual_priority, and of several
   /// retentions of one block the highest counts. A retention does not keep a block from eviction: a block that is evicted and
-  /// comes back has no retention then. It takes no slots, but the cache keeps its keys. Fails: not_found (nothing of the prefix
-  /// is cached), no_room (the most blocks that retentions may name), invalid_argument (no such priority, or a policy without
+  /// comes back has no retention then. It takes no slots, but the cache stores its keys. Fails: not_found (no block of the prefix
+  /// is cached), no_room (retentions would name too many blocks), invalid_argument (no such priority, or a policy without
   /// priorities; lru and adaptive have them), paused.
   [[nodiscard]] Result<RetentionId> retain(std::span<const BlockKey> keys, Priority priority, TimePoint until = never);
   /// Fails: not_found (there is no such retention, or it has ended).
   [[nodiscard]] Result<void> end_retention(RetentionId retention);
-  /// Sets how many blocks a tenant may keep cached in a pool. Looks at the whole tree, so only an operator's call should do it.
-  /// Fails: invalid_argument (a policy that does not know tenants; lru and adaptive do).
+  /// Sets how many blocks a tenant may keep cached in a pool. The call visits the whole tree, so use it only for commands of
+  /// operators. Fails: invalid_argument (a policy that does not support tenants; lru and adaptive do).
   [[nodiscard]] Result<void> set_quota(TenantId tenant, TenantQuota quota, PoolId pool = {});
   /// Fails: not_found (the tenant has no quota).
   [[nodiscard]] Result<void> remove_quota(TenantId tenant, PoolId pool = {});
@@ -250,30 +251,30 @@ class TERRACE_API Cache {
   [[nodiscard]] std::optional<std::uint64_t> tenant_blocks(TenantId tenant, Tier tier, PoolId pool = {}) const;
 
   /// Makes a tier of a pool larger or smaller while it serves. Does not wait. The device tier can grow up to its
-  /// device_blocks_max. A host tier that becomes larger grows chunk by chunk in later polls; host_memory() says how far it has
-  /// come and why it stopped early. For storage this is BlockStore::resize, with its errors; the stat() of the store says how far
-  /// it has come.
+  /// device_blocks_max. A host tier that becomes larger grows chunk by chunk in later polls; host_memory() shows the progress,
+  /// and why growth stopped early. For storage this is BlockStore::resize, with its errors; the stat() of the store shows the
+  /// progress.
   ///
-  /// Accepted requests stay accepted: those that wait for slots keep their promises, and no wait ends with never_fits. A request
-  /// that the smaller device tier cannot hold to its end runs until extend() fails with never_fits. New requests fail with
-  /// never_fits by the new size. Fails: invalid_argument (no such pool or tier, no blocks, or too many), never_fits (more host
-  /// slots than there are numbers for), and as BlockStore::resize.
+  /// Accepted requests stay accepted: requests that wait for slots keep the slots promised to them, and no wait ends with
+  /// never_fits. A request that becomes too large for the smaller device tier runs until extend() fails with never_fits. New
+  /// requests fail with never_fits by the new size. Fails: invalid_argument (no such pool or tier, no blocks, or too many),
+  /// never_fits (more host slots than slot numbers), and as BlockStore::resize.
   [[nodiscard]] Result<void> resize(Tier tier, Blocks blocks, PoolId pool = {});
   /// Number of slots of a tier (device or host) that a resize still has to retire.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const;
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const;
-  /// How often the host tier could not grow as ordered; host_memory() says why the last growth failed.
+  /// How often the host tier could not grow to the wanted size; host_memory() says why the last growth failed.
   [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const;
 
   /// The settings in effect.
   [[nodiscard]] CacheSettings settings() const;
-  /// Changes the settings from now on. What is under way goes on as it began; a new write policy acts on blocks that are
-  /// committed, hit or evicted from now on. A new eviction policy looks at the whole tree once. Bytes that were written earlier
-  /// today count for a new daily limit. A limit of a lane is for both directions together, on each rank; 0: its transfers use
-  /// what is left of the link. Fails, and then nothing has changed: invalid_argument (watermarks that are not 0 <= low <= high <
-  /// 1, selective_hits not between 1 and 255, a write policy without storage, a limit for Urgency::request, a policy other than
-  /// lru for blocks without order, `own` where there is none), in_use (the new eviction policy knows no tenants and priorities,
-  /// but there are quotas or retentions), no_room.
+  /// Changes the settings from now on. Work under way continues with the old settings. A new write policy acts on blocks that are
+  /// committed, hit or evicted from now on. A new eviction policy visits the whole tree once. A new daily limit includes the
+  /// bytes that were written earlier today. The limit of a lane is for both directions together, on each rank; 0: its transfers
+  /// use the remaining bandwidth of the link. Fails, and then nothing has changed: invalid_argument (watermarks that are not 0 <=
+  /// low <= high < 1, selective_hits not between 1 and 255, a write policy without storage, a limit for Urgency::request, a
+  /// policy other than lru for blocks without order, `own` without an own policy), in_use (the new eviction policy does not
+  /// support tenants and priorities, but there are quotas or retentions), no_room.
   [[nodiscard]] Result<void> change(const CacheSettings& settings);
 
   // ---- storage
@@ -283,8 +284,8 @@ class TERRACE_API Cache {
   /// target), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
   /// prefix is cached), refused (too many jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);
-  /// The job starts no more writes until resume_write_back(). Writes that are under way continue, and its deadline does not
-  /// change. Fails: not_found (there is no such job, or it has ended).
+  /// Pauses the job: it starts no more writes until resume_write_back(). Writes that are under way continue, and the deadline of
+  /// the job does not change. Fails: not_found (there is no such job, or it has ended).
   [[nodiscard]] Result<void> pause_write_back(WriteBackId id);
   /// Fails as pause_write_back().
   [[nodiscard]] Result<void> resume_write_back(WriteBackId id);
@@ -292,7 +293,7 @@ class TERRACE_API Cache {
   [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
   /// Returns nothing if there is no such job, or if it ended so long ago that it was forgotten.
   [[nodiscard]] std::optional<WriteBackProgress> write_back(WriteBackId id) const;
-  /// The progress of all jobs that run, or ended and are kept.
+  /// The progress of all running jobs, and of the ended jobs that are not forgotten yet.
   [[nodiscard]] std::vector<WriteBackProgress> write_backs() const;
   /// Returns the results of the job since the last call. They are kept until they are taken, or the ended job is forgotten.
   /// Fails: not_found.
@@ -301,25 +302,25 @@ class TERRACE_API Cache {
   [[nodiscard]] Durability durability() const;
   /// Starts a job that writes everything that is cached to storage and flushes it, within `budget`. Fails as start_write_back().
   [[nodiscard]] Result<WriteBackId> start_checkpoint(Duration budget);
-  /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. Returns what is durable and what is
-  /// not. Use it at the end of a process, when all requests have been released. Resumes transfers as drain() does.
+  /// Does the same and blocks until the job has ended: it polls, and sleeps between polls. The result says how much is durable.
+  /// Use it at the end of a process, after all requests have been released. Resumes transfers as drain() does.
   ///
-  /// It never waits longer than `budget`, even if the disk hangs. The destructor of the store still waits for such a disk;
+  /// It never waits longer than `budget`, even if the disk hangs. The destructor of the store waits for a hanging disk;
   /// CacheSystem::close() does not.
   [[nodiscard]] Result<CheckpointReport> checkpoint(Duration budget);
   [[nodiscard]] DailyWrites daily_writes() const;
 
   // ---- transfers
 
-  /// Starts no transfer, read or write until resume_transfers(). Work under way continues. Requests that need a transfer stay
-  /// pending.
+  /// Pauses transfers: no transfer, read or write starts until resume_transfers(). Work under way continues. Requests that need a
+  /// transfer stay pending.
   void pause_transfers();
   void resume_transfers();
   [[nodiscard]] bool transfers_paused() const;
   /// Transfers, reads and writes that have started and have not ended.
   [[nodiscard]] std::uint64_t transfers_in_flight() const;
 
-  // ---- statistics and events. Counts only grow: a reader keeps the last values and subtracts them from the new ones.
+  // ---- statistics and events. Counts only grow: callers keep the last values and subtract them from the new ones.
 
   [[nodiscard]] ManagerStats stats() const;
   [[nodiscard]] MovedTotals moved() const;
@@ -338,27 +339,28 @@ class TERRACE_API Cache {
   [[nodiscard]] std::vector<SlowRequest> slowest_requests() const;
   /// Slots of a tier (device or host).
   [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const;
-  /// Looks at every node of the tree.
+  /// Visits every node of the tree.
   [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const;
-  /// The tree as text, for a person: at most `lines_max` lines. Looks at every node of the tree.
+  /// The tree as text, for a person: at most `lines_max` lines. Visits every node of the tree.
   [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
-  /// Finds out from now on why blocks are missed, for a share of the keys: MissTotals. A cache with an endpoint for operators
-  /// does it from the start. It takes up to 3 MiB of memory.
+  /// Starts to record why blocks are missed, for a sample of the keys: MissTotals. A cache with an admin endpoint does so from
+  /// the start. Takes up to 3 MiB of memory.
   void measure_misses();
   /// All 0 before measure_misses().
   [[nodiscard]] MissTotals miss_totals() const;
-  /// Follows one block in `one_in` of each pool from now on, to measure how long blocks stay cached. 0: none, as at the start.
-  /// The call allocates memory.
+  /// Starts to follow one of every `one_in` blocks in each pool, to measure the cache residence time. 0: none, which is the
+  /// default. The call allocates memory.
   void sample_residency(std::uint32_t one_in);
   /// Totals of the followed blocks so far.
   [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const;
-  /// Records changes of what is cached from now on. Take them as often as the engine steps, because every event is kept.
+  /// Starts to record changes of what is cached. Take the events in every step of the engine, because all of them are kept until
+  /// then.
   void record_events();
-  /// Moves the events since the last call into `events`. The vectors are swapped, so that their memory is used again.
+  /// Moves the events since the last call into `events`. The vectors are swapped, so that their memory is reused.
   void take_events(std::vector<KvEvent>& events);
 
   /// While an object of this class exists, acquire(), wait(), poll(), drain(), drain_until() and checkpoint() stop the process.
-  /// AsyncCache has one while it runs a function of its caller, because these calls block, or belong to the AsyncCache.
+  /// AsyncCache creates one while it runs a function of its caller, because these calls block, or only AsyncCache may make them.
   class Visit {
    public:
     explicit Visit(Cache& cache);
@@ -372,8 +374,8 @@ class TERRACE_API Cache {
 
   /// Used by Terrace's own tools and tests: the type is internal.
   [[nodiscard]] const CacheManager& manager() const;
-  /// Used by the idle service of CacheSystem: does what poll() does in place of an engine that does not call, and leaves the
-  /// events to its next poll(). Returns at about `until`, and then whether there is more to do at once.
+  /// Used by the idle service of CacheSystem: does the work of poll() while the engine makes no calls, and keeps the events for
+  /// the engine's next poll(). Returns at about `until`. The result is true if there is more to do at once.
   bool serve_idle(TimePoint until);
   [[nodiscard]] bool has_idle_service() const;
 

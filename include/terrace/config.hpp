@@ -15,8 +15,9 @@
 /// The configuration of a cache as text: one table of options, which a TOML file, environment variables and flags can set.
 ///
 /// The table has the name, type, default, limits and help of each option, once. `terrace config`, the flags of `terrace replay`
-/// and the reference page docs/configuration.md are made from it. Options that are no text (functions, objects, memory of the
-/// embedder) are not in it: set them in the CacheSystemOptions that options() returns. The reference page lists them.
+/// and the reference page docs/configuration.md are made from it. Options that cannot be written as text (functions, objects,
+/// memory of the embedder) are not in it: set them in the CacheSystemOptions that options() returns. The reference page lists
+/// them.
 ///
 /// Precedence: a flag wins over the environment, the environment wins over the file, and the file wins over the default. The
 /// order of the calls below does not matter.
@@ -66,7 +67,7 @@ struct ConfigValue {
   ConfigOrigin origin{};
 };
 
-/// One row of the table, for programs that list the options. All texts have static storage duration, except those that are made.
+/// One row of the table, for programs that list the options.
 struct ConfigOption {
   std::string table{};  ///< empty, "storage", or "pool", "group", "rank" for an option of an array of tables
   std::string key{};
@@ -105,9 +106,9 @@ class TERRACE_API Config {
   /// Reads TOML, at most 1 MiB. `name` stands for the text in messages. On an error, this object does not change.
   void read_text(std::string_view text, std::string_view name);
   void read_file(const std::filesystem::path& file);
-  /// Reads the variables that begin with TERRACE_. `variables` ends with a null pointer, as `environ` does. A variable that no
-  /// option has is ignored, because other programs use such names too (a cluster's service "terrace" sets TERRACE_PORT). It is
-  /// refused if it looks like a misspelt one.
+  /// Reads the variables that begin with TERRACE_. `variables` ends with a null pointer, as `environ` does. A variable of which
+  /// no option has the name is ignored, because other programs use such names too (a cluster's service "terrace" sets
+  /// TERRACE_PORT). It is refused if it looks like a misspelt name of an option.
   void read_environment(const char* const* variables);
   /// Sets an option by its flag ("--host-blocks") or the flag's older name.
   void set(std::string_view flag, std::string_view value);
@@ -115,21 +116,22 @@ class TERRACE_API Config {
   /// True if a file, a variable or a flag sets the option, in any pool, group or rank. `name` is "storage.io" or
   /// "pool.host-blocks". Throws std::out_of_range if there is no such option.
   [[nodiscard]] bool has(std::string_view name) const;
-  /// The place that the value comes from; "default" if nothing sets it. For an option of an array of tables: the first one that
-  /// is set.
+  /// Returns the place that the value comes from; "default" if nothing sets it. For an option of an array of tables, returns the
+  /// place of the first element that sets it.
   [[nodiscard]] ConfigOrigin origin(std::string_view name) const;
-  /// The name of the option as its user wrote it: "--host-blocks", "TERRACE_HOST_BLOCKS", "terrace.toml:12: host-blocks".
+  /// Returns the name of the option as the user wrote it: "--host-blocks", "TERRACE_HOST_BLOCKS", "terrace.toml:12: host-blocks".
   [[nodiscard]] std::string spelling(std::string_view name) const;
-  /// The effective value, with the default if nothing sets it; the first pool, group or rank of an array of tables.
+  /// Returns the effective value, which is the default if nothing sets it. For an option of an array of tables, returns the value
+  /// of the first pool, group or rank.
   [[nodiscard]] std::string value(std::string_view name) const;
 
-  /// The options of a CacheSystem. Checks all values together. It touches no device and no directory.
+  /// Returns the options of a CacheSystem. Checks all values together. It accesses no device and no directory.
   [[nodiscard]] CacheSystemOptions options() const;
-  /// All values in the order of the table. Does not check them together.
+  /// Returns all values in the order of the table. Does not check them together.
   [[nodiscard]] std::vector<ConfigValue> values() const;
-  /// The rows of the table, with the additional policies.
+  /// Returns the rows of the table, with the additional policies.
   [[nodiscard]] std::vector<ConfigOption> table() const;
-  /// Variables that begin with TERRACE_ and that no option has.
+  /// Returns the variables that begin with TERRACE_ and do not belong to an option.
   [[nodiscard]] const std::vector<std::string>& ignored_variables() const;
 
  private:

@@ -35,13 +35,12 @@ using LaneRates = std::array<BytesPerSecond, urgency_count>;
 
 /// How transfers are cut into pieces, and how much of them is under way on a link at once, in each direction.
 struct TransferPieces {
-  /// A transfer is cut into pieces of at most so many bytes. A piece that would be less than one block (in a transfer by layer:
-  /// one layer of one block) is made that large.
+  /// Maximum size of a piece, in bytes. A piece is never smaller than one block (in a transfer by layer: one layer of one block).
   Bytes bytes = MiB * 2;
-  /// Transfers of Urgency::request have so many bytes and pieces under way at once, or two pieces that are larger; the others
-  /// together have as many again, or one piece that is larger. So the link has work while the end of a piece is being noticed,
-  /// and a request waits for at most so many bytes of the others, which start nothing while a request has something to start.
-  /// Each number is at least 1.
+  /// Transfers of Urgency::request have at most this many bytes and pieces under way at once, or two larger pieces. All other
+  /// transfers together also have at most this many bytes and pieces under way, or one larger piece. They start no piece while a
+  /// transfer of a request can start one. So the link stays busy while the end of a piece is being noticed, and a request waits
+  /// for at most this many bytes of other transfers. Each number is at least 1.
   Bytes bytes_in_flight = MiB * 8;
   std::uint32_t in_flight = 32;
 };
@@ -52,7 +51,7 @@ struct TransferQueue {
   Urgency urgency = Urgency::request;
   std::uint64_t transfers = 0;
   std::uint64_t blocks = 0;
-  double oldest_seconds = 0;  ///< since the order of the oldest one; 0: there is none
+  double oldest_seconds = 0;  ///< time since the oldest transfer was ordered; 0: there is none
 };
 
 /// `count` blocks at adjacent slots on both sides. For swap_out, the source is on the device and the destination in the host
@@ -66,7 +65,7 @@ struct SlotRun {
 };
 
 /// Adjacent layers of a block. All blocks of a pool have the same number of layers (DevicePool::layers), and all layers have the
-/// same size. Only the device knows where the bytes of a layer are in a block.
+/// same size. Only the device knows where the bytes of a layer are within a block.
 struct LayerRange {
   std::uint32_t first = 0;
   std::uint32_t count = 1;
@@ -89,7 +88,7 @@ struct HostShare {
 /// The blocks of one size on a device.
 struct DevicePool {
   std::uint32_t slots = 0;
-  /// The size of one block, all its regions together. The device's share of one host slot is as large.
+  /// The size of one block, all its regions together. The device's share of one host slot has the same size.
   Bytes block_bytes{};
   /// The number of layers in one block, all of the same size. A transfer by layer moves them one after another. 1: blocks are
   /// moved as a whole.
@@ -134,15 +133,15 @@ struct PoolMemory {
   std::vector<DeviceRegion> regions{};
 };
 
-/// The new place of the blocks of one pool.
+/// The new addresses of the blocks of one pool.
 struct RelocatedPool {
   PoolId pool{};
   std::vector<DeviceRegion> regions{};
 };
 
-/// Names a stream of the caller's, on which its compute runs in order. The handle is a CUstream (or cudaStream_t) for a CUDA
-/// device, and an EmulatedStream* for an emulated device. A device on which everything happens at once ignores it. Null is the
-/// legacy default stream of a CUDA device.
+/// Names a stream of the caller, on which the caller's compute runs in order. The handle is a CUstream (or cudaStream_t) for a
+/// CUDA device, and an EmulatedStream* for an emulated device. A device that does all work at once ignores the handle. Null is
+/// the legacy default stream of a CUDA device.
 ///
 /// Ownership: none. The stream must exist during the call to which it is passed.
 struct StreamRef {
@@ -155,8 +154,8 @@ struct StreamRef {
   friend bool operator==(const StreamRef&, const StreamRef&) = default;
 };
 
-/// A copy that a device is told to make: a part of a transfer, so small that an urgent transfer need not wait long for it. The
-/// commands of one direction run in the order of submission. The two directions run at the same time.
+/// An order to a device to make a copy. It is a part of a transfer, and so small that an urgent transfer does not wait long for
+/// it. The commands of one direction run in the order of submission. The two directions run at the same time.
 struct CopyCommand {
   std::uint64_t token = 0;  ///< is returned in CopyDone
   Direction direction = Direction::swap_out;
@@ -164,18 +163,18 @@ struct CopyCommand {
   Fence after{};
   std::vector<SlotRun> runs{};
   PoolId pool = {};  ///< the pool of the slots in `runs`
-  /// Copies only these layers of each block. Nothing: whole blocks.
+  /// Copies only these layers of each block. Empty: whole blocks.
   std::optional<LayerRange> layers = {};
 };
 
 /// Checks by TERRACE_CHECK that all slots and layers of the command exist, because only Terrace's own runtime chooses them.
 TERRACE_API void check_slots(const CopyCommand& command, const DevicePool& pool, const HostSlots& host);
 
-/// Reports the end of a command. Nothing touches the command's slots any more.
+/// Reports the end of a command. The device does not access the command's slots any more.
 struct CopyDone {
   std::uint64_t token = 0;
   ErrorCode error{};  ///< if set, any part of the destinations may have been written
-  /// How long the command has used its stream, without its wait for compute. 0: unknown.
+  /// How long the command has used its stream, not including its wait for compute. 0: unknown.
   Duration took{};
 };
 
@@ -201,12 +200,12 @@ class TERRACE_API BlockAccess {
 
 using ComputeWork = std::function<void(BlockAccess&)>;
 
-/// Experimental. A device that holds blocks, and its link to host arenas: one for each pool, or shared. It makes the copies that
-/// it is told to make, and decides nothing.
+/// A device that holds blocks, and its link to host arenas: one arena for each pool, or shared arenas. It executes copy commands,
+/// and makes no decisions. This interface is experimental.
 ///
-/// *Streams of the caller's.* An engine that computes on streams of its own orders them with the copies on the device, and does
-/// not wait on the host. signal() marks what a stream has been given so far; a command that names this point starts after it.
-/// await() is the other way round: a stream waits for copies.
+/// *Streams of the caller.* An engine that computes on its own streams can order them with the copies on the device, without a
+/// wait on the host. signal() marks the work that is on a stream now; a command that names this point starts after that work.
+/// await() is the opposite: a stream waits for copies.
 ///
 ///     const Fence written = *device.signal(stream);           // the kernels that write the block are on the stream
 ///     device.submit({.token = 7, .direction = Direction::swap_out, .after = written, .runs = runs});
@@ -232,39 +231,40 @@ class TERRACE_API Device {
   /// Appends the commands that have ended to `done`, and returns their number.
   virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
 
-  /// Puts work on the compute timeline, after all work that was launched before, and returns the point at which it is done. A
-  /// caller that has no GPU program of its own computes in this way (replay, tests, the poison mode). Does not wait
+  /// Puts work on the compute timeline, after all work that was launched before, and returns the point at which it is done.
+  /// Callers without a GPU program of their own compute in this way (replay, tests, the poison mode). Does not wait
   /// (InstantDevice does the work in the call).
   virtual Fence launch(ComputeWork work) = 0;
-  /// Returns the point that compute has reached: everything that was launched up to it is done.
+  /// Returns the point that compute has reached: all work that was launched up to this point is done.
   [[nodiscard]] virtual Fence reached() const = 0;
-  /// Returns the first point that certainly comes after all compute work up to now. If compute uses streams of its own, the
-  /// device does not see the work on them. Then this is the next point that will be given out.
+  /// Returns the first point that certainly comes after all compute work up to now. If the caller computes on its own streams,
+  /// the device does not see that work. Then this is the next point that will be given out.
   [[nodiscard]] virtual Fence after_all_work() const = 0;
-  /// Returns true if launch() or signal() has returned this point. A device that sees no streams of others need not say it.
+  /// Returns true if launch() or signal() has returned this point. A device that does not support streams of the caller need not
+  /// override it.
   [[nodiscard]] virtual bool given_out(Fence point) const { return point <= after_all_work(); }
 
-  /// Marks all work that is on the stream now, and returns the point at which it is done: compute has written and read everything
-  /// that it was given there. The stream does not wait. Fails: invalid_argument (the stream is being captured into a graph, or
-  /// the device knows no streams of others), io_failed (also if the stream belongs to another device or context).
+  /// Marks all work that is on the stream now, and returns the point at which all of that work is done. The stream does not wait.
+  /// Fails: invalid_argument (the stream is being captured into a graph, or the device does not support streams of the caller),
+  /// io_failed (also if the stream belongs to another device or context).
   ///
   /// With several ranks, call it for a stream of each rank, in the same order on all, so that a point is the same on every rank
-  /// (RankDevices). If it fails on a rank, that rank has not given out a point. To go on, wait for the stream and then launch
+  /// (RankDevices). If it fails on a rank, that rank has not given out a point. To continue, wait for the stream and then launch
   /// empty work there, which gives out a point.
   [[nodiscard]] virtual Result<Fence> signal(StreamRef stream);
 
   /// Makes the stream wait, on the device, until the copies of these commands have ended: work that is put on the stream
-  /// afterwards starts after them. The call does not wait. It holds for a command from submit() until poll() has reported it.
+  /// afterwards starts after them. The call does not wait. A command can be named from its submit() until poll() has reported it.
   ///
-  /// The stream goes on when a copy has ended, even if it has failed. So look at the outcome before you use what the stream has
-  /// made of the bytes.
+  /// The stream continues when a copy has ended, even if the copy has failed. So check the outcome of the copy before you use
+  /// results that the stream has computed from its bytes.
   ///
-  /// Fails: not_ready (a command is not on a copy stream yet, because it waits for launched work or for a command before it; a
-  /// stream must not wait for something that is not on a stream: streams share hardware queues, and could block what they wait
-  /// for. Try again after the next poll(), or wait for the CopyDone on the host), io_failed (one of the copies could not be put
-  /// on its stream, or the stream cannot wait), not_found (a token is unknown, or poll() has reported it),
-  /// invalid_argument (the stream is being captured into a graph, or is none of this device's). After a failure the stream may
-  /// wait for some of the copies, which is harmless.
+  /// Fails: not_ready (a command is not on a copy stream yet, because it waits for launched work or for a command before it. A
+  /// stream must not wait for work that is not on a stream: streams share hardware queues, so a waiting stream could block the
+  /// work that it waits for. Try again after the next poll(), or wait for the CopyDone on the host), io_failed (one of the copies
+  /// could not be put on its stream, or the stream cannot wait), not_found (a token is unknown, or poll() has reported it),
+  /// invalid_argument (the stream is being captured into a graph, or does not belong to this device). After a failure the stream
+  /// may wait for some of the copies, which does no harm.
   [[nodiscard]] virtual Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens);
 
   /// Makes the stream wait, on the device, until compute has reached this point, for example because another stream writes what
@@ -272,18 +272,18 @@ class TERRACE_API Device {
   /// was not given out), io_failed.
   [[nodiscard]] virtual Result<void> await(StreamRef stream, Fence point);
 
-  /// Moves the blocks of these pools to other addresses. An engine needs this if it has released its GPU memory to sleep, and has
-  /// other memory when it wakes. All regions of a pool are replaced and keep their layout: their number, and the size, stride and
-  /// layer of each. They must be memory of this device, and must not overlap each other or the regions of other pools. Nothing is
-  /// copied. The cached blocks on the device are lost with the old memory, so the caller must forget them (Cache::reset) before
-  /// they are requested again.
+  /// Moves the blocks of these pools to other addresses. An engine needs this if it releases its GPU memory while it sleeps, and
+  /// gets other memory when it wakes. All regions of a pool are replaced and keep their layout: their number, and the size,
+  /// stride and layer of each. They must be memory of this device, and must not overlap each other or the regions of other pools.
+  /// Nothing is copied. The cached blocks on the device are lost with the old memory, so the caller must drop them (Cache::reset)
+  /// before they are requested again.
   ///
   /// Call it between transfers. Fails: in_use (a command has not come back from poll(), or launched work is not done; both use
   /// the old addresses), io_failed. Throws std::invalid_argument, with a sentence, if the regions are not as described or if the
-  /// device has allocated the memory of the pool itself. Nothing has changed then.
+  /// device has allocated the memory of the pool itself. After a failure, nothing has changed.
   [[nodiscard]] virtual Result<void> relocate(std::span<const RelocatedPool> pools);
-  /// Says whether relocate() would accept these pools now, and changes nothing. Fails and throws as that does. A device that is
-  /// written without this call accepts all.
+  /// Checks whether relocate() would accept these pools now, and changes nothing. Fails and throws as relocate() does. The
+  /// default accepts all pools.
   [[nodiscard]] virtual Result<void> check_relocation(std::span<const RelocatedPool> pools);
 };
 
@@ -294,7 +294,7 @@ struct LinkDirection {
   Duration latency{};
   /// Each command takes longer by a random time up to this. The time is uniformly distributed, by the seed of the link.
   Duration jitter_max{};
-  /// The stream stalls for `stall` before the bytes of every n-th command.
+  /// The stream stalls for the time `stall` before the bytes of every n-th command.
   std::uint64_t stall_every = 0;
   Duration stall{};
   /// Every n-th command ends with io_failed, after half of its first block was written.
@@ -340,25 +340,25 @@ inline constexpr std::size_t ranks_max = 64;
 struct RankHealth {
   enum class State : unsigned char {
     well,
-    slow,     ///< it still owes a transfer that a rank finished RankedTransfersOptions::slow_after ago or earlier
+    slow,     ///< it has not ended a transfer that a rank finished at least RankedTransfersOptions::slow_after ago
     lost,     ///< lose() was called, because its process has ended
     failing,  ///< its last transfers failed, RankedTransfersOptions::failures_max of them or more in a row
   };
   std::string_view name{};
   State state = State::well;
-  std::uint32_t transfers = 0;        ///< transfers of which it still owes `finished` or `confirmed`
-  Duration oldest{};                  ///< the time since the oldest of them was submitted
-  Duration behind{};                  ///< the longest time since one of them was finished by a rank
-  std::uint32_t failures_in_row = 0;  ///< its last transfers in which no block arrived, because copies failed
+  std::uint32_t transfers = 0;        ///< transfers for which this rank has not reported `finished` or `confirmed` yet
+  Duration oldest{};                  ///< time since the oldest of these transfers was submitted
+  Duration behind{};                  ///< longest time since the first rank finished one of these transfers
+  std::uint32_t failures_in_row = 0;  ///< number of its last transfers, in a row, in which no block arrived because copies failed
 };
 
-/// Work that is called once for each rank, on the compute timeline of that rank. Ranks may call it at the same time.
+/// Work that runs once for each rank, on the compute timeline of that rank. It may run for several ranks at the same time.
 using RankWork = std::function<void(std::uint32_t rank, BlockAccess& access)>;
 
-/// The devices of one cache, one for each rank, as the compute side uses them. Every rank launches the same steps in the same
-/// order, and nothing else. So one fence names the same point on all ranks, and a transfer to all ranks needs only one fence.
+/// The devices of one cache, one for each rank, as the compute side uses them. Every rank launches only the same steps, in the
+/// same order. So one fence names the same point on all ranks, and a transfer to all ranks needs only one fence.
 ///
-/// Threads: those of Device's compute side.
+/// Threads: the compute side of Device.
 class TERRACE_API RankDevices {
  public:
   /// There must be at least one device. The devices must outlive this object.

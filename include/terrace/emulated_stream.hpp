@@ -15,10 +15,10 @@ namespace terrace {
 ///     stream.run([&] { write_kv(block); });
 ///     const Result<Fence> written = cache.signal(stream.ref());
 ///
-/// Ownership: the stream knows no device. It must outlive the calls to which it is passed. The destructor does all work that the
-/// stream was given, and so waits for the copies for which the stream waits.
+/// Ownership: the stream is independent of devices. It must outlive the calls to which it is passed. The destructor runs all work
+/// that is on the stream, so it also waits for the copies for which the stream waits.
 ///
-/// Threads: run() and synchronize() from any. Bounds: the caller limits the work.
+/// Threads: run() and synchronize() from any. The queue has no bound: the caller limits the work.
 class TERRACE_API EmulatedStream {
  public:
   /// Throws std::system_error if no thread can be started.

@@ -1,8 +1,7 @@
 #pragma once
 
-/// \file
-/// TERRACE_API marks what the shared library exports: the classes and functions of these headers. Everything else in the library
-/// is hidden. An application never defines or uses it.
+/// \file TERRACE_API marks the classes and functions that the shared library exports. All other symbols of the library are
+/// hidden. Applications do not define or use this macro.
 
 #if __cplusplus < 202002L
 #error "Terrace's headers need C++20: compile with -std=c++20"

@@ -37,7 +37,7 @@ struct GroupConfig {
   /// The window of sliding_window or the chunk of chunked_local, in tokens; 0 for the other kinds.
   std::uint32_t span_tokens = 0;
   /// If true, the group never shortens a hit. This is for the layers of a draft model. If such a group lacks blocks of a hit, the
-  /// request does without them.
+  /// request continues without these blocks.
   bool optional = false;
   /// The pool of the group's blocks. Groups whose blocks have the same size in bytes share a pool.
   PoolId pool{};
@@ -47,9 +47,9 @@ struct GroupConfig {
 /// std::invalid_argument if no group is cached or a block has no tokens.
 [[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const GroupConfig> groups);
 
-/// Returns the key under which a group keeps a block. Pools and stores hold blocks of several groups, so this key names the
-/// group, too. In group 0 it is the block's own key. A second call with the same group gives the block's own key again. (Two
-/// digests never differ only in the two bytes that the group changes.)
+/// Returns the key under which a group keeps a block. Pools and stores hold blocks of several groups, so this key also names the
+/// group. In group 0 it is the block's own key. A second call with the same group returns the block's own key again. (Two digests
+/// never differ only in the two bytes that the group changes.)
 [[nodiscard]] TERRACE_API BlockKey key_in_group(const BlockKey& key, GroupId group);
 
 }  // namespace terrace

@@ -21,11 +21,11 @@ struct TouchOptions {
   /// The number of threads that touch pages in parallel. 0: one for each processor, up to 8. More threads do not help, because
   /// the kernel clears pages at the speed of memory.
   unsigned threads = 0;
-  /// The NUMA node on which the pages should lie. Nothing: the node next to the GPUs, or if there is none, that of the thread
-  /// that touches them.
+  /// The NUMA node on which the pages should lie. Empty: the node next to the GPUs, or if there is none, the node of the thread
+  /// that touches the pages.
   std::optional<unsigned> numa_node{};
   HugePages huge_pages = HugePages::yes;
-  /// If another thread sets this, touching ends early: each thread stops after its present slice of 8 MiB. May be null.
+  /// If another thread sets this, touching ends early: each thread stops after its current slice of 8 MiB. May be null.
   const std::atomic<bool>* cancel = nullptr;
   /// Whether to count the huge pages afterwards. This reads /proc/self/smaps, which takes long if much memory is mapped.
   bool count_huge = false;
@@ -34,7 +34,7 @@ struct TouchOptions {
 /// How much memory the system allows this process. An empty member means that there is no limit or that it is unknown.
 struct MemoryLimits {
   std::optional<Bytes> available{};  ///< available on the machine, including page cache that the kernel can drop
-  /// the limit of the control group that leaves the least, of the process's group and its ancestors
+  /// the limit of the control group that leaves the least memory, among the group of the process and its ancestors
   std::optional<Bytes> cgroup_max{};
   Bytes cgroup_current{};          ///< the usage of that group, without page cache that the kernel can drop
   std::optional<Bytes> memlock{};  ///< how much memory the process may lock
@@ -42,19 +42,19 @@ struct MemoryLimits {
 };
 
 /// Reads the limits of this process from proc and sys/fs/cgroup (version 1, 2, or both) under `root`. Tests use a root other than
-/// "/". A missing file sets no limit. This reads files, so do not call it on the step path.
+/// "/". A missing file sets no limit. It reads files, so do not call it on the step path.
 [[nodiscard]] TERRACE_API MemoryLimits read_memory_limits(const std::filesystem::path& root = "/");
 
-/// Host memory in rows of one block each, at equal distances. It describes memory and does not own it. Rows of which address and
-/// stride are multiples of 4 KiB are read and written directly; others are correct, and are copied once more.
+/// Describes host memory in rows of one block each, at equal distances; it does not own the memory. Rows whose address and stride
+/// are multiples of 4 KiB are read and written directly. Other rows are allowed, but are copied once more.
 struct HostRows {
-  std::byte* address = nullptr;  ///< of row 0
+  std::byte* address = nullptr;  ///< address of row 0
   std::uint32_t count = 0;
   Bytes row_bytes{};
-  Bytes row_stride{};  ///< from the begin of a row to the begin of the next one; 0: row_bytes
+  Bytes row_stride{};  ///< from the beginning of a row to the beginning of the next row; 0: row_bytes
 
   [[nodiscard]] Bytes stride() const { return row_stride == Bytes{} ? row_bytes : row_stride; }
-  /// Returns the bytes from the begin of row 0 to the end of the last row.
+  /// Returns the bytes from the beginning of row 0 to the end of the last row.
   [[nodiscard]] Bytes extent() const { return count == 0 ? Bytes{} : stride() * (count - 1) + row_bytes; }
   /// Returns the bytes of a row, which must be less than `count`.
   [[nodiscard]] std::span<std::byte> row(std::uint32_t n) const {
@@ -69,8 +69,8 @@ struct HostRows {
 /// Whether to check that new memory fits the limits of the machine and of the control groups, before it is taken.
 enum class MemoryCheck : bool { no, yes };
 
-/// Memory of this process alone, in rows, zeroed and present: no later copy waits for a page fault. Row addresses are multiples
-/// of 4 KiB. The memory is freed with the object. Threads: any; the object does not change.
+/// Private memory of this process, in rows. The memory is zeroed, and all its pages are present, so that no later copy waits for
+/// a page fault. Row addresses are multiples of 4 KiB. The destructor frees the memory. Threads: any; the object does not change.
 class TERRACE_API PrivateRegion {
  public:
   /// Throws std::invalid_argument (0 rows, 0 bytes, or more than can be addressed), std::runtime_error with the size that fits
@@ -87,30 +87,30 @@ class TERRACE_API PrivateRegion {
   std::unique_ptr<State> state_;
 };
 
-/// The layout of a shared region. Creator and joiners must give the same.
+/// The layout of a shared region. The creator and all joiners must give the same layout.
 struct SharedLayout {
   std::uint32_t rows = 0;
   Bytes row_bytes{};
   Bytes row_stride{};  ///< 0: row_bytes, rounded up to 4 KiB
-  /// Identifies what the rows contain: model, geometry, ranks. The region compares it and does not interpret it.
+  /// Identifies the content of the rows: model, geometry, ranks. The region compares it and does not interpret it.
   std::array<std::byte, 32> digest{};
 };
 
-/// Names one life of a region, so that a process never joins the region of an earlier run by mistake. The creator passes it to
-/// the joiners together with the name or the descriptor.
+/// A random number that identifies one created region, so that a process never joins the region of an earlier run by mistake. The
+/// creator passes it to the joiners together with the name or the descriptor.
 using RegionNonce = std::array<std::byte, 16>;
 
 /// Memory in rows that several processes of one user share. One process creates it; others join it, by its name or by a
-/// descriptor, and must give the same nonce and layout. All see the same bytes. The region itself orders nothing: which process
-/// may use which row when is up to the caller.
+/// descriptor, and must give the same nonce and layout. All see the same bytes. The region does not synchronize accesses: the
+/// callers agree on which process uses which row at which time.
 ///
-/// A region with a name is a file, by default in /dev/shm, with mode 0600. Its name appears when it is complete, and goes with
-/// the creator's object, or before that by unlink(). A creator that was killed leaves the file: the next create() of the same
-/// name, or remove_stale(), removes it. A region without a name lives in memory only, and its descriptor is passed on (for
-/// example with SCM_RIGHTS); nobody can make it shorter. A process that has joined may use the memory as long as its object
-/// lives, also after the creator has ended.
+/// A region with a name is a file, by default in /dev/shm, with mode 0600. Its name appears when the region is complete, and is
+/// removed by unlink() or by the destructor of the creator's object. A creator that was killed leaves the file; the next create()
+/// of the same name, or remove_stale(), removes it. A region without a name exists only in memory, and its descriptor is passed
+/// on (for example with SCM_RIGHTS); no process can make it shorter. A process that has joined may use the memory as long as its
+/// object exists, even after the creator has ended.
 ///
-/// After a fork() the child has the memory too; while such a child lives, the creator counts as alive. Threads: any; one call of
+/// After a fork() the child also has the memory; while such a child runs, the creator counts as alive. Threads: any; one call of
 /// unlink() at a time.
 ///
 ///     SharedRegion region = SharedRegion::create("terrace-rank0", layout);             // the creator
@@ -130,15 +130,15 @@ class TERRACE_API SharedRegion {
 
   /// Joins a region. Throws std::invalid_argument (layout or name) and std::system_error, with one sentence that says what
   /// differs: not_found (there is no such region, or its creator has ended), incompatible (it is no region, another version,
-  /// nonce or layout, or the file is shorter than the region), EPERM (others may open the file, or it belongs to somebody else),
-  /// or another errno.
+  /// nonce or layout, or the file is shorter than the region), EPERM (other users may open the file, or it belongs to another
+  /// user), or another errno.
   [[nodiscard]] static SharedRegion join(const std::string& name, const RegionNonce& nonce, const SharedLayout& layout,
                                          const std::filesystem::path& directory = default_directory);
-  /// The same by a descriptor, which stays the caller's, and which the caller may close afterwards.
+  /// The same for a descriptor. The caller keeps the ownership of the descriptor, and may close it afterwards.
   [[nodiscard]] static SharedRegion join(int descriptor, const RegionNonce& nonce, const SharedLayout& layout);
 
-  /// Removes the name of a region of which the creator has ended. Fails: in_use (its creator lives), not_found, incompatible (the
-  /// file is no region), EPERM, or another errno.
+  /// Removes the name of a region whose creator has ended. Fails: in_use (its creator lives), not_found, incompatible (the file
+  /// is no region), EPERM, or another errno.
   static Result<void> remove_stale(const std::string& name, const std::filesystem::path& directory = default_directory);
 
   ~SharedRegion();
@@ -151,7 +151,8 @@ class TERRACE_API SharedRegion {
   [[nodiscard]] int descriptor() const;
   /// Returns whether the creator's object exists. Costs one system call.
   [[nodiscard]] bool creator_lives() const;
-  /// For the creator: removes the name, when all have joined. Does nothing in a joiner, without a name, or the second time.
+  /// Removes the name. The creator calls it when all processes have joined. Does nothing in a joiner, for a region without a
+  /// name, or in a second call.
   void unlink();
 
  private:
@@ -180,23 +181,24 @@ struct HostChunk {
 /// An observer of the chunks of host slots: for example a device, which registers each chunk for its copies, or an I/O engine,
 /// which keeps a table of buffers. HostSlots::observe() adds an observer. It must stay alive until HostSlots::unobserve().
 ///
-/// Threads: one of the host memory's own, or the thread that calls observe() or unobserve(); one call at a time. A call may take
+/// Threads: a thread of the host memory, or the thread that calls observe() or unobserve(); one call at a time. A call may take
 /// long, because no step of the cache waits for it. No member may call the HostSlots.
 class TERRACE_API HostChunkObserver {
  public:
   virtual ~HostChunkObserver() = default;
-  /// Is called when every page of the chunk is present, and before a new chunk's slots are handed out. If it fails, the host
-  /// memory does without the chunk and reports why.
+  /// Is called when every page of the chunk is present, and before the slots of a new chunk are handed out. If it fails, the host
+  /// memory does not use the chunk and reports why.
   [[nodiscard]] virtual Result<void> chunk_added(const HostChunk& chunk) = 0;
-  /// Returns the reason of chunk_added()'s last failure as text. It is called right after the failure, on the same thread. Empty:
-  /// the error code says everything.
+  /// Returns the reason for the last failure of chunk_added() as text. It is called directly after the failure, on the same
+  /// thread. Empty: the error code says everything.
   [[nodiscard]] virtual std::string refusal() const { return {}; }
-  /// Is called before a chunk that was added is unmapped. No transfer uses its slots any more.
+  /// Is called before a chunk that was added is unmapped. By then, no transfer uses its slots.
   virtual void chunk_removing(const HostChunk& chunk) = 0;
 };
 
-/// The slots of host memory, of one block each, as a device sees them. Their memory consists of chunks that come and go while the
-/// slots of others are in use. A chunk never moves, and no slot lies in two chunks. Slot numbers may have gaps. Experimental.
+/// The slots of host memory, of one block each, as a device sees them. Their memory consists of chunks, which are added and
+/// removed while slots of other chunks are in use. A chunk never moves, and no slot lies in two chunks. Slot numbers may have
+/// gaps. Experimental.
 ///
 /// Ownership: CacheSystem owns them, and they outlive its devices. Observers must outlive their registration. Threads:
 /// block_bytes() from any; block(), contiguous_from() and holds() from any, for slots that a copy command names; slots(),
@@ -206,7 +208,7 @@ class TERRACE_API HostSlots {
   virtual ~HostSlots() = default;
   /// Returns the size of a slot. Devices of several ranks may share a slot (HostShare).
   [[nodiscard]] virtual Bytes block_bytes() const = 0;
-  /// Returns the number of slots that can be used now. It changes as chunks come and go.
+  /// Returns the number of slots that can be used now. It changes when chunks are added or removed.
   [[nodiscard]] virtual std::uint32_t slots() const = 0;
   /// Returns the bytes of a slot, which must exist.
   [[nodiscard]] virtual std::span<std::byte> block(SlotId slot) const = 0;
@@ -214,10 +216,12 @@ class TERRACE_API HostSlots {
   [[nodiscard]] virtual std::uint32_t contiguous_from(SlotId slot) const = 0;
   /// Returns true if all these slots exist.
   [[nodiscard]] virtual bool holds(SlotSpan slots) const = 0;
-  /// Adds an observer, which is told of all later changes. First it is told of all chunks that can be used now. If it refuses
-  /// one, observe() fails with its error and does not add it. observe() and unobserve() wait while observers are told of a chunk.
+  /// Adds an observer and reports all chunks that can be used now to it; later changes are reported as well. If the observer
+  /// refuses a chunk, observe() fails with that error and does not add the observer. observe() and unobserve() wait while a chunk
+  /// is being reported to observers.
   [[nodiscard]] virtual Result<void> observe(HostChunkObserver& observer) = 0;
-  /// Removes an observer. It is told that all chunks go, and of nothing afterwards. Does nothing if it is not an observer.
+  /// Removes an observer. The removal of all chunks is reported to it, and nothing after that. Does nothing if it is not an
+  /// observer.
   virtual void unobserve(HostChunkObserver& observer) = 0;
 };
 

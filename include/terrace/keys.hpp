@@ -14,7 +14,7 @@
 
 namespace terrace {
 
-/// The kinds of things, other than tokens, on which the content of a block may depend. The value is the tag of the field in the
+/// The kinds of inputs, other than tokens, on which the content of a block may depend. The value is the tag of the field in the
 /// message of a key.
 enum class ExtraKind : std::uint8_t {
   media = 32,             ///< an image, video or sound that begins at `offset`
@@ -28,18 +28,18 @@ struct ExtraKey {
   ExtraKind kind = ExtraKind::other;
   std::span<const std::byte> digest{};
   /// For media and embedding_item only: the item's first token, relative to the block's first token. It is negative if the item
-  /// begins in an earlier block. This one number says both where the item lies in the block and which part of the item lies
-  /// there.
+  /// begins in an earlier block. So this number determines both the position of the item in the block and the part of the item
+  /// that lies there.
   std::int64_t offset = 0;
 };
 
 enum class ItemKind : std::uint8_t { media, prompt_embedding };
 
-/// A run of tokens in a prompt that stands for something else: the placeholders of an image, or positions whose embeddings the
-/// client has sent. Tokens are counted from the prompt's first token.
+/// A run of tokens in a prompt that represents other input: the placeholders of an image, or positions whose embeddings the
+/// client has sent. Tokens are counted from the first token of the prompt.
 ///
-/// The digest must cover everything that determines what the model sees: the content, and how it was prepared (and so the number
-/// of tokens). Two items with equal digests are taken to be the same.
+/// The digest must cover everything that determines the input of the model: the content, and how it was prepared (which includes
+/// the number of tokens). Two items with equal digests are treated as the same.
 struct PromptItem {
   ItemKind kind = ItemKind::media;
   std::uint64_t offset = 0;
@@ -139,8 +139,8 @@ class TERRACE_API KeyChain {
   KeyChain& operator=(KeyChain&&) noexcept;
 
   /// Adds items, which stand in the prompt in place of tokens. The key of a block contains all items that overlap the block. An
-  /// item must be added before the first block that it overlaps is complete: usually a caller adds all items of a prompt at once,
-  /// and later those of the next turn. Fails: invalid_argument (an item begins in a block that has its key already; see also
+  /// item must be added before the first block that it overlaps is complete. Usually a caller adds all items of a prompt at once,
+  /// and later the items of the next turn. Fails: invalid_argument (an item begins in a block that already has its key; see also
   /// PromptItems::add). Nothing has changed then.
   [[nodiscard]] Result<void> add_items(std::span<const PromptItem> items) { return items_.add(items); }
 
@@ -186,7 +186,7 @@ class TERRACE_API KeyChain {
   std::unique_ptr<Scratch> scratch_;
 };
 
-/// Returns the hash unit of groups whose blocks have these numbers of tokens: their greatest common divisor. Throws
+/// Returns the hash unit of groups whose blocks have these numbers of tokens: the greatest common divisor. Throws
 /// std::invalid_argument if there is no group, or if a number is 0.
 [[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const std::uint32_t> block_tokens);
 
@@ -213,14 +213,14 @@ class TERRACE_API GroupKeys {
 };
 
 /// Returns the key of a block that the engine names by bytes of any length, 0 included. The key does not depend on other blocks:
-/// it is the SHA-256 digest of a message of kind 'U' (docs/block-keys.md), so that it is never the key of a chained block. The
-/// namespace, bytes of any length too, separates blocks that have equal names and different content: it says which model, layout
-/// and rank the blocks are of. Names in two namespaces never have the same key.
+/// it is the SHA-256 digest of a message of kind 'U' (docs/block-keys.md), so it is never the key of a chained block. The
+/// namespace, also bytes of any length, identifies the model, layout and rank of the blocks. It separates blocks that have equal
+/// names and different content: names in two namespaces never have the same key.
 ///
 /// Threads: any.
 [[nodiscard]] TERRACE_API BlockKey opaque_key(std::span<const std::byte> key_namespace, std::span<const std::byte> name);
 
-/// Makes the keys of one namespace, without an allocation for each.
+/// Makes the keys of one namespace, without a memory allocation for each key.
 ///
 ///     OpaqueKeys keys{as_bytes(std::span{"llama-70b, rank 0 of 4"sv})};
 ///     const BlockKey key = keys(name_of_the_engine);

@@ -13,7 +13,7 @@ namespace terrace {
 /// The levels of messages, in ascending order. A log writes the messages of its least level and of all higher levels.
 enum class LogLevel : unsigned char {
   info,     ///< how the cache is set up, or that something works again
-  warning,  ///< something works, but less well than requested
+  warning,  ///< something works, but not as well as requested
   error,    ///< something that was requested is not done
 };
 [[nodiscard]] TERRACE_API std::string_view to_string(LogLevel level);

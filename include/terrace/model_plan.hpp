@@ -21,14 +21,14 @@ enum class KvType : std::uint8_t { float32, float16, bfloat16, float8, int8, int
 struct QuantisationScales {
   enum class Place : std::uint8_t {
     inside_block,  ///< beside the values of their layer
-    own_group,     ///< in blocks of their own, in a KV cache group after that of the values
+    own_group,     ///< in their own blocks, in the KV cache group after the group of the values
   };
   KvType type = KvType::float32;
   std::uint32_t values_per_scale = 0;  ///< 0: one scale for all values of a head (or a latent)
   Place place = Place::inside_block;
 };
 
-/// Layers that are alike. Counts are those of the whole model, before it is spread over ranks. Set `kv_heads` and `head_size`, or
+/// Layers of the same shape. Counts are for the whole model, before it is divided among ranks. Set `kv_heads` and `head_size`, or
 /// `latent_size`, or (for kind recurrent) `state_bytes`.
 struct LayerShape {
   GroupKind kind = GroupKind::full;
@@ -55,7 +55,7 @@ struct ModelShape {
 
 /// A typical sequence.
 struct TypicalSequence {
-  std::uint32_t tokens = 0;        ///< of prompt and output together
+  std::uint32_t tokens = 0;        ///< prompt and output together
   std::uint32_t chunk_tokens = 0;  ///< the most tokens per step; a window group holds them in addition to its window
   std::uint32_t encoder_tokens = 0;
 };
@@ -72,8 +72,7 @@ struct MemoryBudget {
 
 /// Block sizes and counts for a model within a budget.
 struct TERRACE_API GroupPlan {
-  std::vector<GroupConfig>
-      groups{};  ///< in the order of ModelShape::layers; scales with a group of their own follow their values
+  std::vector<GroupConfig> groups{};  ///< in the order of ModelShape::layers; a group of scales follows the group of its values
   std::vector<PoolOptions> pools{};
   RankPayload rank_payload = RankPayload::sharded;
   std::uint32_t ranks = 1;
@@ -81,7 +80,8 @@ struct TERRACE_API GroupPlan {
   Bytes host_used{};            ///< all ranks together, including staging
   std::uint32_t sequences = 0;  ///< typical sequences that fit the device at the same time
 
-  /// Sets groups, pools, rank_payload, and the number of ranks. Ranks that are there keep their device and regions.
+  /// Sets groups, pools, rank_payload, and the number of ranks. Ranks that the options already have keep their device and
+  /// regions.
   void apply_to(CacheSystemOptions& options) const;
 };
 
@@ -89,7 +89,7 @@ struct TERRACE_API GroupPlan {
 /// are typical (plan_pools()). Groups share a pool if their blocks have the same size and number of layers. Blocks have no
 /// padding: all layers of a block lie side by side, each with the bytes of one rank.
 ///
-/// Throws std::invalid_argument with one sentence that says what does not fit and what would.
+/// Throws std::invalid_argument with one sentence that says what does not fit and what would fit.
 ///
 /// Example: 32 layers of 8 heads with 128 values of bfloat16, in blocks of 16 tokens, on 2 ranks: a block has 2 MiB, and each
 /// rank holds 1 MiB of it.

@@ -18,8 +18,8 @@ enum class InclusionPolicy : unsigned char {
   non_inclusive,  ///< the host copy stays after a swap-in, and can be dropped at any time
   exclusive,      ///< a block has a copy in one of the two tiers; a swap-in frees the host slot
   inclusive,      ///< every computed block is copied to the host at once
-  /// A host copy stays after a swap-in until the host needs its slot, and is given up before all others. The tiers together hold
-  /// as many different blocks as with `exclusive`, and no more blocks are copied down.
+  /// A host copy stays after a swap-in until the host needs its slot, and is evicted before all other host copies. The tiers
+  /// together hold as many different blocks as with `exclusive`, and no more blocks are copied down.
   lazy_exclusive,
 };
 
@@ -31,10 +31,10 @@ enum class WritePolicy : unsigned char {
   write_back,     ///< when the last copy in device and host is evicted
 };
 
-/// How the keys of a call of OffloadCache order its blocks (docs/design/offload-cache.md).
+/// How the keys in a call of OffloadCache relate to each other (docs/design/offload-cache.md).
 enum class KeyOrder : unsigned char {
-  prefix,  ///< the keys are those of a prefix, from its first block on
-  flat,    ///< keys have no order: every block stands alone
+  prefix,  ///< the keys form a prefix, starting with its first block
+  flat,    ///< the keys have no order: every block is unchained
 };
 
 /// Which hits in the tiers below the device are used.
@@ -50,7 +50,7 @@ enum class LoadPolicy : unsigned char {
 enum class EvictionPolicyName : unsigned char {
   adaptive,
   lru,
-  own,  ///< that of CacheSystemOptions::policy, if it is neither of the others
+  own,  ///< the policy of CacheSystemOptions::policy, if that is neither adaptive nor lru
 };
 
 [[nodiscard]] constexpr std::string_view to_string(EvictionPolicyName p) {
@@ -83,8 +83,8 @@ enum class EvictionPolicyName : unsigned char {
 }
 
 /// Background eviction in one pool, given as shares of its slots. When fewer than `low` of the slots are free, the cache evicts
-/// until `high` of them are free, in poll(). If `low` is 0, there is no background eviction. On the device there is none either
-/// if blocks need not be copied down before they are evicted: without a host tier and without write policy write_back.
+/// until `high` of them are free, in poll(). If `low` is 0, there is no background eviction. On the device there is also none if
+/// blocks need not be copied down before they are evicted: without a host tier and without write policy write_back.
 struct Watermarks {
   double low = 0;
   double high = 0;
@@ -104,7 +104,7 @@ struct BlockRef {
 
 /// The tree's own small number for a tenant that it follows (PrefixTree::follow_tenant).
 using TenantIndex = std::uint32_t;
-inline constexpr TenantIndex other_tenants{0};  ///< all tenants together that the tree does not follow
+inline constexpr TenantIndex other_tenants{0};  ///< all tenants that the tree does not follow, together
 
 /// Adjacent blocks in one node. The first is at depth `begin`. `keys` has one key for each block. Do not keep the span after the
 /// call, because the tree may move its keys.
@@ -127,12 +127,12 @@ struct TERRACE_API BlockRun {
 /// names it. A policy must limit how many such blocks it remembers.
 ///
 /// A policy may be given to a tree that has blocks already (PrefixTree::set_policy). Then it gets on_inserted() and
-/// on_evictable() for all that is there. Uses before that are not reported to it.
+/// on_evictable() for all existing blocks. Earlier uses are not reported to it.
 ///
 /// Ownership: Residency makes one policy for the device tier and one for the host tier (PolicyFactory), and destroys them after
-/// its tree, or when others take their place. A storage tier has none: a store evicts by age (StoreIndex). Threads: one, the
-/// thread that uses the tree. A policy decides only by these calls. It reads no clock and draws no random number, so that the
-/// same calls give the same decisions.
+/// its tree, or when other policies replace them. The storage tier has no policy: a store evicts by age (StoreIndex). Threads:
+/// one, the thread that uses the tree. A policy decides only by these calls. It reads no clock and draws no random number, so
+/// that the same calls give the same decisions.
 class TERRACE_API EvictionPolicy {
  public:
   /// A candidate for eviction (both words mean the same), and the properties by which a policy compares candidates.
@@ -158,19 +158,19 @@ class TERRACE_API EvictionPolicy {
   /// or after this call.
   virtual void on_inserted(const BlockRun&) {}
   /// A request used these blocks, which are the first blocks of their node. They may be in this tier, in another tier, or newly
-  /// computed. The blocks before depth `known` have been reported with this stamp or a later one, so this is not a further use of
-  /// them. There is an exception: a block that was added to the node after that report is new to this policy. A policy that
-  /// counts uses must therefore keep a depth for each node itself. A request may report a block twice with the same stamp: when
-  /// it finds the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
+  /// computed. The blocks before depth `known` have been reported with this stamp or a later one, so this call is not a further
+  /// use of them. Exception: a block that was added to the node after that report is new to this policy. A policy that counts
+  /// uses must therefore keep a depth for each node itself. A request may report a block twice with the same stamp: when it finds
+  /// the block, and when it adds blocks after it. If the node has a candidate and this use is newer than its last one,
   /// on_evictable() follows.
   virtual void on_used(const BlockRun&, std::uint64_t /*stamp*/, std::uint32_t /*known*/) {}
   /// The copies of these blocks have left this tier.
   virtual void on_removed(const BlockRun&) {}
-  /// A node was split: its blocks from this depth on belong to `lower` now. Then on_evictable() follows for each of the two nodes
-  /// that has a candidate now, and on_unevictable() for `upper` if it had one and has none now. A policy that does not follow
-  /// blocks gets only these calls.
+  /// A node was split: its blocks from this depth on now belong to `lower`. After this call, on_evictable() follows for each of
+  /// the two nodes that has a candidate now, and on_unevictable() for `upper` if it had a candidate and has none now. A policy
+  /// that does not follow blocks gets only these later calls.
   virtual void on_split(NodeId /*upper*/, NodeId /*lower*/, std::uint32_t /*depth*/) {}
-  /// The node's blocks from this depth on have left the tree. If the depth is 0, the node has gone, too, and its number may be
+  /// The node's blocks from this depth on have left the tree. If the depth is 0, the node has also left it, and its number may be
   /// used again. The node may be one that the policy does not know (PrefixTree::hide_all makes nodes without blocks).
   virtual void on_gone(NodeId, std::uint32_t /*depth*/) {}
 
@@ -190,27 +190,27 @@ class TERRACE_API EvictionPolicy {
   /// priority and tenant here, because the tree compares these itself. The tree may evict these blocks together, as one run. d
   /// may be less than the depth of the node's first block. The default allows one block at a time.
   [[nodiscard]] virtual std::uint32_t alike_from(NodeId, std::uint32_t depth) const { return depth; }
-  /// Does the work that the policy has put off. The cache calls it in each poll(), so that no request waits for this work. It
-  /// may change no decision: victim() and alike_from() answer as if nothing had been put off.
+  /// Does the work that the policy has deferred. The cache calls it in each poll(), so that no request waits for this work. It
+  /// must not change decisions: victim() and alike_from() answer as if no work had been deferred.
   virtual void catch_up() {}
-  /// Returns the number of nodes that have a candidate, pinned ones included if they are kept.
+  /// Returns the number of nodes that have a candidate. Pinned candidates are included if keeps_pinned() is true.
   [[nodiscard]] virtual std::size_t candidates() const = 0;
   /// Bytes of memory that the policy uses for itself.
   [[nodiscard]] virtual std::size_t bytes_held() const = 0;
   /// Returns the number of blocks that have left the tier and that the policy remembers.
   [[nodiscard]] virtual std::size_t ghosts() const { return 0; }
-  /// Stops the process if an invariant does not hold. For tests: it looks at everything.
+  /// Stops the process if an invariant does not hold. For tests: it checks all data.
   virtual void check_invariants() const = 0;
 };
 
-/// Makes the eviction policy of one tier. `capacity` is the number of blocks that it plans for: those of the tier, and for the
-/// host under exclusive and lazy-exclusive copies those of the device as well. Never returns null. A policy that remembers
-/// evicted blocks takes the memory for them when it is made, in proportion to `capacity`.
+/// Makes the eviction policy of one tier. `capacity` is the number of blocks that it plans for: the blocks of the tier, and for
+/// the host tier under InclusionPolicy::exclusive and lazy_exclusive also the blocks of the device. Never returns null. A policy
+/// that remembers evicted blocks takes the memory for them when it is made, in proportion to `capacity`.
 using PolicyFactory = std::function<std::unique_ptr<EvictionPolicy>(std::uint32_t capacity)>;
 
 /// Makes an LruPolicy, which evicts the least recently used leaf first.
 [[nodiscard]] TERRACE_API std::unique_ptr<EvictionPolicy> lru_policy(std::uint32_t capacity);
-/// Makes an AdaptivePolicy, which follows the one of four rules that has lately had the most hits.
+/// Makes an AdaptivePolicy, which chooses among four eviction rules the rule that recently had the most hits.
 [[nodiscard]] TERRACE_API std::unique_ptr<EvictionPolicy> adaptive_policy(std::uint32_t capacity);
 
 }  // namespace terrace

@@ -16,11 +16,11 @@
 
 namespace terrace {
 
-/// For Lease::used_until(): compute no longer uses the blocks of the lease, or never did.
+/// For Lease::used_until(): compute has finished using the blocks of the lease, or has never used them.
 inline constexpr Fence no_longer_used{};
 
-/// The part of a lease that goes back to the cache. It is allocated together with the lease, so that the end of a lease allocates
-/// nothing.
+/// The part of a lease that is returned to the cache. It is allocated together with the lease, so that the end of a lease
+/// allocates no memory.
 struct ReturnedLease {
   RequestId id{};
   std::optional<Fence> last_use{};  ///< none: used_until() was not called
@@ -34,23 +34,23 @@ class TERRACE_API LeaseHome {
   virtual void give_back(std::unique_ptr<ReturnedLease> lease) noexcept = 0;
 };
 
-/// Holds the blocks of one request until it is destroyed. Move-only. The LeaseHome outlives it: a cache that is destroyed before
-/// its leases stops the process, and says so. A lease that was moved from, or that has ended, is empty: calls of the cache fail
-/// with unknown_request for it, and its end is none.
+/// Holds the blocks of one request until it is destroyed. Move-only. The LeaseHome must outlive it: a cache that is destroyed
+/// before its leases stops the process with a message. A lease that was moved from, or that has ended, is empty: calls of the
+/// cache fail with unknown_request for it, and its destructor does nothing.
 ///
-/// Threads: it can end on any thread. In loop mode, and in confined mode on another thread than that of the cache, the cache
-/// takes it back in its next call, for which it is woken (Cache::wake_fd).
+/// Threads: it can end on any thread. In loop mode, and in confined mode on another thread than the cache thread, the cache takes
+/// it back in its next call, and is woken for that (Cache::wake_fd).
 ///
 /// used_until() names the point of compute until which the blocks may still be touched. If a lease ends without it, for example
 /// because an exception was thrown between a launch and its fence, this is safe but slower. The slots are then quarantined, and
-/// the blocks that were hit stay pinned, until compute has reached a point after all work that it has been given by then
+/// the blocks that were hit stay pinned, until compute has finished all work that it was given before the end of the lease
 /// (Device::after_all_work). If the block table of the request was never read, compute cannot use its slots, and the lease ends
 /// without a quarantine.
 class TERRACE_API Lease {
  public:
   Lease() = default;
   Lease(LeaseHome& home, RequestId id) : Lease{home, id, std::make_unique<ReturnedLease>()} {}
-  /// Makes a lease in the memory of one that has ended.
+  /// Makes a lease in the memory of a lease that has ended.
   Lease(LeaseHome& home, RequestId id, std::unique_ptr<ReturnedLease> returned) : home_{&home}, lease_{std::move(returned)} {
     *lease_ = {id, std::nullopt, nullptr};
   }
@@ -66,14 +66,14 @@ class TERRACE_API Lease {
   }
 
   [[nodiscard]] explicit operator bool() const { return lease_ != nullptr; }
-  /// Call it only while it holds a lease: that of an empty one stops the process.
+  /// Returns the id of the request. Stops the process if the lease is empty.
   [[nodiscard]] RequestId id() const {
     if (lease_ == nullptr) stop_for_empty();
     return lease_->id;
   }
   /// Work that was launched up to `fence` may still touch the blocks after the lease has ended; work that was launched later does
   /// not. Transfers that reuse the slots wait for the fence. Call it after each launch, or with `no_longer_used` if there is
-  /// nothing to wait for. A fence that was never given out counts as none.
+  /// nothing to wait for. A fence that was never given out is ignored.
   void used_until(Fence fence) {
     if (lease_) lease_->last_use = fence;
   }
@@ -89,7 +89,7 @@ class TERRACE_API Lease {
   std::unique_ptr<ReturnedLease> lease_;
 };
 
-/// The longest cached prefix of a sequence: number of its blocks by the source from which they would come.
+/// The longest cached prefix of a sequence: the number of its blocks by the source that they would come from.
 struct TERRACE_API MatchResult {
   PerSource<std::uint32_t> found{};
 
@@ -109,9 +109,9 @@ struct TERRACE_API AcquireRequest {
   /// The most blocks to allocate now in addition to cached ones: the first chunk of a prompt that is computed in chunks. The
   /// caller gets the other blocks with extend().
   HashUnits new_units_max = std::numeric_limits<std::uint32_t>::max();
-  /// Number of blocks after the cached ones that something else fills, for example the prefill of another instance. They belong
-  /// to this request like the blocks that it computes, and are committed when their data has arrived. The cache neither finds nor
-  /// loads them, so they have no Source.
+  /// Number of blocks after the cached ones that are filled externally, for example by the prefill of another instance. They
+  /// belong to this request like the blocks that it computes, and the caller commits them when their data has arrived. The cache
+  /// neither finds nor loads them, so they have no Source.
   HashUnits external_units{};
   /// Number of encoder tokens, which groups with cross attention keep until the request ends.
   std::uint32_t encoder_tokens = 0;
@@ -121,13 +121,13 @@ struct TERRACE_API AcquireRequest {
   /// Uses one cached block less than was found. Speculative decoding computes this block again for the state of its draft model.
   bool drop_last_hit = false;
   /// The farthest source from which blocks are loaded. Blocks that only farther sources have are computed, and then cached as
-  /// usual. The default allows every source that this header knows. A value that the library does not know allows all of its own.
+  /// usual. The default allows every source that this header knows. A value that the library does not know allows all sources.
   Source farthest_source = all_sources.back();
-  /// The request was served before, was preempted, and is back. It is counted in separate totals.
+  /// True if the request was preempted before and is acquired again. It is counted in separate totals.
   bool preempted = false;
   /// The tenant: the first eight bytes of the root key (BlockKey::prefix64). Stored with the blocks, for statistics and jobs.
   TenantId tenant{};
-  /// The latest time for everything the request waits for, from free slots to loads.
+  /// The deadline for all waits of the request, for free slots as well as for loads.
   TimePoint deadline = never;
   /// Report loads layer by layer. While the request waits for loads, events say how many leading layers of all its blocks have
   /// arrived (RequestEvent::layers), so that compute can start before the other layers arrive. This works for loads that this
@@ -139,7 +139,7 @@ struct TERRACE_API AcquireRequest {
 /// Identifies a prefetch. A number is never used again.
 using PrefetchId = StrongId<struct PrefetchIdTag, std::uint64_t>;
 
-/// Says what to bring up for a request that will come, for example one that still waits in a queue of the engine or of a router.
+/// Describes what to prefetch for a future request, for example one that still waits in a queue of the engine or of a router.
 struct TERRACE_API PrefetchOrder {
   /// The same as in AcquireRequest. They must stay valid only during the call.
   std::span<const BlockKey> keys{};
@@ -147,7 +147,7 @@ struct TERRACE_API PrefetchOrder {
   Source farthest_source = all_sources.back();
   /// Stored with blocks that come from the shared store (AcquireRequest::tenant).
   TenantId tenant{};
-  /// Blocks that have not arrived by then are given up.
+  /// Blocks that have not arrived by then are not fetched any more.
   TimePoint deadline = never;
 };
 
@@ -157,29 +157,29 @@ enum class Acquired : bool { pending, ready };
 /// State of a lease.
 enum class RequestState : std::uint8_t {
   unknown,  ///< the lease has ended, or belongs to another cache
-  waiting,  ///< for slots, loads or the answer of a shared store; an event will report the end
-  failed,   ///< the request must be released; Cache::wait() says why, and so did an event, or the next poll will
+  waiting,  ///< it waits for slots, loads or the answer of a shared store; an event will report the end of the wait
+  failed,   ///< the request must be released; Cache::wait() says why, as does an event of this or the next poll()
   ready,
 };
 
-/// Whether a group can serve what a request has hit. Only optional groups can fail to.
+/// Whether a group can serve the hits of a request. Only optional groups may be unable to.
 enum class GroupState : std::uint8_t {
   unknown,  ///< there is no such request or group, or the request has no block table yet
   serves,
   does_not_serve,  ///< the block table has null blocks there, and the group shares no block of this request
 };
 
-/// How many of the request's blocks that have keys were found in which source. units = found.sum() + external + miss.
-/// A block that another request was already loading counts under the source that it is loaded from. A block whose load failed is
-/// a miss. With several groups, a block counts under the farthest source from which any group needed it.
+/// Number of the request's blocks with keys by the source in which they were found. units = found.sum() + external + miss. A
+/// block that another request was already loading counts under the source that it is loaded from. A block whose load failed is a
+/// miss. With several groups, a block counts under the farthest source from which any group needed it.
 struct RequestStats {
   std::uint32_t units = 0;
   PerSource<std::uint32_t> found{};
   std::uint32_t external = 0;  ///< neither found nor computed: AcquireRequest::external_units
   std::uint32_t miss = 0;
-  std::uint32_t joined = 0;  ///< out of `found`, without those on the device: another request was already loading them
+  std::uint32_t joined = 0;  ///< the part of `found` (device hits excluded) that another request was already loading
   bool preempted = false;    ///< AcquireRequest::preempted
-  bool looked = false;       ///< it asked the shared store for blocks, and waited for the answer
+  bool looked = false;       ///< the request asked the shared store for blocks, and waited for the answer
 };
 
 /// The copies of a cached block.
@@ -197,16 +197,16 @@ struct EvictedBlocks {
 };
 
 /// Reports on a pending request. If ends_wait() is true and there is no error, the request is ready. With an error it has failed
-/// and must be released; it holds nothing unless layers were reported. Errors: no_room (something that it counted on is gone, and
-/// there are not enough slots to plan it again), deadline_exceeded, cleared, load_failed (only by layer).
+/// and must be released; it holds no blocks unless layers were reported. Errors: no_room (something that it relied on is gone,
+/// and there are not enough slots to plan the request again), deadline_exceeded, cleared, load_failed (only by layer).
 ///
 /// For a request by layer, events with increasing `layers` can come first. After the first of them the block table is final and
 /// can be read. Compute may be launched that reads these layers of the hits, or that writes any of the new blocks. No other call
 /// is allowed for this request until it is ready. A group whose blocks have fewer layers has received all of them by then.
 ///
-/// If the request fails after such an event (load_failed is possible then, because it is not planned again), everything that was
-/// computed is void. It cannot be committed, and the blocks that it read may have been overwritten. The new blocks belong to the
-/// request until it is released. The fence of the release must cover compute that may still write them.
+/// If the request fails after such an event (load_failed is possible then, because the request is not planned again), discard all
+/// computed results. They cannot be committed, and the blocks that compute read may have been overwritten. The new blocks belong
+/// to the request until it is released. The fence of the release must cover compute that may still write them.
 struct RequestEvent {
   RequestId id{};
   ErrorCode error{};
@@ -219,21 +219,21 @@ struct RequestEvent {
 /// State of the whole cache.
 enum class CacheStatus : std::uint8_t {
   normal,
-  clearing,  ///< serves nothing until everything that was cached has been dropped, and does not come back (Cache::erasing)
-  cleared,   ///< that is done; resume() returns to normal
+  clearing,  ///< serves no requests until everything that was cached has been dropped and cannot come back (Cache::erasing)
+  cleared,   ///< clearing is complete; resume() returns to normal
 };
 
-/// How to clear a cache. By default nothing from before is ever a hit again: that is right after any change of the weights.
-/// Keep the blocks of storage or of the shared store only if they still mean what their keys say: the weights are the same, or
-/// new weights have new keys (RootFields::weight_epoch), so that nobody asks for the old keys again.
+/// Options of a clear. By default no block from before is ever a hit again, which is correct after any change of the weights.
+/// Keep the blocks of storage or of the shared store only if their keys still identify their content: the weights are the same,
+/// or new weights have new keys (RootFields::weight_epoch), so that the old keys are never requested again.
 struct ClearOptions {
   /// If true, nothing is served until transfers under way have ended, live requests have been released, and resume() is called.
   /// If false, new requests are served at once, in the slots that are free.
   bool wait = false;
-  /// If true, stored blocks stay, and are hits again under their keys. If false, they are removed; Cache::erasing() says when a
+  /// If true, stored blocks stay, and can be hits again. If false, they are removed; after Cache::erasing() has become false, a
   /// kill or a power failure cannot bring them back.
   bool keep_storage = false;
-  /// If true, the shared store is used further on. If false, it is not used before Cache::resume_shared().
+  /// If true, the cache continues to use the shared store. If false, it does not use it until Cache::resume_shared().
   bool keep_shared = false;
 };
 

@@ -43,8 +43,8 @@ inline constexpr boost::ulong_long_type terrace_category_id = 0x7e22'ace0'6b1f'c
   return {static_cast<int>(e), terrace_category()};
 }
 
-/// Says what went wrong, to be compared with an Errc. message() is a sentence for people: what was wrong, and, where the call can
-/// know it, what would be right. The sentence belongs to the code: it is the same later, and on another thread.
+/// Says what went wrong. Compare it with an Errc. message() is a sentence for people: what was wrong, and, if the call can know
+/// it, what would be right. The sentence is part of the code: it is the same later and on other threads.
 ///
 ///     if (!stored) log(stored.error().message());  // "order.slots must have one slot for each key from order.first on"
 using ErrorCode = boost::system::error_code;

@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// The options of a cache that can change while it serves (Cache::change). They mean the same as the options of
+/// The options of a cache that can change while it serves (Cache::change). They mean the same as the members of
 /// CacheSystemOptions with these names.
 struct CacheSettings {
   /// The eviction policy of device and host. A new one begins without knowledge of earlier uses, except for their order.

@@ -16,22 +16,22 @@
 
 namespace terrace {
 
-/// The interface of a store that several machines share: an engine that exists, such as a Redis cluster, seen by one of its
-/// users. Others write to it, and it removes blocks by itself. So nothing that it has said is believed for longer than one
-/// request: a block is asked for, read, verified, or missed. A BlockStore promises much more (parents, a capacity, events).
+/// The interface of a store that several machines share: an existing engine, such as a Redis cluster, as one of its users sees
+/// it. Other users write to it, and it removes blocks by itself. So its answers are used for one request only, and each block is
+/// verified when it is read. A BlockStore guarantees much more (parents, a capacity, events).
 
-/// Asks how many of the keys are there, counted from the first one without a gap, or which of them are there.
+/// Asks how many leading keys are there, without a gap, or which of the keys are there.
 struct SharedProbe {
   std::uint64_t token = 0;
-  /// A part of one prefix, in order, or blocks of which each is asked for by itself (`there`). Valid until the call returns.
+  /// A part of one prefix, in order, or independent blocks (with `there`). Must stay valid until the call returns.
   std::span<const BlockKey> keys{};
   GroupId group{};  ///< of all keys, unless `groups` says otherwise
   TimePoint deadline = never;
-  /// The group of each key, if they have several. Empty: all have `group`. Valid until the call returns.
+  /// The group of each key, if the keys have several groups. Empty: all have `group`. Must stay valid until the call returns.
   std::span<const GroupId> groups{};
-  /// One byte for each key, 0 at the call. If it is not empty, every key is asked for, and before its event the store sets the
-  /// bytes of the keys that it knows to be there to 1. The caller keeps the memory valid, and nobody else uses it, until the
-  /// event comes. SharedEvent::leading is the number of bytes that are set then.
+  /// One byte for each key, which the caller sets to 0. If it is not empty, the store asks for every key, and before the event it
+  /// sets the bytes of the keys that it knows to be there to 1. The caller keeps the memory valid, and nothing else uses it,
+  /// until the event comes. SharedEvent::leading is then the number of bytes that are 1.
   std::span<std::uint8_t> there{};
 
   [[nodiscard]] GroupId group_of(std::size_t key) const { return groups.empty() ? group : groups[key]; }
@@ -39,9 +39,9 @@ struct SharedProbe {
 
 struct SharedRead {
   std::uint64_t token = 0;
-  /// The block that is wanted. A value that says anything else is corrupt. (The tenant is not compared.)
+  /// The block to read. A value for any other block is corrupt. (The tenant is not compared.)
   StoredBlock block{};
-  /// Memory for exactly one block. The caller keeps it valid, and nobody else uses it, until the event comes.
+  /// Memory for exactly one block. The caller keeps it valid, and nothing else uses it, until the event comes.
   std::span<std::byte> into{};
   TimePoint deadline = never;
 };
@@ -56,26 +56,27 @@ struct SharedWrite {
 
 struct SharedEvent {
   enum class Kind : std::uint8_t {
-    probed,   ///< a SharedProbe has ended. Fails: deadline_exceeded, io_failed, refused; `leading` then counts what is known
-    read,     ///< a SharedRead has ended. Fails: not_found, corrupt, deadline_exceeded, io_failed, refused, cancelled; then the
-              ///< content of the memory means nothing
-    written,  ///< a SharedWrite has ended. Fails: full, deadline_exceeded, io_failed, refused, cancelled; then the block may be
-              ///< there all the same, and it is whole if it is
+    probed,  ///< a SharedProbe has ended. Fails: deadline_exceeded, io_failed, refused; `leading` then counts the known keys
+    read,    ///< a SharedRead has ended. Fails: not_found, corrupt, deadline_exceeded, io_failed, refused, cancelled; the content
+             ///< of the memory is then undefined
+    written,  ///< a SharedWrite has ended. Fails: full, deadline_exceeded, io_failed, refused, cancelled; the block may still
+              ///< have been written, but never only in part
   };
 
   Kind kind = Kind::read;
   std::uint64_t token = 0;
   ErrorCode error{};
-  std::uint32_t leading = 0;  ///< probed: number of leading keys that are there; if SharedProbe::there is used, of all that are
+  /// probed: number of leading keys that are there; with SharedProbe::there, of all keys that are there
+  std::uint32_t leading = 0;
 };
 
-/// Why blocks that were there could not be used. One reason for each.
+/// Why a value that was found could not be used. Each value is counted under one reason.
 enum class SharedMismatch : std::uint8_t {
-  format,       ///< no value of Terrace, or of a version that this library does not know
-  key,          ///< another key or parent, depth or group
-  fingerprint,  ///< other weights, model or geometry
-  length,       ///< another size, or a missing part
-  checksum,     ///< damaged bytes
+  format,       ///< not a value of Terrace, or of a version that this library does not know
+  key,          ///< it is for another key, parent, depth or group
+  fingerprint,  ///< it is for other weights, another model or another geometry
+  length,       ///< its size is wrong, or a part is missing
+  checksum,     ///< its bytes are damaged
   seal,         ///< not sealed with this deployment's secret
 };
 inline constexpr std::size_t shared_mismatch_count = 6;
@@ -83,14 +84,14 @@ inline constexpr std::size_t shared_mismatch_count = 6;
 
 /// Totals since construction.
 struct SharedStoreStat {
-  std::uint64_t probes = 0;         ///< that have ended, with any result
+  std::uint64_t probes = 0;         ///< probes that have ended, with any result
   std::uint64_t keys_asked = 0;     ///< keys of these probes
-  std::uint64_t keys_there = 0;     ///< keys of which an event has said that they are there
+  std::uint64_t keys_there = 0;     ///< keys that were reported to be there
   std::uint64_t reads = 0;          ///< blocks that arrived and verified
   std::uint64_t reads_missing = 0;  ///< reads that ended with not_found
   std::uint64_t writes = 0;         ///< blocks that were written
-  std::uint64_t renewed = 0;        ///< keys whose expiry was renewed, or asked to be
-  std::uint64_t removed = 0;        ///< keys that were asked to be removed
+  std::uint64_t renewed = 0;        ///< keys for which a renewal of the expiry was requested
+  std::uint64_t removed = 0;        ///< keys for which a removal was requested
   std::uint64_t timed_out = 0;      ///< operations that ended with deadline_exceeded
   std::uint64_t failed = 0;         ///< operations that ended with io_failed
   std::uint64_t declined = 0;       ///< operations that ended with refused: a breaker was open, or too much was under way
@@ -110,12 +111,12 @@ struct SharedStoreStat {
 struct SharedNode {
   std::string address{};  ///< HOST:PORT, without user and password
   BreakerState breaker = BreakerState::closed;
-  std::uint32_t connections = 0;   ///< that are ready
+  std::uint32_t connections = 0;   ///< connections that are ready
   Bytes in_flight{};               ///< bytes that are being sent or expected
-  std::uint64_t reconnects = 0;    ///< since construction; the counts below, too
+  std::uint64_t reconnects = 0;    ///< since construction, as are the following counts
   std::uint64_t redirections = 0;  ///< answers that named another node
   std::uint64_t failed = 0;        ///< operations that failed here
-  TimePoint next_probe = never;    ///< when an open breaker tries the node again
+  TimePoint next_probe = never;    ///< when the node is probed again, if its breaker is open
 };
 
 struct SharedHealth {
@@ -126,48 +127,48 @@ struct SharedHealth {
 
 /// Reads and writes blocks of an engine that several machines share.
 ///
-/// - Each probe, read and write ends in exactly one event, at its deadline at the latest (and the time to notice it). After the
-///   event nothing touches its memory any more, whatever the engine still sends.
+/// - Each probe, read and write ends in exactly one event, at its deadline at the latest (plus the time to notice it). After the
+///   event its memory is not accessed any more, even if the engine still sends data.
 /// - A read succeeds only if the value names this block, these weights and this length, and if its checksum (or its seal, if
 ///   there is a secret) verifies. If in doubt, it fails with `corrupt`, and the value is removed once.
 /// - A write is all or nothing: readers see no part of a value.
-/// - No order, no parents, no capacity, no events about others. Operations on one key may overtake each other.
+/// - There is no order, no parent, no capacity and no event about other users. Operations on one key may overtake each other.
 ///
 /// Ownership: the caller owns the memory of `into` and `from`. The batch itself may be destroyed when a call returns. The
 /// destructor ends all operations without events. Threads: one call at a time, from the thread that polls, except for health()
-/// and stat(), which any thread may call. No call waits. The store wakes its Waker when poll() has something. Deadlines are by
-/// the clock of the store.
+/// and stat(), which any thread may call. No call waits. The store wakes its Waker when poll() has something. Deadlines are times
+/// of the store's clock.
 class TERRACE_API SharedStore {
  public:
   using Fingerprint = std::array<std::byte, 32>;
 
   virtual ~SharedStore() = default;
 
-  /// Sets what blocks mean from now on: a digest of model, geometry and weights. Operations begun before keep theirs. Blocks
-  /// under another fingerprint are not there for this user.
+  /// Sets the fingerprint for later operations: a digest of model, geometry and weights. Earlier operations keep their
+  /// fingerprint. Blocks with another fingerprint are not found.
   virtual void use(const Fingerprint& fingerprint) = 0;
 
   virtual void probe(const SharedProbe& probe) = 0;
   virtual void read(std::span<const SharedRead> batch) = 0;
   virtual void write(std::span<const SharedWrite> batch) = 0;
-  /// The blocks were used: their expiry is renewed. `blocks` are in the order of their prefix; keys, depths and groups count.
-  /// Nothing reports how it ended.
+  /// Renews the expiry of blocks that were used. `blocks` are in the order of their prefix; only keys, depths and groups are
+  /// used. The outcome is not reported.
   virtual void renew(std::span<const StoredBlock> blocks) = 0;
-  /// Removes values; nothing reports how it ended.
+  /// Removes values. The outcome is not reported.
   virtual void remove(std::span<const BlockKey> keys, GroupId group) = 0;
-  /// The operation with this token is not wanted any more. It still ends in its event, with `cancelled` unless it was done
-  /// before, within the time of a poll of the store's own thread, and not at the engine's pace.
+  /// Cancels the operation with this token. It still ends in its event, with `cancelled` unless it was done before. The event
+  /// comes after at most one poll of the store's own thread, and does not wait for the engine.
   virtual void cancel(std::uint64_t token) = 0;
 
   /// Appends the events that have arrived; returns how many.
   virtual std::size_t poll(std::vector<SharedEvent>& out) = 0;
-  /// Operations that have not ended, plus events that wait for poll().
+  /// Returns the number of operations that have not ended, plus events that wait for poll().
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
-  /// When poll() must be called even if the waker was not woken. `never` if there is no such time.
+  /// Returns the time at which poll() must be called even if the waker was not woken. `never` if there is no such time.
   [[nodiscard]] virtual TimePoint next_deadline() const { return never; }
   /// Sets the waker that is woken from now on; null: none.
   virtual void set_waker(Waker* waker) = 0;
-  /// False while it makes no sense to ask: no node can be used. A look-up then goes on at once, as without this store.
+  /// Returns false while no node can be used. Look-ups then continue at once, as without this store.
   [[nodiscard]] virtual bool usable() const = 0;
 
   [[nodiscard]] virtual SharedHealth health() const = 0;

@@ -8,14 +8,15 @@ namespace terrace {
 
 class Turns;
 
-/// While an object of this class exists, its thread is the one that calls the cache, and the idle service
-/// (CacheSystemOptions::idle_service) leaves the cache alone. CacheSystem::take_turn() makes one. If the service is in the middle
-/// of a slice, that call waits for the end of this slice. Turns of one thread may be nested.
+/// While an object of this class exists, its thread may call the cache, and the idle service (CacheSystemOptions::idle_service)
+/// does not use the cache. CacheSystem::take_turn() makes one. If the service is in the middle of a slice, take_turn() waits for
+/// the end of the slice. Turns of one thread may be nested.
 ///
-/// Threads: an object is made and destroyed on one thread. It ends before CacheSystem::close() and the end of the CacheSystem.
+/// Threads: an object is made and destroyed on the same thread. It must be destroyed before CacheSystem::close() is called and
+/// before the CacheSystem is destroyed.
 class TERRACE_API Turn {
  public:
-  /// Nobody's turn, for a cache without an idle service.
+  /// An empty turn, for a cache without an idle service.
   Turn() = default;
   explicit Turn(Turns& turns);
   ~Turn();

@@ -58,14 +58,14 @@ using PinId = StrongId<struct PinIdTag, std::uint64_t>;
 /// Names a retention: a caller's order to give a prefix some priority. The caller chooses the id.
 using RetentionId = StrongId<struct RetentionIdTag, std::uint64_t>;
 
-/// The priority that a caller gave to a block (Administration::retain). A policy that respects priorities names a candidate of
-/// lower priority first, however recently it was used. LruPolicy and AdaptivePolicy do; a policy may ignore priorities.
+/// The priority that a caller gave to a block (Administration::retain). A policy that respects priorities evicts candidates of
+/// lower priority first, however recently they were used. LruPolicy and AdaptivePolicy do so; a policy may ignore priorities.
 using Priority = std::uint8_t;
 inline constexpr Priority usual_priority = 7;
 inline constexpr Priority highest_priority = 14;  ///< 0 is the lowest
 
-/// A count with a meaning of its own. Counts of two kinds cannot be mixed. A constant converts by itself if it fits, and a number
-/// that is known only at run time needs the name of the type: `options.device_blocks = 4096`, `options.device_blocks =
+/// A count with a meaning of its own. Counts of two kinds cannot be mixed. A constant converts implicitly if it fits, and a
+/// number that is known only at run time needs the name of the type: `options.device_blocks = 4096`, `options.device_blocks =
 /// Blocks{n}`.
 template <class Tag>
 class StrongCount {
@@ -172,18 +172,18 @@ enum class BytesPerSecond : std::uint64_t {};
 /// `per_second(MiB * 50)` is 50 MiB/s.
 [[nodiscard]] constexpr BytesPerSecond per_second(Bytes size) { return BytesPerSecond{count(size)}; }
 
-/// Reads a size per second: `50MiB/s`, `1.5GiB/s`. The `/s` may be left out. Returns nothing if the text is no bandwidth.
+/// Reads a size per second: `50MiB/s`, `1.5GiB/s`. The `/s` may be left out. Returns nothing if the text is not a bandwidth.
 [[nodiscard]] TERRACE_API std::optional<BytesPerSecond> parse_bandwidth(std::string_view text);
 
 /// Returns the exact bandwidth in the largest unit that divides it: `50MiB/s`.
 [[nodiscard]] TERRACE_API std::string to_string(BytesPerSecond bandwidth);
 
-/// A place from which a cached block can come, nearest first: a tier of this cache, or a store beyond it. Hits, statistics,
-/// events and reports name sources. What acts on the memory of one cache, for example a resize, names a Tier.
+/// A place from which a cached block can come, nearest first: a tier of this cache, or a store behind it. Hits, statistics,
+/// events and reports name sources. Operations on the memory of one cache, for example a resize, name a Tier.
 ///
-/// `shared` is a store that several machines share (SharedStore). More sources may be added. Each one gets the next larger value,
-/// and comes last in the order. No value ever changes its meaning. So a program that was compiled with this header works with a
-/// later library if it treats a value that it does not know as "slower than storage":
+/// `shared` is a store that several machines share (SharedStore). More sources may be added. Each gets the next larger value, and
+/// is last in the order. No value ever changes its meaning. So a program that was compiled with this header works with a later
+/// library if it treats a value that it does not know as "slower than storage":
 ///
 ///     switch (source) {
 ///       case Source::device: ...
@@ -195,7 +195,7 @@ enum class Source : std::uint8_t { device = 0, host = 1, storage = 2, shared = 3
 /// All sources that this header knows, in their order.
 inline constexpr std::array all_sources{Source::device, Source::host, Source::storage, Source::shared};
 inline constexpr std::size_t source_count = all_sources.size();
-/// The most sources that there will be while the layout of PerSource stays. Every value of Source is smaller.
+/// The largest number of sources that the layout of PerSource allows. Every value of Source is smaller.
 inline constexpr std::size_t source_capacity = 8;
 static_assert(source_count <= source_capacity);
 
@@ -212,13 +212,13 @@ static_assert(source_count <= source_capacity);
   return "unknown";
 }
 
-/// The source that a tier of this cache is.
+/// Returns the source that corresponds to a tier of this cache.
 [[nodiscard]] constexpr Source to_source(Tier tier) { return static_cast<Source>(tier); }
 static_assert(to_source(Tier::device) == Source::device && to_source(Tier::host) == Source::host &&
               to_source(Tier::storage) == Source::storage);
 
 /// One value for each source. Plain data, with room for sources that a later library adds: the layout does not change then, and
-/// sum() has their part even in a program that does not know them. An index must be below source_capacity; every value that the
+/// sum() includes them even in a program that does not know them. An index must be below source_capacity; every value that the
 /// library reports is.
 ///
 ///     const SourceCounts now = cache.stats().requests.found;
@@ -230,7 +230,7 @@ class PerSource {
   [[nodiscard]] constexpr T& operator[](Source source) { return values_[index(source)]; }
   [[nodiscard]] constexpr const T& operator[](Source source) const { return values_[index(source)]; }
 
-  /// The sum over all sources, with those that this header does not know.
+  /// Returns the sum over all sources, including sources that this header does not know.
   [[nodiscard]] constexpr T sum() const {
     T all{};
     for (const T& value : values_) all = all + value;

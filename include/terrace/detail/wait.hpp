@@ -18,7 +18,7 @@ namespace asio = boost::asio;
 
 namespace detail {
 
-/// A completion handler void(ErrorCode, T...) with its type erased. It is called once, on its own executor, which stays busy
+/// A type-erased completion handler void(ErrorCode, T...). It is called once, on its own executor, which has outstanding work
 /// until then. It can be completed from any thread. If it is never completed, it is destroyed without a call. Its cancellation
 /// slot is cleared before the call.
 template <class... T>
