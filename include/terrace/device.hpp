@@ -39,8 +39,8 @@ struct TransferPieces {
   Bytes bytes = MiB * 2;
   /// Transfers of Urgency::request have at most this many bytes and pieces under way at once, or two larger pieces. All other
   /// transfers together also have at most this many bytes and pieces under way, or one larger piece. They start no piece while a
-  /// transfer of a request can start one. So the link stays busy while the end of a piece is being noticed, and a request waits
-  /// for at most this many bytes of other transfers. Each number is at least 1.
+  /// transfer of a request has a piece to start. So the link stays busy while the end of a piece is being noticed, and a request
+  /// waits for at most this many bytes of other transfers. Each number is at least 1.
   Bytes bytes_in_flight = MiB * 8;
   std::uint32_t in_flight = 32;
 };

@@ -71,7 +71,7 @@ int UringRing::probe(UringCalls& calls) {
 UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<IoCompletion>& completions)
     : config_{config},
       calls_{calls},
-      arriving_queue_{config.in_flight_max, 1, nobody_},
+      arriving_queue_{config.in_flight_max, 1, null_waker_},
       arriving_{arriving_queue_},
       completions_{completions},
       moving_(config.depth),

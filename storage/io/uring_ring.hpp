@@ -136,7 +136,7 @@ class UringRing {
   int bell_ = -1;  ///< an eventfd
 
   // Used by several threads.
-  NullWaker nobody_;
+  NullWaker null_waker_;
   CompletionQueue<Work> arriving_queue_;
   CompletionQueue<Work>::Producer arriving_;
   std::atomic<std::uint64_t> arrivals_{0};  ///< counts work and orders, after they are in their queues

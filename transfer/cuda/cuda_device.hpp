@@ -21,9 +21,9 @@ class HostPins;
 struct CudaOptions {
   int ordinal = 0;  ///< the number of the device in this machine
   CopyMethodTable methods;
-  /// If set, this method is used for all copies, whatever the table says.
+  /// If set, this method is used for all copies, and the table is ignored.
   std::optional<CopyMethod> only_method;
-  /// The number of thread blocks of a copy kernel. While it runs, compute cannot use as many multiprocessors.
+  /// The number of thread blocks of a copy kernel. While it runs, compute cannot use the same number of multiprocessors.
   unsigned kernel_blocks = 8;
   /// The pinned host memory. All ranks that share an arena must have the same object (CudaDevice::shared_pins), because memory is
   /// pinned once for all devices, and a second device that pins it again is refused. Null: the device has its own.
@@ -46,34 +46,34 @@ struct CudaFacts {
 /// Blocks in the memory of an NVIDIA GPU. Each direction has a stream.
 ///
 /// *Host memory.* The host arenas are pinned chunk by chunk while the device is open: the chunks that exist when it is opened,
-/// and later ones as they are added. If a chunk cannot be pinned, it is refused, and the arena does without it; the chunk's event
-/// names the call that failed and the reason. Ranks that share an arena share its pins. A chunk is refused if any rank cannot
-/// have it, so every chunk that the arena shows is pinned for all ranks. It stays pinned until the last rank releases it, in
-/// whatever order the ranks are opened and closed.
+/// and later ones as they are added. If a chunk cannot be pinned, the device refuses it, and the arena does not use it; the
+/// chunk's event names the call that failed and the reason. Ranks that share an arena share its pins. A chunk is refused if any
+/// rank cannot pin it, so every chunk in use is pinned for all ranks. It stays pinned until the last rank releases it; the order
+/// in which ranks are opened and closed does not matter.
 ///
 /// *Order against compute.* A fence is a point on one timeline. The points are computations of the caller, marked by signal(),
-/// and launched work, which a thread does. A copy that names a point waits for it: for computations of the caller on the device
-/// (cuStreamWaitEvent), and for launched work before it is put on its stream. So a copy stream never waits for something that is
-/// not on a stream yet. (cuStreamWaitValue64 could wait for both. But streams share hardware queues: a stream that waits for a
-/// word would block the work behind it in the queue, which may be the work that writes this word.)
+/// and launched work, which a thread runs. A copy that names a point waits for it: on the device for computations of the caller
+/// (cuStreamWaitEvent), and on the host, before it is put on its stream, for launched work. So a copy stream never waits for work
+/// that is not on a stream yet. (cuStreamWaitValue64 could wait for both. But streams share hardware queues: a stream that waits
+/// for a word would block the work behind it in the queue, which may be the work that writes this word.)
 ///
 /// *Time.* CopyDone::took is measured on the device, between two events around the command's copies, after its waits. This needs
-/// one event more for each command, which costs some microseconds of the issuing thread and of the stream. Only these events have
-/// timing. The time is 0 if the driver does not tell.
+/// one more event for each command, which costs some microseconds of the issuing thread and of the stream. Only these events have
+/// timing. The time is 0 if the driver does not report it.
 ///
-/// *Visibility.* After a CopyDone without an error, the bytes are in place for the host and for everything that the caller puts
-/// on a stream afterwards.
+/// *Visibility.* After a CopyDone without an error, the bytes are visible to the host and to all work that the caller puts on a
+/// stream afterwards.
 ///
 /// Ownership: arenas, and regions of the engine, must outlive the device. The destructor drops commands that are not on a stream
-/// yet, and waits for those that are, and so for the computations for which they wait. After it, nothing touches arenas and
-/// regions.
+/// yet, and waits for the commands on streams, which includes the computations for which these wait. After it, the device does
+/// not access arenas and regions.
 ///
-/// *Streams of the engine* (signal(), await()) are of the device's primary context. While a stream is captured into a graph, it
-/// can neither be marked nor wait. facts() names a call of the driver that failed.
+/// *Streams of the engine* (signal(), await()) belong to the device's primary context. While a stream is captured into a graph,
+/// both calls refuse it. facts() names a driver call that failed.
 ///
 /// Threads: as for Device; facts() from any.
 ///
-/// Errors: if a call fails, its command ends with io_failed when nothing of the command moves any more. facts() has the call and
+/// Errors: if a call fails, its command ends with io_failed after all copies of the command have ended. facts() has the call and
 /// the driver's reason. If the failure destroys the context, all later commands end in this way.
 class CudaDevice : public Device {
  public:
@@ -87,11 +87,11 @@ class CudaDevice : public Device {
   /// Makes pins to share among the devices of several ranks over one arena. Returns null in a build without CUDA.
   [[nodiscard]] static std::shared_ptr<HostPins> shared_pins();
 
-  /// Returns a sentence that says why this machine has no device of this ordinal, or nothing if it has one. It initialises the
-  /// driver: a child that this process forks later cannot use CUDA.
+  /// Returns a sentence that says why this machine has no device with this ordinal, or nothing if it has one. The call
+  /// initialises the driver, so child processes that are forked later cannot use CUDA.
   [[nodiscard]] static std::optional<std::string> unavailable(int ordinal = 0);
 
-  /// Returns the NUMA node next to the device; nothing if there is one node only, or if it is unknown. Throws CudaUnavailable.
+  /// Returns the NUMA node next to the device; nothing if there is only one node, or if it is unknown. Throws CudaUnavailable.
   [[nodiscard]] static std::optional<unsigned> numa_node(int ordinal);
 
   /// Returns the copy methods that were measured on this device. They come from the file if it is for this device and driver.

@@ -44,7 +44,7 @@ std::span<std::byte> DeviceAccess::write_target(PoolId pool, SlotId slot, std::s
 void DeviceAccess::written(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
   const std::span<std::byte> block = block_of(pool, slot, scratch);
   std::memcpy(buffer_.bytes().data(), block.data(), block.size());
-  // A failure is noted. Then the slot does not hold what was to be written, and a comparison will find this.
+  // A failure is noted. The slot then has wrong bytes, which a later comparison will detect.
   static_cast<void>(copy(Direction::swap_in, pool, slot));
 }
 

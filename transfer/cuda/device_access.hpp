@@ -12,7 +12,7 @@
 namespace terrace {
 
 /// Gives work on the host access to the blocks of a GPU. Each call copies a block through a pinned buffer and waits for the end
-/// of the copy. Replay and tests compute in this way; an engine has kernels.
+/// of the copy. Replay and tests compute in this way; an engine uses kernels.
 ///
 /// Threads: the compute thread. Errors: a copy that fails is noted in the FailureLog. A block that could not be read is filled
 /// with a fixed pattern.
@@ -29,7 +29,7 @@ class DeviceAccess final : public BlockAccess {
   void written(PoolId pool, SlotId slot, std::span<std::byte> scratch) override;
 
  private:
-  /// Checks that the slot exists. Returns as much of the scratch as a block needs.
+  /// Checks that the slot exists. Returns the part of the scratch memory that a block needs.
   [[nodiscard]] std::span<std::byte> block_of(PoolId pool, SlotId slot, std::span<std::byte> scratch) const;
   /// Copies a block between the device and the buffer. Returns false if that failed; the failure is noted.
   [[nodiscard]] bool copy(Direction direction, PoolId pool, SlotId slot);

@@ -17,7 +17,7 @@
 namespace terrace {
 namespace {
 
-/// More commands than a transfer scheduler keeps under way. If there are more, the queue grows.
+/// Larger than the number of commands that a transfer scheduler keeps under way. The queue grows if there are more.
 constexpr std::size_t dones_in_flight = 64;
 
 /// Loads the copy kernels. If that fails, returns nothing and sets `why`; then the copy engine makes all copies.
@@ -98,7 +98,7 @@ void DriverDevice::stop() noexcept {
   for (Stream& each : streams_) {
     if (each.issuing.joinable()) each.issuing.join();
   }
-  // No thread puts anything on the streams any more. Wait for what is on them.
+  // No thread adds work to the streams any more. Wait for the work that is on them.
   for (Stream& each : streams_) {
     static_cast<void>(await_stream(driver_, each.handle.get()));
     each.ends.stop();
@@ -109,7 +109,7 @@ void DriverDevice::stop() noexcept {
 void DriverDevice::submit(CopyCommand command) {
   const PinnedPools::Pool& pool = pools_.of(command.pool);
   check_slots(command, info_.pool(command.pool), *pool.host.slots);
-  // The stream would wait for ever for a point that was never given out.
+  // The stream would wait forever for a point that was never given out.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[static_cast<std::size_t>(command.direction)];
   const std::uint64_t token = command.token;
@@ -129,7 +129,8 @@ std::size_t DriverDevice::poll(std::vector<CopyDone>& done) {
 }
 
 Result<void> DriverDevice::relocate(std::span<const RelocatedPool> pools) {
-  // The device's threads look at a pool only for a command or for work. There is none now, so they will see only the new regions.
+  // The device's threads read a pool only for a command or for launched work. There is none now, so they will see only the new
+  // regions.
   if (!copies_.empty() || !points_.work_done()) return Errc::in_use;
   const CurrentContext current{driver_, context_.get()};
   if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
@@ -192,7 +193,7 @@ Result<void> DriverDevice::wait_for(CUstream stream, std::span<const EventPool::
   if (note(current.result(), "cuCtxPushCurrent")) return Errc::io_failed;
   if (const Result<void> usable = check_not_captured(stream); !usable) return usable.error();
   for (const EventPool::Event& event : events) {
-    // The stream waits for the present state of the event, which may be recorded again for something else.
+    // The stream waits for the current state of the event, which may be recorded again later.
     if (note(driver_.cuStreamWaitEvent(stream, *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent")) return Errc::io_failed;
   }
   return {};
@@ -215,7 +216,7 @@ bool DriverDevice::note(CUresult result, std::string_view call) {
 void DriverDevice::join_context() {
   note(driver_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
   // While an engine captures a graph, the driver refuses calls of other threads that could disturb the capture. The calls of this
-  // thread do not touch the engine's streams, so they are allowed.
+  // thread do not affect the engine's streams, so they are allowed.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   note(driver_.cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
 }
@@ -240,7 +241,7 @@ DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& comm
   Issued issued{.token = command.token, .begin = nullptr, .event = nullptr, .error = {}};
   const CudaOutcome enqueued = enqueue(stream, command, issued);
   if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
-  // If a command failed half way, a part of it may be under way. So it ends after that part, too.
+  // If a command failed in the middle, some of its copies may be under way. So it ends only after these copies.
   issued.event = record_time(stream);
   if (!issued.event) {
     note(await_stream(driver_, stream.handle.get()), "cuStreamSynchronize");
@@ -271,7 +272,7 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
     outcome = {driver_.cuStreamWaitEvent(stream.handle.get(), *event, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent"};
     if (outcome.failed()) break;
   }
-  // The stream waits for the present state of the events. They may be recorded again for something else.
+  // The stream waits for the current state of the events. They may be recorded again later.
   stream.open.clear();
   if (outcome.failed()) return outcome;
   stream.pieces.clear();
@@ -280,7 +281,7 @@ CudaOutcome DriverDevice::enqueue(Stream& stream, const CopyCommand& command, Is
   const CopyMethod method = options_.only_method
                                 ? *options_.only_method
                                 : options_.methods.choose(command.direction, shape_of(stream.pieces), stream.copier.available());
-  // Record the start after the waits. If the stream is idle, the time counts from here, so do it when only the copies are left.
+  // Record the start after the waits and directly before the copies: on an idle stream, the time counts from this call.
   issued.begin = record_time(stream);
   return stream.copier.enqueue(method, command.direction, stream.pieces, stream.handle.get());
 }

@@ -32,8 +32,8 @@ namespace terrace {
 ///                       waits for work,        waits for         sleeps until
 ///                       plans the pieces       computations      the event
 ///
-/// Each direction has two threads, because the next command must be put on the stream while the one before still copies. Calls
-/// that may wait inside the driver are made on these threads, and never on the thread of submit().
+/// Each direction has two threads, because the next command must be put on the stream while the previous one is still copying.
+/// Calls that may wait inside the driver are made on these threads, and never on the thread of submit().
 class DriverDevice final : public CudaDevice {
  public:
   /// The driver must outlive the device. Throws as CudaDevice::open() does.
@@ -64,7 +64,7 @@ class DriverDevice final : public CudaDevice {
   struct Issued {
     std::uint64_t token = 0;
     EventPool::Event begin;  ///< recorded before its first copy; null: its time is not measured
-    EventPool::Event event;  ///< recorded after its last copy; null: nothing of it is on the stream any more
+    EventPool::Event event;  ///< recorded after its last copy; null: no copy of the command is on the stream any more
     ErrorCode error;
   };
   struct Stream {
@@ -83,7 +83,7 @@ class DriverDevice final : public CudaDevice {
   };
 
   void check_only_method() const;
-  /// Makes the context current on one of the device's own threads.
+  /// Makes the context current on one of the device's threads.
   void join_context();
   void compute();
   void issue(Stream& stream);
@@ -94,7 +94,7 @@ class DriverDevice final : public CudaDevice {
   [[nodiscard]] CudaOutcome enqueue(Stream& stream, const CopyCommand& command, Issued& issued);
   /// Records an event with timing on the stream. Returns null if that fails; the failure is noted.
   [[nodiscard]] EventPool::Event record_time(Stream& stream);
-  /// Returns the time from the start of the command's first copy to the end of its last; 0 if the driver does not tell.
+  /// Returns the time from the start of the command's first copy to the end of its last copy; 0 if the driver does not report it.
   [[nodiscard]] Duration time_of(const Issued& issued);
   /// Notes the call if it failed. Returns true if it failed.
   bool note(CUresult result, std::string_view call);

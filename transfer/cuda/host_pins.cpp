@@ -41,8 +41,8 @@ CudaOutcome HostPins::register_in(const User& user, std::span<std::byte> memory,
   // Register the memory for all contexts, and map it so that kernels can reach it.
   constexpr unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   const CUresult registered = user.driver.cuMemHostRegister(memory.data(), memory.size(), flags);
-  // After a fork, the first write to a page would give this process a copy of the page, and the device would keep the old one.
-  // It is a precaution: the kernel may refuse it, for memory that it does not manage in the usual way.
+  // After a fork, the first write to a page would give this process a copy of the page, and the device would keep the old one. It
+  // is a precaution: the kernel may refuse it for special mappings.
   if (registered == CUDA_SUCCESS) static_cast<void>(::madvise(memory.data(), memory.size(), MADV_DONTFORK));
   return {registered, "cuMemHostRegister"};
 }

@@ -13,15 +13,16 @@
 namespace terrace {
 
 /// The host memory that is pinned for the devices that share this object. The driver registers memory once for all contexts, and
-/// refuses to register it again. So the first device that wants a range registers it, further devices are only counted, and the
+/// refuses to register it again. So the first device that pins a range registers it, further devices are only counted, and the
 /// registration is removed when the last device has released the range. Each device has its own address for the memory, which is
 /// queried in its own context.
 ///
-/// A child process does not have pinned memory (MADV_DONTFORK), because a page that both have is copied at the next write.
+/// Child processes do not inherit pinned memory (MADV_DONTFORK), because a page that both processes map is copied at the next
+/// write.
 ///
-/// A registration ends with the context that made it. So that context is kept until the registration is removed, because the
-/// device that registered may be closed before the others. If that context has failed, the registration is removed in the context
-/// of the device that releases the range last.
+/// A registration ends with the context that made it. So that context is retained until the registration is removed, because the
+/// device that registered the memory may be closed before the others. If that context has failed, the registration is removed in
+/// the context of the device that releases the range last.
 ///
 /// Ownership: the devices share this object (CudaOptions::pins). Nothing may be pinned any more when it is destroyed. Threads:
 /// any.
@@ -39,11 +40,11 @@ class HostPins {
     CUcontext context;  ///< the context of the device; it need not be current
   };
 
-  /// Pins a range for the device, and sets `address` to the device's address of it. The range must consist of whole pages, which
-  /// are pinned only through this object. Two ranges must be equal or must not overlap. If it fails, nothing has changed.
+  /// Pins a range for the device, and sets `address` to the device's address of the range. The range must consist of whole pages,
+  /// which are pinned only through this object. Two ranges must be equal or must not overlap. If it fails, nothing has changed.
   [[nodiscard]] CudaOutcome pin(const User& user, std::span<std::byte> memory, CUdeviceptr& address);
-  /// Releases a range that the device has pinned, by its first byte. If it fails, the range is released all the same, but the
-  /// driver still has the registration.
+  /// Releases a range that the device has pinned; `begin` is its first byte. If the driver call fails, the range is still
+  /// released here, but the driver keeps the registration.
   [[nodiscard]] CudaOutcome unpin(const User& user, const std::byte* begin);
 
  private:

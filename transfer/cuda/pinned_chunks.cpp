@@ -9,8 +9,7 @@
 namespace terrace {
 namespace {
 
-/// Rounds up to whole pages, which are mapped in any case. The driver pins whole pages, and some drivers insist on being given
-/// them.
+/// Rounds up to whole pages, which are always mapped. The driver pins whole pages, and some drivers require them.
 std::span<std::byte> whole_pages(std::span<std::byte> bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return {bytes.data(), (bytes.size() + page - 1) / page * page};

@@ -10,12 +10,12 @@
 
 namespace terrace {
 
-/// Pins the chunks of one host arena for one device. Each chunk is pinned separately, from when the arena shows it until it goes.
-/// The HostMap has what is pinned; a copy uses no other host memory.
+/// Pins the chunks of one host arena for one device. Each chunk is pinned separately, from its addition to the arena until its
+/// removal. The HostMap has the pinned ranges; copies use no other host memory.
 ///
 /// If a chunk cannot be pinned, or the device has no address for it, it is refused with the driver's reason. Then the arena does
-/// without it, as do the other devices that observe the arena, and no copy uses memory that is not pinned. If the registration of
-/// a chunk cannot be removed, the chunk goes all the same, and the failure is noted.
+/// not use the chunk, and neither do the other devices that observe the arena, so no copy uses memory that is not pinned. If the
+/// registration of a chunk cannot be removed, the chunk is still removed, and the failure is noted.
 ///
 /// Threads: the members of HostChunkObserver as described there, where the device's context need not be current; construction and
 /// destruction on the control plane's thread.

@@ -30,7 +30,7 @@ bool is_on_device(const CudaDriver& driver, CUdevice device, CUdeviceptr address
   return type == CU_MEMORYTYPE_DEVICE && owner == device;
 }
 
-/// Checks both ends of each region, because an engine may have put it together from several allocations.
+/// Checks both ends of each region, because an engine may have composed it from several allocations.
 void check_on_device(const CudaDriver& driver, CUdevice device, const DeviceGeometry& geometry) {
   for (std::size_t i = 0; i < geometry.regions().size(); ++i) {
     const DeviceRegion& region = geometry.regions()[i];

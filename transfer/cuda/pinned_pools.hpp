@@ -15,9 +15,9 @@
 
 namespace terrace {
 
-/// The memory of a device's pools: where their blocks lie on the device, in memory of the device or of the engine, and the host
-/// arenas, whose chunks are pinned and unpinned as they come and go. Constant after construction, except for these chunks and
-/// relocate().
+/// The memory of a device's pools: the addresses of their blocks on the device, in memory of the device or of the engine, and the
+/// host arenas, whose chunks are pinned when they are added and unpinned when they are removed. Constant after construction,
+/// except for these chunks and relocate().
 class PinnedPools {
  public:
   struct Pool {
@@ -33,7 +33,7 @@ class PinnedPools {
 
   /// The same as CudaDevice::relocate(). The device's context must be current, and no thread may read the pools meanwhile.
   void relocate(const CudaDriver& driver, CUdevice device, std::span<const RelocatedPool> pools);
-  /// Returns the places after relocate(), and changes nothing. Throws as that does.
+  /// Returns the geometries after relocate(), and changes nothing. Throws as relocate() does.
   [[nodiscard]] std::vector<DeviceGeometry> check_relocation(const CudaDriver& driver, CUdevice device,
                                                              std::span<const RelocatedPool> pools) const;
 

@@ -33,22 +33,22 @@ class ComputePoints {
   /// Returns true if the point has been given out.
   [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
   [[nodiscard]] Fence reached() const { return timeline_.reached(); }
-  /// The timeline that the points make. Copies may wait for its points, and for times.
+  /// The timeline of the points. Copies may wait for its points, and for times.
   [[nodiscard]] Timeline& timeline() { return timeline_; }
   /// Returns the next point that will be given out.
   [[nodiscard]] Fence next() const { return Fence{added_.load(std::memory_order_relaxed) + 1}; }
 
-  /// Returns true if all work that was added is done. Events may still be open.
+  /// Returns true if all added work is done. Events may still be open.
   [[nodiscard]] bool work_done();
 
-  /// Waits until all work up to the point is done. Then adds to `open` the events up to the point that may not have happened yet.
-  /// A stream that waits for all of them comes after the point. Returns false if stopped before.
+  /// Waits until all work up to the point is done. Then adds the events up to the point that may not have happened yet to `open`.
+  /// A stream that waits for all of them continues after the point. Returns false if stop() was called first.
   [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open);
   /// Does the same if work up to the point is done. Otherwise returns false, and does not wait.
   [[nodiscard]] bool try_wait_for(Fence point, std::vector<Event>& open);
 
   /// Processes the points one by one until stopped: calls `work` for work, and `wait` for an event. `wait` must return when the
-  /// event has happened. If `work` returns false, the work was not done because of stop(), and this call ends.
+  /// event has happened. If `work` returns false, the work was not done because of stop(), and run() ends.
   void run(const std::function<bool(ComputeWork&)>& work, const std::function<void(const Event&)>& wait);
   /// Ends run() and all waits. Work that has not begun is never done.
   void stop();
@@ -61,7 +61,7 @@ class ComputePoints {
   };
 
   Fence add(ComputeWork work, Event event);
-  /// Returns the last work up to the point that may not be done. The mutex is held.
+  /// Returns the last work up to the point that may not be done yet. The caller holds the mutex.
   [[nodiscard]] Fence last_work(Fence point) const;
   void add_open(Fence point, std::vector<Event>& open) const;
 
@@ -152,8 +152,8 @@ void ComputePoints<Event>::run(const std::function<bool(ComputeWork&)>& work, co
       wait(first->event);
     }
     const Fence number = first->number;
-    // Mark the point as reached before it leaves the list. In between, wait_for() may see it as both open and reached, but never
-    // as neither.
+    // Mark the point as reached before it is removed from the list. In between, wait_for() may see it as both open and reached,
+    // but never as neither of them.
     timeline_.reach(number);
     Point done;
     {

@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-// A device that is written without these calls has no streams of others and no memory of others.
+// Defaults for a device that supports neither streams nor memory of the caller.
 Result<Fence> Device::signal(StreamRef) {
   return failure<Errc::invalid_argument, "this device knows no streams of the engine: mark its work by launch()">;
 }

@@ -11,9 +11,9 @@
 
 namespace terrace {
 
-/// The place of the blocks of one pool on the device. The parts of a block, in the order of the regions, make up one contiguous
-/// host slot. The regions of a layer need not be adjacent there (for example, all K may come before all V). Constant after
-/// construction.
+/// The addresses of the blocks of one pool on the device. The parts of a block, in the order of the regions, make up one
+/// contiguous host slot. The regions of a layer need not be adjacent there (for example, all K may come before all V). Constant
+/// after construction.
 class DeviceGeometry {
  public:
   /// Throws std::invalid_argument, with the region in its text, if there is no region or no slot; if a region is empty or leaves
@@ -27,9 +27,9 @@ class DeviceGeometry {
   [[nodiscard]] std::uint32_t layers() const { return layers_; }
   /// Returns true if whole blocks lie side by side, as they do on the host.
   [[nodiscard]] bool packed() const { return packed_; }
-  /// Returns the number of bytes of these layers in one block. Nothing: of the whole block.
+  /// Returns the number of bytes of these layers in one block; without `layers`, of the whole block.
   [[nodiscard]] std::uint64_t bytes_of(std::optional<LayerRange> layers) const;
-  /// Returns the number of bytes from the beginning of the region's first block to the end of its last.
+  /// Returns the number of bytes from the beginning of the region's first block to the end of its last block.
   [[nodiscard]] std::uint64_t extent(const DeviceRegion& region) const { return (slots_ - 1) * region.stride + region.bytes; }
 
  private:
@@ -48,14 +48,14 @@ class DeviceGeometry {
 /// Throws std::invalid_argument if blocks of two pools overlap.
 void check_disjoint(std::span<const DeviceGeometry> pools);
 
-/// The place of the blocks of one pool, and whose memory it is.
+/// The addresses of the blocks of one pool, and the owner of their memory.
 struct PlacedPool {
   const DeviceGeometry& geometry;
   bool owned;  ///< the device has allocated the memory itself
 };
 
 /// Returns the geometries of all pools after some of them have moved to other addresses, as in Device::relocate(). Throws
-/// std::invalid_argument as described there, except that it does not know whose memory the new addresses are.
+/// std::invalid_argument as described there, except that it does not check the owner of the memory at the new addresses.
 [[nodiscard]] std::vector<DeviceGeometry> relocated(std::span<const PlacedPool> pools, std::span<const RelocatedPool> moved);
 
 }  // namespace terrace

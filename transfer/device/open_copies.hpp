@@ -13,10 +13,10 @@
 
 namespace terrace {
 
-/// A device's commands between submit() and poll(), each with the event at which its copy has ended, so that streams of the
-/// caller can wait for them (Device::await). `Event` is a pointer that is shared; null is no event.
+/// A device's commands between submit() and poll(). Each has an event that happens when its copy has ended, so that streams of
+/// the caller can wait for it (Device::await). `Event` is a shared pointer; null is no event.
 ///
-/// Threads: any. Bounds: those who submit commands limit their number; a transfer engine has a few under way.
+/// Threads: any. There is no bound: the callers of submit() limit the number of commands; a transfer engine has a few under way.
 template <class Event>
 class OpenCopies {
  public:
@@ -34,7 +34,7 @@ class OpenCopies {
     const std::lock_guard lock{mutex_};
     copies_.push_back(std::move(copy));
   }
-  /// The command is on its stream, or could not be put there.
+  /// Records that the command is on its stream, or could not be put there.
   void put(std::uint64_t token, Event ended, ErrorCode error) {
     const std::lock_guard lock{mutex_};
     const auto found = std::ranges::find(copies_, token, &Copy::token);
@@ -42,7 +42,7 @@ class OpenCopies {
     found->ended = std::move(ended);
     found->error = error;
   }
-  /// Takes out the commands that poll() reports.
+  /// Removes the commands that poll() reports.
   void remove(std::span<const CopyDone> done) {
     if (done.empty()) return;
     const std::lock_guard lock{mutex_};
@@ -59,7 +59,7 @@ class OpenCopies {
     const std::lock_guard lock{mutex_};
     return copies_;
   }
-  /// Appends what a stream has to wait for, for these commands. Fails as Device::await does, and appends nothing then.
+  /// Appends the copies of these commands, for which a stream has to wait. Fails as Device::await does, and appends nothing then.
   [[nodiscard]] Result<void> find(std::span<const std::uint64_t> tokens, std::vector<Copy>& out) const {
     const std::size_t before = out.size();
     const auto fail = [&](ErrorCode why) -> Result<void> {

@@ -40,7 +40,7 @@ DeviceGeometry geometry_of(const PoolMemory& pool, const Mapping& own) {
 std::byte* at_address(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
 /// Calls `part(device, place, bytes)` for each part of the block that is within bytes [begin, begin + size) of these layers, in
-/// the order of the host's bytes. `place` is where the part lies in the host's block.
+/// the order of the host's bytes. `place` is the position of the part in the host's block.
 template <class Part>
 void for_each_part(const DeviceGeometry& geometry, std::uint64_t slot, std::optional<LayerRange> layers, std::uint64_t begin,
                    std::uint64_t size, const Part& part) {
@@ -49,8 +49,8 @@ void for_each_part(const DeviceGeometry& geometry, std::uint64_t slot, std::opti
     return;
   }
   const LayerRange wanted = layers.value_or(LayerRange{0, geometry.layers()});
-  std::uint64_t place = 0;   // of the region in the host's block
-  std::uint64_t within = 0;  // of the region among the wanted bytes
+  std::uint64_t place = 0;   // position of the region in the host's block
+  std::uint64_t within = 0;  // position of the region among the wanted bytes
   for (const DeviceRegion& region : geometry.regions()) {
     // The difference is unsigned: for a layer before the first one it is very large.
     if (region.layer - wanted.first < wanted.count) {

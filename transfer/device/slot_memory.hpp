@@ -16,11 +16,11 @@
 
 namespace terrace {
 
-/// The device slots of one pool, in ordinary memory, and the copies between them and a host arena. All devices without hardware
-/// use it. The blocks lie side by side in memory of its own, or in regions of the caller's: then a copy gathers or scatters the
-/// parts of each block, as a CUDA device does.
+/// The device slots of one pool in ordinary memory, and the copies between them and a host arena. All devices without hardware
+/// use it. The blocks are adjacent in memory that it allocates, or lie in regions of the caller. With regions, a copy gathers or
+/// scatters the parts of each block, as a CUDA device does.
 ///
-/// Threads: any. There is no lock: the caller orders the commands so that no two threads touch one slot.
+/// Threads: any. There is no lock: the caller orders the commands so that no two threads access the same slot.
 class SlotMemory {
  public:
   /// The host slots must outlive this object. Throws std::invalid_argument if there are no slots, if the share is not within a
@@ -30,7 +30,7 @@ class SlotMemory {
 
   [[nodiscard]] DevicePool pool() const { return {geometry_.slots(), geometry_.block_bytes(), geometry_.layers()}; }
   [[nodiscard]] const DeviceGeometry& geometry() const { return geometry_; }
-  /// Returns true if the blocks are in memory of this object's own.
+  /// Returns true if the blocks are in memory that this object has allocated.
   [[nodiscard]] bool owned() const { return !device_.bytes().empty(); }
   /// Returns the block in place. The blocks must be packed.
   [[nodiscard]] std::span<std::byte> device_block(SlotId slot) const;
@@ -42,26 +42,26 @@ class SlotMemory {
   /// Returns the number of bytes that the command moves of each block.
   [[nodiscard]] std::size_t bytes_of_each(const CopyCommand& command) const { return geometry_.bytes_of(command.layers); }
   void copy(const CopyCommand& command) const { copy(command.direction, command.runs, command.layers); }
-  /// Copies these layers (nothing: all) of all blocks. Whole blocks that are adjacent on both sides are one memcpy. (If the
-  /// device has only a share of each host slot, no two blocks are adjacent there.)
+  /// Copies these layers of all blocks; without `layers`, all layers. Whole blocks that are adjacent on both sides are one
+  /// memcpy. (If the device has only a share of each host slot, no two blocks are adjacent there.)
   void copy(Direction direction, std::span<const SlotRun> runs, std::optional<LayerRange> layers = {}) const;
-  /// Copies a part of one block: of the bytes of these layers (nothing: of all), in the order in which the host has them, those
-  /// from `begin` on, `size` of them.
+  /// Copies a part of one block: `size` bytes from byte `begin` on, counted over the bytes of these layers (without `layers`, of
+  /// all layers) in the host's order.
   void copy_part(Direction direction, SlotPair block, std::optional<LayerRange> layers, std::size_t begin,
                  std::size_t size) const;
-  /// Returns the place of one of these bytes in the host's block.
+  /// Returns the position of one of these bytes in the host's block.
   [[nodiscard]] std::size_t host_place(std::optional<LayerRange> layers, std::size_t at) const;
   /// Copies a whole block to or from contiguous memory.
   void gather(SlotId slot, std::span<std::byte> into) const;
   void scatter(SlotId slot, std::span<const std::byte> from) const;
 
-  /// Changes the place of the blocks; nothing may use them meanwhile.
+  /// Changes the addresses of the blocks. Nothing may use the blocks meanwhile.
   void move_to(DeviceGeometry geometry) { geometry_ = std::move(geometry); }
 
  private:
   const HostSlots* host_;
   std::size_t host_begin_;
-  Mapping device_;  ///< empty: the memory is the caller's
+  Mapping device_;  ///< empty: the memory belongs to the caller
   DeviceGeometry geometry_;
 };
 
@@ -78,7 +78,7 @@ class SlotMemories {
   /// Moves blocks to other addresses, as Device::relocate() does. Throws std::invalid_argument; then nothing has changed. Nothing
   /// may use the memories meanwhile.
   void relocate(std::span<const RelocatedPool> pools);
-  /// Returns the places after relocate(), and changes nothing. Throws as that does.
+  /// Returns the geometries after relocate(), and changes nothing. Throws as relocate() does.
   [[nodiscard]] std::vector<DeviceGeometry> check_relocation(std::span<const RelocatedPool> pools) const;
 
  private:

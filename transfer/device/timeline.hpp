@@ -11,7 +11,7 @@
 namespace terrace {
 
 /// The point that compute has reached. Other threads can wait for a point. All waits end early when the device stops. Threads:
-/// any; reach() only from compute's thread.
+/// any; reach() only from the compute thread.
 class Timeline {
  public:
   [[nodiscard]] Fence reached() const { return Fence{reached_.load(std::memory_order_acquire)}; }

@@ -25,8 +25,8 @@ struct SlotPair {
   SlotId destination;
 };
 
-/// Appends a run. It is joined to the last one if it is adjacent to it on both sides. Block i of a transfer is the i-th one that
-/// was appended.
+/// Appends a run. It is joined to the last run if it is adjacent to that run on both sides. Block i of a transfer is the i-th
+/// block that was appended.
 inline void append(std::vector<SlotRun>& runs, const SlotRun& next) {
   if (!runs.empty()) {
     SlotRun& last = runs.back();
@@ -42,8 +42,8 @@ inline void append(std::vector<SlotRun>& runs, const SlotRun& next) {
 }
 [[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
 
-/// One unit of transfer work: which blocks to move, and how urgently. It is plain data, so it could be sent to another process.
-/// Its blocks are numbered in the order of `runs`.
+/// One unit of transfer work: the blocks to move, and their urgency. It is plain data, so it could be sent to another process.
+/// The blocks are numbered in the order of `runs`.
 struct Transfer {
   TransferId id;
   /// The pool of the slots in `runs`, on both sides.
@@ -61,17 +61,17 @@ struct Transfer {
 
 /// The outcome of one block of a transfer.
 enum class BlockOutcome : unsigned char {
-  done,         ///< every byte is at its destination
-  failed,       ///< the device reported an error; nothing will touch the slots any more
-  cancelled,    ///< not copied as a whole, and nothing touches its slots; in a transfer by layer, some of its layers may have
-                ///< arrived
+  done,       ///< every byte is at its destination
+  failed,     ///< the device reported an error, and does not access the slots any more
+  cancelled,  ///< not copied as a whole, and its slots are not accessed any more; in a transfer by layer, some of its layers may
+              ///< have arrived
   unconfirmed,  ///< its deadline passed while it was under way: neither slot may be used until `confirmed` is reported
 };
 
 /// A completion record of a transfer. Each transfer gets exactly one `finished` event. If that has unconfirmed blocks, exactly
-/// one `confirmed` event follows, when no byte of the transfer can move any more. A transfer by layer also gets `layers` events
-/// before `finished`. Each reports more layers than the one before, and never all of them. There are none after a part of the
-/// transfer has failed, was cancelled or has missed its deadline.
+/// one `confirmed` event follows, when all copies of the transfer have ended. A transfer by layer also gets `layers` events
+/// before `finished`. Each reports more layers than the previous one, and never all of them. No `layers` events come after a part
+/// of the transfer has failed, was cancelled or has missed its deadline.
 struct TransferEvent {
   enum class Kind : unsigned char { finished, confirmed, layers };
 

@@ -6,8 +6,8 @@
 
 namespace terrace {
 
-/// Passes wake-ups on to the waker that set() has named last. It stands between the threads of a device and a waker that may be
-/// replaced. It has a lock, so that the former waker may be destroyed once set() has returned. Threads: any.
+/// Forwards wake-ups to the waker of the last set(). The threads of a device use it because their waker may be replaced. A lock
+/// ensures that the former waker may be destroyed once set() has returned. Threads: any.
 class WakerRelay final : public Waker {
  public:
   void wake() noexcept override {

@@ -12,12 +12,12 @@
 namespace terrace {
 namespace {
 
-/// More commands than a transfer scheduler keeps under way. If there are more, the queue grows.
+/// Larger than the number of commands that a transfer scheduler keeps under way. The queue grows if there are more.
 constexpr std::size_t dones_in_flight = 64;
 
 std::size_t index(Direction direction) { return static_cast<std::size_t>(direction); }
 
-/// Returns true if no pool is in memory of an engine. Then no stream of an engine can touch a block.
+/// Returns true if no pool is in memory of an engine. Then no stream of an engine can access a block.
 bool own_all(const SlotMemories& memories) {
   for (std::size_t pool = 0; pool < memories.size(); ++pool) {
     if (!memories.of(PoolId{static_cast<std::uint16_t>(pool)}).owned()) return false;
@@ -54,7 +54,7 @@ void EmulatedDevice::stop() noexcept {
   for (Stream& each : streams_) {
     if (each.thread.joinable()) each.thread.join();
   }
-  // Streams may wait for copies that are never made now, and compute for these streams.
+  // Streams may wait for copies that are never made now, and compute may wait for these streams.
   for (const auto& each : copies_.all()) each.ended->happen();
   if (compute_thread_.joinable()) compute_thread_.join();
 }
@@ -63,10 +63,10 @@ void EmulatedDevice::set_waker(Waker& waker) { relay_.set(waker); }
 
 void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);
-  // The stream would wait for ever for a point that no launch() has returned.
+  // The stream would wait forever for a point that no launch() has returned.
   TERRACE_CHECK(points_.exists(command.after));
   Stream& stream = streams_[index(command.direction)];
-  // A command also waits for the commands before it, and so for their points.
+  // A command also waits for the previous commands, and so for their points.
   stream.after = std::max(stream.after, command.after);
   const auto ended = std::make_shared<StreamEvent>();
   copies_.add({.token = command.token, .ended = ended, .error = {}, .after = stream.after});
@@ -107,7 +107,7 @@ Result<void> EmulatedDevice::await(StreamRef stream, std::span<const std::uint64
   if (const Result<void> found = copies_.find(tokens, copies); !found) return found.error();
   std::vector<Event> unused;
   for (const auto& copy : copies) {
-    // The same as on a GPU: the command is not on its stream as long as launched work is not done.
+    // As on a GPU, the command is not on its stream until the launched work is done.
     if (!points_.try_wait_for(copy.after, unused)) return Errc::not_ready;
   }
   std::vector<Event> ends;
@@ -124,7 +124,8 @@ Result<void> EmulatedDevice::await(StreamRef stream, Fence point) {
 }
 
 Result<void> EmulatedDevice::relocate(std::span<const RelocatedPool> pools) {
-  // The device's threads look at a pool only for a command or for work. There is none now, so they will see only the new regions.
+  // The device's threads read a pool only for a command or for launched work. There is none now, so they will see only the new
+  // regions.
   if (const Result<void> accepted = check_relocation(pools); !accepted) return accepted;
   memories_.relocate(pools);
   return {};
@@ -226,7 +227,7 @@ void EmulatedDevice::flip_bits(Stream& stream, const CopyCommand& command) {
     for (std::uint32_t i = 0; i < run.count; ++i) {
       const std::uint64_t number = ++stream.blocks;
       if (!is_nth(number, faults_.flip_every)) continue;
-      // Choose another place in each block, so that a verification that looks at only one place does not pass.
+      // Choose a different position in each block, so that a verification that checks only one position does not pass.
       const std::span<std::byte> block = memory.host_block(SlotId{run.destination.value() + i});
       block[memory.host_place(command.layers, number * 7919 % size)] ^= std::byte{1} << (number % 8);
       flipped_.fetch_add(1, std::memory_order_release);

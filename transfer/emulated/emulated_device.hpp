@@ -26,17 +26,17 @@
 
 namespace terrace {
 
-/// The number of faults that the device has planted so far.
+/// The number of faults that the device has caused.
 struct PlantedFaults {
   std::uint64_t flipped = 0;      ///< blocks with a flipped bit
   std::uint64_t late = 0;         ///< commands reported done before their bytes moved
-  std::uint64_t late_landed = 0;  ///< commands of `late` whose bytes have moved by now
+  std::uint64_t late_landed = 0;  ///< the part of `late` whose bytes have moved since
   std::uint64_t unfenced = 0;     ///< commands that started before compute had reached their fence
 
   friend bool operator==(const PlantedFaults&, const PlantedFaults&) = default;
 };
 
-/// Counts what one direction of the link has done to commands so far.
+/// Counts the commands that one direction of the link has stalled or failed.
 struct LinkCounts {
   std::uint64_t stalled = 0;  ///< commands that the link has stalled
   /// Commands that the link has failed.
@@ -47,23 +47,23 @@ struct LinkCounts {
 
 struct EmulatedOptions {
   std::string name = "emulated";
-  /// Says how long a command uses its stream. Its bytes move at the end of that time, so that a slot that is given away too early
-  /// becomes visible.
+  /// Determines how long a command uses its stream. The bytes move at the end of that time, so that tests notice slots that are
+  /// reused too early.
   LinkModel link;
   EmulatedFaults faults;
 };
 
 /// A device in ordinary memory, for machines without a GPU. It has one thread for compute, one for swap-outs and one for
-/// swap-ins. The blocks are in memory of its own, or in regions of the caller's (PoolMemory::regions). An engine may compute on
-/// streams of its own (EmulatedStream), which signal() and await() take.
+/// swap-ins. The blocks are in memory that it allocates, or in regions of the caller (PoolMemory::regions). An engine may compute
+/// on its own streams (EmulatedStream), which signal() and await() take.
 ///
 /// Ownership: arenas and regions must outlive the device. The destructor drops queued work and waits for the copy and the
 /// computation under way, and for work of streams that signal() has marked; bytes that are still late are never moved. Streams
-/// that wait for copies go on. After it, nothing touches arenas and regions. A caller that needs its CopyDones must collect them
-/// before.
+/// that wait for copies continue. After it, the device does not access arenas and regions. A caller that needs its CopyDones must
+/// collect them before.
 ///
-/// Threads: as for Device; planted() and link_counts() from any. Bounds: those who submit commands and computations limit their
-/// number.
+/// Threads: as for Device; planted() and link_counts() from any. There is no bound: the callers limit the number of commands and
+/// computations.
 class EmulatedDevice final : public Device {
  public:
   /// The arenas must outlive the device. Throws std::invalid_argument as SlotMemories and LinkStream do, and std::system_error if
@@ -83,8 +83,8 @@ class EmulatedDevice final : public Device {
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
   [[nodiscard]] Fence after_all_work() const override;
   [[nodiscard]] bool given_out(Fence point) const override { return points_.exists(point); }
-  /// The stream is an EmulatedStream. A null one is what the calling thread does: all of that is done when it calls signal(), and
-  /// await() is not_ready until there is nothing to wait for.
+  /// The stream is an EmulatedStream. A null stream stands for the calling thread: all its work is done when it calls signal(),
+  /// and await() fails with not_ready until there is nothing to wait for.
   [[nodiscard]] Result<Fence> signal(StreamRef stream) override;
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
@@ -112,7 +112,7 @@ class EmulatedDevice final : public Device {
     LinkStream link;
     std::uint64_t blocks = 0;
     TimePoint link_free_at{};
-    TimePoint began{};  ///< when the present command started, after its wait for compute
+    TimePoint began{};  ///< when the current command started, after its wait for compute
     std::atomic<std::uint64_t> stalled{0};
     std::atomic<std::uint64_t> failed{0};
     std::thread thread;

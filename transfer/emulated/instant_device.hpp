@@ -11,13 +11,13 @@
 
 namespace terrace {
 
-/// A device in ordinary memory on which everything happens at once, on the caller's thread: a copy in submit(), a computation
-/// in launch(). For runs in which no time is to pass between a decision and what it asks for.
+/// A device in ordinary memory that does all work at once on the caller's thread: a copy in submit(), a computation in launch().
+/// It is for runs in which no time shall pass between a decision and its execution.
 ///
-/// Both calls therefore take as long as their work does. Threads: one, for all members.
+/// Both calls therefore return when their work is done. Threads: one, for all members.
 class InstantDevice final : public Device {
  public:
-  /// The arenas and the regions outlive the device. Throws as SlotMemory.
+  /// The arenas and the regions must outlive the device. Throws as SlotMemory does.
   explicit InstantDevice(std::span<const PoolMemory> pools);
 
   [[nodiscard]] const DeviceInfo& info() const override { return info_; }
@@ -27,7 +27,7 @@ class InstantDevice final : public Device {
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return Fence{launched_}; }
   [[nodiscard]] Fence after_all_work() const override { return Fence{launched_}; }
-  /// Any stream will do: nothing has to be waited for.
+  /// Any stream is accepted, because there is nothing to wait for.
   [[nodiscard]] Result<Fence> signal(StreamRef) override { return Fence{++launched_}; }
   [[nodiscard]] Result<void> await(StreamRef stream, std::span<const std::uint64_t> tokens) override;
   [[nodiscard]] Result<void> await(StreamRef stream, Fence point) override;
@@ -37,8 +37,8 @@ class InstantDevice final : public Device {
  private:
   SlotMemories memories_;
   const DeviceInfo info_;
-  NullWaker nobody_;
-  Waker* waker_ = &nobody_;
+  NullWaker null_waker_;
+  Waker* waker_ = &null_waker_;
   std::uint64_t launched_ = 0;
   std::vector<CopyDone> done_;
 };

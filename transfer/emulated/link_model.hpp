@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// Whether a fault comes with this number. 0: never.
+/// Returns true if the command with this number has a fault; `every` is its period, and 0 means never.
 [[nodiscard]] constexpr bool is_nth(std::uint64_t number, std::uint64_t every) { return every > 0 && number % every == 0; }
 
 /// The effect of the link on one command.
@@ -22,14 +22,14 @@ struct LinkTurn {
   bool fails = false;
 };
 
-/// One direction of a link. It decides for each command how long it takes and whether it fails, and reads no clock. The same
-/// model does the same to the same commands, whatever the other direction does. Threads: one.
+/// One direction of a link. It decides for each command how long it takes and whether it fails, and reads no clock. The decisions
+/// depend only on the model and the commands of this direction. Threads: one.
 class LinkStream {
  public:
   /// Throws std::invalid_argument if a duration is negative.
   LinkStream(const LinkModel& model, Direction direction);
 
-  /// Returns what the link does to the next command, which moves `moved` bytes.
+  /// Returns the effect of the link on the next command, which moves `moved` bytes.
   [[nodiscard]] LinkTurn next(Bytes moved);
 
  private:

@@ -12,12 +12,12 @@
 
 namespace terrace {
 
-/// A device in virtual time: its copies take the time of their bytes on a link, but move no bytes. It shows what waits for the
-/// link, with blocks of any size, without their memory.
+/// A device in virtual time: its copies take the time that a link needs for their bytes, but move no bytes. It simulates waits
+/// for the link with blocks of any size, without memory for the blocks.
 ///
-/// The end of a copy is noticed some time later, as through an interrupt and a thread. Compute takes no time: everything that is
-/// launched is done. It wakes nobody; next_notice() says when poll() has something. Ownership: the clock outlives the device.
-/// Threads: one.
+/// The end of a copy is noticed some time later, as through an interrupt and a thread. Compute takes no time: launched work is
+/// done at once. The device wakes no waker; next_notice() says when poll() has something. Ownership: the clock must outlive the
+/// device. Threads: one.
 class TimedDevice final : public Device {
  public:
   struct Link {
@@ -36,11 +36,11 @@ class TimedDevice final : public Device {
   [[nodiscard]] Fence reached() const override { return {}; }
   [[nodiscard]] Fence after_all_work() const override { return {}; }
 
-  /// When poll() has something next; `never`: nothing is under way.
+  /// Returns the next time at which poll() has something; `never` if no copy is under way.
   [[nodiscard]] TimePoint next_notice() const;
-  /// The time that the link takes for so many bytes.
+  /// Returns the time that the link needs for this many bytes.
   [[nodiscard]] Duration time_for(Bytes bytes) const;
-  /// The sum of the times of all copies so far.
+  /// Returns the sum of the times of all copies.
   [[nodiscard]] Duration busy(Direction direction) const { return streams_[static_cast<std::size_t>(direction)].busy; }
 
  private:

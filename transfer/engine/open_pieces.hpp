@@ -12,27 +12,27 @@
 
 namespace terrace {
 
-/// The pieces of each transfer that a device has now. With this, a stream of an engine can wait for a transfer
-/// (TransferPort::await) without asking the thread that runs it. A transfer is here from submit() until its `finished` event has
-/// been collected.
+/// The pieces of each transfer that are on a device now. They allow a stream of an engine to wait for a transfer
+/// (TransferPort::await) without a call to the thread that runs it. A transfer is recorded from submit() until its `finished`
+/// event has been collected.
 ///
 /// Threads: any. Each call takes a lock that is held for a few steps, and never during I/O or a call of a device. Bounds: those
-/// of the port. Once warm, no call allocates memory, except for a transfer with more pieces under way than any before.
+/// of the port. After a warm-up, no call allocates memory, except for a transfer with more pieces under way than any before.
 class OpenPieces {
  public:
-  /// The transfer has been submitted. Its id differs from the ids of all transfers that have not ended. The calls below ignore an
-  /// id that is not here.
+  /// Records a submitted transfer. Its id differs from the ids of all transfers that have not ended. The calls below ignore an id
+  /// that is not recorded.
   void begin(TransferId id);
-  /// The piece goes to the device.
+  /// Records that the piece is submitted to the device.
   void start(const Piece& piece);
-  /// The piece has ended.
+  /// Records that the piece has ended.
   void finish(TransferId id, std::uint64_t token, ErrorCode error);
-  /// The transfer has ended. Its blocks that are not done have this error.
+  /// Records that the transfer has ended. `error` is the error of its blocks that are not done.
   void end(TransferId id, ErrorCode error);
-  /// The `finished` event has been collected.
+  /// Removes a transfer whose `finished` event has been collected.
   void forget(TransferId id);
 
-  /// Replaces the content of `tokens` by the commands for which a stream must wait, so that the leading `layers` layers of all
+  /// Replaces the content of `tokens` by the commands for which a stream must wait until the leading `layers` layers of all
   /// blocks have been copied. Fails as TransferPort::await() does.
   [[nodiscard]] Result<void> find(TransferId id, std::uint32_t layers, std::vector<std::uint64_t>& tokens) const;
 
@@ -43,7 +43,8 @@ class OpenPieces {
   };
   struct Entry {
     std::vector<Open> pieces;
-    /// The number of leading layers of which every piece has gone to the device, and of all layers; 0 and 0: nothing has gone.
+    /// The number of leading layers of which every piece was submitted to the device, and the number of all layers. Both are 0
+    /// before the first piece.
     std::uint32_t started = 0;
     std::uint32_t layers = 0;
     ErrorCode error;
@@ -53,7 +54,7 @@ class OpenPieces {
 
   mutable std::mutex mutex_;
   Entries entries_;
-  std::vector<Entries::node_type> spare_;  ///< nodes to use again
+  std::vector<Entries::node_type> spare_;  ///< nodes for reuse
 };
 
 }  // namespace terrace

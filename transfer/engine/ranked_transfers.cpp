@@ -55,6 +55,7 @@ RankedTransfers::Mask RankedTransfers::recipients(const Transfer& transfer) {
   const Mask all = std::numeric_limits<Mask>::max() >> (ranks_max - ranks_.size());
   const bool one_does = options_.payload == RankPayload::replicated && transfer.direction == Direction::swap_out;
   if (!one_does) return all;
+  // All ranks have the same bytes, so the rank with the fewest open transfers copies them.
   const auto least = std::ranges::min_element(ranks_, {}, &Member::owed);
   return bit(static_cast<std::uint32_t>(least - ranks_.begin()));
 }
@@ -170,7 +171,7 @@ Result<void> RankedTransfers::await(TransferId id, std::uint32_t layers, StreamR
   if (found == open_.end()) return Errc::unknown_request;
   const Entry& entry = entries_.at(found->second);
   if (entry.error) return entry.error;
-  // The rank has copied its part, or has none.
+  // The rank has copied its part, or takes no part.
   if ((entry.working & bit(rank)) == 0) return {};
   return ranks_[rank].port->await(id, layers, stream, 0);
 }
@@ -233,7 +234,8 @@ void RankedTransfers::on_event(std::uint32_t rank, TransferEvent event) {
   settle(handle);
 }
 
-/// One block that has arrived shows that the rank works. A transfer that was cancelled shows nothing.
+/// Updates the count of failures in a row. One block that has arrived shows that the rank works. A cancelled transfer shows
+/// nothing.
 void RankedTransfers::note_outcome(Member& member, const TransferEvent& event) {
   const auto any = [&](BlockOutcome outcome) { return std::ranges::find(event.outcomes, outcome) != event.outcomes.end(); };
   if (any(BlockOutcome::done)) member.failures_in_row = 0;
@@ -245,8 +247,8 @@ void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t 
   if (entry.layers.empty()) return;
   entry.layers[rank] = layers;
   const std::uint32_t arrived = std::ranges::min(entry.layers);
-  if (entry.reported || entry.error || arrived <= entry.told_layers) return;
-  entry.told_layers = arrived;
+  if (entry.reported || entry.error || arrived <= entry.reported_layers) return;
+  entry.reported_layers = arrived;
   report(entry, TransferEvent::Kind::layers);
 }
 
@@ -265,7 +267,7 @@ void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank)
   if (!entry.error) entry.error = event.error;
 }
 
-/// Reports `finished` or `confirmed` if it is time for it.
+/// Reports `finished` when all ranks have finished, and `confirmed` when no rank may copy any more.
 void RankedTransfers::settle(Handle handle) {
   Entry& entry = entries_.at(handle);
   if (entry.working == 0 && !entry.reported) {
@@ -305,7 +307,7 @@ void RankedTransfers::report(Entry& entry, TransferEvent::Kind kind) {
     if (!unconfirmed) event.runs = std::move(entry.transfer.runs);
     entry.reported = true;
   } else if (kind == TransferEvent::Kind::layers) {
-    event.layers = entry.told_layers;
+    event.layers = entry.reported_layers;
   } else {
     event.runs = std::move(entry.transfer.runs);
   }

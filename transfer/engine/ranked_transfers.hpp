@@ -23,7 +23,7 @@ struct RankedTransfersOptions {
   /// How long after the deadline of a transfer a rank may still report that it cancelled the transfer in time. If a rank has not
   /// reported by then, its copies count as under way.
   Duration report_grace = std::chrono::milliseconds{10};
-  /// A rank is slow while it owes a transfer that a rank has finished at least this long ago.
+  /// A rank is slow while it has not ended a transfer that a rank finished at least this long ago.
   Duration slow_after = std::chrono::seconds{1};
   /// A rank is failing after this many transfers in a row in which copies failed and no block arrived.
   std::uint32_t failures_max = 5;
@@ -33,7 +33,7 @@ struct RankedTransfersOptions {
 
 /// Runs the transfers of one control plane on several transfer engines, one for each rank. A transfer goes to every rank, and is
 /// done when all ranks have reported it. (If all ranks have the same bytes, a swap-out goes to one rank only.) Ranks do not wait
-/// for each other: each works at its own pace.
+/// for each other.
 ///
 ///     a block is   done         if it is done on every rank
 ///                  unconfirmed  if any rank may still touch its slots; `confirmed` follows when none does
@@ -42,9 +42,9 @@ struct RankedTransfersOptions {
 ///
 /// A layer of a transfer by layer has arrived when it has arrived on every rank.
 ///
-/// If a rank does not report, the transfers that it owes are delayed, up to their deadline. All other transfers go on, and
-/// health() names the rank, as it names one whose copies fail. If the process of a rank has ended, call lose(). Then the
-/// transfers that the rank owes have failed, and all new transfers are refused, because they cannot be done on all ranks.
+/// If a rank does not report, its open transfers are delayed, up to their deadline. All other transfers continue, and health()
+/// reports the rank; it also reports a rank whose copies fail. If the process of a rank has ended, call lose(). Then the open
+/// transfers of the rank fail, and all new transfers are refused, because they cannot be done on all ranks.
 ///
 /// Ownership: the ports must outlive this object. Threads: one, the control plane's. No call blocks. After the first calls,
 /// step-path calls allocate no memory.
@@ -77,7 +77,7 @@ class RankedTransfers final : public TransferPort {
   [[nodiscard]] Fence after_all_work() const override;
   [[nodiscard]] bool given_out(Fence point) const override;
 
-  /// Reports that the process of a rank has ended, and with it every copy of its device: it does not touch any slot any more.
+  /// Reports that the process of a rank has ended, and with it all copies of its device: it does not access any slot any more.
   void lose(std::uint32_t rank);
   [[nodiscard]] RankHealth health(std::uint32_t rank) const;
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(ranks_.size()); }
@@ -93,23 +93,24 @@ class RankedTransfers final : public TransferPort {
     std::string name;
     TransferPort* port;
     bool lost = false;
-    std::uint32_t owed = 0;  ///< transfers of which it owes `finished`
+    std::uint32_t owed = 0;  ///< number of transfers for which the rank has not reported `finished` yet
     std::uint32_t failures_in_row = 0;
   };
 
   struct Entry {
     Transfer transfer;
-    Mask working = 0;     ///< ranks that owe `finished`
-    Mask confirming = 0;  ///< ranks that owe `confirmed`
+    Mask working = 0;     ///< ranks that have not reported `finished` yet
+    Mask confirming = 0;  ///< ranks that have still to report `confirmed`
     bool reported = false;
     std::vector<BlockOutcome> outcomes;  ///< the outcomes of the ranks that have finished, combined
     Bytes moved{};
     Duration took{};
     Duration copying{};
     ErrorCode error;
-    /// Only for a transfer by layer: how many layers have arrived, by rank; all_layers if the rank has all, or takes no part.
+    /// Only for a transfer by layer: number of layers that have arrived, by rank; all_layers if all have, or the rank takes no
+    /// part.
     std::vector<std::uint32_t> layers;
-    std::uint32_t told_layers = 0;
+    std::uint32_t reported_layers = 0;
     TimePoint submitted;
     std::optional<TimePoint> first_finish;
   };
@@ -133,9 +134,9 @@ class RankedTransfers final : public TransferPort {
 
   Slab<Entry> entries_;
   std::unordered_map<TransferId, Handle> open_;
-  /// nodes of open_ to use again, because a map allocates one for each entry
+  /// nodes of open_ for reuse, because a map allocates a node for each entry
   std::vector<std::unordered_map<TransferId, Handle>::node_type> spare_nodes_;
-  IndexedHeap<TimePoint> deadlines_;  ///< of transfers that have not been reported, including the grace
+  IndexedHeap<TimePoint> deadlines_;  ///< deadlines of transfers that have not been reported, plus the grace time
   VectorPool<SlotRun> spare_runs_;
   VectorPool<std::uint32_t> spare_layers_;
   std::vector<TransferEvent> events_;     ///< not reported yet

@@ -56,7 +56,7 @@ std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& o
   return taken;
 }
 
-/// The control plane has these events. So it knows how the transfers ended.
+/// Removes the transfers whose `finished` events the control plane has collected.
 void forget_ended(OpenPieces& pieces, std::span<const TransferEvent> events) {
   for (const TransferEvent& event : events) {
     if (event.kind == TransferEvent::Kind::finished) pieces.forget(event.id);
@@ -80,7 +80,7 @@ void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
 
 }  // namespace
 
-// A port that does not know the devices of its transfers can neither mark a stream nor make it wait.
+// Defaults for a port without access to the devices: it can neither mark a stream nor make it wait.
 Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::invalid_argument; }
 Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
 
@@ -90,10 +90,10 @@ TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, c
 }
 
 TransferEngine::~TransferEngine() {
-  // The device may outlive the waker that it was given. It may even be in use while the process destroys its static objects.
+  // The device may outlive its waker. It may even be in use while the process destroys its static objects.
   alignas(NullWaker) static std::byte memory[sizeof(NullWaker)];
-  static NullWaker& nobody = *new (memory) NullWaker;
-  device_.set_waker(nobody);
+  static NullWaker& null_waker = *new (memory) NullWaker;
+  device_.set_waker(null_waker);
 }
 
 void TransferEngine::submit(Transfer transfer) {
@@ -160,7 +160,7 @@ Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRe
   if (const Result<void> found = pieces_.find(id, layers, awaited_); !found) return found.error();
   if (awaited_.empty()) return {};
   const Result<void> ordered = device_.await(stream, awaited_);
-  // The device gets a piece just after it is noted here, and has reported it just before that is noted.
+  // A piece is recorded directly before it is submitted to the device, and removed directly after the device has reported it.
   if (!ordered && ordered.error() == Errc::not_found) return Errc::not_ready;
   return ordered;
 }
@@ -219,8 +219,8 @@ void ThreadedTransfers::cancel(TransferId id) { push(Cancel{id}); }
 
 void ThreadedTransfers::push(Command command) {
   command_in_.push_quietly(std::move(command));
-  // This changes nothing, but it is ordered with the exchanges in sleep(): if the thread has gone to sleep, it is woken; if not,
-  // it finds the command before it does.
+  // This exchange does not change the value, but it is ordered with the exchanges in sleep(): either the thread sleeps and is
+  // woken here, or it finds the command before it sleeps.
   bool dozes = true;
   dozes_.compare_exchange_strong(dozes, true, std::memory_order_acq_rel, std::memory_order_acquire);
   unseen_ |= dozes;
@@ -274,7 +274,7 @@ void ThreadedTransfers::sleep() {
     if (!dozes_.load(std::memory_order_relaxed)) dozes_.exchange(true, std::memory_order_acq_rel);
     return wait_until(engine_waker_, std::min(engine_.next_deadline(), now + doze_interval), now);
   }
-  // After it has dozed, it looks once more, because the last calls have not woken it.
+  // After dozing, check for commands once more, because the last calls have not woken this thread.
   if (dozes_.exchange(false, std::memory_order_acq_rel)) return;
   wait_until(engine_waker_, engine_.next_deadline(), now);
 }

@@ -18,25 +18,24 @@
 
 namespace terrace {
 
-/// Runs transfers on a device: a transfer scheduler orders them, the device copies their pieces, and events report how they
-/// ended.
+/// Runs transfers on a device: a transfer scheduler orders them, the device copies their pieces, and events report their results.
 ///
-/// Ownership: device, clock and waker must outlive the engine. The destructor drops what is queued and waits for nothing: the
-/// device may still move the bytes of pieces under way, until it is destroyed itself. A caller that must know that no byte moves
-/// any more cancels everything and polls until idle(). Threads: one; open_pieces() from any; await() from one, which may be
-/// another.
+/// Ownership: device, clock and waker must outlive the engine. The destructor drops queued transfers and does not wait: the
+/// device may still copy pieces under way, until the device is destroyed. A caller that must know that all copies have ended
+/// calls cancel_all() and polls until idle(). Threads: one; open_pieces() from any; await() from one thread, which may be a
+/// different one.
 class TransferEngine {
  public:
-  /// `waker` is woken when poll() has something to do. If the config has no block_bytes, the device's size is used; the layers
-  /// are always those of the device. Throws as TransferScheduler does, and std::invalid_argument if the block_bytes are not those
-  /// of the device.
+  /// `waker` is woken when poll() has something to do. If the config has no block_bytes, the sizes of the device are used; the
+  /// numbers of layers are always those of the device. Throws as TransferScheduler does, and std::invalid_argument if the
+  /// block_bytes differ from the device's.
   TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~TransferEngine();
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
-  /// The same as in TransferPort. Nothing starts before poll(), so that of several transfers submitted together the most urgent
-  /// goes first.
+  /// The same as in TransferPort. Nothing starts before poll(), so that the most urgent of several transfers that are submitted
+  /// together starts first.
   void submit(Transfer transfer);
   void raise(TransferId id, Urgency urgency);
   void postpone(TransferId id, TimePoint deadline);
@@ -46,15 +45,15 @@ class TransferEngine {
   /// Collects the pieces that have ended, handles deadlines, and starts the pieces that may start. Appends the events, and
   /// returns their number.
   std::size_t poll(std::vector<TransferEvent>& out);
-  /// Returns the time at which poll() has something to do although the waker is not woken; TimePoint{}, which is long ago, if it
-  /// has something now.
+  /// Returns the time at which poll() has something to do even if the waker is not woken; TimePoint{}, which is in the past, if
+  /// it has something to do now.
   [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint{} : scheduler_.next_deadline(); }
   /// The same as in TransferPort.
   [[nodiscard]] TimePoint oldest_copy() const { return scheduler_.oldest_piece(); }
   /// Returns true if nothing is queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
   [[nodiscard]] const Device& device() const { return device_; }
-  /// The port tells it which transfers are open: begin() before submit(), and forget() when an event was collected.
+  /// The pieces under way. The port calls begin() before submit(), and forget() when a `finished` event was collected.
   [[nodiscard]] OpenPieces& open_pieces() { return pieces_; }
   /// The same as in TransferPort.
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream);
@@ -65,14 +64,14 @@ class TransferEngine {
   TransferScheduler scheduler_;
   Device& device_;
   const Clock& clock_;
-  bool changed_ = false;  ///< there was a call since the last poll()
+  bool changed_ = false;  ///< a call was made since the last poll()
   std::vector<TransferEvent> refused_;
   std::vector<CopyDone> done_;  ///< scratch memory of poll()
   OpenPieces pieces_;
   std::vector<std::uint64_t> awaited_;  ///< scratch memory of await()
 };
 
-/// A transfer engine on the caller's own thread; it works in poll(). Ownership: as for TransferEngine. Threads: one.
+/// A transfer engine on the caller's thread; it works in poll(). Ownership: as for TransferEngine. Threads: one.
 class DirectTransfers final : public TransferPort {
  public:
   /// The same as for TransferEngine. `waker` is woken when the device has something for poll().
@@ -101,16 +100,16 @@ class DirectTransfers final : public TransferPort {
   TransferEngine engine_;
 };
 
-/// A transfer engine on a thread of its own. The thread sleeps until the device has something, a deadline comes, or it is woken.
+/// A transfer engine on its own thread. The thread sleeps until the device has something, a deadline comes, or it is woken.
 /// Lock-free queues connect it with the caller.
 ///
-/// For a while after each call the thread *dozes*: it looks for calls every millisecond. Then a call does not wake it, which
-/// would be a system call on the thread of the engine's scheduler; wake_engine() does, once for all calls before it. A thread
-/// that sleeps is woken by the call.
+/// After each call the thread *dozes* for some time: it checks for calls every millisecond. A call does not wake a dozing thread,
+/// which would cost a system call on the thread of the engine's scheduler; wake_engine() wakes it once for all earlier calls. A
+/// call wakes a sleeping thread.
 ///
 /// Ownership: device, clock and waker must outlive this object. It stops in two steps. stop() refuses new transfers and cancels
 /// those that have not started; events still come through poll(). The destructor does the same, drops events that were not
-/// collected, and waits for the pieces under way. It waits for ever if a stream of the device never goes on.
+/// collected, and waits for the pieces under way. It waits forever if a stream of the device never continues.
 ///
 /// Threads: one, the control plane's. Bounds: at most transfers_in_flight_max transfers are between submit() and the engine, and
 /// further ones are refused. For each transfer there are a few calls of raise() and cancel(), at most one call of postpone() for
@@ -118,12 +117,11 @@ class DirectTransfers final : public TransferPort {
 class ThreadedTransfers final : public TransferPort {
  public:
   static constexpr std::size_t transfers_in_flight_max = 4096;
-  /// How often a thread that dozes looks for calls, and how long after the last call it goes on with that: some steps of an
-  /// engine.
+  /// How often a dozing thread checks for calls, and how long it dozes after the last call, which is some steps of an engine.
   static constexpr Duration doze_interval = std::chrono::milliseconds{1};
   static constexpr Duration dozes_for = std::chrono::milliseconds{100};
 
-  /// The same as for TransferEngine. The clock must show real time. `waker` is woken when poll() has events. Throws
+  /// The same as for TransferEngine. The clock must be a real clock. `waker` is woken when poll() has events. Throws
   /// std::system_error if no thread can be started or there is no file descriptor left.
   ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~ThreadedTransfers() override;
@@ -180,7 +178,7 @@ class ThreadedTransfers final : public TransferPort {
   // Used by the control plane.
   Waker& waker_;
   bool stopped_ = false;
-  bool unseen_ = false;  ///< a call has not woken the engine's thread, because that dozes
+  bool unseen_ = false;  ///< a call has not woken the engine's thread, because the thread dozes
   std::vector<TransferEvent> refused_;
 
   // Used by both threads.

@@ -15,9 +15,9 @@ namespace terrace {
 inline constexpr auto& no_such_rank =
     failure<Errc::invalid_argument, "there is no such rank: ranks count from 0, in the order of CacheSystemOptions::ranks">;
 
-/// The interface through which the control plane uses transfer engines: transfers go in, completion records come out. Behind it
-/// is an engine on the caller's own thread (DirectTransfers), an engine on a thread of its own (ThreadedTransfers), or one engine
-/// for each rank (RankedTransfers).
+/// The interface through which the control plane uses transfer engines: it submits transfers and collects completion records. The
+/// implementation is an engine on the caller's thread (DirectTransfers), an engine on its own thread (ThreadedTransfers), or one
+/// engine for each rank (RankedTransfers).
 ///
 /// Threads: one, the control plane's. No call blocks.
 class TransferPort {
@@ -34,13 +34,13 @@ class TransferPort {
   /// Limits the transfers of this urgency, in both directions together, to `per_second` bytes per second; 0: no limit. `urgency`
   /// must not be `request`, because requests wait for their transfers.
   virtual void limit(Urgency urgency, BytesPerSecond per_second) = 0;
-  /// Lets the engine see at once what it was told by the calls above. Without this call it sees it some time later, a millisecond
-  /// at most. So a caller that makes several calls pays for waking a thread once.
+  /// Makes the engine process the calls above at once. Otherwise it processes them at most a millisecond later. So a caller that
+  /// makes several calls wakes the thread only once.
   virtual void wake_engine() {}
   /// Appends the events that have arrived, and returns their number.
   virtual std::size_t poll(std::vector<TransferEvent>& out) = 0;
-  /// Returns the time at which poll() must be called although nothing wakes the caller. Returns `never` if a thread of the engine
-  /// sees to that.
+  /// Returns the time at which poll() must be called even if nothing wakes the caller. Returns `never` if a thread of the engine
+  /// handles deadlines.
   [[nodiscard]] virtual TimePoint next_deadline() const = 0;
   /// Returns when the device got the oldest copy that has not ended; `never` if it has none. The copy of a transfer that was
   /// reported at its deadline counts until it ends. What waits here, for example because of a rate limit, does not count.
@@ -50,16 +50,17 @@ class TransferPort {
   /// after them. So a kernel can be launched for a load that has not ended, or for a slot that is still being copied out. A
   /// transfer that is not by layer counts as one layer. A rank that takes no part in the transfer has nothing to wait for.
   ///
-  /// The stream goes on even if a copy fails under way. So before the result of the work is used, look at the transfer's event.
+  /// The stream continues even if a copy fails later. So check the transfer's event before you use the result of the work.
   ///
   /// Fails: not_ready (some of the copies are not on the device yet: try again after the next poll(), which happens when the
-  /// engine has been woken, or wait for the event on the host), unknown_request (no such transfer is open; if its `finished`
-  /// event was collected, that says how it ended), the error of the transfer if a part of it has failed or was dropped, and the
-  /// errors of Device::await(): invalid_argument (the stream is being captured or is none of this device's, or there is no such
-  /// rank), io_failed.
+  /// engine has been woken, or wait for the event on the host), unknown_request (no such transfer is open; its `finished` event,
+  /// if it was collected, has the result), the error of the transfer if a part of it has failed or was dropped, and the errors of
+  /// Device::await(): invalid_argument (the stream is being captured or is none of this device's, or there is no such rank),
+  /// io_failed.
   [[nodiscard]] virtual Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank);
-  /// Marks all work that is on a stream of this rank's engine now (Device::signal). Fails as that does, and with invalid_argument
-  /// if there is no such rank. Threads: that of Device::launch(), which may be another than the control plane's.
+  /// Marks all work that is on a stream of this rank's engine now (Device::signal). Fails as Device::signal(), and with
+  /// invalid_argument if there is no such rank. Threads: the thread of Device::launch(), which may differ from the control
+  /// plane's.
   [[nodiscard]] virtual Result<Fence> signal(StreamRef stream, std::uint32_t rank);
   /// The same as the functions of Device with these names. For several devices, the point holds for all of them.
   [[nodiscard]] virtual Fence reached() const = 0;

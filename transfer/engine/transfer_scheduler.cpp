@@ -35,7 +35,7 @@ TransferSchedulerConfig checked(TransferSchedulerConfig config) {
   return config;
 }
 
-/// Returns how many parts (blocks, or layers of blocks) fit into a piece. The result is at least 1, however large a part is.
+/// Returns how many parts (blocks, or layers of blocks) fit into a piece. The result is at least 1, even if a part is larger.
 std::uint64_t parts_per_piece(const TransferSchedulerConfig& config, Bytes part) {
   return std::max<std::uint64_t>(config.pieces.bytes / part, 1);
 }
@@ -121,13 +121,13 @@ void TransferScheduler::cancel(TransferId id) {
 void TransferScheduler::cancel_all() {
   for (auto& by_urgency : lanes_) {
     for (Lane& lane : by_urgency) {
-      while (lane.first != nobody) cancel(lane.first);
+      while (lane.first != no_handle) cancel(lane.first);
     }
   }
 }
 
 void TransferScheduler::cancel(Handle handle) {
-  if (!entries_[handle].queued) return;  // all of it has started, so it ends in the usual way
+  if (!entries_[handle].queued) return;  // the whole transfer has started, so it ends in the usual way
   drop_queued(handle, Errc::cancelled);
   settle(handle);
 }
@@ -156,11 +156,12 @@ std::optional<Piece> TransferScheduler::next(Direction direction, TimePoint now)
   expire(now);
   for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
     const Handle handle = lanes_[index(direction)][urgency].first;
-    if (handle == nobody) continue;
+    if (handle == no_handle) continue;
     TokenBucket& bucket = buckets_[urgency];
     const Bytes cost = next_piece_bytes(entries_[handle]);
+    // Do not try less urgent lanes: a piece that waits for room must not be overtaken.
     if (!has_room(entries_[handle])) return std::nullopt;
-    if (now < bucket.allowed_at(cost)) continue;  // the lanes after it have rate limits of their own
+    if (now < bucket.allowed_at(cost)) continue;  // the less urgent lanes have their own rate limits
     bucket.take(cost, now);
     return cut(handle);
   }
@@ -181,7 +182,7 @@ TransferId TransferScheduler::finish(std::uint64_t token, ErrorCode error, TimeP
   if (error) std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::failed);
   if (error && !entry.error) entry.error = error;
   const TransferId id = entry.transfer.id;
-  tell_layers(piece.handle);
+  report_layers(piece.handle);
   settle(piece.handle);
   return id;
 }
@@ -202,8 +203,8 @@ TimePoint TransferScheduler::next_deadline() const {
   for (const Direction direction : directions) {
     for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
       const Handle head = lanes_[index(direction)][urgency].first;
-      if (head == nobody) continue;
-      // The end of a piece lets this lane go on, and the lanes after it, and not the time.
+      if (head == no_handle) continue;
+      // This lane and the less urgent lanes continue when a piece ends, not at a time.
       if (!has_room(entries_[head])) break;
       if (buckets_[urgency].limited())
         soonest = std::min(soonest, buckets_[urgency].allowed_at(next_piece_bytes(entries_[head])));
@@ -238,8 +239,8 @@ Bytes TransferScheduler::next_piece_bytes(const Entry& entry) const {
   return Bytes{count(block_bytes(entry)) / entry.layers} * next.layers * next.blocks;
 }
 
-/// Whether the next piece may join those that are under way in its direction: those of the request lane, or those of the other
-/// lanes together.
+/// Returns true if the limits allow one more piece under way in its direction. The request lane has its own limits; the other
+/// lanes share theirs.
 bool TransferScheduler::has_room(const Entry& entry) const {
   const bool of_request = entry.transfer.urgency == Urgency::request;
   Bytes bytes = next_piece_bytes(entry);
@@ -258,8 +259,8 @@ void TransferScheduler::enqueue(Handle handle) {
   Lane& lane = lane_of(entry);
   entry.queued = true;
   entry.ahead = lane.last;
-  entry.behind = nobody;
-  (lane.last == nobody ? lane.first : entries_[lane.last].behind) = handle;
+  entry.behind = no_handle;
+  (lane.last == no_handle ? lane.first : entries_[lane.last].behind) = handle;
   lane.last = handle;
   lane.queued_blocks += entry.blocks() - entry.started;
 }
@@ -267,8 +268,8 @@ void TransferScheduler::enqueue(Handle handle) {
 void TransferScheduler::unlink(Handle handle) {
   Entry& entry = entries_[handle];
   Lane& lane = lane_of(entry);
-  (entry.ahead == nobody ? lane.first : entries_[entry.ahead].behind) = entry.behind;
-  (entry.behind == nobody ? lane.last : entries_[entry.behind].ahead) = entry.ahead;
+  (entry.ahead == no_handle ? lane.first : entries_[entry.ahead].behind) = entry.behind;
+  (entry.behind == no_handle ? lane.last : entries_[entry.behind].ahead) = entry.ahead;
   lane.queued_blocks -= entry.blocks() - entry.started;
   entry.queued = false;
 }
@@ -322,21 +323,21 @@ Piece TransferScheduler::cut(Handle handle) {
   return piece;
 }
 
-/// Reports the layers that have arrived. Pieces are cut in the order of the layers. So all layers before those that are under way
-/// or still to be cut have arrived.
-void TransferScheduler::tell_layers(Handle handle) {
+/// Reports the layers that have arrived. Pieces are cut in the order of the layers, so all layers before the first layer that is
+/// under way or not cut yet have arrived.
+void TransferScheduler::report_layers(Handle handle) {
   Entry& entry = entries_[handle];
   if (entry.layers == 1 || entry.error) return;
   std::uint32_t arrived = entry.layer;
   for (const UnderWay& piece : under_way_) {
     if (piece.handle == handle) arrived = std::min(arrived, piece.first_layer);
   }
-  if (arrived <= entry.told_layers || arrived == entry.layers) return;
-  entry.told_layers = arrived;
+  if (arrived <= entry.reported_layers || arrived == entry.layers) return;
+  entry.reported_layers = arrived;
   report(entry, TransferEvent::Kind::layers);
 }
 
-/// Ends the transfer if nothing of it can start or move any more.
+/// Ends the transfer if no piece of it is queued or under way.
 void TransferScheduler::settle(Handle handle) {
   Entry& entry = entries_[handle];
   if (entry.queued || entry.pieces_under_way > 0) return;
@@ -355,7 +356,7 @@ void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
                       .took = entry.first_start ? now_ - *entry.first_start : Duration{},
                       .copying = entry.copying,
                       .error = entry.error};
-  if (kind == TransferEvent::Kind::layers) event.layers = entry.told_layers;
+  if (kind == TransferEvent::Kind::layers) event.layers = entry.reported_layers;
   if (kind == TransferEvent::Kind::finished) {
     // A block has arrived if all its layers have started, it did not fail, and it is not under way any more.
     std::replace(entry.outcomes.begin(), entry.outcomes.begin() + entry.started, BlockOutcome::cancelled, BlockOutcome::done);
@@ -379,8 +380,8 @@ void TransferScheduler::check_invariants() const {
     for (std::size_t urgency = 0; urgency < urgency_count; ++urgency) {
       const Lane& lane = lanes_[index(direction)][urgency];
       std::uint64_t blocks = 0;
-      Handle ahead = nobody;
-      for (Handle at = lane.first; at != nobody; at = entries_[at].behind) {
+      Handle ahead = no_handle;
+      for (Handle at = lane.first; at != no_handle; at = entries_[at].behind) {
         const Entry& entry = entries_[at];
         TERRACE_CHECK(entry.queued);
         TERRACE_CHECK(!entry.reported);
@@ -389,7 +390,7 @@ void TransferScheduler::check_invariants() const {
         TERRACE_CHECK(index(entry.transfer.urgency) == urgency);
         TERRACE_CHECK(entry.started < entry.blocks());
         TERRACE_CHECK(entry.layer < entry.layers && entry.block < entry.blocks());
-        TERRACE_CHECK(entry.layers == 1 ? entry.block == entry.started : entry.told_layers <= entry.layer);
+        TERRACE_CHECK(entry.layers == 1 ? entry.block == entry.started : entry.reported_layers <= entry.layer);
         blocks += entry.blocks() - entry.started;
         ++queued;
         ahead = at;

@@ -21,7 +21,8 @@
 namespace terrace {
 namespace {
 
-/// A thread touches this much at a time. It is a multiple of a huge page, and is done soon, so that a thread soon sees `cancel`.
+/// The number of bytes that a thread touches at a time. It is a multiple of a huge page, and small, so that a thread soon checks
+/// `cancel`.
 constexpr std::size_t slice_bytes = std::size_t{8} << 20;
 constexpr unsigned threads_most = 8;
 
@@ -37,8 +38,8 @@ int touch(std::span<std::byte> bytes) {
   return 0;
 }
 
-/// Returns how many of the bytes are in huge pages. The kernel may have joined neighbouring mappings to one area; then the result
-/// is the area's huge pages in proportion to the overlap.
+/// Returns how many of the bytes are in huge pages. If the kernel has joined neighbouring mappings to one area, the result is an
+/// estimate: the area's huge pages in proportion to the overlap.
 Bytes in_huge_pages(std::span<const std::byte> bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t end = begin + bytes.size();

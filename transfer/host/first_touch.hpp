@@ -14,7 +14,7 @@ namespace terrace {
 struct FirstTouch {
   int error = 0;  ///< 0, or an errno if some pages are missing; ECANCELED if `cancel` was set
   Bytes huge{};   ///< bytes in huge pages, if counted; an estimate if the kernel has joined neighbouring mappings
-  /// the share of pages on the requested node, from a sample; nothing if no node was requested or it is unknown
+  /// the share of pages on the requested node, from a sample; empty if no node was requested or the share is unknown
   std::optional<double> share_on_node;
   bool node_asked = false;  ///< the kernel accepted the requested node
 };
@@ -23,8 +23,8 @@ struct FirstTouch {
 /// boundary. If huge pages are not requested, or the kernel has none, the pages are small. The call takes about 0.1 to 1 s per
 /// GiB.
 ///
-/// Threads: any; no other thread may use the bytes meanwhile. The function starts threads and ends them. If it can start none,
-/// the calling thread does all the work.
+/// Threads: any; no other thread may use the bytes meanwhile. The function starts threads and joins them. If it cannot start a
+/// thread, the calling thread does all the work.
 [[nodiscard]] FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options);
 
 }  // namespace terrace

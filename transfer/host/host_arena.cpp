@@ -24,7 +24,7 @@ std::uint32_t slots_in_a_chunk(Bytes block_bytes, Bytes chunk_bytes) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes / block_bytes, 1U << 31));
 }
 
-/// Returns the distance of slots. Throws if the options give rows that cannot hold the slots.
+/// Returns the distance between slots. Throws if the rows of the options cannot hold the slots.
 Bytes checked_stride(const HostArenaOptions& options) {
   if (!options.rows) return options.block_bytes;
   const HostRows& rows = *options.rows;
@@ -41,7 +41,7 @@ HostArenaOptions all_ready(std::uint32_t slots, Bytes block_bytes, Bytes chunk_b
   options.slots = options.ready_slots = slots;
   options.block_bytes = block_bytes;
   options.chunk_bytes = chunk_bytes;
-  // Tests and tools make many small arenas, which need no threads of their own.
+  // Tests and tools make many small arenas, for which a thread is not worthwhile.
   options.touch.threads = 1;
   return options;
 }
@@ -57,7 +57,7 @@ HostArena::HostArena(HostArenaOptions options)
       slots_per_chunk_{slots_in_a_chunk(options.block_bytes, options.chunk_bytes)},
       options_{std::move(options)},
       pages_{options_.touch.huge_pages},
-      done_{64, 1, options_.waker == nullptr ? nobody_ : *options_.waker},
+      done_{64, 1, options_.waker == nullptr ? null_waker_ : *options_.waker},
       ended_{done_} {
   worker_ = std::move(options_.worker);
   const auto ask_for_rest = [this](std::uint32_t made) {
@@ -72,7 +72,8 @@ HostArena::HostArena(HostArenaOptions options)
   ask_for_rest(0);
   std::uint32_t made = 0;
   while (made < std::min(options_.ready_slots, options_.slots)) {
-    if (made > 0) ask_for_rest(made);  // other processes may take memory meanwhile, for example ranks that start at the same time
+    // Other processes may have taken memory meanwhile, for example ranks that start at the same time.
+    if (made > 0) ask_for_rest(made);
     const std::uint32_t here = std::min(slots_per_chunk_, options_.slots - made);
     const std::uint32_t chunk = new_chunk(here);
     Place& p = place(chunk);
@@ -233,7 +234,7 @@ void HostArena::do_later(ArenaWorker::Task task) {
 
 /// Touches the memory of a chunk and measures how long this takes. Runs on the worker, or in the constructor.
 FirstTouch HostArena::touch(Place& p) {
-  if (options_.rows) return {};  // the memory has an owner, and may have contents
+  if (options_.rows) return {};  // the memory belongs to its owner, and may have contents
   TouchOptions options = options_.touch;
   options.cancel = &p.cancelled;
   options.huge_pages = pages_.next();
@@ -268,15 +269,15 @@ std::optional<std::string> HostArena::make(std::uint32_t chunk, Bytes with_those
         fmt::format("host arena: cannot touch a chunk of {}: {}", to_string(size), std::generic_category().message(p.got.error));
   } else {
     const std::lock_guard lock{observing_};
-    failed = tell_added(chunk);
+    failed = report_added(chunk);
     p.shown = !failed;
   }
   if (failed) p.mapping = {};
   return failed;
 }
 
-/// Shows a chunk to all observers. If one refuses it, the others are told that it goes, and the reason is returned.
-std::optional<std::string> HostArena::tell_added(std::uint32_t chunk) {
+/// Reports a chunk to all observers. If one refuses it, reports its removal to the others and returns the reason.
+std::optional<std::string> HostArena::report_added(std::uint32_t chunk) {
   for (auto each = observers_.begin(); each != observers_.end(); ++each) {
     const Result<void> added = (*each)->chunk_added(chunk_at(chunk));
     if (added) continue;

@@ -37,14 +37,14 @@ struct HostArenaOptions {
   std::function<MemoryLimits()> limits;
   /// How much memory must be left for the rest of the process. Applies if `limits` is set.
   Bytes spare = MiB * 64;
-  /// Memory of somebody else's in which all slots lie, for example of a SharedRegion: slot n is row n. The arena neither touches
-  /// nor limits it, and cannot grow beyond its rows. Nothing: the arena takes memory from the kernel.
+  /// Memory of another owner in which all slots lie, for example of a SharedRegion: slot n is row n. The arena neither touches
+  /// this memory nor checks limits for it, and cannot grow beyond its rows. Empty: the arena takes memory from the kernel.
   std::optional<HostRows> rows;
-  /// Is kept until the arena ends, for example the owner of `rows`. May be null.
+  /// An object that the arena holds until its end, for example the owner of `rows`. May be null.
   std::shared_ptr<const void> rows_owner;
   /// Is woken when poll() has events. May be null. Must outlive the arena.
   Waker* waker = nullptr;
-  /// Null: a ThreadArenaWorker, which is made when it is first needed.
+  /// The worker. Null: a ThreadArenaWorker, which is made when it is first needed.
   std::unique_ptr<ArenaWorker> worker;
 };
 
@@ -56,7 +56,7 @@ struct HostArenaOptions {
 ///        +------------------------------------------+---------------- unmapping <--------------------------+
 enum class ChunkState : std::uint8_t { absent, reserved, touching, warm, unmapping };
 
-/// The end of an order to add a chunk or to remove one.
+/// The result of an order to add or remove a chunk.
 struct ArenaEvent {
   enum class Kind : std::uint8_t { warm, failed, gone };
   Kind kind = Kind::gone;
@@ -70,18 +70,18 @@ struct ArenaEvent {
 ///
 /// Chunk n has the slots from n * slots_per_chunk() on. A chunk may have fewer slots than slots_per_chunk(), so slot numbers may
 /// have gaps. If the block size is a multiple of the page size, slots begin at page boundaries and can be used for direct I/O. No
-/// slot lies in two chunks, so no copy descriptor crosses two registrations. The memory is the arena's own, or rows of somebody
-/// else's (HostArenaOptions::rows), which may have gaps between slots. The arena does not know what a slot is used for: the
-/// copies of the host tier and the staging slots between device and storage share it.
+/// slot lies in two chunks, so no copy descriptor crosses two registrations. The memory belongs to the arena, or consists of rows
+/// of another owner (HostArenaOptions::rows), which may have gaps between slots. The arena does not distinguish the uses of
+/// slots: the host tier and the staging slots between device and storage share it.
 ///
-/// A chunk is warm when its slots can be used. The arena can be used from construction on, in the chunks that are warm; is_warm()
-/// is true when no other chunks are coming. The worker maps and touches memory, shows it to observers and unmaps it, one chunk
+/// A chunk is warm when its slots can be used. The warm chunks of the arena can be used from construction on; is_warm() is true
+/// when no other chunks are being added. The worker maps and touches memory, reports it to observers and unmaps it, one chunk
 /// after another. Several threads touch a chunk (transfer/host/first_touch.hpp). Only the constructor, observe() and unobserve()
 /// wait for such work.
 ///
 /// Ownership: observers must outlive their registration. Threads: grow(), cancel(), give_back(), poll(), observe(), unobserve()
-/// and what they change (state, counts) belong to one thread, the control plane's. block(), contiguous_from() and holds() may be
-/// called from any thread, for slots of a chunk that was warm when the caller learned of the slot.
+/// and the data that they change (state, counts) belong to one thread, the control plane's. block(), contiguous_from() and
+/// holds() may be called from any thread, for slots of a chunk that was warm when the caller got the slot.
 class HostArena final : public HostSlots {
  public:
   /// Makes an arena whose slots are all warm. It may have 0 slots. Throws std::system_error if there is not enough memory (with
@@ -91,7 +91,7 @@ class HostArena final : public HostSlots {
   /// fits in its text, if `limits` do not allow the memory, and std::invalid_argument if `rows` are not valid, are too few, or
   /// have another size than blocks.
   explicit HostArena(HostArenaOptions options);
-  /// Cancels the chunks that are being made. Observers are told of the end of every chunk before it is unmapped.
+  /// Cancels the chunks that are being made. The removal of every chunk is reported to observers before the chunk is unmapped.
   ~HostArena() override;
   HostArena(const HostArena&) = delete;
   HostArena& operator=(const HostArena&) = delete;
@@ -103,12 +103,12 @@ class HostArena final : public HostSlots {
   /// Returns true if all these slots are in warm chunks.
   [[nodiscard]] bool holds(SlotSpan slots) const override;
 
-  // ---- coming and going
+  // ---- adding and removing chunks
 
   /// Orders chunks for `slots` more slots. All chunks are full, except that the last may be smaller. Each chunk ends in one
   /// event, `warm` or `failed`. Fails: never_fits (more slots than can be numbered); then nothing is ordered.
   [[nodiscard]] Result<void> grow(std::uint32_t slots);
-  /// Returns a bound: after grow(slots), all slot numbers are less than it.
+  /// Returns a number that is larger than all slot numbers after grow(slots).
   [[nodiscard]] std::uint64_t numbers_after(std::uint32_t slots) const;
   /// Cancels a chunk that is reserved or touching. It ends in `failed`, or in `warm` if it was complete first.
   void cancel(std::uint32_t chunk);
@@ -116,11 +116,11 @@ class HostArena final : public HostSlots {
   void give_back(std::uint32_t chunk);
   /// Appends the events since the last call. Costs one comparison if no order is under way.
   void poll(std::vector<ArenaEvent>& events);
-  /// Observers are called on the worker's thread, or in these two calls.
+  /// Observers are called on the worker's thread, or during these two calls.
   [[nodiscard]] Result<void> observe(HostChunkObserver& observer) override;
   void unobserve(HostChunkObserver& observer) override;
 
-  // ---- what there is
+  // ---- state
 
   /// Returns one more than the highest number that a chunk has had. Chunks below it may be absent.
   [[nodiscard]] std::uint32_t chunks_end() const { return chunks_end_; }
@@ -134,7 +134,7 @@ class HostArena final : public HostSlots {
   [[nodiscard]] bool is_warm() const { return coming_slots_ == 0; }
   /// Returns the size of all chunks that are not absent.
   [[nodiscard]] Bytes mapped() const { return mapped_; }
-  /// Returns what the kernel gave for a warm chunk.
+  /// Returns the result of the first touch of a warm chunk.
   [[nodiscard]] const FirstTouch& got(std::uint32_t chunk) const { return place(chunk).got; }
 
  private:
@@ -147,7 +147,7 @@ class HostArena final : public HostSlots {
     // Between an order and its event these belong to the worker, otherwise to the control plane.
     Mapping mapping;
     FirstTouch got;
-    bool shown = false;  ///< the chunk is mapped and the observers know it; protected by observing_
+    bool shown = false;  ///< the chunk is mapped and was reported to the observers; protected by observing_
   };
   static constexpr std::uint32_t places_per_segment = 256;
   static constexpr std::uint32_t segments_max = 1024;
@@ -163,7 +163,7 @@ class HostArena final : public HostSlots {
   [[nodiscard]] FirstTouch touch(Place& p);
   [[nodiscard]] std::optional<std::string> make(std::uint32_t chunk, Bytes with_those_after);
   void unmake(std::uint32_t chunk);
-  [[nodiscard]] std::optional<std::string> tell_added(std::uint32_t chunk);
+  [[nodiscard]] std::optional<std::string> report_added(std::uint32_t chunk);
   [[nodiscard]] std::vector<std::uint32_t> shown_chunks() const;
   void show(std::uint32_t chunk);
   void do_later(ArenaWorker::Task task);
@@ -171,7 +171,7 @@ class HostArena final : public HostSlots {
   const Bytes block_bytes_;
   const Bytes stride_;  ///< from slot to slot of a chunk
   const std::uint32_t slots_per_chunk_;
-  HostArenaOptions options_;  ///< constant, except that its worker was moved out
+  HostArenaOptions options_;  ///< constant, except that the worker is moved out
   PageChoice pages_;          ///< used by the constructor, then by the worker
 
   // These belong to the control plane.
@@ -188,7 +188,7 @@ class HostArena final : public HostSlots {
   /// Segments never move, because other threads read them.
   std::array<std::atomic<Segment*>, segments_max> segments_{};
   std::vector<std::unique_ptr<Segment>> owned_segments_;
-  NullWaker nobody_;
+  NullWaker null_waker_;
   CompletionQueue<ArenaEvent> done_;
   CompletionQueue<ArenaEvent>::Producer ended_;  ///< used by the worker
   std::unique_ptr<ArenaWorker> worker_;          ///< destroyed first

@@ -15,7 +15,7 @@
 namespace terrace {
 namespace {
 
-/// This is more than any process can address. No sum in this file overflows for sizes below it.
+/// Larger than the memory that any process can address. No sum in this file overflows for sizes below it.
 constexpr std::size_t address_space = std::size_t{1} << 57;
 
 [[noreturn]] void fail(std::string_view what, Bytes size, std::string_view doing) {

@@ -8,11 +8,11 @@
 
 namespace terrace {
 
-/// The size of a huge page of the kernel on the processors that we know.
+/// The size of a huge page of the kernel on the supported processors.
 inline constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-/// Anonymous memory from the kernel, zeroed and aligned to a huge page; or memory that somebody else owns. Move-only; the
-/// destructor unmaps what the kernel gave. Threads: one.
+/// Anonymous memory from the kernel, zeroed and aligned to a huge page; or memory of another owner. Move-only; the destructor
+/// unmaps memory from the kernel. Threads: one.
 class Mapping {
  public:
   Mapping() = default;
@@ -22,7 +22,7 @@ class Mapping {
   /// Maps addresses only. A page is allocated when it is first touched (transfer/host/first_touch.hpp). Throws as the constructor
   /// does.
   [[nodiscard]] static Mapping reserve(Bytes size, std::string_view what);
-  /// Names memory that somebody else owns. It must stay valid as long as this object. It is not touched.
+  /// Refers to memory of another owner, which must stay valid as long as this object. The memory is not accessed.
   [[nodiscard]] static Mapping borrowed(std::span<std::byte> bytes);
   ~Mapping();
   Mapping(Mapping&& other) noexcept;

@@ -8,15 +8,15 @@
 
 namespace terrace {
 
-/// Returns how much memory the machine and the control groups leave, or nothing if neither is known.
+/// Returns how much memory the machine and the control groups still allow, or nothing if neither limit is known.
 [[nodiscard]] std::optional<Bytes> memory_left(const MemoryLimits& limits);
 
-/// A request for memory that is going to be taken.
+/// Describes memory that is about to be taken.
 struct MemoryRequest {
   Bytes bytes{};
   Bytes unit{1};        ///< the memory is taken in multiples of this
   bool locked = false;  ///< it counts against the limit of locked memory
-  Bytes spare{};        ///< how much must be left for everything else
+  Bytes spare{};        ///< how much memory must be left for other uses
 };
 
 struct MemoryRefusal {

@@ -10,14 +10,14 @@
 namespace terrace {
 
 /// Chooses whether memory is next touched in huge pages or in small ones. If the memory of a machine is fragmented, the kernel
-/// compacts it to make huge pages, which can take a hundred times as long as touching small ones. So if huge pages come slowly,
-/// small ones are tried. Small pages are kept if they come at least twice as fast; then huge pages are tried again later, at
-/// growing intervals.
+/// compacts it to make huge pages, which can take a hundred times as long as touching small ones. So if touching huge pages is
+/// slow, small pages are tried. They stay in use if touching them is at least twice as fast; then huge pages are tried again
+/// later, at growing intervals.
 ///
 /// A state machine that touches no memory and reads no clock. Threads: one.
 class PageChoice {
  public:
-  /// A lower speed counts as slow. Every machine with unfragmented memory is faster.
+  /// A speed below this counts as slow. Every machine with unfragmented memory is faster.
   static constexpr Bytes slow_per_second = MiB * 512;
 
   explicit PageChoice(HugePages wish) : wish_{wish} {}

@@ -25,7 +25,7 @@ namespace {
 constexpr std::array<char, 8> magic{'T', 'R', 'C', 'S', 'H', 'M', '0', '1'};
 /// Rows begin after one page, which holds the header.
 constexpr std::uint64_t rows_offset = region_alignment;
-/// How often create() tries to replace a stale region, when others do the same at that time.
+/// How often create() tries to replace a stale region while other processes do the same.
 constexpr int tries_max = 16;
 
 /// The first bytes of a region. Creator and joiners run on one machine, so the numbers have its byte order.
@@ -45,7 +45,7 @@ static_assert(sizeof(Header) == 88);
 }
 [[noreturn]] void fail(Errc error, const std::string& sentence) { throw std::system_error{make_error_code(error), sentence}; }
 
-/// The creator's own open file holds a lock on the first byte for as long as the creator lives, however it ends.
+/// The creator's open file holds a lock on the first byte until the creator ends, in whatever way.
 struct flock creator_lock() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -59,7 +59,7 @@ bool take_creator_lock(int fd) {
   return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/// Returns whether another open file has the creator's lock.
+/// Returns true if another open file has the creator's lock.
 bool is_locked(int fd) {
   struct flock lock = creator_lock();
   return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -67,7 +67,7 @@ bool is_locked(int fd) {
 
 std::string by_number(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
-/// Opens the file behind a descriptor once more, so that locks and position are its own.
+/// Opens the file of a descriptor once more, so that the new descriptor has its own locks and position.
 Descriptor open_again(int fd) { return Descriptor{::open(by_number(fd).c_str(), O_RDWR | O_CLOEXEC)}; }
 
 void check_name(const std::string& name) {
@@ -90,7 +90,7 @@ Header header_of(const SharedLayout& layout) {
   return header;
 }
 
-/// Reads the header. Returns nothing but an error: incompatible if the file is no region, or an errno.
+/// Reads the header. Fails: incompatible if the file is no region, or an errno.
 Result<Header> read_header(int fd) {
   Header header;
   const ssize_t got = ::pread(fd, &header, sizeof header, 0);
@@ -99,7 +99,7 @@ Result<Header> read_header(int fd) {
   return header;
 }
 
-/// Fails with EPERM if anybody but this user may open the file, or if it is no regular file.
+/// Fails with EPERM if other users may open the file, or if it is not a regular file.
 Result<void> check_private(int fd) {
   struct stat file {};
   if (::fstat(fd, &file) != 0) return ErrorCode{errno, boost::system::generic_category()};
@@ -108,7 +108,7 @@ Result<void> check_private(int fd) {
   return {};
 }
 
-/// A directory with the name of a file in it.
+/// A directory, and the name of a file in it.
 struct Place {
   std::filesystem::path directory;
   std::string name;
@@ -117,7 +117,7 @@ struct Place {
   [[nodiscard]] Descriptor open() const {
     return Descriptor{::open(path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)};
   }
-  /// Removes the name if it is still that of the open file.
+  /// Removes the name if it still refers to the open file.
   void remove(int fd) const {
     struct stat named {};
     struct stat opened {};
@@ -130,7 +130,7 @@ std::string differs(const char* what, std::uint64_t has, std::uint64_t wanted) {
   return fmt::format("it has {} of {}, and {} are expected", what, has, wanted);
 }
 
-/// Returns what differs between a region and what is expected of it, or an empty text.
+/// Returns a text that names the difference between a region and the expected one, or an empty text.
 std::string difference(const Header& has, const Header& wanted) {
   if (has.nonce != wanted.nonce) return "its nonce is another one: it is the region of another run";
   if (has.rows != wanted.rows) return fmt::format("it has {} rows, and {} are expected", has.rows, wanted.rows);
@@ -170,7 +170,7 @@ struct SharedRegion::State {
     if (!place.name.empty()) place.remove(own.get());
     place.name.clear();
   }
-  /// Gives the file its size and its header. The file's memory is taken here, so that no later access fails.
+  /// Sets the size of the file and writes its header. The file's memory is allocated here, so that no later access fails.
   void fill(const std::string& who) {
     const auto bytes = static_cast<off_t>(header.total_bytes);
     if (::fallocate(own.get(), 0, 0, bytes) != 0) {
@@ -184,9 +184,9 @@ struct SharedRegion::State {
   }
 
   Header header;
-  Place place;       ///< of a creator's region with a name; otherwise the name is empty
+  Place place;       ///< for a creator's region with a name; otherwise the name is empty
   Descriptor own;    ///< holds the creator's lock; not open in a joiner
-  Descriptor shown;  ///< has no lock, so that it can be passed on
+  Descriptor shown;  ///< has no lock, so it can be passed on
   void* mapped = nullptr;
   HostRows rows;
 };
@@ -204,7 +204,7 @@ SharedRegion SharedRegion::create(const std::string& name, const SharedLayout& l
   if (!state->own.is_open()) fail(errno, who + ": cannot make a file");
   state->fill(who);
   state->map(who);
-  // The name appears when the region is complete, so that nobody joins half of it.
+  // The name appears when the region is complete, so that no process joins an incomplete region.
   for (int tries = 0; tries < tries_max; ++tries) {
     if (::linkat(AT_FDCWD, by_number(state->own.get()).c_str(), AT_FDCWD, place.path().c_str(), AT_SYMLINK_FOLLOW) == 0) {
       state->place = place;
@@ -272,7 +272,7 @@ SharedRegion SharedRegion::join(const std::string& name, const RegionNonce& nonc
   check_name(name);
   const Place place{directory, name};
   const std::string who = fmt::format("shared region {}", place.path().string());
-  static_cast<void>(header_of(layout));  // an impossible layout is reported before what the file lacks
+  static_cast<void>(header_of(layout));  // an impossible layout is reported before errors of the file
   const int fd = ::open(place.path().c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT) {
@@ -302,7 +302,7 @@ Result<void> SharedRegion::remove_stale(const std::string& name, const std::file
     }
     if (const Result<void> is_private = check_private(file.get()); !is_private) return is_private;
     if (const Result<Header> header = read_header(file.get()); !header) return header.error();
-    // The lock keeps others that do the same away until the name is gone.
+    // The lock excludes other processes that do the same, until the name is gone.
     if (!take_creator_lock(file.get())) return Errc::in_use;
     place.remove(file.get());
     return {};

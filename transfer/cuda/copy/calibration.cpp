@@ -38,7 +38,7 @@ class Calibration {
     copier_.emplace(driver, device, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
   }
 
-  /// Waits for the stream, because copies may be on it if a call after them has failed.
+  /// Waits for the stream, because copies may still be on it if a later call has failed.
   ~Calibration() { static_cast<void>(await_stream(driver_, stream_.get())); }
   Calibration(const Calibration&) = delete;
   Calibration& operator=(const Calibration&) = delete;
@@ -68,8 +68,8 @@ class Calibration {
     }
   }
 
-  /// Makes pieces that are contiguous on neither side, as many as wanted if there is room: in ascending order on the device, and
-  /// in descending order on the host.
+  /// Makes pieces that are contiguous on neither side: in ascending order on the device, and in descending order on the host.
+  /// Makes fewer pieces than requested if there is not enough room.
   std::vector<CopyPiece> scatter(std::uint64_t piece_bytes, std::uint64_t wanted) {
     const std::uint64_t number = std::clamp<std::uint64_t>(count(options_.bytes) / piece_bytes, 1, wanted);
     std::vector<CopyPiece> pieces;
@@ -79,7 +79,7 @@ class Calibration {
     return pieces;
   }
 
-  /// Copies once, and compares every byte with what the copy engine brings by single copies.
+  /// Copies once, and compares every byte with the result of single copies by the copy engine.
   void verify(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces) {
     const std::uint64_t bytes = shape_of(pieces).bytes;
     const bool out = direction == Direction::swap_out;
@@ -87,7 +87,7 @@ class Calibration {
     const PinnedBuffer& destination = out ? host_ : check_;
     fill(source.bytes().first(bytes));
     std::ranges::fill(destination.bytes().first(bytes), std::byte{0});
-    // `check_` goes to the device as a whole, or comes from there.
+    // `check_` is copied as a whole, to the device or from it.
     if (out) check(driver_.cuMemcpyHtoDAsync(device_.get(), check_.bytes().data(), bytes, stream_.get()), "cuMemcpyHtoDAsync");
     else check(driver_.cuMemsetD8Async(device_.get(), 0, bytes, stream_.get()), "cuMemsetD8Async");
     const CudaOutcome enqueued = copier_->enqueue(method, direction, pieces, stream_.get());
@@ -127,15 +127,16 @@ class Calibration {
   const StreamHandle stream_;
   const DeviceMemory device_;
   const PinnedBuffer host_;
-  const PinnedBuffer check_;  ///< the content of the device's side, as it should be
+  const PinnedBuffer check_;  ///< the expected content of the device's side
   const std::optional<CopyKernels> kernels_;
   HostMap map_;
   std::optional<PieceCopier> copier_;
   std::uint64_t pattern_ = 0;
 };
 
-/// Keeps other processes from measuring at the same time: they would disturb each other, and need the result only once. Without
-/// a lock, because there is no folder or somebody holds it for long, they measure all the same.
+/// Prevents other processes from measuring at the same time, because they would disturb each other and need only one result. If
+/// the lock cannot be taken, because there is no folder or another process holds it for too long, the process measures without
+/// it.
 Descriptor locked(const std::filesystem::path& file) {
   constexpr std::chrono::milliseconds looks_every{50};
   constexpr std::chrono::seconds waits{30};

@@ -15,15 +15,15 @@ struct CalibrationOptions {
   unsigned kernel_blocks = 8;
 };
 
-/// Measures every available method in both directions, for each class of the table. It copies scattered pieces on a stream of its
-/// own, and measures from the call to the end of the copy. Nothing else should run on the device meanwhile. The first copy of
-/// each method and shape is compared byte by byte. Throws CudaUnavailable, or CudaError, also if bytes are wrong.
+/// Measures every available method in both directions, for each class of the table. It copies scattered pieces on its own stream,
+/// and measures the time from the call to the end of the copy. No other work should run on the device meanwhile. The first copy
+/// of each method and shape is compared byte by byte. Throws CudaUnavailable, or CudaError, also if bytes are wrong.
 [[nodiscard]] CopyMethodTable calibrate_methods(const CudaDriver& driver, int ordinal, const Clock& clock,
                                                 CalibrationOptions options = {});
 
-/// Returns the table that `file` has for this device, driver and these options. If it has none, measures one now and saves it in
-/// the file if possible. Of several processes one measures; the others wait for it up to half a minute (FILE.lock). Throws as
-/// calibrate_methods() does.
+/// Returns the table in `file` for this device, driver and these options. If there is none, measures a table now and saves it in
+/// the file if possible. If several processes start together, one of them measures; the others wait for it for up to half a
+/// minute (FILE.lock). Throws as calibrate_methods() does.
 [[nodiscard]] CopyMethodTable kept_or_measured(const CudaDriver& driver, int ordinal, const std::filesystem::path& file,
                                                const Clock& clock, CalibrationOptions options = {});
 

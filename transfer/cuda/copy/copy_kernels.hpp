@@ -34,8 +34,8 @@ class CopyKernels {
   CUfunction bulk_ = nullptr;
 };
 
-/// Passes tiles to the kernels of one stream, in a ring of pages of pinned memory. A page is written again only when the kernel
-/// that reads it has ended. Threads: the issuing thread of the stream.
+/// Passes tiles to the kernels of one stream, in a ring of pages of pinned memory. A page is reused only after the kernel that
+/// reads it has ended. Threads: the issuing thread of the stream.
 class TileRing {
  public:
   static constexpr std::size_t pages = 8;
@@ -46,7 +46,7 @@ class TileRing {
 
   /// Waits until the next page is free, and returns it in `tiles`, with the device's address in `address`.
   [[nodiscard]] CUresult next_page(std::span<CopyTile>& tiles, CUdeviceptr& address);
-  /// Reports that the kernel that reads the present page has been launched on the stream.
+  /// Reports that the kernel that reads the current page has been launched on the stream.
   [[nodiscard]] CUresult launched(CUstream stream);
 
  private:

@@ -28,7 +28,7 @@ using CopyMethods = std::bitset<copy_method_count>;
 [[nodiscard]] std::string_view to_string(CopyMethod method);
 [[nodiscard]] std::optional<CopyMethod> parse_copy_method(std::string_view text);
 
-/// The machine and the code that measured rates hold for. With any other, rates are measured anew.
+/// Identifies the machine and the code for which measured rates are valid. If any field differs, the rates are measured anew.
 struct CopyTableKey {
   std::string device;
   std::string driver;
@@ -37,11 +37,11 @@ struct CopyTableKey {
   friend bool operator==(const CopyTableKey&, const CopyTableKey&) = default;
 };
 
-/// Says which copy method is best for which pieces on one device: by direction, size of a piece and number of pieces. Contiguous
-/// pieces have been joined before, so the table need not distinguish whether pieces are contiguous.
+/// The best copy method for pieces on one device, by direction, size of a piece and number of pieces. Contiguous pieces have been
+/// joined before, so the table does not distinguish whether pieces are contiguous.
 ///
-/// A table comes from a calibration (calibration.hpp), by way of a file that is valid for one CopyTableKey. The default
-/// table has estimates. Threads: any, when the table is complete.
+/// A calibration (calibration.hpp) makes a table and saves it in a file, which is valid for one CopyTableKey. The default table
+/// has estimates. Threads: any, once the table is complete.
 class CopyMethodTable {
  public:
   /// The smallest size and the smallest number of pieces of each class. A class ends where the next one begins.
@@ -61,12 +61,12 @@ class CopyMethodTable {
   [[nodiscard]] const Cell& cell(Direction direction, std::size_t bytes_class, std::size_t count_class) const {
     return cells_[static_cast<std::size_t>(direction)][bytes_class][count_class];
   }
-  /// Copies by a kernel take multiprocessors from compute. So a kernel is better only if it is so many times faster.
+  /// Copies by a kernel take multiprocessors from compute. So a kernel counts as better only if it is faster by this factor.
   static constexpr double kernel_advantage = 1.3;
   /// Orders the methods of the cell by these rates.
   void measured(Direction direction, std::size_t bytes_class, std::size_t count_class, const Rates& rates);
 
-  /// Returns the best available method for these pieces. If they are not aligned, it is none of the kernels. `available` must
+  /// Returns the best available method for these pieces. If they are not aligned, it never returns a kernel. `available` must
   /// contain `plain`.
   [[nodiscard]] CopyMethod choose(Direction direction, const PieceShape& shape, CopyMethods available) const;
 

@@ -5,8 +5,8 @@
 namespace terrace {
 namespace {
 
-/// Appends a piece, or joins it to the last one if they are contiguous. The pieces from `first` on may be joined, because they
-/// are of one range of slots in one chunk.
+/// Appends a piece, or joins it to the last one if they are contiguous. Only the pieces from `first` on may be joined, because
+/// they belong to one range of slots in one chunk.
 void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& next) {
   if (out.size() > first) {
     CopyPiece& last = out.back();

@@ -11,8 +11,8 @@
 
 namespace terrace {
 
-/// Bytes that are contiguous on both sides, and on the host within one chunk of the arena. A copy descriptor may not name more,
-/// because each chunk is pinned separately.
+/// Bytes that are contiguous on both sides, and on the host within one chunk of the arena. A copy descriptor must not cross
+/// chunks, because each chunk is pinned separately.
 struct CopyPiece {
   std::uint64_t device = 0;
   std::byte* host = nullptr;
@@ -21,13 +21,14 @@ struct CopyPiece {
   friend bool operator==(const CopyPiece&, const CopyPiece&) = default;
 };
 
-/// A device's share of every slot of an arena. The share is as large as a block of the device.
+/// A device's share of every slot of an arena. The share has the size of a block of the device.
 struct HostShares {
   const HostSlots* slots = nullptr;
   std::uint64_t offset = 0;  ///< where the share begins in a slot, in bytes
 };
 
-/// Appends the pieces of a command, in the order of the host's bytes. There are as few as the two layouts allow:
+/// Appends the pieces of a command, in the order of the host's bytes. It makes the smallest number of pieces that the layouts
+/// allow:
 ///
 /// - packed blocks: one piece for each run and chunk, or one for each block if the device has only a share of each host slot;
 /// - blocks in regions: one piece for each block and region, but regions that lie side by side are joined.

@@ -15,7 +15,7 @@ static_assert(sizeof(CopyTile) == 24);
 /// The size of a tile: 32 lanes with eight accesses of 16 bytes in flight each.
 inline constexpr unsigned kernel_tile_bytes = 4096;
 /// Threads of one block of the kernel. A block has 32 KiB in flight, and takes at most a quarter of the registers of a
-/// multiprocessor (__launch_bounds__), so that compute runs beside it.
+/// multiprocessor (__launch_bounds__), so that compute can run at the same time.
 inline constexpr unsigned kernel_threads = 256;
 inline constexpr unsigned kernel_blocks_beside = 4;  ///< blocks that a multiprocessor has room for
 
@@ -25,7 +25,7 @@ inline constexpr unsigned bulk_stages = 4;
 inline constexpr unsigned bulk_threads = 128;
 inline constexpr unsigned bulk_shared_bytes = bulk_tile_bytes * bulk_stages;
 
-/// Changes with every change of the kernels that may change their speed. Rates that were measured with others do not count.
+/// Increase it with every change of the kernels that may change their speed. Rates of other revisions are ignored.
 inline constexpr unsigned kernel_revision = 2;
 
 }  // namespace terrace

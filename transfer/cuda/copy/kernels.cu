@@ -1,9 +1,9 @@
 // Gather and scatter kernels. Descriptors in pinned host memory name the tiles to copy. The kernels do not distinguish memory of
 // the device and of the host, because the host's pages are mapped.
 //
-// They run on few small thread blocks, so that a copy beside a decode step leaves the multiprocessors to that step. A link needs
-// enough bytes in flight: about 100 KB for 55 GB/s at 2 microseconds. One block of 256 threads has 32 KiB in flight; a block of
-// the bulk kernel has 16 KiB in flight and as much on its way out.
+// They use few small thread blocks, so that a concurrent decode step keeps most multiprocessors. A link needs enough bytes in
+// flight: about 100 KB for 55 GB/s at 2 microseconds. One block of 256 threads has 32 KiB in flight; a block of the bulk kernel
+// has 16 KiB in flight and as much on its way out.
 
 #include "transfer/cuda/copy/copy_tile.hpp"
 
@@ -16,7 +16,7 @@ using terrace::CopyTile;
 constexpr unsigned lanes = 32;
 constexpr unsigned all_lanes = 0xFFFF'FFFFU;
 
-/// Reads a descriptor from the host each time, and not from a cache, because the host writes the ring again between launches.
+/// Reads a descriptor from host memory each time, not from a cache, because the host overwrites the ring between launches.
 __device__ CopyTile load(const CopyTile* tile) {
   const auto* words = reinterpret_cast<const unsigned long long*>(tile);
   CopyTile loaded;
@@ -26,7 +26,7 @@ __device__ CopyTile load(const CopyTile* tile) {
   return loaded;
 }
 
-/// Copies by streaming accesses: neither side is read again soon, and compute's data should stay in the cache.
+/// Copies by streaming accesses: neither side is read again soon, and the data of compute should stay in the cache.
 __device__ void copy_vectors(const uint4* source, uint4* destination, unsigned count, unsigned lane) {
   constexpr unsigned unroll = 8;
   unsigned at = lane;
@@ -143,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(terrace::bulk_threads) terrace_copy
     // Make the barriers that this thread has written visible to the bulk copy engine.
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   }
-  // The number of loads that this block has made so far. It gives the stage of the next load and the parity of its round, by
-  // which await_stage() sees whether it has arrived.
+  // The number of loads that this block has made so far. It determines the stage of the next load and the parity of its round.
+  // await_stage() uses the parity to detect whether the load has arrived.
   unsigned loads = 0;
   const unsigned block_tiles = blockIdx.x < count ? (count - blockIdx.x - 1) / gridDim.x + 1 : 0;
   for (unsigned begin = 0; begin < block_tiles; begin += blockDim.x) {

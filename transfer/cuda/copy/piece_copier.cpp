@@ -12,7 +12,7 @@ std::size_t index(CopyMethod method) { return static_cast<std::size_t>(method); 
 /// The most descriptors of one call. A driver was seen to hang with 50,000.
 constexpr std::size_t batch_pieces_max = 512;
 
-/// Cuts pieces into tiles of at most `tile_bytes` bytes. Each call of fill() makes as many tiles as there is room for.
+/// Cuts pieces into tiles of at most `tile_bytes` bytes. Each call of fill() makes tiles until the page is full.
 class Tiling {
  public:
   Tiling(std::span<const CopyPiece> pieces, Direction direction, const HostRanges& host, std::uint64_t tile_bytes)
@@ -97,8 +97,8 @@ CudaOutcome PieceCopier::enqueue_batch(Direction direction, std::span<const Copy
     sources_.push_back(out ? piece.device : host);
     sizes_.push_back(piece.bytes);
   }
-  // Device memory is read in the order of the stream, because the driver may otherwise read it before the event that says that it
-  // is written. What is swapped in has been in host memory since before this call, so it may be read at any time.
+  // Device memory is read in stream order, because the driver could otherwise read it before the event after which it is written.
+  // Bytes to swap in were in host memory before this call, so they may be read at any time.
   CUmemcpyAttributes attributes{};
   attributes.srcAccessOrder = out ? CU_MEMCPY_SRC_ACCESS_ORDER_STREAM : CU_MEMCPY_SRC_ACCESS_ORDER_ANY;
   attributes.flags = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
@@ -132,7 +132,7 @@ CudaOutcome PieceCopier::enqueue_kernel(bool bulk, Direction direction, std::spa
     if (launched != CUDA_SUCCESS) return {launched, "cuLaunchKernel"};
     const CUresult recorded = ring_->launched(stream);
     if (recorded != CUDA_SUCCESS) {
-      // Without the event, it is unknown when the page may be written again. So wait for the kernel now.
+      // Without the event, it is unknown when the page can be reused. So wait for the kernel now.
       static_cast<void>(await_stream(driver_, stream));
       return {recorded, "cuEventRecord"};
     }

@@ -22,9 +22,9 @@ class PieceCopier {
   PieceCopier(const CudaDriver& driver, CUdevice device, const CopyKernels* kernels, const HostMap& host, unsigned kernel_blocks);
 
   [[nodiscard]] CopyMethods available() const { return available_; }
-  /// Returns when the copies are on the stream. It may wait for free descriptors before. `method` must be available; if pieces
-  /// are not aligned, `kernel` is used instead of `bulk_kernel`. A swap-in may read the host memory at once. If it fails, some of
-  /// the copies may be on the stream.
+  /// Puts the copies on the stream. It may first wait for free descriptors. `method` must be available; if pieces are not
+  /// aligned, `kernel` is used instead of `bulk_kernel`. A swap-in may read the host memory at once. If it fails, some of the
+  /// copies may be on the stream.
   [[nodiscard]] CudaOutcome enqueue(CopyMethod method, Direction direction, std::span<const CopyPiece> pieces, CUstream stream);
 
  private:
@@ -36,7 +36,7 @@ class PieceCopier {
   const CopyKernels* kernels_;
   const HostMap& host_;
   unsigned kernel_blocks_;
-  bool host_addresses_;  ///< the device knows pinned host memory by the host's own addresses
+  bool host_addresses_;  ///< the device addresses pinned host memory by the host's addresses
   CopyMethods available_;
   std::optional<TileRing> ring_;
   // Scratch memory of enqueue_batch().

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-// The functions of the driver that the device calls. cuda.h defines most of these names as macros that stand for the newest
+// The functions of the driver that the device calls. cuda.h defines most of these names as macros that expand to the newest
 // version of a function. This list passes the names on unexpanded, so that the driver is asked for the name without a version.
 #define TERRACE_CUDA_CALLS(CALL)          \
   CALL(cuGetErrorName)                    \
@@ -98,11 +98,11 @@ struct CudaDriver {
   void check(CUresult result, std::string_view call, std::string_view doing = {}) const;
 };
 
-/// The oldest driver version that is supported. Since this version all functions have had their present form, except the batched
+/// The oldest driver version that is supported. All functions have had their current form since this version, except the batched
 /// copies.
 inline constexpr int cuda_driver_version_min = 12000;
 
-/// Returns the driver of this machine. It is loaded and initialised once and never unloaded, because it has threads of its own.
+/// Returns the driver of this machine. It is loaded and initialised once, and never unloaded, because it runs its own threads.
 /// Throws CudaUnavailable.
 [[nodiscard]] const CudaDriver& cuda_driver();
 
@@ -110,7 +110,7 @@ inline constexpr int cuda_driver_version_min = 12000;
 [[nodiscard]] CUdevice cuda_device_at(const CudaDriver& driver, int ordinal);
 [[nodiscard]] std::string cuda_device_name(const CudaDriver& driver, CUdevice device);
 [[nodiscard]] int cuda_attribute(const CudaDriver& driver, CUdevice device, CUdevice_attribute attribute);
-/// Returns the NUMA node next to the device; nothing if the driver does not tell, or knows of one node only. Throws
+/// Returns the NUMA node next to the device; nothing if the driver does not report it, or if there is only one node. Throws
 /// CudaUnavailable.
 [[nodiscard]] std::optional<unsigned> cuda_numa_node(const CudaDriver& driver, int ordinal);
 /// Returns the CUDA version of the driver, for example "13.0". If the kernel knows the release of the driver, it follows: "13.0,

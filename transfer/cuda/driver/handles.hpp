@@ -43,8 +43,8 @@ class Owned {
 };
 
 /// The primary context of a device, which the engine's framework also uses. It is current on the constructing thread until
-/// leave(), and again after enter(), so that objects that are constructed or destroyed together with it find it current. Threads:
-/// one.
+/// leave(), and again after enter(), because it must be current when objects of the same owner are constructed or destroyed.
+/// Threads: one.
 class PrimaryContext {
  public:
   PrimaryContext(const CudaDriver& driver, CUdevice device);
@@ -63,7 +63,7 @@ class PrimaryContext {
   bool current_ = false;
 };
 
-/// Makes a context current on this thread as long as it lives. The destructor makes the former context current again.
+/// Makes a context current on this thread for its lifetime. The destructor makes the former context current again.
 class CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, CUcontext context);
@@ -79,9 +79,9 @@ class CurrentContext {
   CUresult pushed_;
 };
 
-/// Allows all driver calls on this thread as long as it lives. While an engine captures a graph, the driver refuses calls of
-/// other threads that could disturb the capture, for example the registration of memory. Terrace's calls do not touch the
-/// engine's streams.
+/// Allows all driver calls on this thread for its lifetime. While an engine captures a graph, the driver refuses calls of other
+/// threads that could disturb the capture, for example the registration of memory. Terrace's calls do not affect the engine's
+/// streams.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const CudaDriver& driver);
@@ -102,16 +102,16 @@ using EventHandle = Owned<CUevent>;
 [[nodiscard]] DeviceMemory allocate_device(const CudaDriver& driver, Bytes size, std::string_view what);
 /// Makes a stream that does not wait for the legacy default stream, and for which that stream does not wait. Throws CudaError.
 [[nodiscard]] StreamHandle make_stream(const CudaDriver& driver);
-/// The same with the greatest priority: the few thread blocks of a copy kernel start before those of compute that wait.
+/// Does the same with the highest priority: the few thread blocks of a copy kernel start before waiting thread blocks of compute.
 [[nodiscard]] StreamHandle make_first_stream(const CudaDriver& driver);
 
 /// Wait until all work on the stream is done, or until the event has happened, and return the first failure. A call may report an
-/// earlier failure without having waited, so it is repeated after a failure. If the second call fails, too, the context is
-/// destroyed, and nothing moves in it any more.
+/// earlier failure without having waited, so it is repeated after a failure. If the second call also fails, the context is
+/// destroyed, and no copy runs in it any more.
 [[nodiscard]] CUresult await_stream(const CudaDriver& driver, CUstream stream);
 [[nodiscard]] CUresult await_event(const CudaDriver& driver, CUevent event);
-/// The same for an event that is expected soon: asks for it for about 30 microseconds before it sleeps, because it takes as long
-/// to wake a thread.
+/// Does the same for an event that is expected soon: polls it for about 30 microseconds before it sleeps, because waking a thread
+/// takes about the same time.
 [[nodiscard]] CUresult await_event_soon(const CudaDriver& driver, CUevent event);
 
 /// Pinned host memory that the device can address. The constructor throws CudaError, with `what` in its text.
@@ -144,9 +144,9 @@ class HostRanges {
   std::map<std::uintptr_t, Range> ranges_;
 };
 
-/// Finds the device's addresses of pinned host memory, while ranges come and go. A reader calls now() once to get the present
-/// ranges, and searches them without a lock. This is safe because the memory of a command is there before the command and stays
-/// until its end. Threads: any.
+/// Finds the device's addresses of pinned host memory, while ranges are added and removed. A reader calls now() once to get the
+/// current ranges, and searches them without a lock. This is safe because the memory of a command is pinned before the command
+/// begins and until it has ended. Threads: any.
 class HostMap {
  public:
   void add(std::span<std::byte> host, CUdeviceptr device);
@@ -159,12 +159,12 @@ class HostMap {
   std::shared_ptr<const HostRanges> now_ = std::make_shared<const HostRanges>();
 };
 
-/// Whether events have timing. An event with timing records the device's time when it happens, and costs the stream a little
-/// more.
+/// Whether events have timing. An event with timing records the device's time when it happens, and costs slightly more time on
+/// the stream.
 enum class EventTiming : bool { no, yes };
 
-/// Events that are used again. A thread that waits for such an event sleeps. An event returns to the pool when its last holder
-/// releases it, so that no waiter finds it recorded for something else.
+/// A pool of reusable events. A thread that waits for such an event sleeps. An event returns to the pool when its last holder
+/// releases it, so that it is never recorded again while a thread waits for it.
 ///
 /// Ownership: the pool must outlive its events. Threads: any.
 class EventPool {
