@@ -17,7 +17,7 @@ std::string_view as_text(const SharedValueHeader& header) {
 
 }  // namespace
 
-/// GET of the parts that are left, in their order.
+/// GET of the remaining parts, in order.
 class RedisBlockOperation::Reading final : public Exchange {
  public:
   Reading(std::shared_ptr<RedisBlockOperation> operation, bool asking) : operation_{std::move(operation)}, asking_{asking} {
@@ -62,11 +62,11 @@ class RedisBlockOperation::Reading final : public Exchange {
 
   void replied(RespValue reply) override {
     const std::uint32_t number = answered_++;
-    if (asking_ && number % 2 == 0) return;  // to ASKING
+    if (asking_ && number % 2 == 0) return;  // the reply to ASKING
     if (reply.is_error()) {
       operation_->refused(reply.text);
     } else if (reply.kind == RespItem::Kind::null) {
-      // Without its first part a block is not there. If another part is missing, finish() says so.
+      // Without its first part, a block is not there. If another part is missing, finish() reports it.
       if (part() == 0) return operation_->end(Errc::not_found);
     } else if (reply.kind != RespItem::Kind::bulk) {
       return operation_->mismatched(SharedMismatch::format);
@@ -90,15 +90,15 @@ class RedisBlockOperation::Reading final : public Exchange {
   const std::shared_ptr<RedisBlockOperation> operation_;
   const bool asking_;
   std::vector<std::uint32_t> parts_;
-  std::uint32_t answered_ = 0;  ///< replies, also to ASKING
-  std::size_t done_ = 0;        ///< parts
-  std::size_t bytes_ = 0;       ///< of the value that arrives
-  std::size_t here_ = 0;        ///< of them
+  std::uint32_t answered_ = 0;  ///< number of replies, including replies to ASKING
+  std::size_t done_ = 0;        ///< number of parts that are done
+  std::size_t bytes_ = 0;       ///< size of the value that is arriving
+  std::size_t here_ = 0;        ///< bytes of it that have arrived
   SharedValueHeader header_{};
   SharedValueReader::Mismatch mismatch_;
 };
 
-/// SET of the parts that are left, the last one first: who finds the first part finds all of them.
+/// SET of the remaining parts, the last part first, so that a reader that finds the first part finds all parts.
 class RedisBlockOperation::Writing final : public Exchange {
  public:
   Writing(std::shared_ptr<RedisBlockOperation> operation, bool asking) : operation_{std::move(operation)}, asking_{asking} {
@@ -140,7 +140,7 @@ class RedisBlockOperation::Writing final : public Exchange {
 
   void replied(RespValue reply) override {
     const std::uint32_t number = answered_++;
-    if (asking_ && number % 2 == 0) return;  // to ASKING
+    if (asking_ && number % 2 == 0) return;  // the reply to ASKING
     if (reply.is_error()) operation_->refused(reply.text);
     else if (reply.text != "OK") operation_->refused("an answer to SET that is none");
     else operation_->left_ &= ~(1U << parts_[done_]);
@@ -201,7 +201,7 @@ void RedisBlockOperation::send(RedisNode* node, bool asking) {
   else node->submit(std::make_unique<Reading>(self, asking), RedisNode::Lane::reading);
 }
 
-/// A part was refused. The answer to the last part decides what follows.
+/// Records that a part was refused. The reply to the last part decides how the operation continues.
 void RedisBlockOperation::refused(const std::string& error) {
   if (const auto redirection = parse_redirection(error, node_->address())) {
     node_->count_redirection();
@@ -219,13 +219,13 @@ void RedisBlockOperation::refused(const std::string& error) {
   }
 }
 
-/// The node has answered for all parts.
+/// Called when the node has answered for all parts.
 void RedisBlockOperation::answered() {
   sent_ = false;
   if (error_ == Errc::corrupt) return mismatched(SharedMismatch::format);
   if (error_ != Errc::io_failed) node_->ended(RedisNode::Outcome::succeeded, client_.clock_.now());
   if (error_) {
-    // One part alone is of no use.
+    // A single part is useless.
     if (writes_ && left_ != all_of(parts_)) remove();
     return end(error_);
   }

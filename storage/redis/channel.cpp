@@ -45,7 +45,7 @@ std::size_t Channel::outgoing(std::span<iovec> pieces) {
   std::size_t count = 0;
   for (const Entry& entry : unsent_) {
     const Exchange& exchange = *entry.exchange;
-    // An exchange that is unwanted and not begun is left out when it is the first; those after it wait until then.
+    // An unwanted exchange that has not begun is skipped only when it is the first one; later exchanges wait until then.
     if (&entry != &unsent_.front() && !exchange.wanted()) return count;
     std::size_t skip = entry.sent;
     for (const Exchange::Segment& segment : exchange.segments) {
@@ -110,14 +110,14 @@ void Channel::landed(std::size_t bytes) {
 std::array<iovec, 2> Channel::incoming() {
   std::array<iovec, 2> pieces{};
   landing_ = 0;
-  // A bulk that is kept whole is short, and goes through the buffer.
+  // A bulk that is kept as a whole is short, and goes through the buffer.
   if (reader_.payload_left() > 0 && bulk_goes_ != BulkGoes::to_builder) {
     const std::span<std::byte> there = room();
     pieces[0] = piece_of(there.data(), there.size());
     landing_ = there.size();
     if (landing_ < reader_.payload_left()) return pieces;
   }
-  // The bytes after it go through the buffer.
+  // The bytes after the bulk go through the buffer.
   pieces[1] = piece_of(buffer_.data() + buffered_, buffer_.size() - buffered_);
   return pieces;
 }
@@ -131,7 +131,7 @@ void Channel::received(std::size_t bytes) {
   parse();
 }
 
-/// Returns how many of the bytes it has taken.
+/// Returns the number of bytes that were consumed.
 std::size_t Channel::take_payload(std::span<const std::byte> bytes) {
   if (bulk_goes_ == BulkGoes::to_builder) {
     const std::size_t taken = std::min(bytes.size(), reader_.payload_left());
@@ -169,7 +169,7 @@ void Channel::handle(const RespItem& item) {
   bulk_goes_ = BulkGoes::nowhere;
   if (item.kind == Kind::malformed) malformed_ = true;
   if (malformed_ || item.aside) return;
-  // A reply that nobody has asked for.
+  // A reply without a command.
   if (answering() == nullptr) {
     malformed_ = true;
     return;
@@ -178,7 +178,7 @@ void Channel::handle(const RespItem& item) {
   if (item.depth == 0 && item.kind != Kind::bulk_end) {
     Exchange* const exchange = answered();
     building_ = item.kind == Kind::bulk_error || (exchange != nullptr && exchange->whole_replies);
-    // The first element of a reply tells what it is, also where the rest is not kept.
+    // The first element determines the kind of the reply, even if the other elements are not kept.
     if (!building_ && !builder_.add(item)) malformed_ = true;
     if (!building_ && bulk && exchange != nullptr) {
       bulk_goes_ = BulkGoes::to_exchange;
@@ -202,7 +202,7 @@ void Channel::end_reply(RespValue reply) {
     return;
   }
   if (unanswered_.empty()) {
-    malformed_ = true;  // the last answer, before the last command
+    malformed_ = true;  // the last reply arrived before the last command was sent
     return;
   }
   const Entry ended = std::move(first);

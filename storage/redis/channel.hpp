@@ -16,12 +16,12 @@
 
 namespace terrace {
 
-/// The two directions of one connection to a server: commands go out in order, one after the other without waiting, and replies
-/// come back in the same order. It is a state machine without I/O, and without a copy of what is large: outgoing() says which
-/// memory to send from, incoming() which memory to receive into.
+/// The protocol state of one connection to a server. Commands are sent in order without waiting for replies (pipelining), and
+/// replies arrive in the same order. It is a state machine without I/O. It does not copy large payloads: outgoing() returns the
+/// memory to send from, incoming() the memory to receive into.
 ///
-/// Exchanges that nobody wants any more do not disturb the others: a command that was not begun is left out, and a reply is
-/// dropped as it arrives. Only a command that was sent in part cannot be given up alone: then is_broken() is true.
+/// Exchanges that are no longer wanted do not affect the others: if a command was not begun, it is skipped; a reply is dropped
+/// when it arrives. Only a command that was sent partially cannot be skipped; then is_broken() becomes true.
 ///
 /// Threads: one. An exchange may submit() another one while it is called; it must not end() the channel.
 class Channel {
@@ -33,46 +33,49 @@ class Channel {
 
   void submit(std::unique_ptr<Exchange> exchange);
 
-  /// Fills `pieces` with what is to be sent next, and returns how many there are; 0: nothing, or broken.
+  /// Fills `pieces` with the memory to send next, and returns the number of pieces. 0: there is nothing to send, or the channel
+  /// is broken.
   [[nodiscard]] std::size_t outgoing(std::span<iovec> pieces);
-  /// So many of these bytes have been sent.
+  /// Reports that this number of bytes of the outgoing pieces has been sent.
   void sent(std::size_t bytes);
-  /// The transport has taken bytes of the first piece, and does not say yet how many.
+  /// Reports that the transport has taken bytes of the first piece; their number is not known yet.
   void begun() { first_begun_ = true; }
 
-  /// Returns where the next bytes from the server go, in this order. Until received() nothing else may happen: an exchange that
-  /// is given up takes its memory along.
+  /// Returns the memory for the next bytes from the server, in this order. No other call may be made before received(), because
+  /// the memory of an exchange that ends meanwhile becomes invalid.
   [[nodiscard]] std::array<iovec, 2> incoming();
-  /// So many bytes have arrived there.
+  /// Reports that this number of bytes has arrived in the memory of incoming().
   void received(std::size_t bytes);
 
-  /// The connection is of no more use: a reply was malformed or unasked, or a command was given up after its first byte.
+  /// Returns true if the connection cannot be used any more: a reply was malformed or had no command, or a command was given up
+  /// after its first byte.
   [[nodiscard]] bool is_broken() const;
-  /// Calls broken() of each exchange that is wanted. The channel is then as new.
+  /// Calls broken() of each exchange that is still wanted, and resets the channel to its initial state.
   void end();
 
-  /// Exchanges that have not ended.
+  /// Returns the number of exchanges that have not ended.
   [[nodiscard]] std::size_t exchanges() const { return unsent_.size() + unanswered_.size(); }
-  /// The server has a whole command that it has not answered.
+  /// Returns true if the server has a complete command that it has not answered.
   [[nodiscard]] bool owes_answer() const { return !unanswered_.empty(); }
-  /// Since construction.
+  /// Returns the number of bytes since construction.
   [[nodiscard]] std::uint64_t bytes_sent() const { return bytes_sent_; }
   [[nodiscard]] std::uint64_t bytes_received() const { return bytes_received_; }
-  /// The sum of their `window_bytes`.
+  /// Returns the sum of the `window_bytes` of these exchanges.
   [[nodiscard]] std::size_t window_bytes() const { return window_bytes_; }
 
  private:
   struct Entry {
     std::unique_ptr<Exchange> exchange;
-    std::size_t sent = 0;  ///< bytes of it
+    std::size_t sent = 0;  ///< bytes of the exchange that have been sent
     std::uint32_t replies_left = 1;
   };
 
   enum class BulkGoes : std::uint8_t { nowhere, to_builder, to_exchange };
 
-  /// The entry whose reply comes next, or null. The first replies of several commands may come before the last one is sent.
+  /// Returns the entry whose reply comes next, or null. The first replies of an exchange may come before its last command is
+  /// sent.
   [[nodiscard]] Entry* answering();
-  /// Its exchange, or null if nobody wants it.
+  /// Returns the exchange of that entry, or null if it is no longer wanted.
   [[nodiscard]] Exchange* answered();
   void parse();
   [[nodiscard]] std::size_t take_payload(std::span<const std::byte> bytes);
@@ -83,13 +86,13 @@ class Channel {
   void leave_out_unwanted();
 
   static constexpr std::size_t buffer_bytes = RespReader::line_max;
-  /// At most so many bytes of a payload arrive before their exchange hears of them: it reads them again, for a checksum, and they
-  /// shall still be in the processor's cache.
+  /// The largest number of payload bytes that arrive before they are reported to their exchange. It reads them again for a
+  /// checksum while they are still in the processor's cache.
   static constexpr std::size_t piece_bytes = std::size_t{64} << 10;
   static constexpr std::size_t sink_bytes = std::size_t{64} << 10;
 
   std::deque<Entry> unsent_;      ///< the first may be sent in part
-  std::deque<Entry> unanswered_;  ///< sent
+  std::deque<Entry> unanswered_;  ///< completely sent
   bool first_begun_ = false;
   std::size_t window_bytes_ = 0;
   std::uint64_t bytes_sent_ = 0;
@@ -97,14 +100,14 @@ class Channel {
 
   RespReader reader_;
   RespBuilder builder_;
-  bool building_ = false;  ///< the present reply goes to builder_ as a whole
+  bool building_ = false;  ///< the current reply goes to builder_ as a whole
   BulkGoes bulk_goes_ = BulkGoes::nowhere;
   bool malformed_ = false;
-  std::vector<std::byte> buffer_;  ///< bytes that have arrived and are not read yet
+  std::vector<std::byte> buffer_;  ///< bytes that have arrived and have not been parsed yet
   std::size_t buffered_ = 0;
   std::vector<std::byte> sink_;
-  bool room_is_sink_ = false;  ///< what room() returned last
-  std::size_t landing_ = 0;    ///< size of the first piece that incoming() returned last
+  bool room_is_sink_ = false;  ///< the last room() returned the sink
+  std::size_t landing_ = 0;    ///< size of the first piece of the last incoming()
 };
 
 }  // namespace terrace

@@ -11,7 +11,7 @@
 namespace terrace {
 
 /// One or more commands that are sent together, and their replies. A Channel owns it from submit() on, and destroys it after the
-/// last reply, after broken(), or unsent once nobody wants it. Threads: that of the channel.
+/// last reply, after broken(), or before it is sent if it is no longer wanted. Threads: the thread of the channel.
 class Exchange {
  public:
   Exchange() = default;
@@ -21,13 +21,14 @@ class Exchange {
 
   struct Segment {
     std::string text{};
-    std::span<const std::byte> payload{};  ///< sent after the text, from where it lies. It is used only while wanted() is true
+    std::span<const std::byte> payload{};  ///< sent after the text, without a copy. It is used only while wanted() is true
   };
 
-  std::array<Segment, 3> segments{};  ///< what is sent, in this order
+  std::array<Segment, 3> segments{};  ///< the data to send, in this order
   std::uint32_t replies = 1;          ///< at least 1
-  std::size_t window_bytes = 0;       ///< what it counts in the window of a channel: the bytes that it sends and expects, about
-  /// The content of lists and bulks is passed to replied(). Otherwise that of bulks goes to room(), and that of lists nowhere.
+  std::size_t window_bytes = 0;       ///< its share of a channel's window: approximately the bytes that it sends and expects
+  /// If true, the content of lists and bulks is passed to replied(). Otherwise the content of bulks goes to room(), and the
+  /// content of lists is dropped.
   bool whole_replies = false;
 
   [[nodiscard]] std::size_t bytes_to_send() const {
@@ -38,11 +39,11 @@ class Exchange {
 
   /// Fills `segments` and `replies`, unless they were filled before. Called directly before submit().
   virtual void prepare() {}
-  /// False once nobody waits for it. What is not sent is then left out. What was sent is answered, and the answers are dropped
-  /// without a further call.
+  /// Returns false if the exchange is no longer wanted. Then an unsent exchange is skipped, and replies to sent commands are
+  /// dropped without a further call.
   [[nodiscard]] virtual bool wanted() const { return true; }
-  /// The reply is a bulk of so many bytes. They go to room() one after the other; landed() reports how many are there. An empty
-  /// room drops what comes next of the bulk.
+  /// The reply is a bulk of this number of bytes. They are written to room() in order; landed() reports how many have arrived. If
+  /// room() is empty, the next bytes of the bulk are dropped.
   virtual void bulk_begins(std::size_t /*bytes*/) {}
   [[nodiscard]] virtual std::span<std::byte> room() { return {}; }
   virtual void landed(std::size_t /*bytes*/) {}

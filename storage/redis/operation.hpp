@@ -21,15 +21,15 @@ namespace terrace {
 class RedisClient;
 class RedisNode;
 
-/// The fingerprint of an operation, and the names of values that follow from it.
+/// The fingerprint of an operation, and the names of values for this fingerprint.
 struct RedisMeaning {
   explicit RedisMeaning(const std::string& prefix, const Fingerprint& of) : fingerprint{of}, names{prefix} { names.use(of); }
   Fingerprint fingerprint;
   SharedValueNames names;
 };
 
-/// A probe, read or write, from its call to its event. It may be kept longer, by commands whose replies are still to come and
-/// that nobody wants any more. Threads: that of the client.
+/// A probe, read or write, from its call to its event. Commands whose replies are outstanding may keep the object longer, even if
+/// it is no longer wanted. Threads: the thread of the client.
 class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
  public:
   RedisOperation(RedisClient& client, std::uint64_t token, TimePoint deadline, std::shared_ptr<const RedisMeaning> meaning)
@@ -42,11 +42,11 @@ class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
   [[nodiscard]] bool has_ended() const { return ended_; }
 
-  /// Sends what there is to send. The client knows the nodes.
+  /// Sends the commands. The client must know the nodes.
   virtual void start() = 0;
-  /// The deadline has passed: tells the nodes that have not answered, and ends.
+  /// Handles an expired deadline: reports a failure to the nodes that have not answered, and ends the operation.
   virtual void expire() = 0;
-  /// Ends, with an event. Nothing touches the caller's memory any more.
+  /// Ends the operation with an event. The caller's memory is not accessed any more.
   virtual void end(ErrorCode error) = 0;
 
  protected:
@@ -62,7 +62,8 @@ class RedisOperation : public std::enable_shared_from_this<RedisOperation> {
   bool ended_ = false;
 };
 
-/// Reads or writes one block: all its parts at one node, in one exchange. Parts that the node says to be elsewhere follow there.
+/// Reads or writes one block: all its parts at one node, in one exchange. If the node redirects parts, they are requested from
+/// the other node.
 class RedisBlockOperation final : public RedisOperation {
  public:
   static constexpr std::uint32_t redirections_max = 5;
@@ -92,16 +93,16 @@ class RedisBlockOperation final : public RedisOperation {
   const SharedParts parts_;
   const std::uint32_t slot_;
   const SharedWriteId write_id_;
-  std::unique_ptr<SharedValueReader> reader_;  ///< while a read is under way
-  RedisNode* node_ = nullptr;                  ///< where it is
-  bool sent_ = false;                          ///< to that node, which has not answered
+  std::unique_ptr<SharedValueReader> reader_;  ///< set while a read is under way
+  RedisNode* node_ = nullptr;                  ///< the node that serves the operation
+  bool sent_ = false;                          ///< sent to that node, which has not answered yet
   std::uint32_t left_ = 0;                     ///< a bit for each part that is not done
-  ErrorCode error_{};                          ///< of a part
+  ErrorCode error_{};                          ///< error of a part
   std::optional<RedisRedirection> redirection_;
   std::uint32_t redirections_ = 0;
 };
 
-/// Asks which of the blocks are there: one exchange for each node.
+/// Asks which of the blocks are there, with one exchange for each node.
 class RedisProbeOperation final : public RedisOperation {
  public:
   RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
@@ -116,8 +117,8 @@ class RedisProbeOperation final : public RedisOperation {
   class Asking;
 
   void ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking);
-  /// Ends if it is known how many are there, or of each whether it is.
-  void look();
+  /// Ends the operation if the number of leading blocks is known, or with SharedProbe::there, the state of every block.
+  void end_if_known();
 
   const KeptProbe probe_;
   std::vector<Known> known_;

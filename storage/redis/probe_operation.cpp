@@ -8,7 +8,7 @@
 
 namespace terrace {
 
-/// EXISTS of the first part of some of the blocks, all of one node.
+/// EXISTS of the first part of some blocks of one node.
 class RedisProbeOperation::Asking final : public Exchange {
  public:
   Asking(std::shared_ptr<RedisProbeOperation> operation, RedisNode& node, std::vector<std::uint32_t> keys, bool asking)
@@ -32,7 +32,7 @@ class RedisProbeOperation::Asking final : public Exchange {
   void replied(RespValue reply) override {
     const std::uint32_t number = answered_++;
     if (number == 0) std::erase(operation_->sent_, &node_);
-    if (asking_ && number % 2 == 0) return;  // to ASKING
+    if (asking_ && number % 2 == 0) return;  // the reply to ASKING
     const std::uint32_t key = keys_[done_++];
     RedisClient& client = operation_->client_;
     Known& known = operation_->known_[key];
@@ -50,14 +50,14 @@ class RedisProbeOperation::Asking final : public Exchange {
       if (!refused_) node_.ended(RedisNode::Outcome::succeeded, client.clock_.now());
       follow();
     }
-    operation_->look();
+    operation_->end_if_known();
   }
   void broken() override {
     std::erase(operation_->sent_, &node_);
     for (const std::uint32_t key : keys_) {
       if (operation_->known_[key] == Known::unknown) operation_->known_[key] = Known::failed;
     }
-    operation_->look();
+    operation_->end_if_known();
   }
 
  private:
@@ -76,7 +76,7 @@ class RedisProbeOperation::Asking final : public Exchange {
   std::uint32_t answered_ = 0;
   std::size_t done_ = 0;
   bool refused_ = false;
-  std::vector<std::pair<RedisRedirection, std::uint32_t>> moved_;  ///< keys that are elsewhere
+  std::vector<std::pair<RedisRedirection, std::uint32_t>> moved_;  ///< keys that are on other nodes
 };
 
 RedisProbeOperation::RedisProbeOperation(RedisClient& client, std::uint64_t token, KeptProbe probe, TimePoint deadline,
@@ -95,7 +95,7 @@ void RedisProbeOperation::start() {
     by_node[client_.node_of(redis_slot(name))].push_back(key);
   }
   for (auto& [node, keys] : by_node) ask(node, std::move(keys), false);
-  look();
+  end_if_known();
 }
 
 void RedisProbeOperation::ask(RedisNode* node, std::vector<std::uint32_t> keys, bool asking) {
@@ -108,7 +108,7 @@ void RedisProbeOperation::ask(RedisNode* node, std::vector<std::uint32_t> keys, 
   node->submit(std::make_unique<Asking>(self, *node, std::move(keys), asking), RedisNode::Lane::asking);
 }
 
-void RedisProbeOperation::look() {
+void RedisProbeOperation::end_if_known() {
   if (has_ended()) return;
   const bool asks_for_each = !probe_.there.empty();
   if (asks_for_each && std::ranges::find(known_, Known::unknown) != known_.end()) return;
@@ -122,7 +122,7 @@ void RedisProbeOperation::look() {
     case Known::failed: return end(Errc::io_failed);
     case Known::declined: break;
   }
-  // The blocks of a node that is not used are not there, for now. If nobody is asked, there is no answer.
+  // The blocks of a node that is not usable count as missing for now. If no node can be asked, the probe fails with `refused`.
   const bool all = std::ranges::all_of(known_, [](Known each) { return each == Known::declined; });
   end(all ? ErrorCode{Errc::refused} : ErrorCode{});
 }

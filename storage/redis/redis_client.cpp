@@ -28,7 +28,7 @@ class RedisClient::MapQuestion final : public Exchange {
   const std::shared_ptr<const bool> still_;
 };
 
-/// Commands whose answers change nothing.
+/// Commands whose replies are ignored.
 class RedisClient::Order final : public Exchange {
  public:
   Order(RedisClient& client, RedisNode& node, Commands commands) : client_{client}, node_{node} {
@@ -66,7 +66,7 @@ RedisClient::RedisClient(const RedisOptions& options, RedisTransport& transport,
 
 RedisClient::~RedisClient() {
   for (const auto& node : nodes_) node->close();
-  // Operations and nodes know each other.
+  // Operations and nodes refer to each other.
   operations_.clear();
   without_map_.clear();
   nodes_.clear();
@@ -196,7 +196,7 @@ RedisNode* RedisClient::node_of(std::uint32_t slot) {
 }
 
 bool RedisClient::awaits_map() const {
-  // A node that answers without a map is asked again, but nobody waits for that.
+  // A node that answers without a map is asked again, but operations do not wait for that.
   return options_.cluster && slots_.empty() && map_trouble_.empty() &&
          std::ranges::any_of(nodes_, [](const auto& node) { return node->usable(); });
 }
@@ -220,7 +220,7 @@ RedisNode* RedisClient::follow(const RedisRedirection& redirection) {
 void RedisClient::refused(RedisNode& node, const std::string& error) {
   using Outcome = RedisNode::Outcome;
   const std::string_view word = std::string_view{error}.substr(0, error.find(' '));
-  // A command that is forbidden to this user says nothing about its state. A moving slot is a matter of moments.
+  // A command that is forbidden for this user says nothing about the state of the node. A slot migration is short.
   Outcome outcome = Outcome::failed;
   if (word == "NOPERM" || word == "READONLY") node.complain(error);
   if (word == "NOPERM" || word == "READONLY" || word == "TRYAGAIN") outcome = Outcome::unclear;
@@ -269,7 +269,8 @@ void RedisClient::read_map(const RespValue& reply, const RedisNode& asked) {
   }
 }
 
-/// Connections are for the nodes of the map. While none of them answers, those of the URL may know more.
+/// Connections are for the nodes of the map. While none of these nodes answers, the nodes of the URL are also used, because they
+/// may have a newer map.
 void RedisClient::choose_used() {
   if (!options_.cluster) return;
   const bool lost = std::ranges::none_of(mapped_, &RedisNode::is_ready);

@@ -10,8 +10,8 @@ namespace terrace {
 
 using Admission = CircuitBreaker::Admission;
 
-/// The first commands on a connection: protocol and user, the database, and a question that the server answers only if it serves
-/// this user. A server that does not know HELLO (before Redis 6) is greeted again without.
+/// The first commands on a connection: protocol and user, the database, and a query that the server answers only if it serves
+/// this user. For a server that does not know HELLO (before Redis 6), the greeting is repeated without it.
 class RedisNode::Greeting final : public Exchange {
  public:
   Greeting(RedisNode& node, std::uint32_t number, bool hello) : node_{node}, number_{number}, hello_{hello} {
@@ -42,7 +42,7 @@ class RedisNode::Greeting final : public Exchange {
 
   void replied(RespValue reply) override {
     ++answered_;
-    // It answers, and only has not the name that it was asked for.
+    // The server answers; it only does not have the name of the query.
     const bool elsewhere =
         reply.is_error("MOVED") || reply.is_error("ASK") || reply.text.starts_with("CLUSTERDOWN Hash slot not served");
     if (reply.is_error() && !elsewhere && refusal_.empty()) {
@@ -81,7 +81,7 @@ RedisNode::RedisNode(std::uint32_t number, RedisAddress address, const RedisOpti
       breaker_{options.breaker},
       connections_(options.connections) {}
 
-// ---- what others ask -----------------------------------------------------------------------------------------------------
+// ---- calls of the client -----------------------------------------------------------------------------------------------------
 
 std::uint32_t RedisNode::ready_connections() const {
   return static_cast<std::uint32_t>(std::ranges::count(connections_, State::ready, &Connection::state));
@@ -124,7 +124,7 @@ void RedisNode::ended(Outcome outcome, TimePoint now, std::string_view why) {
 }
 
 void RedisNode::complain(std::string_view words) {
-  constexpr std::size_t bytes_max = 512;  // some commands, each of which is forbidden
+  constexpr std::size_t bytes_max = 512;  // room for the sentences of some forbidden commands
   const std::string what = without_password(words);
   if (complaint_.find(what) != std::string::npos || complaint_.size() >= bytes_max) return;
   if (!complaint_.empty()) complaint_ += "; ";
@@ -176,14 +176,14 @@ void RedisNode::fail(std::uint32_t number, std::string_view why, TimePoint now) 
   connection.to_send = false;
   connection.renew_for.clear();
   connection.pause = was_well ? Duration{} : std::clamp(2 * connection.pause, options_.retry_first, options_.retry_max);
-  // Half of the pause is random, so that many users of one server do not come back at once.
+  // Half of the pause is random, so that many users of one server do not reconnect at the same time.
   const auto half = static_cast<std::uint64_t>((connection.pause / 2).count());
   connection.retry_at = now + connection.pause / 2 + Duration{static_cast<Duration::rep>(random_.between(0, half))};
   breaker_.ended(std::exchange(connection.admission, Admission::passed), Outcome::failed, now);
   connection.channel.end();
 }
 
-/// Closes a connection that is not wanted any more.
+/// Closes a connection that is no longer wanted.
 void RedisNode::drop(std::uint32_t number, TimePoint now) {
   Connection& connection = connections_[number];
   transport_.close(id_of(number));
@@ -208,7 +208,8 @@ void RedisNode::close() {
 
 void RedisNode::greeted(std::uint32_t number, TimePoint now) {
   Connection& connection = connections_[number];
-  // While nothing was connected, the node may have got other rules. A further connection says nothing about them.
+  // While no connection existed, the rules of the node may have changed, so old complaints are dropped. A further connection
+  // gives no such information.
   if (ready_connections() == 0) complaint_.clear();
   connection.state = State::ready;
   connection.give_up_at = never;
@@ -267,10 +268,11 @@ void RedisNode::pump() {
   }
 }
 
-/// Bytes that the server takes are a sign of life only while it owes no answer: the kernel of a server that stands still takes
-/// some megabytes for it. Each look adds a part of RedisOptions::silence_max at most, so a thread that did not run for a while
-/// reads what has arrived meanwhile before it gives the server up.
-void RedisNode::listen(Connection& connection, TimePoint now) const {
+/// Measures how long the server has been silent. Bytes that the server accepts are a sign of life only while it owes no reply,
+/// because the kernel of a stalled server still accepts some megabytes. Each check adds at most a part of
+/// RedisOptions::silence_max, so a thread that did not run for some time reads the data that has arrived meanwhile before it
+/// gives up the server.
+void RedisNode::measure_silence(Connection& connection, TimePoint now) const {
   const Channel& channel = connection.channel;
   const bool received = std::exchange(connection.received, channel.bytes_received()) != channel.bytes_received();
   const bool sent = std::exchange(connection.sent, channel.bytes_sent()) != channel.bytes_sent();
@@ -280,12 +282,12 @@ void RedisNode::listen(Connection& connection, TimePoint now) const {
   if (received || (sent && !owed_answer) || channel.exchanges() == 0) connection.silent_for = {};
 }
 
-/// Gives a connection up if it is of no more use.
-void RedisNode::look_at(std::uint32_t number, TimePoint now) {
+/// Gives up a connection that cannot be used any more.
+void RedisNode::check_connection(std::uint32_t number, TimePoint now) {
   Connection& connection = connections_[number];
   if (connection.state == State::waiting) return;
   if (connection.channel.is_broken()) return fail(number, "a reply was malformed, or a command was given up halfway", now);
-  listen(connection, now);
+  measure_silence(connection, now);
   const bool silent = connection.state == State::ready && connection.silent_for >= options_.silence_max;
   if (silent || now >= connection.give_up_at) {
     fail(number, silent ? "it stands still: it owes an answer and sends nothing" : "it does not answer in time", now);
@@ -301,8 +303,8 @@ void RedisNode::work(TimePoint now) {
     if (refusal.empty()) greeted(number, now);
     else fail(number, refusal, now);
   }
-  for (std::uint32_t number = 0; number < connections_.size(); ++number) look_at(number, now);
-  // An open breaker ends all connections: what is under way there would be late, and the next probe shall find out how it is now.
+  for (std::uint32_t number = 0; number < connections_.size(); ++number) check_connection(number, now);
+  // An open breaker ends all connections: their operations would be late, and the next probe shall test the current state.
   if (breaker_.state() == BreakerState::open) {
     for (std::uint32_t number = 0; number < connections_.size(); ++number) {
       if (connections_[number].state != State::waiting) fail(number, std::string{trouble_}, now);
@@ -322,7 +324,7 @@ void RedisNode::work(TimePoint now) {
   for (std::uint32_t number = 0; number < connections_.size(); ++number) {
     if (!std::exchange(connections_[number].to_send, false)) continue;
     transport_.send(id_of(number));
-    listen(connections_[number], now);
+    measure_silence(connections_[number], now);
   }
 }
 

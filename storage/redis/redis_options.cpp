@@ -28,7 +28,7 @@ std::optional<Number> number_of(std::string_view text, std::uint64_t max) {
   return static_cast<Number>(value);
 }
 
-/// Splits off what is before the first separator; without one, all.
+/// Removes and returns the text before the first separator; without a separator, the whole text.
 std::string_view take_until(std::string_view& text, char separator) {
   const std::size_t at = text.find(separator);
   const std::string_view first = text.substr(0, at);
@@ -153,14 +153,14 @@ RedisOptions parse_redis_url(std::string_view url) {
   if (url.starts_with("rediss://")) options.tls = true;
   else if (!url.starts_with("redis://")) refuse("it begins with redis:// or rediss://");
   url.remove_prefix(options.tls ? 9 : 8);
-  // The rest of the URL could be a part of a password, so nothing of it is shown.
+  // The rest of the URL could be a part of a password, so it is not shown.
   if (const std::size_t end = url.find_first_of("/?");
       end != std::string_view::npos && url.find('@', end) != std::string_view::npos) {
     refuse("in USER and PASSWORD a / is %2F and a ? is %3F, and in parameters an @ is %40");
   }
   std::string_view place = take_until(url, '?');
   std::string_view servers = take_until(place, '/');
-  // A password may have an @ of its own.
+  // A password may contain an @.
   if (const std::size_t at = servers.rfind('@'); at != std::string_view::npos) {
     read_user(options, servers.substr(0, at));
     servers.remove_prefix(at + 1);
@@ -191,7 +191,7 @@ std::string shown(const RedisOptions& options) {
 }
 
 std::string read_secret(const std::string& path, std::string_view what) {
-  // Nothing could be read from a pipe a second time.
+  // The content of a pipe could not be read a second time.
   if (is_no_ordinary_file(path)) {
     throw std::invalid_argument{fmt::format("{} with the {} of the shared store is no ordinary file", path, what)};
   }
@@ -215,9 +215,9 @@ std::string current_password(const RedisOptions& options) {
 }
 
 std::string without(std::string_view words, std::string_view secret) {
-  const std::string password = readable(secret);  // as the words are
+  const std::string password = readable(secret);  // in the same form as the text
   if (password.empty()) return std::string{words};
-  // A server may cut off the end of what it repeats.
+  // A server may truncate the data that it repeats.
   const std::size_t least = std::min<std::size_t>(4, password.size());
   std::string text;
   while (!words.empty()) {

@@ -26,7 +26,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-/// Wakes whoever is to be woken now.
+/// Forwards wake-ups to the current waker.
 class CurrentWaker final : public Waker {
  public:
   explicit CurrentWaker(Waker* waker) : waker_{waker} {}
@@ -123,12 +123,12 @@ class RedisSharedStore final : public SharedStore {
   }
 
  private:
-  /// How old the counts may be in the health that others see. All else in it is of now.
+  /// The largest age of the counts in the published health. All other data in it is current.
   static constexpr Duration health_age = std::chrono::milliseconds{10};
 
   // ---- the caller's thread
 
-  /// Counts an order that ends in an event. Returns false if too much is under way: then it has ended.
+  /// Counts an order that ends in an event. Returns false if too much is under way; then the order has ended.
   [[nodiscard]] bool admit(SharedEvent::Kind kind, std::uint64_t token, std::uint64_t bytes) {
     const bool fits = in_flight_ < options_.operations_max && bytes <= shared_block_bytes_max &&
                       bytes_in_flight_.load(std::memory_order_relaxed) + bytes <= count(options_.bytes_max);
@@ -156,12 +156,12 @@ class RedisSharedStore final : public SharedStore {
     });
   }
 
-  /// Tells the client something, on its thread.
+  /// Calls the client on its thread.
   template <class Order>
   void hand_over(Order order) {
     asio::post(loop_, [this, order = std::move(order)] {
       order();
-      // Orders that have come meanwhile are before it in the loop's queue, so small commands are sent together.
+      // Orders that have arrived meanwhile come first in the loop's queue, so that small commands are sent together.
       if (std::exchange(tick_is_due_, true)) return;
       asio::post(loop_, [this] {
         tick_is_due_ = false;
@@ -173,7 +173,7 @@ class RedisSharedStore final : public SharedStore {
 
   // ---- the thread of the store
 
-  /// Passes on what the client has to say, and sets the timer.
+  /// Publishes the client's events and state, and sets the timer.
   void publish() {
     const TimePoint now = clock_.now();
     const bool usable = client_.usable();
@@ -200,7 +200,7 @@ class RedisSharedStore final : public SharedStore {
   void set_timer() {
     TimePoint next = client_.next_deadline();
     if (health_stale_) next = std::min(next, health_at_ + health_age);
-    // A timer that is too early costs less than one that is set anew each time.
+    // A timer that expires too early costs less than setting the timer each time.
     if (next >= timer_at_) return;
     timer_at_ = next;
     timer_.expires_at(std::max(next, TimePoint{}));
@@ -251,13 +251,13 @@ std::unique_ptr<SharedStore> open_redis_store(RedisOptions options, Waker* waker
   if (!SharedValueNames::is_prefix(options.prefix)) {
     throw std::invalid_argument{"the shared store: prefix has 1 to 64 letters, digits or characters of -_.:/"};
   }
-  // The password may come from elsewhere than the URL.
+  // The password may come from another place than the URL.
   if (!options.user.empty() && options.password.empty() && options.password_file.empty()) {
     throw std::invalid_argument{"the shared store: the user " + options.user + " has no password"};
   }
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
-    // The rest is for files and for others in this process.
+    // The remaining descriptors are for files and for other parts of this process.
     const rlim_t share = std::max<rlim_t>(descriptors.rlim_cur / 4, 8);
     options.connections_max = static_cast<std::uint32_t>(std::min<rlim_t>(options.connections_max, share));
   }

@@ -108,7 +108,7 @@ RespItem RespReader::read_line(char type, std::string_view line) {
 }
 
 RespItem RespReader::begin_list(char type, std::int64_t elements) {
-  // A push stands between replies.
+  // A push comes between replies.
   if (levels_.size() == depth_max || (type == '>' && !levels_.empty())) return malformed;
   RespItem item{.kind = RespItem::Kind::list, .depth = static_cast<std::uint32_t>(levels_.size())};
   item.integer = type == '%' || type == '|' ? 2 * elements : elements;

@@ -10,33 +10,34 @@ namespace terrace {
 /// One element of a reply of the Redis protocol.
 struct RespItem {
   enum class Kind : std::uint8_t {
-    more,        ///< the bytes end before the element does; pass them again with those that follow
-    malformed,   ///< no reply of the protocol, or one beyond the limits; the connection is of no more use
-    text,        ///< `text`: a simple string or a number that is no integer
+    more,        ///< the element is incomplete; pass the bytes again together with the following ones
+    malformed,   ///< not a reply of the protocol, or beyond the limits; the connection cannot be used any more
+    text,        ///< `text`: a simple string, or a number that is not an integer
     error,       ///< `text`: an error, "MOVED 7 host:port"
     integer,     ///< `integer`; a boolean is 0 or 1
-    null,        ///< nothing, in any of its spellings
+    null,        ///< null, in any of its encodings
     bulk,        ///< `integer` bytes follow; payload_left() and took() say which of them have not been taken yet
-    bulk_error,  ///< the same, and they are the text of an error
+    bulk_error,  ///< the same, but the bytes are the text of an error
     bulk_end,    ///< a bulk has ended
-    list,        ///< `integer` elements follow; of a map, keys and values are counted
+    list,        ///< `integer` elements follow; for a map, keys and values are counted
   };
 
   Kind kind = Kind::more;
-  std::size_t consumed = 0;  ///< bytes that belong to the element; they are not to be passed again
+  std::size_t consumed = 0;  ///< bytes that belong to the element; do not pass them again
   std::int64_t integer = 0;
-  std::string_view text{};  ///< a part of the bytes that were passed
-  std::uint32_t depth = 0;  ///< the number of lists that it is in
-  bool aside = false;       ///< it is part of a push or an attribute, which answer no command
-  bool reply_ends = false;  ///< with this element a reply is complete
+  std::string_view text{};  ///< refers to the bytes that were passed
+  std::uint32_t depth = 0;  ///< the number of lists that contain the element
+  bool aside = false;       ///< the element is part of a push or an attribute, which is not a reply to a command
+  bool reply_ends = false;  ///< this element completes a reply
 };
 
 /// Reads replies of the Redis protocol, versions 2 and 3, element by element, from bytes that arrive in pieces. The payload of a
-/// bulk is not passed to next(): the caller moves it from wherever it arrives to wherever it belongs, and reports it by took(). A
-/// state machine without I/O; it keeps no bytes.
+/// bulk is not passed to next(): the caller copies it to its destination, and reports it by took(). A state machine without I/O;
+/// it keeps no bytes.
 ///
-/// Limits: a line has at most `line_max` bytes, a bulk `bulk_max`, a list `list_max` elements, and lists nest `depth_max` deep.
-/// Streamed strings and lists of unknown length, which no server sends unasked, are malformed. Threads: one.
+/// Limits: a line has at most `line_max` bytes, a bulk `bulk_max`, a list `list_max` elements, and lists are nested at most
+/// `depth_max` deep. Streamed strings and lists of unknown length, which no server sends without a request, are malformed.
+/// Threads: one.
 class RespReader {
  public:
   static constexpr std::size_t line_max = 4096;
@@ -47,22 +48,22 @@ class RespReader {
   /// Reads the element at the start of `bytes`. Requires that payload_left() is 0. After `malformed` it is not called again.
   [[nodiscard]] RespItem next(std::string_view bytes);
 
-  /// Bytes of the present bulk that have not been taken.
+  /// Returns the bytes of the current bulk that have not been taken.
   [[nodiscard]] std::size_t payload_left() const { return payload_left_; }
-  /// The next bytes of the bulk have been taken. At most payload_left().
+  /// Reports that the next bytes of the bulk have been taken; at most payload_left().
   void took(std::size_t bytes);
 
  private:
   struct Level {
     std::int64_t left = 0;
     bool aside = false;      ///< a push or an attribute, or in one
-    bool attribute = false;  ///< what it describes follows it
+    bool attribute = false;  ///< an attribute: the element that it describes follows
   };
 
   [[nodiscard]] RespItem read_line(char type, std::string_view line);
   [[nodiscard]] RespItem begin_list(char type, std::int64_t elements);
   [[nodiscard]] bool aside() const { return !levels_.empty() && levels_.back().aside; }
-  /// An element has ended. Returns true if a reply has ended with it.
+  /// Handles the end of an element. Returns true if it completes a reply.
   [[nodiscard]] bool element_ends();
 
   std::vector<Level> levels_;

@@ -49,7 +49,7 @@ std::optional<std::vector<RedisSlotRange>> parse_slots(const RespValue& reply, c
     RedisSlotRange range{.first = static_cast<std::uint32_t>(entry.items[0].integer),
                          .last = static_cast<std::uint32_t>(entry.items[1].integer)};
     if (range.first > range.last) return std::nullopt;
-    // "?": the node has a name, and does not know it.
+    // "?": the node does not know its own name.
     const bool named = node[0].is_text() && !node[0].text.empty() && node[0].text != "?";
     range.master = {.host = named ? node[0].text : asked.host, .port = static_cast<std::uint16_t>(node[1].integer)};
     if (!is_host(range.master.host)) return std::nullopt;

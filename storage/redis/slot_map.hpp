@@ -11,24 +11,25 @@
 
 namespace terrace {
 
-/// A cluster deals all names to so many slots, and the slots to its nodes.
+/// A cluster distributes all names over this number of slots, and the slots over its nodes.
 inline constexpr std::size_t redis_slot_count = 16'384;
 
-/// The slot of a name: CRC16 (XMODEM) of it, or of the text between its first { and the next }, if there is any.
+/// Returns the slot of a name: CRC16 (XMODEM) of the name, or of the text between its first { and the next } if that is not
+/// empty.
 [[nodiscard]] std::uint32_t redis_slot(std::string_view name);
 
-/// Some slots and the node that has them.
+/// A range of slots and the node that has them.
 struct RedisSlotRange {
   std::uint32_t first = 0;
   std::uint32_t last = 0;  ///< included
   RedisAddress master{};
 };
 
-/// Reads the reply to CLUSTER SLOTS. A node without a name has the host that was asked. Returns nothing if it is no such reply.
-/// An empty list is one: no node has a slot.
+/// Reads the reply to CLUSTER SLOTS. A node without a name has the host that was asked. Returns nothing if it is not such a
+/// reply. An empty list is valid: no node has a slot.
 [[nodiscard]] std::optional<std::vector<RedisSlotRange>> parse_slots(const RespValue& reply, const RedisAddress& asked);
 
-/// An answer that another node has the name.
+/// A reply that another node has the name.
 struct RedisRedirection {
   bool for_good = true;  ///< MOVED; otherwise ASK: only for this command, after ASKING
   std::uint32_t slot = 0;

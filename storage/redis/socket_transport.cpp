@@ -23,14 +23,14 @@ namespace terrace {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 
-/// Finds the addresses of hosts. A name server may take half a minute, and getaddrinfo() cannot be interrupted, so a thread of
-/// its own asks for each name. Nobody waits for it, not at the end either: it keeps what it uses. All who look for one name
-/// meanwhile get the same answer. Threads: that of the loop.
+/// Finds the addresses of hosts. A name server may take half a minute, and getaddrinfo() cannot be interrupted, so each look-up
+/// has its own thread. Nothing waits for this thread, not even at the end, so it owns all data that it uses. Concurrent look-ups
+/// of the same name share one answer. Threads: the thread of the loop.
 class SocketTransport::LookUps : public std::enable_shared_from_this<LookUps> {
  public:
   struct Found {
     std::vector<tcp::endpoint> endpoints{};
-    std::string trouble{};  ///< if there are none
+    std::string trouble{};  ///< the reason, if there are no addresses
   };
   using Then = std::function<void(const Found&)>;
 
@@ -43,7 +43,7 @@ class SocketTransport::LookUps : public std::enable_shared_from_this<LookUps> {
     if (!is_new) return;
     const auto tell = [self = shared_from_this(), host](Found found) { self->post(host, std::move(found)); };
     if (Found found = look_up(host, AI_NUMERICHOST); !found.endpoints.empty()) return tell(std::move(found));
-    // The map of a cluster may have many names.
+    // The slot map of a cluster may have many names.
     if (waiting_.size() > look_ups_max) return tell({.trouble = "too many other names are being looked up"});
     try {
       start_thread("terrace-resolve", [tell, host] { tell(look_up(host, 0)); }).detach();
@@ -94,8 +94,8 @@ class SocketTransport::LookUps : public std::enable_shared_from_this<LookUps> {
   asio::io_context* loop_;  ///< guarded by mutex_; null after the end
 };
 
-/// One connection: from the name of the host to the last byte. It is kept by what it waits for, and says nothing once it is
-/// closed.
+/// One connection, from the look-up of the host to the last byte. The handlers of its pending operations keep it alive, and it
+/// reports nothing after it is closed.
 class SocketTransport::Link : public std::enable_shared_from_this<Link> {
  public:
   Link(SocketTransport& transport, const RedisConnectionId& id) : transport_{transport}, id_{id}, socket_{transport.loop_} {}
@@ -122,12 +122,12 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
 
   void send() {
     if (closed_ || !ready_ || waits_to_write_) return;
-    // The client is in the middle of a call, so it hears of a loss later.
+    // The client is in the middle of a call, so a loss is reported to it later.
     if (!write()) asio::post(transport_.loop_, [self = shared_from_this()] { self->lost(self->stream_trouble()); });
   }
 
  private:
-  /// The bytes that one connection may read before others have their turn.
+  /// The bytes that one connection may read before other connections get a turn.
   static constexpr std::size_t turn_bytes = std::size_t{1} << 20;
 
   RedisClient& client() { return *transport_.client_; }
@@ -195,7 +195,7 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
     client().moved();
     transport_.after_();
     if (closed_) return;
-    // A write of TLS may have waited for what was read.
+    // A TLS write may have waited for the bytes that were read.
     if (waits_to_write_ && stream_->is_tls() && !write()) return lost(stream_->trouble());
     if (turn < turn_bytes) wait_to_read();
     else

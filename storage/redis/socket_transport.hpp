@@ -15,15 +15,15 @@
 
 namespace terrace {
 
-/// Moves the bytes of a client's connections over TCP, on one Asio loop. What may change is read again for each connection: the
-/// address of a host, the password, and the files for TLS. The loop, the options and the client outlive it. Threads: the one that
-/// runs the loop, and one for each name that is being looked up, for which nobody waits.
+/// Does the I/O of a client's connections over TCP, on one Asio loop. The address of a host, the password, and the files for TLS
+/// are read again for each connection, because they may change. The loop, the options and the client must outlive it. Threads:
+/// the thread that runs the loop, and one detached thread for each name that is being looked up.
 class SocketTransport final : public RedisTransport {
  public:
   /// `after` is called after each call of the client. Throws std::invalid_argument if a file of the options cannot be used.
   SocketTransport(boost::asio::io_context& loop, const RedisOptions& options, std::function<void()> after);
   ~SocketTransport() override;
-  /// Before the first connection.
+  /// Must be called before the first connection.
   void serve(RedisClient& client) { client_ = &client; }
 
   void connect(const RedisConnectionId& id, const RedisAddress& to) override;

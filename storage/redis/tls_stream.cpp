@@ -40,9 +40,9 @@ TlsContext::TlsContext(const RedisOptions& options) : context_{SSL_CTX_new(TLS_c
   };
   ERR_clear_error();
   SSL_CTX_set_min_proto_version(context_, TLS1_2_VERSION);
-  // A write gives up halfway, and goes on later with the same bytes.
+  // A write may return in the middle, and continues later with the same bytes.
   SSL_CTX_set_mode(context_, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // A server that just closes the connection is as good as one that says so: replies have their own ends.
+  // A server may close the connection without a TLS notice, because the ends of replies are known without it.
   SSL_CTX_set_options(context_, SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_verify(context_, verify_ ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
   if (!options.ca_file.empty()) {
@@ -67,7 +67,7 @@ ByteStream::ByteStream(int socket, const TlsContext* context, const std::string&
   if (tls_ == nullptr || SSL_set_fd(tls_, socket) != 1) throw std::bad_alloc{};
   SSL_set_connect_state(tls_);
   X509_VERIFY_PARAM* const rules = SSL_get0_param(tls_);
-  // The zone of an address is a matter of this machine.
+  // The zone of an address has a meaning only on this machine.
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(rules, host.substr(0, host.find('%')).c_str()) == 1;
   if (is_address) return;
   ERR_clear_error();
@@ -77,7 +77,7 @@ ByteStream::ByteStream(int socket, const TlsContext* context, const std::string&
 
 ByteStream::~ByteStream() { SSL_free(tls_); }
 
-/// Why OpenSSL moved nothing.
+/// Handles a call in which OpenSSL moved no bytes.
 ByteStream::Moved ByteStream::failed(int result) {
   const int call_error = errno;
   switch (SSL_get_error(tls_, result)) {

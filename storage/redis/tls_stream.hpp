@@ -31,32 +31,32 @@ class TlsContext {
   bool verify_;
 };
 
-/// The bytes of one connection: as they are, or with TLS, which OpenSSL reads from and writes to the socket itself, so that
-/// plain text is decrypted straight into the memory of the caller. The socket does not block, and is the caller's. Threads: one,
-/// which must not receive SIGPIPE.
+/// The byte stream of one connection, plain or with TLS. OpenSSL reads from and writes to the socket itself, so that it decrypts
+/// directly into the caller's memory. The socket is non-blocking, and belongs to the caller. Threads: one, which must not receive
+/// SIGPIPE.
 class ByteStream {
  public:
   enum class State { done, wait_to_read, wait_to_write, closed };
   struct Moved {
     State state = State::done;
     std::size_t bytes = 0;
-    bool drained = false;  ///< read: nothing more was there
+    bool drained = false;  ///< read: no more bytes were available
   };
 
-  /// Without a context: no TLS. `host` is the name, or the address, that the server's certificate must have. The context may end
-  /// before.
+  /// Without a context: no TLS. `host` is the name or the address that the server's certificate must have. The context may be
+  /// destroyed before the stream.
   ByteStream(int socket, const TlsContext* context, const std::string& host);
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
 
-  /// Agrees on a cipher; called again after each wait.
+  /// Does the TLS handshake. Call it again after each wait.
   [[nodiscard]] State shake_hands();
   [[nodiscard]] Moved read(std::span<const iovec> pieces);
-  /// After wait_to_... the next call begins with the same bytes.
+  /// After wait_to_..., the next call must begin with the same bytes.
   [[nodiscard]] Moved write(std::span<const iovec> pieces);
   [[nodiscard]] bool is_tls() const { return tls_ != nullptr; }
-  /// Why the stream is closed, for people.
+  /// Returns why the stream is closed, for people.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
  private:

@@ -10,7 +10,7 @@
 
 namespace terrace {
 
-/// Operations of a SharedStore as it keeps them until they end. The batches that asked for them exist no longer then.
+/// Copies of the operations of a SharedStore, which keeps them until they end. The caller's batches may be destroyed before that.
 struct KeptProbe {
   std::vector<BlockKey> keys;
   std::vector<GroupId> groups;  ///< by key
@@ -21,8 +21,8 @@ struct KeptProbe {
     groups.reserve(keys.size());
     for (std::size_t key = 0; key < keys.size(); ++key) groups.push_back(probe.group_of(key));
   }
-  /// Asks is_there(number of the key): for each key if the caller wants to know which are there, and otherwise up to the first
-  /// one that is not. Returns how many are there.
+  /// Calls is_there(index of the key): for every key if the caller wants to know which keys are there, otherwise up to the first
+  /// key that is missing. Returns the number of keys that are there.
   template <class IsThere>
   [[nodiscard]] std::uint32_t ask(IsThere&& is_there) const {
     std::uint32_t known = 0;

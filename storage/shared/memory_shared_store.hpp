@@ -18,20 +18,20 @@
 namespace terrace {
 
 struct MemorySharedOptions {
-  std::string prefix = "terrace";  ///< of the names of all values (SharedValueNames::is_prefix())
+  std::string prefix = "terrace";  ///< prefix of the names of all values (SharedValueNames::is_prefix())
   SharedExpiry expiry{};
   std::shared_ptr<const SharedSecret> secret{};  ///< null: values are not sealed
 };
 
-/// A shared store over an engine in memory: several caches of one process that have the same engine share their blocks. It serves
-/// tests, examples and replays without a server, and it is the simplest example of the SharedStore contract. Values are those of
-/// every shared store, so damage is found by the same checks.
+/// A shared store on an engine in memory: caches of one process that use the same engine share their blocks. It is for tests,
+/// examples and replays without a server, and it is the simplest example of the SharedStore contract. The values have the same
+/// format as in every shared store, so the same checks detect damage.
 ///
-/// The next poll() carries out what the calls asked for, in order, and moves the bytes. What has passed its deadline by then is
-/// not carried out. Ownership: the clock outlives the store. Threads: as SharedStore says.
+/// The next poll() executes the submitted operations in order, and copies the bytes. Operations whose deadline has passed by then
+/// are not executed. Ownership: the clock must outlive the store. Threads: as for SharedStore.
 class MemorySharedStore final : public SharedStore {
  public:
-  /// Throws std::invalid_argument if the prefix is none.
+  /// Throws std::invalid_argument if the prefix is not valid.
   MemorySharedStore(std::shared_ptr<SharedMemoryEngine> engine, const Clock& clock, MemorySharedOptions options = {});
 
   void use(const Fingerprint& fingerprint) override;
@@ -52,7 +52,7 @@ class MemorySharedStore final : public SharedStore {
   struct Operation {
     std::uint64_t token;
     TimePoint deadline;
-    Fingerprint fingerprint;  ///< at the call
+    Fingerprint fingerprint;  ///< the fingerprint at the time of the call
     KeptOperation what;
   };
 

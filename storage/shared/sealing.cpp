@@ -21,10 +21,10 @@ namespace {
 constexpr std::string_view salt_of_secrets = "terrace shared secret";
 constexpr std::string_view name_of_values = "terrace shared value 1";
 
-/// The most bytes of one call of OpenSSL, whose lengths are of type int.
+/// The largest number of bytes in one call of OpenSSL, because its lengths have type int.
 constexpr std::size_t piece_bytes_max = std::size_t{1} << 30;
 
-// Algorithms are fetched only once, because OpenSSL's lookup by name costs as much as a small block.
+// Algorithms are fetched only once, because OpenSSL's lookup by name takes as long as processing a small block.
 const EVP_CIPHER* aes_256_gcm() {
   static EVP_CIPHER* const algorithm = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
   TERRACE_CHECK(algorithm != nullptr);
@@ -40,13 +40,13 @@ EVP_KDF* hkdf() {
 unsigned char* bytes_of(std::byte* at) { return reinterpret_cast<unsigned char*>(at); }
 const unsigned char* bytes_of(const std::byte* at) { return reinterpret_cast<const unsigned char*>(at); }
 
-/// One half of HKDF-SHA256. `extra` is the salt of the first half and the information of the second one.
+/// One of the two steps of HKDF-SHA256. `extra` is the salt of the extract step, or the information of the expand step.
 SharedSecret::Key derive(int mode, std::span<const std::byte> from, std::span<const std::byte> extra) {
   EVP_KDF_CTX* const context = EVP_KDF_CTX_new(hkdf());
   TERRACE_CHECK(context != nullptr);
   std::string digest = "SHA256";
   const char* const extra_name = mode == EVP_KDF_HKDF_MODE_EXTRACT_ONLY ? OSSL_KDF_PARAM_SALT : OSSL_KDF_PARAM_INFO;
-  // OpenSSL does not write to what these parameters point to.
+  // OpenSSL does not write to the memory of these parameters.
   const std::array parameters{
       OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
       OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), 0),

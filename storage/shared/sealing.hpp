@@ -11,21 +11,21 @@ struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
 
 namespace terrace {
 
-/// The secret of a deployment. Values that are sealed with it can be neither read nor made by others who may write to the engine.
-/// It is kept as a key that HKDF-SHA256 (RFC 5869) extracts from it, and that is overwritten at the end. Threads: any, after
+/// The secret of a deployment. Other users of the engine can neither read nor forge values that are sealed with it. The object
+/// keeps a key that HKDF-SHA256 (RFC 5869) extracts from the secret, and overwrites it at the end. Threads: any, after
 /// construction.
 class SharedSecret {
  public:
   static constexpr std::size_t bytes_min = 32;
   using Key = std::array<std::byte, 32>;
 
-  /// Throws std::invalid_argument if there are less than `bytes_min` bytes: HKDF makes a weak secret no stronger.
+  /// Throws std::invalid_argument if there are fewer than `bytes_min` bytes, because HKDF does not make a weak secret stronger.
   explicit SharedSecret(std::span<const std::byte> secret);
   ~SharedSecret();
   SharedSecret(const SharedSecret&) = delete;
   SharedSecret& operator=(const SharedSecret&) = delete;
 
-  /// Returns the key for the values of one block. Each block has its own, so only two writes of the same block could take the
+  /// Returns the key for the values of one block. Each block has its own key, so only two writes of the same block could use the
   /// same nonce.
   [[nodiscard]] Key key_of(const BlockKey& block, const Fingerprint& fingerprint) const;
 
@@ -44,13 +44,13 @@ class SealingCipher {
   SealingCipher(const SealingCipher&) = delete;
   SealingCipher& operator=(const SealingCipher&) = delete;
 
-  /// Begins a message. `associated` is protected, and not encrypted.
+  /// Begins a message. `associated` is authenticated, but not encrypted.
   void begin_sealing(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated);
   void begin_opening(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated);
-  /// Encrypts or decrypts the next piece. `out` has room for it, and may be the same memory.
+  /// Encrypts or decrypts the next piece. `out` must have room for it, and may be the same memory.
   void add(std::span<const std::byte> in, std::byte* out);
   [[nodiscard]] Tag end_sealing();
-  /// Returns true if the message and its associated bytes are what was sealed. What add() gave out means nothing before.
+  /// Returns true if the message and its associated bytes are authentic. Do not use the output of add() before this.
   [[nodiscard]] bool end_opening(const Tag& tag);
 
  private:

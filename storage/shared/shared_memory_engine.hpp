@@ -16,12 +16,12 @@
 
 namespace terrace {
 
-/// An engine for shared values in the memory of this process. It behaves as a Redis server whose policy is `volatile-ttl`: it
-/// keeps values by name up to a capacity, knows nothing of blocks, and makes room by giving up the value that expires first. Of
-/// values that expire at the same time or never, the least recently used one goes.
+/// An engine for shared values in the memory of this process. It behaves like a Redis server with the policy `volatile-ttl`: it
+/// keeps values by name up to a capacity, does not interpret them, and evicts the value that expires first. Among values that
+/// expire at the same time or never, it evicts the least recently used one.
 ///
 /// Ownership: its users share it (MemorySharedStore). Threads: any, at the same time; a value is copied without a lock. Units:
-/// bytes of values and their names. Times are those of the caller's clock.
+/// bytes of values and their names. Times are times of the caller's clock.
 class SharedMemoryEngine {
  public:
   enum class WhenFull : std::uint8_t { evict, refuse };
@@ -34,16 +34,16 @@ class SharedMemoryEngine {
   explicit SharedMemoryEngine(Bytes capacity, WhenFull when_full = WhenFull::evict)
       : capacity_{count(capacity)}, when_full_{when_full} {}
 
-  /// Sets all values, in place of older ones of the same names, or none. Returns false if there is no room for them.
+  /// Sets all values, replacing older values of the same names, or none of them. Returns false if there is no room for them.
   [[nodiscard]] bool set(std::vector<Named> values, TimePoint expires, TimePoint now);
-  /// Returns the values of all names as they are at one time; null where there is none. A use.
+  /// Returns a consistent snapshot of the values of all names; null for a name without a value. Counts as a use.
   [[nodiscard]] std::vector<Value> get(std::span<const std::string> names, TimePoint now);
-  /// Not a use.
+  /// Returns whether there is a value. Does not count as a use.
   [[nodiscard]] bool has(std::string_view name, TimePoint now);
   void renew(std::string_view name, TimePoint expires, TimePoint now);
   void remove(std::string_view name);
 
-  /// Changes a value as somebody else who may write to the engine would. Does nothing if there is no such value.
+  /// Changes a value, as another user of the engine could. Does nothing if there is no such value.
   void change(std::string_view name, const std::function<void(std::vector<std::byte>& value)>& how);
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] Bytes used() const;
@@ -61,7 +61,7 @@ class SharedMemoryEngine {
   };
   using Entries = std::map<std::string, Kept, std::less<>>;
 
-  // With the lock.
+  // The caller holds the lock.
   [[nodiscard]] static std::uint64_t bytes_of(const std::string& name, const Value& value) { return name.size() + value->size(); }
   void drop_expired(TimePoint now);
   void erase(Entries::iterator entry);
@@ -71,7 +71,7 @@ class SharedMemoryEngine {
   const WhenFull when_full_;
   mutable std::mutex mutex_;
   Entries entries_;
-  std::map<Order, Entries::iterator> first_to_go_;  ///< no two orders are the same, because each use has its own number
+  std::map<Order, Entries::iterator> first_to_go_;  ///< all orders differ, because each use has its own number
   std::uint64_t uses_ = 0;
   std::uint64_t used_bytes_ = 0;
 };

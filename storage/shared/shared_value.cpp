@@ -30,10 +30,10 @@ constexpr std::size_t fingerprint_bytes = at_key - at_fingerprint;
 constexpr std::size_t associated_bytes = at_checksum;
 
 constexpr std::uint64_t two_parts_from = std::uint64_t{16} << 10;
-/// Header (128 bytes), and what the engine keeps beside a value.
+/// Header (128 bytes), and the engine's overhead for each value.
 constexpr std::uint64_t room_beside_payload = 192;
 
-/// A header with all that does not depend on part and write.
+/// Makes a header with all fields that do not depend on the part and the write.
 SharedValueHeader common_header(const StoredBlock& block, const Fingerprint& fingerprint, std::uint64_t block_bytes,
                                 const SharedParts& parts, bool seals) {
   SharedValueHeader header{};

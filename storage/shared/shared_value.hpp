@@ -14,13 +14,13 @@
 #include <span>
 #include <utility>
 
-/// The values of a shared store: what an engine keeps for a block. All numbers are little-endian.
+/// The format of the values that an engine keeps for a block. All numbers are little-endian.
 ///
-/// A block is kept as one value, or, from 16 KiB on, as two. Each value is a header of 128 bytes and a part of the block's bytes.
-/// The reason for two is the engine's allocator. It has four sizes for each power of two, and blocks are often exactly as large
-/// as one of them, so that block and header together would waste up to a quarter of the engine's memory. So the first part has
-/// 192 bytes less than the largest such size that the block fills, and the second part has the rest: 192 bytes for a block of a
-/// power of two. Measured with Redis 7.0, in bytes of `used_memory` for a byte of a block:
+/// A block is kept as one value, or, from 16 KiB on, as two values. Each value is a header of 128 bytes and a part of the block's
+/// bytes. The reason for two values is the engine's allocator. It has four size classes for each power of two, and a block often
+/// has exactly the size of a class, so that block and header together would waste up to a quarter of the engine's memory. So the
+/// first part is 192 bytes smaller than the largest size class that the block fills, and the second part has the rest: 192 bytes
+/// for a block whose size is a power of two. Measured with Redis 7.0, in bytes of `used_memory` for a byte of a block:
 ///
 ///     block        one value    7/8 and 1/8    this
 ///      64 KiB      1.25         1.04           1.01
@@ -53,21 +53,21 @@
 /// block's key (SharedSecret::key_of). The nonce is the id of the write, with the number of the part XORed to its last byte. The
 /// first 112 bytes of the header are the associated data.
 ///
-/// Both parts have to be replaced together, or the last part first. A probe asks for the first part.
+/// Both parts must be replaced together, or the last part first. A probe asks for the first part.
 namespace terrace {
 
 inline constexpr std::uint8_t shared_value_version = 1;
 inline constexpr std::size_t shared_header_bytes = 128;
 inline constexpr std::uint32_t shared_parts_max = 2;
-/// The length of a block is a number of 32 bits in the header.
+/// The header has 32 bits for the length of a block.
 inline constexpr std::uint64_t shared_block_bytes_max = 0xffffffff;
 
 using SharedValueHeader = std::array<std::byte, shared_header_bytes>;
 using SharedWriteId = std::array<std::byte, 12>;
 
-/// The ids of one user's writes. The first is random, and the others are counted from it, because a random number for each write
-/// takes as long as sending some KiB. The count is in the first eight bytes: the nonces of a block's parts differ in the last
-/// one. Threads: one.
+/// The ids of one user's writes. The first id is random, and later ids are counted up from it, because a random number for each
+/// write takes as long as sending some KiB. The count is in the first eight bytes; the nonces of a block's parts differ in the
+/// last byte. Threads: one.
 class SharedWriteIds {
  public:
   SharedWriteIds() { fill_randomly(next_); }
@@ -77,14 +77,14 @@ class SharedWriteIds {
   SharedWriteId next_;
 };
 
-/// How the bytes of a block are dealt to its values.
+/// How the bytes of a block are divided among its values.
 struct SharedParts {
   std::uint32_t count = 1;
-  std::array<std::uint64_t, shared_parts_max> bytes{};  ///< of the block; the header comes in addition
+  std::array<std::uint64_t, shared_parts_max> bytes{};  ///< bytes of the block in each part; the header comes in addition
 
   [[nodiscard]] std::uint64_t offset(std::uint32_t part) const { return part == 0 ? 0 : bytes[0]; }
   [[nodiscard]] std::uint64_t value_bytes(std::uint32_t part) const { return shared_header_bytes + bytes[part]; }
-  [[nodiscard]] std::uint64_t value_bytes() const;  ///< of all parts
+  [[nodiscard]] std::uint64_t value_bytes() const;  ///< for all parts together
 };
 [[nodiscard]] SharedParts shared_parts(std::uint64_t block_bytes) noexcept;
 
@@ -93,10 +93,10 @@ struct SharedParts {
 ///     writer.begin(block, fingerprint, from, ids.next());
 ///     for (std::uint32_t part = 0; part < writer.parts().count; ++part) send(writer.make(part, scratch));
 ///
-/// Units: bytes. Threads: one. Each call reads all bytes of its part, so the thread that sends them should make it.
+/// Units: bytes. Threads: one. make() reads all bytes of its part, so call it on the thread that sends them.
 class SharedValueWriter {
  public:
-  /// The bytes to send: the header, then the payload.
+  /// The data to send: the header, then the payload.
   struct Part {
     SharedValueHeader header{};
     std::span<const std::byte> payload{};
@@ -105,8 +105,8 @@ class SharedValueWriter {
   /// With a secret, values are sealed.
   explicit SharedValueWriter(std::shared_ptr<const SharedSecret> secret = nullptr) : secret_{std::move(secret)} {}
 
-  /// `from` is the whole block; it stays valid and unchanged until the last part was made, and if values are not sealed, until
-  /// it was sent.
+  /// `from` is the whole block. It must stay valid and unchanged until the last part was made, and without a secret, until the
+  /// last part was sent.
   void begin(const StoredBlock& block, const Fingerprint& fingerprint, std::span<const std::byte> from, const SharedWriteId& id);
   [[nodiscard]] const SharedParts& parts() const { return parts_; }
   /// Without a secret, the payload is a part of `from`, and `scratch` is not used. With a secret, it is in `scratch`, which must
@@ -119,8 +119,8 @@ class SharedValueWriter {
   Fingerprint fingerprint_{};
   std::span<const std::byte> from_;
   SharedParts parts_;
-  SharedValueHeader header_{};  ///< all that is the same in every part
-  SharedSecret::Key key_{};     ///< of this block, with a secret
+  SharedValueHeader header_{};  ///< the fields that are the same in every part
+  SharedSecret::Key key_{};     ///< the key of this block, if there is a secret
   SealingCipher cipher_;
 };
 
@@ -130,21 +130,21 @@ class SharedValueWriter {
 ///     for each part: begin_part(), then add() for each piece of its payload, then end_part()
 ///     reader.finish()
 ///
-/// Each call but add() says whether the block can still be used; nothing of the block is good before finish() has said so. After
-/// a mismatch the rest of the block need not be given. Sealed payloads are decrypted in place. Units: bytes. Threads: one.
+/// Each call except add() returns whether the block can still be used. Do not use the block before finish() has succeeded. After
+/// a mismatch, the rest of the block need not be passed. Sealed payloads are decrypted in place. Units: bytes. Threads: one.
 class SharedValueReader {
  public:
-  using Mismatch = std::optional<SharedMismatch>;  ///< none: well so far
+  using Mismatch = std::optional<SharedMismatch>;  ///< none: no mismatch so far
 
-  /// With a secret, only sealed values are good; without one, only others.
+  /// With a secret, only sealed values are accepted; without one, only values that are not sealed.
   explicit SharedValueReader(std::shared_ptr<const SharedSecret> secret = nullptr) : secret_{std::move(secret)} {}
 
   void begin(const StoredBlock& wanted, const Fingerprint& fingerprint, std::uint64_t block_bytes);
   [[nodiscard]] const SharedParts& parts() const { return parts_; }
-  /// `value_bytes` is the size of the whole value, as the engine gives it. `header` is its beginning; if the value is shorter
-  /// than a header, all of it.
+  /// `value_bytes` is the size of the whole value, as the engine gives it. `header` is its beginning, or the whole value if that
+  /// is shorter than a header.
   [[nodiscard]] Mismatch begin_part(std::uint32_t part, std::uint64_t value_bytes, std::span<const std::byte> header);
-  /// The next bytes of the payload of this part, not more than it has.
+  /// Passes the next bytes of the payload of this part; at most its remaining bytes.
   void add(std::span<std::byte> piece);
   /// Fails with `length` if bytes are missing.
   [[nodiscard]] Mismatch end_part();
@@ -158,14 +158,14 @@ class SharedValueReader {
   std::shared_ptr<const SharedSecret> secret_;
   Fingerprint fingerprint_{};
   SharedParts parts_;
-  SharedValueHeader wanted_{};  ///< what the headers have to say
-  SharedSecret::Key key_{};     ///< of this block, with a secret
+  SharedValueHeader wanted_{};  ///< the expected content of the headers
+  SharedSecret::Key key_{};     ///< the key of this block, if there is a secret
   Mismatch mismatch_;
-  std::optional<SharedWriteId> write_id_;  ///< of the first part that came
+  std::optional<SharedWriteId> write_id_;  ///< write id of the first part that arrived
   std::uint32_t verified_ = 0;             ///< a bit for each part
-  std::uint32_t part_ = 0;                 ///< that is arriving
-  std::uint64_t left_ = 0;                 ///< bytes of it that have not come
-  SharedValueHeader header_{};             ///< of it
+  std::uint32_t part_ = 0;                 ///< the part that is arriving
+  std::uint64_t left_ = 0;                 ///< bytes of this part that have not arrived
+  SharedValueHeader header_{};             ///< header of this part
   PayloadChecksum checksum_;
   SealingCipher cipher_;
 };

@@ -10,22 +10,23 @@
 
 namespace terrace {
 
-/// The names under which an engine has the values of blocks:
+/// The names of the values of blocks in an engine:
 ///
 ///     PREFIX:VERSION:FINGERPRINT:{GROUP:KEY}:PART
 ///     terrace:1:00112233445566778899aabbccddeeff:{0:b04c...}:1
 ///
-/// FINGERPRINT is the first 16 bytes of it, so blocks of other models or weights have other names. It, GROUP and KEY are
-/// hexadecimal. A Redis cluster puts names with the same text in braces on the same node: all parts of a block, but the blocks
-/// of a prompt on all nodes. Rules of an engine for users apply to the prefix. Units: bytes. Threads: one.
+/// FINGERPRINT is the first 16 bytes of the fingerprint, so blocks of other models or weights have other names. FINGERPRINT,
+/// GROUP and KEY are hexadecimal. A Redis cluster puts names with the same text in braces on the same node: all parts of a block
+/// are on one node, and the blocks of a prompt are distributed over all nodes. Access rules of an engine can use the prefix.
+/// Units: bytes. Threads: one.
 class SharedValueNames {
  public:
-  /// True if it has 1 to 64 characters, each of a-z, A-Z, 0-9 or one of "-_.:/".
+  /// Returns true if the text has 1 to 64 characters, each of a-z, A-Z, 0-9 or one of "-_.:/".
   [[nodiscard]] static bool is_prefix(std::string_view prefix) noexcept;
 
-  /// `prefix` is one (is_prefix()).
+  /// `prefix` must satisfy is_prefix().
   explicit SharedValueNames(std::string_view prefix);
-  /// The names of these blocks from now on.
+  /// Sets the fingerprint for the names from now on.
   void use(const Fingerprint& fingerprint);
 
   /// Appends the name of a part.
