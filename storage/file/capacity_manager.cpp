@@ -42,7 +42,7 @@ void CapacityManager::start(std::vector<SlotId>& gone) {
     }
   }
   if (wanted < slots || files_.has_holes()) {
-    // It is not known which free slots have disk space. After they have been closed, none of them has.
+    // It is unknown which free slots have disk space. After they have been closed, none of them has space.
     index().limit(std::min(wanted, index().count(State::ready)));
     while (const auto shrunk = index().shrink()) {
       if (shrunk->evicted) gone.push_back(shrunk->slot);
@@ -136,7 +136,7 @@ void CapacityManager::grow() {
   if (index().closed_to_take() > 0) {
     take_run(std::min({wanted, piece_slots_, tried_ > 0 ? tried_ : slots_max}));
   } else if (index().count(State::closing) > 0) {
-    return;  // finish these first
+    return;  // finish closing slots first
   } else if (files_.any_lost()) {
     return fail(errno_code(EIO));
   } else {
@@ -219,7 +219,7 @@ void CapacityManager::looked(const IoCompletion& completion) {
   if (completion.error != 0) return fail(errno_code(completion.error));
   const std::uint64_t promised = config_floor_ + (on_demand() ? files_.unwritten_at_last_look() * block_bytes() : 0);
   if (on_demand() && completion.bytes < promised) close_unwritten();
-  if (run_.count == 0 && numbering_ == 0) return;  // it was a routine look, not the start of a growth step
+  if (run_.count == 0 && numbering_ == 0) return;  // it was a routine query of the free space, not the start of a growth step
   const std::uint64_t room = completion.bytes > promised ? completion.bytes - promised : 0;
   if (numbering_ > 0) {
     const Bytes catalog = files_.catalog_bytes(numbering_) - files_.catalog_bytes(files_.slots());

@@ -17,30 +17,30 @@ namespace terrace {
 ///
 /// A store becomes larger in two steps. First the new slots get numbers and are closed: a new data file is made if the last one
 /// is full, the catalog is extended, and the superblock is written. Then disk space is allocated piece by piece, and the slots of
-/// each piece are opened when the piece is there. If the disk has no space for a piece, half of it is tried, down to one slot. If
-/// that fails too, growth stops: the store keeps what it has, and stat() says why.
+/// each piece are opened after its allocation. If the disk has no space for a piece, half of the size is tried, down to one slot.
+/// If that fails too, growth stops: the store keeps its current size, and stat() has the reason.
 ///
-/// A store becomes smaller as the index closes slots, wherever they lie, when their blocks are evicted (least recently used
-/// first). So no block moves, and the most useful blocks stay. When a slot closes, a hole in its data file gives its space back
-/// to the disk. At the end the data take no more space than the new number of slots; until then the space of closing slots is
-/// still in use. Data files keep their length, and the catalog keeps its size. If the file system does not support holes, the
-/// space is not given back; stat() counts these slots.
+/// To make a store smaller, the index closes slots at any position when their blocks are evicted (least recently used first). So
+/// no block moves, and the most useful blocks stay. When a slot closes, punching a hole in its data file returns its space to the
+/// disk. At the end the data take no more space than the new number of slots; until then the space of closing slots is still in
+/// use. Data files keep their length, and the catalog keeps its size. If the file system does not support holes, the space is not
+/// returned; stat() counts these slots.
 ///
 /// If the files have holes at the start (FileSet::has_holes()), the free slots are closed in the same way, and their space is
 /// allocated again.
 ///
 /// Floor: before it allocates space, the engine asks for the free space, and allocates nothing that would leave less than the
-/// floor. Space that is allocated in advance belongs to the store and needs no later check. Some file systems cannot allocate in
-/// advance; there a block takes its space when it is written. Then slots are opened only as they are needed, and the engine asks
-/// for the free space after every look_every first writes. If the free space is below the floor, free slots without space are
+/// floor. Space that is allocated in advance belongs to the store and needs no later check. On file systems that cannot allocate
+/// in advance, a block takes its space when it is written. There, slots are opened only when they are needed, and the engine
+/// queries the free space after every look_every first writes. If the free space is below the floor, free slots without space are
 /// closed, so that writes use slots that have space. Growth is tried again after retry_writes writes.
 ///
 /// A store may lie on several disks (FileSet). A piece of growth and a hole always lie within one file, and the floor holds for
-/// each file system. If slots are lost with a disk, the store does not get new slots in their place: the other disks must not
-/// take more than their shares.
+/// each file system. If slots are lost with a disk, the store gets no new slots in their place, because the other disks must not
+/// exceed their shares.
 ///
-/// Ownership: see the constructor. Threads: the store's. No call blocks, except write_note(). At most one growth step and one
-/// hole are under way at a time.
+/// Ownership: see the constructor. Threads: the thread of the store. No call blocks, except write_note(). At most one growth step
+/// and one hole are under way at a time.
 class CapacityManager {
  public:
   static constexpr std::uint64_t token = std::uint64_t{1} << 61;  ///< part of the tokens of all its operations
@@ -49,10 +49,11 @@ class CapacityManager {
   CapacityManager(const FileStoreConfig& config, StoreOperations& operations, FileSet& files, IoEngine& engine);
 
   /// Call it once, after the index has been restored from the catalog. It closes the slots that must not be used. If blocks must
-  /// be evicted for that, no event reports them, because the owner does not know them yet; their slots are appended to `gone`.
+  /// be evicted for that, their slots are appended to `gone`. No event reports these blocks, because the owner does not know them
+  /// yet.
   void start(std::vector<SlotId>& gone);
   [[nodiscard]] Result<void> resize(std::uint32_t slots);
-  /// Begins the work that is due. Call it after each call and each completion. It returns quickly if nothing is due.
+  /// Begins the work that is due. Call it after each call and each completion. It returns quickly if no work is due.
   void pump();
   void ended(const IoCompletion& completion);
   /// Reports that a block was written to this slot successfully.
@@ -61,8 +62,8 @@ class CapacityManager {
   void lost(SlotId slot) { closed(slot); }
   /// Lets operations under way finish, and begins nothing new.
   void stop() { stopped_ = true; }
-  /// Whether the superblock on the disk has the current number of open slots. While it does not, a restart with a smaller
-  /// capacity would cut the data files, and lose the blocks at their end. So a flush waits until the number is written, and
+  /// The state of the number of open slots in the superblock on disk. While that number is not current, a restart with a smaller
+  /// capacity would truncate the data files and lose the blocks at their end. So a flush waits until the number is written, and
   /// fails if it cannot be written.
   enum class Note : unsigned char { written, waiting, failed };
   [[nodiscard]] Note note() const;
@@ -87,7 +88,7 @@ class CapacityManager {
   ///     |                      \-- no room --> giving_back --> idle
   ///     \----> writing_superblock, looking                                                  (without growth)
   enum class Step : unsigned char { idle, looking, opening_file, lengthening, writing_superblock, allocating, giving_back };
-  /// Slots that lie side by side in one data file.
+  /// Adjacent slots in one data file.
   struct Run {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
@@ -119,7 +120,7 @@ class CapacityManager {
   void put_back(std::uint32_t from);
   void allocate();
   void allocated(int error);
-  /// Closes the free slots without disk space in the directory whose free space was asked for last.
+  /// Closes the free slots without disk space in the directory whose free space was queried last.
   void close_unwritten();
   void opened(SlotId slot);
   void closed(SlotId slot);
@@ -141,9 +142,9 @@ class CapacityManager {
   Run hole_;  ///< the hole under way
 
   Step step_ = Step::idle;
-  Run run_;                      ///< slots that were taken from the closed ones and are about to be opened
+  Run run_;                      ///< slots that were taken from the closed slots and will be opened
   std::uint32_t numbering_ = 0;  ///< the number of slots after the growth step; 0: the step adds no slots
-  std::uint32_t tried_ = 0;      ///< how many slots to try next; 0: a whole piece
+  std::uint32_t tried_ = 0;      ///< number of slots to try next; 0: a whole piece
   bool halted_ = false;          ///< growth has failed
   FileId new_file_;
   SuperblockWrite superblock_write_;

@@ -7,11 +7,11 @@
 
 namespace terrace {
 
-/// Decides which directories of a striped store have failed. Each directory is on a device of its own. A directory has failed if
+/// Decides which directories of a striped store have failed. Each directory is on its own device. A directory has failed if
 /// stripes_max operations in a row failed in it, each in a different stripe, while at least one operation succeeded in another
 /// directory. The reason for the two conditions: a bad area of a medium affects one stripe only; and if all directories fail at
-/// the same time, the fault is not in one of them (then the circuit breaker acts, as with a single directory). The last directory
-/// that is left never counts as failed. (Apache Traffic Server handles the disks of its cache in a similar way:
+/// the same time, the fault is not in one of them (then the circuit breaker acts, as with a single directory). The last remaining
+/// directory never counts as failed. (Apache Traffic Server handles the disks of its cache in a similar way:
 /// proxy.config.cache.max_disk_errors.)
 ///
 /// It does no I/O and reads no clock. Threads: one.
@@ -36,7 +36,7 @@ class DirectoryHealth {
     if (d.stripes < stripes_max && std::find(d.failed.begin(), end, stripe) == end) d.failed[d.stripes++] = stripe;
     return d.stripes == stripes_max && successes_ > d.successes_before && lose(directory);
   }
-  /// Marks the directory as failed. Returns false if it was marked before, or is the last one left.
+  /// Marks the directory as failed. Returns false if it was marked before, or is the last remaining directory.
   bool lose(std::uint32_t directory) {
     if (directories_[directory].lost || left_ == 1) return false;
     directories_[directory].lost = true;
@@ -50,7 +50,7 @@ class DirectoryHealth {
  private:
   struct Directory {
     bool lost = false;
-    std::uint32_t stripes = 0;                        ///< how many stripes have failed since the last success in this directory
+    std::uint32_t stripes = 0;  ///< number of stripes that have failed since the last success in this directory
     std::array<std::uint64_t, stripes_max> failed{};  ///< the numbers of these stripes
     std::uint64_t successes_before = 0;               ///< the value of successes_ when the first of them failed
   };

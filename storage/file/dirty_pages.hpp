@@ -13,15 +13,15 @@ namespace terrace {
 /// old image cannot overwrite a newer one. It does no I/O and holds no page contents. Threads: one.
 class DirtyPages {
  public:
-  /// `writes_max`: how many pages may be under way. It should be small: a page that waits collects more changes, and the device
-  /// should mainly write blocks.
+  /// `writes_max` limits the pages under way. It should be small: a waiting page collects more changes, and the device should
+  /// mainly write blocks.
   DirtyPages(std::uint32_t pages, std::uint32_t writes_max) : pages_(pages), writes_max_{writes_max} {}
 
   /// Sets the number of pages. New pages are clean.
   void grow(std::uint32_t pages) { pages_.resize(pages); }
   /// Records that the content of the page has changed.
   void mark(std::uint32_t page);
-  /// Returns a page that must be written now, with its present content, and counts it as under way. Returns nothing if no page
+  /// Returns a page that must be written now, with its current content, and counts it as under way. Returns nothing if no page
   /// waits, or if `writes_max` pages are under way.
   [[nodiscard]] std::optional<std::uint32_t> take();
   enum class Outcome : unsigned char { written, failed };
@@ -30,11 +30,11 @@ class DirtyPages {
   void ended(std::uint32_t page, Outcome outcome);
   void retry_failed();
 
-  /// Begins a flush, which waits until owed() is 0. owed() counts the pages that wait for a write or are being written now, until
-  /// their content of now, or a newer one, has been written or its write has failed. Call it only while owed() is 0.
+  /// Begins a flush, which waits until owed() is 0. The pages that wait for a write or are being written now are owed until their
+  /// current content, or newer content, has been written or the write has failed. Call it only while owed() is 0.
   void begin_owing();
   [[nodiscard]] std::uint32_t owed() const { return owed_; }
-  /// Whether the write of an owed page has failed. Such a page is no longer owed.
+  /// Returns true if the write of an owed page has failed. Such a page is no longer owed.
   [[nodiscard]] bool owed_failed() const { return owed_failed_; }
 
   [[nodiscard]] std::uint32_t under_way() const { return static_cast<std::uint32_t>(writing_.size()); }
@@ -51,7 +51,7 @@ class DirtyPages {
 
   struct Page {
     State state = State::clean;
-    /// how many writes must end before the page is no longer owed; a write of an older image counts too
+    /// number of writes that must end before the page is no longer owed; a write of an older image counts too
     unsigned char writes_owed = 0;
   };
 

@@ -149,7 +149,7 @@ IoOperation FileSet::look_in(std::uint32_t directory) {
   return {.kind = IoOperation::Kind::free_space, .file = directory == 0 ? catalog_ : data_[directory]};
 }
 
-/// A directory without a data file cannot be asked. In a small store only the first directory may have one.
+/// A directory without a data file cannot be queried. In a small store only the first directory may have a data file.
 std::optional<IoOperation> FileSet::next_look() {
   const auto with_files = static_cast<std::uint32_t>(std::min<std::size_t>(layout_.directories, data_.size()));
   for (std::uint32_t n = 1; n <= with_files; ++n) {

@@ -26,17 +26,17 @@ struct FileStoreConfig {
   /// '-'. If it is empty, `directory` itself is the store's own. The store makes its own directory with mode 0700, and its files
   /// with 0600. It refuses a directory or file that exists and is not private (FileSystem).
   std::string name = default_store_name;
-  /// Further directories, each on a disk of its own. The blocks are striped over `directory` and these in equal shares. They are
-  /// made, named and locked as `directory` is. One of them is of no use without the others: a store is refused unless all its
-  /// directories are given, in their order.
+  /// Further directories, each on its own disk. The blocks are striped over `directory` and these directories in equal shares.
+  /// They are made, named and locked as `directory` is. None of them can be used without the others: a store is refused unless
+  /// all its directories are given, in their order.
   std::vector<std::filesystem::path> more_directories;
-  /// How many bytes lie side by side in one directory before the next directory follows; at least one block. It applies to a new
-  /// store only; an existing store keeps its value.
+  /// Number of contiguous bytes in one directory before the next directory follows; at least one block. It applies to a new store
+  /// only; an existing store keeps its value.
   Bytes stripe_bytes = Bytes{std::uint64_t{4} << 20};
   /// If true, a store whose disk is lost continues without it. A directory in more_directories that is missing or cannot be used
-  /// is left out until the next start; one that exists and is empty replaces the lost one. Because of this, give a directory
-  /// inside the disk and not its mount point, which is empty while the disk is not mounted. If false, the store is refused in
-  /// both cases.
+  /// is not used until the next start; an existing empty directory replaces a lost one. Because of this, give a directory inside
+  /// the disk and not its mount point, which is empty while the disk is not mounted. If false, the store is refused in both
+  /// cases.
   bool accept_lost_directories = false;
   /// The id of a new striped store; 0: a random one.
   std::uint64_t id = 0;
@@ -46,48 +46,47 @@ struct FileStoreConfig {
   Bytes block_bytes{};
   /// The fingerprint of the model and geometry. A store with another fingerprint is refused.
   Fingerprint fingerprint{};
-  /// Says in words what the fingerprint was made of (Superblock::meaning), for the message that refuses another one.
+  /// Describes the input of the fingerprint as text (Superblock::meaning), for the message that refuses another fingerprint.
   std::string meaning{};
-  /// Says for people who uses the store (StoreLabel); empty: nothing is recorded. Blocks without a tenant get that of the label
-  /// in their records, and are read back without one as long as the label is the same.
+  /// Describes the user of the store for operators (StoreLabel); empty: nothing is recorded. Blocks without a tenant get the
+  /// tenant of the label in their records. They are read back without a tenant while the label is the same.
   std::string label{};
   /// The maximum size of a data file. It applies to a new store only; an existing store keeps its value.
   Bytes data_file_bytes_max = Bytes{std::uint64_t{256} << 30};
-  /// How much of each file system must stay free. The store allocates nothing that would leave less. Other programs may still use
-  /// that space.
+  /// The space that must stay free on each file system. The store allocates nothing that would leave less. Other programs may
+  /// still use that space.
   Bytes floor{};
   /// The size of the pieces in which a growing store allocates space while it serves.
   Bytes growth_piece_bytes = Bytes{std::uint64_t{1} << 30};
-  /// Whether to bypass the page cache, if the file system can.
+  /// Whether to bypass the page cache, if the file system supports this.
   Direct direct = Direct::yes;
-  /// How many writes may be under way; further ones end with `refused`.
+  /// The largest number of writes under way; further writes end with `refused`.
   std::uint32_t writes_max = 4096;
 };
 
-/// The files of one file store, in one or several directories. The other parts of a serving store name slots and files. The only
-/// thing that they know about directories is that a slot or a file may be lost.
+/// The files of one file store, in one or several directories. The other parts of a serving store use only slots and files. They
+/// do not know directories, except that a slot or a file may be lost.
 ///
 /// Start: the constructor opens and locks the files, checks that they are a compatible store, and makes or resizes them. Until
-/// commit() everything can be undone: a directory or file that was made is removed, and a file that was extended is cut again. So
-/// a start that fails does not change the space in use on the disk.
+/// commit(), every step can be undone: a new directory or file is removed, and an extended file is truncated. So a start that
+/// fails does not change the space in use on the disk.
 ///
-/// Space: the constructor allocates the space by which files must become longer. Before that it compares this space with the free
-/// space and the floor. It does not fill holes of existing files (has_holes()), which a store that became smaller has, or a copy
-/// without its zeros. CapacityManager fills them piece by piece, as far as the disk and the floor allow.
+/// Space: the constructor allocates the space for files that must become longer. Before that it compares this space with the free
+/// space and the floor. It does not fill holes of existing files (has_holes()), which exist after a store became smaller, or in a
+/// sparse copy. CapacityManager fills them piece by piece, within the limits of the disk and the floor.
 ///
 /// Losses: a directory that cannot be used is lost until the next start. This may be a directory that is missing at the start,
 /// one whose device fails later (storage/file/directory_health.hpp), or one in which a sync or a check has failed. The last
-/// directory that is left is never lost.
+/// remaining directory is never lost.
 ///
-/// Free space: each directory may be on its own file system. A slot without allocated space takes it there when it is written. A
-/// *look* is an operation that asks for the free space in one directory; the number of unwritten slots there is known
-/// too.
+/// Free space: each directory may be on its own file system. A slot without allocated space takes it when it is written. A *look*
+/// is an operation that queries the free space in one directory; the number of unwritten slots there is known, too.
 ///
 /// Ownership: `engine` must outlive it. Threads: the engine owner's. The constructor, commit() and close() do I/O and block; the
-/// engine must have nothing else under way then. The other members submit nothing.
+/// engine must have no other operation under way then. The other members submit no operations.
 class FileSet {
  public:
-  /// Throws std::system_error. what() is one sentence that says what is wrong, where, and how to correct it. Own codes:
+  /// Throws std::system_error. what() is one sentence that says what is wrong, where, and how to correct it. Terrace's codes:
   /// invalid_argument (configuration), incompatible (another geometry or version, or no store at all), in_use. Other codes are
   /// errnos; ENOSPC means that the capacity does not fit on the disk, or that the free space would fall below the floor.
   FileSet(const FileStoreConfig& config, IoEngine& engine);
@@ -99,23 +98,23 @@ class FileSet {
   /// Completes the start: writes the superblock, and frees the space that a smaller capacity does not need. Throws
   /// std::system_error.
   void commit();
-  /// Does what the destructor does, earlier. A second call does nothing.
+  /// Does the work of the destructor. A second call does nothing.
   void close();
 
   // ---- slots
 
   [[nodiscard]] std::uint32_t slots() const { return layout_.slots; }
   [[nodiscard]] std::uint64_t block_bytes() const { return layout_.block_bytes; }
-  /// Returns an operation of this kind at the place of the slot. The caller adds the token and the buffer. An operation that is
-  /// no transfer covers `slots` slots, which must lie side by side. The slot must not be in a directory that was missing at the
+  /// Returns an operation of this kind at the position of the slot. The caller adds the token and the buffer. An operation that
+  /// is not a transfer covers `slots` slots, which must be adjacent. The slot must not be in a directory that was missing at the
   /// start, because the files there are not open.
   [[nodiscard]] IoOperation operation(IoOperation::Kind kind, SlotId slot, std::uint32_t slots = 1) const;
   [[nodiscard]] std::filesystem::path path(SlotId slot) const { return data_path(layout_.file_of(slot)); }
   [[nodiscard]] std::uint64_t offset(SlotId slot) const { return layout_.offset_of(slot); }
   [[nodiscard]] bool in_one_file(SlotId a, SlotId b) const { return layout_.file_of(a) == layout_.file_of(b); }
-  /// The largest number of slots that lie side by side in one file.
+  /// The largest number of adjacent slots in one file.
   [[nodiscard]] std::uint32_t run_slots_max() const;
-  /// The first slot after `slot` that does not lie side by side with its predecessor.
+  /// The first slot after `slot` that is not adjacent to its predecessor.
   [[nodiscard]] std::uint32_t end_of_run(SlotId slot) const;
 
   // ---- losses
@@ -124,7 +123,7 @@ class FileSet {
   [[nodiscard]] bool any_lost() const { return health_.lost() > 0; }
   [[nodiscard]] std::uint32_t lost_slots() const;
   [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const;
-  /// Reports that a read or write of the slot's block has ended. A failure may cost the directory.
+  /// Reports that a read or write of the slot's block has ended. After a failure the directory may be lost.
   void note_outcome(SlotId slot, bool failed);
   /// Sets the counts of directories.
   void add_to(StoreStat& stat) const;
@@ -145,8 +144,8 @@ class FileSet {
 
   // ---- durability
   //
-  // Files are numbered: first the lock files, then the catalog, then the data files. A new data file gets the last number, once
-  // slots are numbered in it, so that every file keeps its number.
+  // Files are numbered: first the lock files, then the catalog, then the data files. A new data file gets the next number when it
+  // gets slots, so that every file keeps its number.
 
   [[nodiscard]] std::uint32_t files() const { return first_data_file() + static_cast<std::uint32_t>(data_ends_.size()); }
   [[nodiscard]] std::uint32_t catalog_file() const { return layout_.directories; }
@@ -156,9 +155,9 @@ class FileSet {
   /// Whether the file is in a lost directory. The catalog never counts as lost.
   [[nodiscard]] bool file_is_lost(std::uint32_t number) const;
   /// Marks the directory of the file as lost, because a sync or a check of the file has failed. Returns false if this is not
-  /// possible: for the catalog, and for the last directory that is left.
+  /// possible: for the catalog, and for the last remaining directory.
   bool give_up_directory_of(std::uint32_t number);
-  /// The minimum length of the file: it ends after the last block that was ever in it.
+  /// The minimum length of the file: the end of the last block that was ever in it.
   [[nodiscard]] std::uint64_t bytes_expected(std::uint32_t number) const;
   /// Records that the slot has data. From now on the file must be long enough for it.
   void note_data(SlotId slot);
@@ -166,13 +165,13 @@ class FileSet {
   void note_unsynced(SlotId slot) { unsynced_[layout_.file_of(slot)] = true; }
   /// Whether the data file must be synced and is not lost. After this call it counts as synced.
   [[nodiscard]] bool take_unsynced(std::uint32_t number);
-  /// Whether all data files bypass the page cache at present.
+  /// Whether all data files currently bypass the page cache.
   [[nodiscard]] bool is_direct() const;
 
   // ---- size
 
-  /// How many of the slots may be used. It is less than slots() if the store was made smaller while it served and its capacity
-  /// has not been raised since; then its files stay as they are, with their holes.
+  /// The number of slots that may be used. It is less than slots() if the store was made smaller while it served and its capacity
+  /// has not been raised since; its files then keep their holes.
   [[nodiscard]] std::uint32_t open_slots() const { return open_slots_; }
   /// Whether the file system of one of the directories cannot allocate space in advance.
   [[nodiscard]] bool sparse() const;
@@ -194,15 +193,15 @@ class FileSet {
 
   /// Slots below this number may have a record in the catalog from an earlier run; 0 for a new store.
   [[nodiscard]] std::uint32_t recorded_slots() const { return recorded_slots_; }
-  /// Whether the slot's data lie within the data files as an earlier run left them.
+  /// Whether the slot's data lie within the data files of an earlier run.
   [[nodiscard]] bool had_data(SlotId slot) const;
 
   // ---- free space
 
-  /// Returns the operation that asks for the free space of the file system of the slot, or of the catalog.
+  /// Returns the operation that queries the free space of the file system of the slot, or of the catalog.
   [[nodiscard]] IoOperation look_at(SlotId slot) { return look_in(layout_.directory_of(slot)); }
   [[nodiscard]] IoOperation look_at_catalog() { return look_in(0); }
-  /// The same for each directory in turn. Returns nothing if no directory can be asked.
+  /// The same for each directory in turn. Returns nothing if no directory can be queried.
   [[nodiscard]] std::optional<IoOperation> next_look();
   /// Whether the last look was in the slot's directory.
   [[nodiscard]] bool last_look_was_for(SlotId slot) const { return layout_.directory_of(slot) == looked_in_; }
@@ -220,16 +219,16 @@ class FileSet {
     std::filesystem::path directory;
     bool missing = false;
     FileId lock{};
-    Bytes had{};     ///< the space that its files have
+    Bytes had{};     ///< the space that its files have now
     Bytes needed{};  ///< the space that its files still need at this start
   };
 
   /// A store that became smaller while it served keeps its slots at a start with less capacity, but at most this many times the
-  /// slots of the capacity. This bounds the memory for index and catalog, whatever the superblock says.
+  /// slots of the capacity. This limits the memory for index and catalog, even if the superblock is crafted.
   static constexpr std::uint32_t kept_slots_factor = 32;
 
   void make(const std::filesystem::path& directory);
-  /// Locks a directory of the store's own, after a check that it is private.
+  /// Locks one of the store's directories, after a check that it is private.
   [[nodiscard]] FileId lock(const std::filesystem::path& directory);
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;
@@ -239,13 +238,14 @@ class FileSet {
   void take_room(const FileStoreConfig& config);
   void take_room_in(std::uint32_t directory, const FileStoreConfig& config);
   void take_catalog_room(const FileStoreConfig& config);
-  /// Opens the data files of the directory, and computes what they and the catalog have and need.
+  /// Opens the data files of the directory, and computes the space that they and the catalog have and need.
   void open_data(std::uint32_t directory, Bytes usable);
   /// Extends the file. undo_to() can reverse it.
   void grow(FileId file, const std::filesystem::path& name, Bytes before, Bytes wanted, std::uint32_t directory,
             const FileStoreConfig& config);
   [[nodiscard]] Bytes size_of(FileId file, const std::filesystem::path& name);
-  /// How much of the file's size has space on the device. Returns all of it if the file system cannot allocate in advance.
+  /// Returns the part of the file's size that has space on the device; the whole size if the file system cannot allocate in
+  /// advance.
   [[nodiscard]] Bytes room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name);
   [[nodiscard]] FileId open(const std::filesystem::path& path, Direct direct);
   [[nodiscard]] std::filesystem::path path(const char* name) const { return directory_ / name; }
@@ -266,7 +266,7 @@ class FileSet {
   void remove_files_behind(std::uint32_t directory);
   /// Makes the names of the files durable and, for a new store, the names of its directories.
   void sync_names();
-  /// undo_to() reverses all steps after the first `steps` ones. close_to() closes all files after the first `files` ones.
+  /// undo_to() undoes all steps after the first `steps` steps. close_to() closes all files after the first `files` files.
   void undo_to(std::size_t steps) noexcept;
   void close_to(std::size_t files);
 
@@ -311,7 +311,7 @@ class FileSet {
   std::uint32_t looked_in_ = 0;           ///< the directory of the last look
 };
 
-/// Submits one operation to an engine that has nothing else under way, and blocks until it is done.
+/// Submits one operation to an engine that has no other operation under way, and blocks until it is done.
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
 /// The error of a completed operation that should have moved `bytes` bytes.
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);

@@ -38,7 +38,7 @@ void FileSet::open_parts(const FileStoreConfig& config) {
     try {
       open_part(number, config);
     } catch (const std::system_error& error) {
-      // A directory that another process uses, or that holds something else, is a mistake in the configuration and not a loss.
+      // A directory that another process uses, or that has other contents, is an error in the configuration, not a loss.
       if (is_new || !config.accept_lost_directories || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
       undo_to(steps);
       close_to(files);
@@ -119,7 +119,7 @@ void FileSet::write_part(const StorePart& part, FileId file, const std::filesyst
   ErrorCode error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::write, .file = file, .from = bytes}), bytes.size());
   if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file}), 0);
   if (error) refuse_files(error, fmt::format("cannot write {}", (directory / part_name).string()));
-  // The name must be durable too. Otherwise the next part could name a store that is unknown here.
+  // The name must be durable, too. Otherwise the next part could name a store that is unknown here.
   const Result<void> named = files_.sync_directory(directory);
   if (!named) refuse_files(named.error(), fmt::format("cannot sync the directory {}", directory.string()));
 }
@@ -140,7 +140,7 @@ std::optional<StorePart> FileSet::part_in(const std::filesystem::path& directory
 
 void FileSet::refuse_part_as_store() {
   const std::optional<StorePart> found = part_in(directory_);
-  if (!found || found->part == 1) return;  // a part of a store whose making was interrupted
+  if (!found || found->part == 1) return;  // a part of a store whose creation was interrupted
   refuse_files(Errc::incompatible,
                fmt::format("{} is part {} of a file store that is striped over {} directories: give its first "
                            "directory first, or remove it to start empty",

@@ -178,7 +178,7 @@ FileSet::~FileSet() {
 }
 
 void FileSet::undo_to(std::size_t steps) noexcept {
-  // A step that cannot be undone is left as it is. The error that led here is the one to report.
+  // A step that cannot be undone stays. Only the original error is reported.
   for (; undo_.size() > steps; undo_.pop_back()) undo_.back()();
 }
 
@@ -253,7 +253,7 @@ void FileSet::read_superblock(const FileStoreConfig& config) {
   const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, superblock_copy());
   if (found.error) refuse_files(found.error, fmt::format("cannot read the superblock of {}", name));
   if (!found.superblock) {
-    // The making of this store was interrupted, so it has no data yet.
+    // The creation of this store was interrupted, so it has no data yet.
     if (found.blank && !has_records(size_of(catalog_, name))) return;
     if (found.blank) {
       refuse_files(Errc::incompatible,
@@ -397,7 +397,8 @@ void FileSet::open_data(std::uint32_t directory, Bytes usable) {
   };
   if (directory == 0) need(room_of(catalog_, catalog_bytes_before_, 0, path("catalog")), layout_.catalog_bytes());
   for (std::uint32_t n = directory; n < layout_.data_files(); n += layout_.directories) {
-    // If it is too much already, the remaining files usually do not exist yet, because files are made in this order.
+    // If the files use too much space already, the remaining files usually do not exist yet, because files are made in this
+    // order.
     if (needed <= usable) {
       data_[n] = open(data_path(n), direct_);
       data_bytes_before_[n] = count(size_of(data_[n], data_path(n)));
@@ -418,7 +419,7 @@ void FileSet::take_room_in(std::uint32_t directory, const FileStoreConfig& confi
     }
     return;
   }
-  // The free space is checked before anything is allocated: the result is exact, and nothing has to be undone.
+  // Check the free space before any allocation: then the result is exact, and nothing has to be undone.
   const Result<Bytes> free = files_.free_space(part.directory);
   if (!free) refuse_files(free.error(), fmt::format("cannot find out the free space around {}", part.directory.string()));
   const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
@@ -433,7 +434,7 @@ void FileSet::take_room_in(std::uint32_t directory, const FileStoreConfig& confi
 void FileSet::take_catalog_room(const FileStoreConfig& config) {
   const bool is_new = recorded_slots_ == 0;
   if (is_new && catalog_bytes_before_ > Bytes{}) {
-    // A catalog without a superblock may hold anything. It is filled with zeros.
+    // A catalog without a superblock may have any content. Fill it with zeros.
     const Result<void> emptied = files_.resize(catalog_, Bytes{});
     if (!emptied) refuse_files(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
     catalog_bytes_before_ = {};
@@ -485,7 +486,7 @@ bool FileSet::clear_page_from(std::uint32_t slots) {
   if (used == 0) return false;
   AlignedBuffer page{catalog_page_bytes};
   const std::uint64_t at = layout_.page_offset(slots / records_per_page);
-  // A page that cannot be read stays as it is: its blocks cannot be found either, and the next write of the page clears it.
+  // A page that cannot be read is not changed: its blocks are not found anyway, and the next write of the page clears it.
   const IoOperation read{.kind = IoOperation::Kind::read, .file = catalog_, .offset = at, .into = page.span()};
   if (error_of(run_alone(engine_, read), catalog_page_bytes)) return false;
   const auto rest = page.span(std::size_t{used} * record_bytes, (records_per_page - used) * record_bytes);
@@ -515,7 +516,7 @@ void FileSet::sync_names() {
 }
 
 void FileSet::commit() {
-  // Names come before the superblock: a start that finds a superblock does not have to sync them again.
+  // Sync the names before the superblock is written, so that a start that finds a superblock does not have to sync them again.
   sync_names();
   superblock_.slots = layout_.slots;
   superblock_.slots_per_file = layout_.slots_per_file;
@@ -528,8 +529,8 @@ void FileSet::commit() {
 
   // This must follow the superblock. Otherwise a crash could leave a superblock that names slots which are gone.
   give_back_room();
-  // Clears the records of slots that may be added while the store serves, so that they do not come back. No sync is needed,
-  // because nobody reads them before that.
+  // Clears the records of slots that may be added while the store serves, so that their old blocks do not come back. No sync is
+  // needed, because they are not read before that.
   if (recorded_slots_ > 0) (void)clear_page_from(layout_.slots);
 }
 
@@ -537,9 +538,10 @@ void FileSet::give_back_room() {
   const auto done = [this](const Result<void>& result) {
     if (!result) refuse_files(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
   };
-  // A copied catalog may have holes. The space for them was checked at the start; if it is gone now, writes of pages will fail.
+  // A copied catalog may have holes. Their space was checked at the start; if it is no longer available, writes of pages will
+  // fail.
   (void)run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = catalog_, .length = count(layout_.catalog_bytes())});
-  // Cuts every file that is too large, because an earlier start that made the store smaller may have ended at any point here.
+  // Truncates every file that is too large, because an earlier start that made the store smaller may have been interrupted here.
   if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
   for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
     const Bytes wanted = layout_.data_file_bytes(n);
@@ -565,7 +567,8 @@ void FileSet::remove_files_behind(std::uint32_t directory) {
   }
   for (; end > first; end -= layout_.directories) {
     done(files_.remove_file(data_path(end - layout_.directories)));
-    // One file at a time, so that a crash leaves no gap in the numbers; the next start would stop its search at a gap.
+    // Remove one file at a time, from the end, so that a crash leaves no gap in the numbers; the next start stops its search at a
+    // gap.
     done(files_.sync_directory(parts_[directory].directory));
   }
 }

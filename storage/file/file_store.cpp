@@ -193,8 +193,8 @@ void FileStore::block_ended(const IoCompletion& completion) {
 
 bool FileStore::is_swept() const { return operations_.index().count(StoreIndex::State::lost) == files_.lost_slots(); }
 
-/// Gives up the blocks in lost slots. It must be called until is_swept(): slots that an operation has, or that are closing, can
-/// be given up only later.
+/// Drops the blocks in lost slots. It must be called until is_swept(), because slots that an operation uses, or that are closing,
+/// can be handled only later.
 void FileStore::sweep_lost(Sweep extent) {
   using State = StoreIndex::State;
   if (is_swept()) return;
@@ -214,7 +214,7 @@ void FileStore::sweep_lost(Sweep extent) {
     sweep_at_ = slot.value() + 1;
     --looks;
   }
-  // Someone must poll the events, and call again.
+  // Wake the owner, so that it polls the events and calls again.
   if (index.count(State::lost) > before) engine_.waker().wake();
 }
 
@@ -234,7 +234,7 @@ void FileStore::check_invariants() const {
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());
-  // Without a page write under way no completion would hand over these writes.
+  // Without a page write under way, no completion would submit these writes.
   TERRACE_CHECK(held_.empty() || under_way > 0);
 }
 

@@ -27,37 +27,37 @@ namespace terrace {
 ///
 /// Durability. After a `written` event the block is readable, and its bytes are in the page cache, or on the device under direct
 /// I/O. Its record follows within the next polls. If the process is killed, only blocks whose records had not been written are
-/// lost. After a flush() or close() that succeeded nothing is lost, not even in a power failure. A power failure before that may
-/// cost more blocks. A block that arrived only in part does not pass verification, so it is never served.
+/// lost. After a successful flush() or close(), no block is lost, even in a power failure. A power failure before that may lose
+/// more blocks. A block that was written only in part does not pass verification, so it is never served.
 ///
 /// Failures of the device. A write that fails with ENOSPC or EDQUOT ends with `full`, and its slot is free. A write that fails
 /// with any other error quarantines its slot until the next start. A read that fails with an error ends with io_failed; after a
-/// second failure in a row the block is given up with its descendants. A record that cannot be written is retried when its page
+/// second failure in a row the block is dropped with its descendants. A record that cannot be written is retried when its page
 /// changes again, and by flush() and close(). Meanwhile the block is served, but it would be missing after a restart. After a
-/// failed sync nobody knows which data reached the device, and a later sync that succeeds does not change that. So from then on
+/// failed sync it is unknown which data reached the device, and a later successful sync does not change that. So from then on
 /// each flush fails, and so does close().
 ///
 /// Files that are removed. A file that was removed or replaced can still be read and written while it is open, but a restart does
 /// not find it. So each flush and close() check that all files still have their names and their minimum lengths, and that the
-/// catalog has its superblock. If not, they fail as after a failed sync, and durability_lost() names the file. They do not notice
-/// records in the middle of the catalog that somebody else has overwritten.
+/// catalog has its superblock. If not, they fail as after a failed sync, and durability_lost() names the file. They do not detect
+/// records in the middle of the catalog that another program has overwritten.
 ///
 /// Size. resize() changes how much of the disk a serving store uses, and the floor keeps a minimum of free space (see
 /// storage/file/capacity_manager.hpp). The next start takes its capacity from its own configuration. If that capacity has no more
-/// slots than the store has after the last resize(), blocks are kept as that resize() left them; otherwise the start is like any
-/// other.
+/// slots than the store had after the last resize(), the slots stay as after that resize(). Otherwise the start is a normal
+/// start.
 ///
-/// Directories. A store may be striped over several directories, each on a device of its own. If one device fails, only its
-/// blocks and their descendants are lost. After some failures in a row (storage/file/directory_health.hpp), or after one failed
-/// sync, the directory is out of use until the next start. Its blocks are `evicted` within the next polls, with their
-/// descendants; reads of them end with not_found meanwhile. Its slots no longer count in the capacity, and the store does not
-/// grow until the next start. A flush during which this happens fails; the next one can succeed. If the first directory fails,
-/// the catalog cannot be written, and blocks stored from then on are missing after a restart.
+/// Directories. A store may be striped over several directories, each on its own device. If one device fails, only its blocks and
+/// their descendants are lost. After some failures in a row (storage/file/directory_health.hpp), or after one failed sync, the
+/// directory is out of use until the next start. Its blocks are `evicted` within the next polls, with their descendants; reads of
+/// them end with not_found meanwhile. Its slots no longer count in the capacity, and the store does not grow until the next
+/// start. A flush during which this happens fails; the next one can succeed. If the first directory fails, the catalog cannot be
+/// written, and blocks stored from then on are missing after a restart.
 class FileStore final : public BlockStore {
  public:
-  /// Opens or makes the store, and blocks until its index is in memory. `engine` must outlive the store and serve nothing else. A
-  /// slot whose record has a wrong checksum becomes free, and a block whose parent is missing is dropped. Throws
-  /// std::system_error, and then leaves nothing new on the disk; see FileSet.
+  /// Opens or makes the store, and blocks until its index is in memory. `engine` must outlive the store and must not be used by
+  /// others. A slot whose record has a wrong checksum becomes free, and a block whose parent is missing is dropped. If it throws
+  /// std::system_error, it leaves nothing new on the disk; see FileSet.
   FileStore(const FileStoreConfig& config, IoEngine& engine);
   /// Calls close().
   ~FileStore() override;
@@ -76,14 +76,14 @@ class FileStore final : public BlockStore {
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
   [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.block_bytes()}; }
   [[nodiscard]] StoreStat stat() const override;
-  /// The same without `orphans`, and therefore fast.
+  /// Returns the same without `orphans`, which makes it fast.
   [[nodiscard]] StoreStat quick_stat() const override { return completed(operations_.quick_stat()); }
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override;
   void check_invariants() const override;
 
-  /// Waits for the operations under way, makes everything durable, closes the files and releases the lock. Blocks for as long as
-  /// the device takes. After that only the const members and poll() may be called; poll() returns the remaining events. If
-  /// something fails, the result is the first error, and the files are closed all the same.
+  /// Waits for the operations under way, makes everything durable, closes the files and releases the lock. It has no time limit.
+  /// After that, only the const members and poll() may be called; poll() returns the remaining events. If a step fails, the
+  /// result is the first error, and the files are closed nevertheless.
   Result<void> close();
 
   struct Location {
@@ -94,11 +94,11 @@ class FileStore final : public BlockStore {
   [[nodiscard]] std::optional<Location> location(const BlockKey& key) const;
   /// Directories that are out of use, because they were unusable at the start or have failed since.
   [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const { return files_.lost_directories(); }
-  /// Why no flush can succeed before the next start, in one sentence. Empty if there is no such reason.
+  /// Returns why no flush can succeed before the next start, in one sentence. Empty if there is no such reason.
   [[nodiscard]] const std::string& durability_lost() const { return durability_lost_; }
-  /// Whether all data files bypass the page cache at present.
+  /// Whether all data files currently bypass the page cache.
   [[nodiscard]] bool is_direct() const { return files_.is_direct(); }
-  /// The number of catalog pages whose present content has not been written yet.
+  /// The number of catalog pages whose current content has not been written yet.
   [[nodiscard]] std::size_t unwritten_pages() const { return pages_.waiting() + pages_.under_way(); }
 
  private:
@@ -116,14 +116,14 @@ class FileStore final : public BlockStore {
   void pump_capacity();
   /// Returns the operation for a started read or write.
   [[nodiscard]] IoOperation operation_on(const StoreOperations::Started& started, IoOperation::Kind kind);
-  /// Gives up blocks in lost slots: a limited number, or all.
+  /// Drops blocks in lost slots: a limited number, or all.
   enum class Sweep : bool { some, all };
   void sweep_lost(Sweep extent);
   [[nodiscard]] bool is_swept() const;
   void block_ended(const IoCompletion& completion);
   void mark_changed();
   void write_pages();
-  /// Submits the writes that waited until the record of their slot's former block was cleared.
+  /// Submits the writes that waited until the record of the former block of their slot was cleared.
   void submit_held();
   [[nodiscard]] bool has_record(SlotId slot) const {
     return (records_on_disk_[slot.value() / records_per_page] >> slot.value() % records_per_page & 1U) != 0;
@@ -138,9 +138,9 @@ class FileStore final : public BlockStore {
   /// Adds operations to the batch that check whether the files are still in place.
   void add_checks();
   void add_superblock_check();
-  /// Returns false if the check goes on with another operation.
+  /// Returns false if the check continues with another operation.
   [[nodiscard]] bool check_ended(const IoCompletion& completion);
-  /// Syncs the file with this number (FileSet). Blocks; nothing else may be under way.
+  /// Syncs the file with this number (FileSet). Blocks; no other operation may be under way.
   void sync(std::uint32_t file);
   void doubt(const ErrorCode& error, std::uint32_t file, const std::string& why);
   void wake_for_events();
@@ -159,7 +159,7 @@ class FileStore final : public BlockStore {
   FileSet files_;
 
   StoreOperations operations_;
-  std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep looks at
+  std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep visits
   CapacityManager capacity_;
   std::vector<Seal> seals_;  ///< by slot
   struct Moving {
@@ -186,7 +186,7 @@ class FileStore final : public BlockStore {
   AlignedBuffer superblock_page_;  ///< buffer in which a flush reads the superblock
   Superblock superblock_expected_;
   bool catalog_unsynced_ = true;  ///< true at the start, because a killed process may have left unsynced data
-  /// error of the first failed sync or check that could not be handled by giving up a directory
+  /// error of the first failed sync or check that could not be handled by dropping a directory
   ErrorCode doubt_;
   std::string durability_lost_;     ///< the reason for doubt_, in one sentence
   ErrorCode flush_error_;           ///< error of the current flush, which has lost a directory
@@ -196,8 +196,8 @@ class FileStore final : public BlockStore {
   bool closed_ = false;
 };
 
-/// Adds to the health of a store in front of `files` what only the files know: directories that are lost, and whether a restart
-/// would find everything.
+/// Adds the information of the files to the health of a store in front of `files`: lost directories, and whether a restart would
+/// find all files.
 void add_health_of(const FileStore& files, StoreHealth& health);
 
 }  // namespace terrace

@@ -41,8 +41,8 @@ void FileStore::page_ended(const IoCompletion& completion) {
   const bool whole = completion.error == 0 && completion.bytes == catalog_page_bytes;
   if (!whole) operations_.count_io_error();
   catalog_unsynced_ = true;
-  // No write waits for a page that cannot be written. An old record that stays does not match the new data, so they fail
-  // verification.
+  // Writes do not wait for a page that cannot be written. If an old record stays, it does not match the new data, and the block
+  // fails verification.
   records_on_disk_[*write.page] = whole ? write.records : 0;
   pages_.ended(*write.page, whole ? DirtyPages::Outcome::written : DirtyPages::Outcome::failed);
   write.page.reset();
@@ -115,7 +115,7 @@ void FileStore::restore() {
       const std::uint64_t buffer = completion.token % catalog_page_bytes;
       const std::uint64_t at = completion.token - buffer;
       const std::uint64_t asked = std::min(piece_bytes, bytes - at);
-      // A record that cannot be read costs a cached block, which is no reason to refuse the start. Its slot is free.
+      // An unreadable record loses only a cached block, which is no reason to refuse the start. Its slot becomes free.
       if (completion.error != 0 || completion.bytes != asked) operations_.count_io_error();
       const std::uint64_t arrived = completion.error != 0 ? 0 : completion.bytes;
       restore_records(static_cast<std::uint32_t>(at / record_bytes), buffers.span(buffer * piece_bytes, arrived));

@@ -60,8 +60,8 @@ void FileStore::sync_ended(const IoCompletion& completion) {
   flush_.operation_ended();
 }
 
-/// Handles a failed sync or check of the file. If only one directory is affected and others are left, the directory is given up.
-/// Otherwise no flush can succeed any more.
+/// Handles a failed sync or check of the file. If only one directory is affected and others remain, that directory is marked as
+/// lost. Otherwise no flush can succeed any more.
 void FileStore::doubt(const ErrorCode& error, std::uint32_t file, const std::string& why) {
   if (files_.give_up_directory_of(file)) {
     flush_error_ = error;

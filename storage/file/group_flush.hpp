@@ -10,11 +10,11 @@
 namespace terrace {
 
 /// The progress of a store's flushes. A round first makes the data files durable and at the same time writes the catalog's pages.
-/// Then it makes the catalog durable and checks that all files are still in place. Then all callers that asked for this round get
-/// their answer. Calls that come meanwhile share the next round (group commit). It does no I/O. Threads: one.
+/// Then it makes the catalog durable and checks that all files are still in place. Then all flush requests of this round end.
+/// Requests that come meanwhile share the next round (group commit). It does no I/O. Threads: one.
 ///
-/// The catalog comes last because the promise of a flush needs it. Outside of a flush the system may write a record before its
-/// data; such a record does not match the data, and the block fails verification.
+/// The catalog comes last, because after a flush every durable record must match durable data. Outside of a flush, the operating
+/// system may write a record before its data; such a record does not match the data, and the block fails verification.
 class GroupFlush {
  public:
   void ask(std::uint64_t token) { asked_.push_back(token); }
@@ -22,7 +22,7 @@ class GroupFlush {
   [[nodiscard]] std::size_t in_flight() const { return asked_.size() + (phase_ == Phase::idle ? 0 : served_.size()); }
 
   [[nodiscard]] bool wants_to_begin() const { return phase_ == Phase::idle && !asked_.empty(); }
-  /// Begins a round for all flushes that were asked for. `data_syncs` is the number of its syncs of data files.
+  /// Begins a round for all requested flushes. `data_syncs` is the number of its syncs of data files.
   void begin(std::uint32_t data_syncs);
   [[nodiscard]] bool data_are_synced() const { return phase_ == Phase::data && operations_ == 0; }
   /// Begins the second phase. `operations` is the number of operations that sync the catalog and check the files.

@@ -113,7 +113,7 @@ std::string describe(const std::optional<StoreOwner>& owner) {
 namespace {
 
 /// Returns a process that has the file open with a lock, other than this one. A child process can keep the lock of a parent that
-/// has ended: one that was made by a system call, so that it has not closed the parent's files.
+/// has ended, if it was made by a raw system call and so has not closed the parent's files.
 std::optional<std::uint64_t> holder_of(const std::filesystem::path& file) {
   struct stat wanted {};
   if (::stat(file.c_str(), &wanted) != 0) return std::nullopt;
@@ -134,8 +134,8 @@ std::optional<std::uint64_t> holder_of(const std::filesystem::path& file) {
   return std::nullopt;
 }
 
-/// Whether the owner has probably been killed a moment ago. The kernel takes its io_uring down later, and until the last
-/// operation has ended the lock file may stay open and locked.
+/// Returns true if the owner was probably killed a moment ago. The kernel destroys its io_uring later, and the lock file may stay
+/// open and locked until the last operation has ended.
 bool has_ended(const std::optional<StoreOwner>& owner) {
   return owner && owner->host == this_process().host && ::kill(static_cast<pid_t>(owner->pid), 0) != 0 && errno == ESRCH;
 }
@@ -145,8 +145,9 @@ bool has_ended(const std::optional<StoreOwner>& owner) {
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory) {
   constexpr std::chrono::milliseconds pause{5};
   constexpr int pauses_max = 400;
-  // The file may name this process: another one may be about to write its name, or this process may have the store open twice.
-  // Wait for a short time. If it names nobody, a killed owner may not have written its name yet: that takes as long as above.
+  // If the file names this process, another process may be about to write its name, or this process may have the store open
+  // twice: wait for a short time. If it names no process, an owner may have been killed before it wrote its name: wait as long as
+  // for a killed owner.
   constexpr int own_pauses_max = 40;
   AlignedBuffer buffer{owner_text_bytes};
   const std::span<std::byte> bytes = buffer.span(0, owner_text_bytes);

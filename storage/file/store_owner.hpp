@@ -11,8 +11,8 @@
 
 namespace terrace {
 
-/// The owner of a store, as its lock file names it, for people. Only the lock itself decides whether the store is in use. The
-/// text may name an owner that was killed, or, for a moment after a start, the owner before.
+/// The owner of a store as its lock file names it, for people. Only the lock itself decides whether the store is in use. The text
+/// may name an owner that was killed, or, for a moment after a start, the previous owner.
 struct StoreOwner {
   std::uint64_t pid = 0;
   std::string program;  ///< its file name, and its command if there is one: "terrace replay"; this and the next may be empty
@@ -36,13 +36,13 @@ inline constexpr std::size_t owner_text_bytes = 512;
 [[nodiscard]] std::string describe(const std::optional<StoreOwner>& owner);
 
 /// Locks the file DIR/lock and writes this process as its owner. The lock is released when the file is closed. The engine must
-/// have nothing else under way. It waits up to 2 s for the lock of an owner on this machine that no longer exists, and up to 0.2
-/// s if the file names this process or nobody. Throws std::system_error: in_use, with a sentence that names the owner, or an
-/// errno.
+/// have no other operation under way. It waits for the lock for up to 2 s if the file names no process, or an owner on this
+/// machine that no longer exists; for up to 0.2 s if the file names this process; and not at all otherwise. Throws
+/// std::system_error: in_use, with a sentence that names the owner, or an errno.
 void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& directory);
 
-/// Records in the lock file that the store has been opened now, with this label (StoreLabel). The engine must have nothing else
-/// under way. The text is for people, so an error is no reason to refuse the start: then the label is not recorded.
+/// Records in the lock file that the store has been opened now, with this label (StoreLabel). The engine must have no other
+/// operation under way. The text is for people, so an error does not fail the start: the label is then not recorded.
 void record_label(IoEngine& engine, FileId lock_file, std::string_view label);
 
 }  // namespace terrace

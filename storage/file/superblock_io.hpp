@@ -21,7 +21,7 @@ struct FoundSuperblock {
   ErrorCode error{};   ///< no superblock was found, and one of the places could not be read
 };
 
-/// Reads the superblock, or its copy. Blocks. The engine must have nothing else under way.
+/// Reads the superblock, or its copy. Blocks. The engine must have no other operation under way.
 [[nodiscard]] FoundSuperblock read_superblock(IoEngine& engine, FileId catalog, FileId lock);
 
 /// Reads the superblock of a store, or its copy, without its lock and without an engine. Nothing: there is no store in this
@@ -51,7 +51,7 @@ class SuperblockWrite {
   unsigned step_ = steps;
 };
 
-/// Writes a superblock to both places. Blocks. The engine must have nothing else under way.
+/// Writes a superblock to both places. Blocks. The engine must have no other operation under way.
 [[nodiscard]] ErrorCode write_superblock(IoEngine& engine, const Superblock& superblock, FileId catalog, FileId lock);
 
 }  // namespace terrace

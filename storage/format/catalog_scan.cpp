@@ -70,8 +70,8 @@ std::vector<std::uint32_t> CatalogScan::take_unreadable() {
 }
 
 void CatalogScan::finish() {
-  // The same rules as in StoreIndex::finish_restore(). Parents come first. Of two records with the same key, the less deep one
-  // stays, then the one with the higher generation, then the one in the lower slot.
+  // The same rules as in StoreIndex::finish_restore(). Parents come first. Of two records with the same key, the record with the
+  // lower depth stays, then the record with the higher generation, then the record in the lower slot.
   const auto order = [](const CatalogRecord& r) { return std::tuple{r.block.depth, ~r.generation, r.slot}; };
   std::sort(blocks_.begin(), blocks_.end(), [&](const CatalogRecord& a, const CatalogRecord& b) { return order(a) < order(b); });
   std::sort(damaged_.begin(), damaged_.end(), [](const Damaged& a, const Damaged& b) { return a.slot < b.slot; });

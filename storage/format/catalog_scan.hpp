@@ -30,13 +30,13 @@ class CatalogScan {
     std::optional<BlockKey> key;
   };
 
-  /// `data_bytes(file)` returns the size of a data file, or 0 if the file is missing. It is called only for files that records
-  /// name.
+  /// `data_bytes(file)` returns the size of a data file, or 0 if the file is missing. It is called only for files to which
+  /// records refer.
   CatalogScan(const Superblock& superblock, std::function<std::uint64_t(std::uint32_t file)> data_bytes);
 
   /// Adds whole records, which belong to the slots from `first` on. Records beyond the last slot are ignored.
   void add(std::uint32_t first, std::span<const std::byte> records);
-  /// Returns the slots whose record was `unreadable` so far, and forgets these records, so that they can be added again.
+  /// Returns the slots whose record was `unreadable`, and drops these records, so that they can be added again.
   [[nodiscard]] std::vector<std::uint32_t> take_unreadable();
   void finish();
 

@@ -25,8 +25,8 @@
 ///     DIR/blocks-0001   ...
 ///
 /// A striped store lies in the directories DIR, DIR1, DIR2, and so on. Each of them has its own lock file and data files. Slots
-/// are grouped into stripes of stripe_slots slots. The stripes are dealt to the directories in turn, and the first one goes to
-/// DIR. Within a directory the stripes follow each other without gaps. slots_per_file is a multiple of stripe_slots.
+/// are grouped into stripes of stripe_slots slots. The stripes are distributed over the directories in turn, beginning with DIR.
+/// Within a directory the stripes follow each other without gaps. slots_per_file is a multiple of stripe_slots.
 ///
 ///     DIR/stripe        512 bytes of text: "store ID part 1 of N" (storage/format/store_part.hpp). DIR1 has "part 2", and so on
 ///     DIR/stripe-1      a symbolic link to DIR1, for readers (storage/offline/store_reader.hpp) and for people
@@ -56,8 +56,8 @@
 /// store that was written by an older program has no copy, and gets one at its next start. The version number stays the same, so
 /// that the older program can still open the store.
 ///
-/// If both places are zero and no record follows, the making of the store was interrupted: everything else is written before the
-/// superblock, and records are written after it. If both places are zero and a record follows, the store is damaged.
+/// If both places are zero and no record follows, the creation of the store was interrupted: all other files are written before
+/// the superblock, and records are written after it. If both places are zero and a record follows, the store is damaged.
 ///
 /// A record has 128 bytes. A sector holds four records, and no record lies across two sectors. A record is all zeros if its slot
 /// is free:
@@ -77,11 +77,11 @@
 ///        120      8  XXH3-64 of the 120 bytes before
 ///
 /// Order of writes. The record of a block is written after its data. It is cleared before the data of the next block are written
-/// to the slot. There is no sync between these writes, so the order holds only for what the operating system has received. It
+/// to the slot. There is no sync between these writes, so only the order of the calls to the operating system is guaranteed. It
 /// survives the end of the process, but not a power failure, which may keep the data and lose the page of the catalog. Also, a
-/// store that becomes smaller gives the disk space of a slot back before it clears the record. In both cases a record may exist
-/// for a moment, or until the next start, that does not match the data in its slot. This is harmless. The checksum covers the
-/// key, so the first read finds the mismatch and drops the block, which had been evicted already.
+/// store that becomes smaller returns the disk space of a slot before it clears the record. In both cases there may be a record
+/// that does not match the data in its slot, for a moment or until the next start. This is harmless. The checksum covers the key,
+/// so the first read finds the mismatch and drops the block, which had been evicted already.
 namespace terrace {
 
 inline constexpr std::uint32_t format_version = 1;
@@ -107,7 +107,7 @@ struct Superblock {
   std::uint32_t directories = 1;
   std::uint32_t stripe_slots = 0;  ///< meaningful only if directories > 1
   std::uint64_t id = 0;            ///< meaningful only if directories > 1
-  std::string meaning{};           ///< what the fingerprint was made of; printable ASCII, meaning_bytes_max at most
+  std::string meaning{};           ///< the input of the fingerprint as text; printable ASCII, meaning_bytes_max at most
 
   friend bool operator==(const Superblock&, const Superblock&) = default;
 };
@@ -126,7 +126,7 @@ struct CatalogRecord {
 /// `page` holds catalog_page_bytes. The call writes all of them.
 void encode(const Superblock& superblock, std::span<std::byte> page);
 /// Decodes the first sector of `bytes`. Fails with corrupt if the sector is damaged, or if `bytes` is shorter than a sector. An
-/// unknown version is no error here; the caller checks it with known_version().
+/// unknown version is not an error here; the caller checks it with known_version().
 [[nodiscard]] Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
 [[nodiscard]] bool all_zero(std::span<const std::byte> bytes);
 
@@ -142,8 +142,8 @@ void encode(const CatalogRecord& record, std::span<std::byte> at);
   return version == format_version || version == striped_format_version;
 }
 
-/// Computes where each block and each file of a store lies. The data files of all directories share one numbering: file f is file
-/// number f / directories of directory f % directories. So new files of a store that grows always get the highest numbers.
+/// Computes the positions of the blocks and files of a store. The data files of all directories share one numbering: file f is
+/// file number f / directories of directory f % directories. So new files of a growing store always get the highest numbers.
 struct StoreLayout {
   std::uint64_t block_bytes = 0;
   std::uint32_t slots = 0;

@@ -51,7 +51,7 @@ std::optional<StoreLabel> parse_label(std::string_view text) {
   const auto opened = take_line(rest, "opened ");
   const auto label = opened ? take_line(rest, "text ") : std::nullopt;
   if (!label) return std::nullopt;
-  // The text is compared whole, so that the checksum and what follows it are checked, too.
+  // Compare the whole text, so that the checksum and the bytes after it are checked, too.
   StoreLabel found{std::string{*label}, std::string{*opened}};
   if (to_text(found) != text) return std::nullopt;
   return found;

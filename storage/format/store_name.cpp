@@ -9,8 +9,8 @@
 namespace terrace {
 
 Fingerprint store_fingerprint(const StoreIdentity& identity) {
-  // The result is four checksums of 64 bits over the same message, each with another number in front. The input is a digest
-  // already. The result has to detect accidents only, like all checksums in the files.
+  // The result is four checksums of 64 bits over the same message, each with a different number in front. The input is already a
+  // digest. Like all checksums in the files, the result only has to detect accidents.
   std::array<std::byte, 8 + sizeof(Fingerprint) + 16> message{};
   std::memcpy(message.data() + 8, identity.fingerprint.data(), sizeof(Fingerprint));
   store_le64(message.data() + 8 + sizeof(Fingerprint), identity.group.value());

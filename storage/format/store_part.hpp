@@ -9,8 +9,8 @@
 
 namespace terrace {
 
-/// Says which part of which striped store a directory holds. Each directory has it in its file `stripe`, so that directories are
-/// not mixed up, and no directory is used by two stores.
+/// Identifies the part of a striped store that a directory holds. Each directory has it in the file `stripe`, so that directories
+/// are not mixed up, and no directory is used by two stores.
 struct StorePart {
   std::uint64_t store = 0;  ///< equal to Superblock::id
   std::uint32_t part = 0;   ///< counted from 1

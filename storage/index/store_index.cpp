@@ -38,7 +38,7 @@ Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
 
   Placed placed;
   if (free_.empty()) {
-    // The parent may be a leaf until the child is linked, even the leaf used longest ago. It must not be evicted here.
+    // The parent may be a leaf until the child is linked, even the least recently used leaf. It must not be evicted here.
     if (*parent != none) leaves_.erase(*parent);
     if (leaves_.empty()) {
       if (*parent != none) consider(*parent);
@@ -73,7 +73,7 @@ void StoreIndex::data_arrived(SlotId slot, std::vector<SlotId>& became_ready) {
     set_state(slot.value(), State::awaiting_parent);
     return;
   }
-  // `became_ready` also serves as the queue of blocks whose children are looked at next.
+  // `became_ready` also serves as the queue of blocks whose children are visited next.
   std::size_t next = became_ready.size();
   became_ready.push_back(slot);
   for (; next < became_ready.size(); ++next) {
@@ -144,8 +144,8 @@ void StoreIndex::restore(SlotId slot, const StoredBlock& block, std::uint64_t la
 }
 
 /// Enters the keys of restored blocks into slots_, and drops all but one of several blocks with the same key. It sorts the slots
-/// by the highest bits of their keys, which decide the place in the hash table. So it fills the table piece by piece, and each
-/// piece stays in the processor's cache.
+/// by the highest bits of their keys, which determine the position in the hash table. So it fills the table piece by piece, and
+/// each piece stays in the processor's cache.
 void StoreIndex::enter_restored_keys(std::vector<SlotId>& dropped) {
   constexpr int piece_bits = 9;
   constexpr std::size_t ahead = 8;
@@ -182,7 +182,7 @@ void StoreIndex::forget_restored(std::uint32_t slot) {
 
 void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
   enter_restored_keys(dropped);
-  // The blocks of a prefix usually lie side by side, so most parents are in the slot before and need no lookup.
+  // The blocks of a prefix are usually adjacent, so most parents are in the previous slot and need no lookup.
   const auto is_parent = [this](std::uint32_t slot, const StoredBlock& block) {
     const Entry& e = entries_[slot];
     return e.state == State::awaiting_parent && e.block.depth + 1 == block.depth && e.block.key == block.parent;
@@ -209,7 +209,7 @@ void StoreIndex::finish_restore(std::vector<SlotId>& dropped) {
     }
   }
   if (count(State::awaiting_parent) == 0) return;
-  // Blocks that still wait lack an ancestor. At most they are linked to each other: a block below a ready block is ready.
+  // Blocks that still wait lack an ancestor. They can be linked only to each other, because a block below a ready block is ready.
   for (std::uint32_t slot = 0; slot < slots(); ++slot) {
     if (entries_[slot].state != State::awaiting_parent) continue;
     slots_.erase(entries_[slot].block.key);

@@ -19,18 +19,18 @@
 
 namespace terrace {
 
-/// The index of a store: which key is in which slot, which block is the parent of which, and which block is evicted next. It
-/// holds no block data, does no I/O, emits no events and reads no clock; its time is the number of calls to advance().
+/// The index of a store: the slot of each key, the parents of blocks, and the order of eviction. It holds no block data, does no
+/// I/O, emits no events and reads no clock; its time is the number of calls to advance().
 ///
-/// place() takes the free slot after the parent's slot if there is one, so that the blocks of a prefix lie side by side.
-/// Otherwise it takes the lowest free slot. Leaves (ready blocks without a stored child or a child that is being written) that no
-/// operation holds are in a heap. The leaf used longest ago is on top; of two used at the same time, the deeper one.
+/// place() takes the slot after the parent's slot if that is free, so that the blocks of a prefix are adjacent. Otherwise it
+/// takes the lowest free slot. Leaves (ready blocks without a stored child or a child that is being written) that no operation
+/// holds are in a heap. The least recently used leaf is on top; of two leaves used at the same time, the deeper one.
 ///
 /// Invariant: a `ready` entry has depth 0 or a `ready` parent. A `writing` or `awaiting_parent` entry has depth 0 or a parent
 /// that is `writing`, `awaiting_parent` or `ready`. check_invariants() checks every entry.
 ///
-/// Threads: one. Errors: see place(). Cost of a call during service: O(log n) for each block that it
-/// changes; count_orphans() and for_each_ready() look at every slot.
+/// Threads: one. Errors: see place(). Cost of a call during service: O(log n) for each block that it changes; count_orphans() and
+/// for_each_ready() visit every slot.
 class StoreIndex {
  public:
   ///   absent --place()--> writing --data_arrived(), parent ready---------------------------------> ready
@@ -56,13 +56,13 @@ class StoreIndex {
     StoredBlock block;
     std::uint64_t last_use = 0;
     std::uint64_t write_token = 0;  ///< token of the last write of the block that was not refused, or set by Adopt
-    std::uint32_t operations = 0;   ///< number of operations that may touch the slot; see hold()
-    std::uint32_t parent = none;    ///< slot numbers, like the next three
+    std::uint32_t operations = 0;   ///< number of operations that may access the slot; see hold()
+    std::uint32_t parent = none;    ///< slot numbers, as in the next three members
     std::uint32_t first_child = none;
     std::uint32_t next_sibling = none;
     std::uint32_t previous_sibling = none;
     State state = State::absent;
-    bool marked_for_removal = false;  ///< the block goes when its write has ended; it accepts no more children
+    bool marked_for_removal = false;  ///< the block is removed when its write has ended; it accepts no more children
     bool slot_retired = false;        ///< the slot must not be used again
   };
 
@@ -100,7 +100,8 @@ class StoreIndex {
   /// The current time, which use() and place() record. The store calls advance() once in each of its calls, so all blocks named
   /// in one call are equally old.
   [[nodiscard]] std::uint64_t now() const { return now_; }
-  /// Time stops at the highest number, which only a crafted catalog can reach. After that all uses are equally old.
+  /// Increments the time. It stops at the highest number, which only a crafted catalog can reach; after that, all uses are
+  /// equally old.
   void advance() { advance_past(now_); }
   void advance_past(std::uint64_t time) {
     if (now_ <= time) now_ = std::max(time, time + 1);
@@ -118,7 +119,7 @@ class StoreIndex {
   /// Removes a block and all its descendants. Appends them to `gone`, children first.
   void drop(SlotId slot, std::vector<Dropped>& gone);
 
-  /// Begin and end of an operation that touches the slot. A held block is not evicted, and its slot is not used again.
+  /// Begin and end of an operation that accesses the slot. A held block is not evicted, and its slot is not reused.
   void hold(SlotId slot);
   void release(SlotId slot);
   /// Forbids any use of this slot after it is released. The block must be `removing`.
@@ -127,28 +128,29 @@ class StoreIndex {
   void mark_for_removal(SlotId slot);
   /// Records that the block is used now.
   void use(SlotId slot);
-  /// Sets the token by which the owner knows the block. Evicted and Dropped return it.
+  /// Sets the token by which the owner identifies the block. Evicted and Dropped return it.
   void set_write_token(SlotId slot, std::uint64_t token) { entries_[slot.value()].write_token = token; }
 
   /// Puts a block back into the slot where a catalog has it, in any order. All restores come before any other use of the index,
   /// and finish_restore() ends them.
   void restore(SlotId slot, const StoredBlock& block, std::uint64_t last_use);
-  /// Makes restored blocks `ready`, except blocks that lack an ancestor. Of several blocks with one key it keeps the least deep
-  /// one, then the one used last, then the one in the lower slot. Appends the slots of all other blocks; these slots are free
-  /// again.
+  /// Makes restored blocks `ready`, except blocks that lack an ancestor. Of several blocks with the same key, it keeps the block
+  /// with the lowest depth, then the most recently used one, then the one in the lowest slot. Appends the slots of all other
+  /// blocks; these slots are free again.
   void finish_restore(std::vector<SlotId>& dropped);
 
   /// Visits the slot of every ready block, depth first: all descendants of a block come directly after it.
   template <class Visit>
   void for_each_ready(Visit visit) const;
 
-  /// Counts ready blocks whose parent is not ready; it must find 0. It looks up each parent by key and does not rely on the
+  /// Counts ready blocks whose parent is not ready; the result must be 0. It looks up each parent by key and does not rely on the
   /// links.
   [[nodiscard]] std::uint64_t count_orphans() const;
 
-  // The next members change the number of slots in use. Which slots these are does not matter; the blocks used last stay.
+  // The next members change the number of slots in use. Any slots may be closed; the most recently used blocks stay.
 
-  /// Sets how many slots may be neither closed nor closing. Slots in excess of it close by shrink(), or when they become free.
+  /// Sets the largest number of slots that are neither closed nor closing. Excess slots close by shrink(), or when they become
+  /// free.
   void limit(std::uint32_t slots) { limit_ = slots; }
   [[nodiscard]] std::uint32_t limit() const { return limit_; }
   /// The number of slots that must still be closed, in addition to those that are closing.
@@ -156,19 +158,19 @@ class StoreIndex {
     const std::uint32_t open = capacity() - count(State::closing);
     return open > limit_ ? open - limit_ : 0;
   }
-  /// A slot that shrink() has begun to close, and the block that it evicted for that.
+  /// A slot that shrink() has begun to close, and the block that was evicted for that.
   struct Shrunk {
     SlotId slot;
     std::optional<Evicted> evicted;
   };
-  /// Begins to close one slot if there is an excess: the highest free slot, or else the slot of the leaf used longest ago.
+  /// Begins to close one slot if there is an excess: the highest free slot, or else the slot of the least recently used leaf.
   /// Returns nothing if there is no excess, or if no block may be evicted now.
   [[nodiscard]] std::optional<Shrunk> shrink();
   /// Returns the slots that began to close since the last call. The owner must close() or open() each of them once. The vectors
   /// are swapped.
   void take_closing(std::vector<SlotId>& closing);
   void close(SlotId slot);
-  /// Makes a slot free that is closing, or that take_closed() has returned.
+  /// Makes a slot free. It must be closing, or returned by take_closed().
   void open(SlotId slot);
   /// Takes up to `count` closed slots, the lowest first. The caller must open() or put_closed() each of them.
   void take_closed(std::uint32_t count, std::vector<SlotId>& out) { closed_.take_many(count, std::nullopt, out); }
@@ -215,8 +217,8 @@ class StoreIndex {
   void free_slot(std::uint32_t slot, Reuse reuse = Reuse::no);
 
   std::vector<Entry, LargeAllocator<Entry>> entries_;  ///< by slot
-  /// The first bytes of a key are as good as random. The place in the table depends on the highest bits; finish_restore() uses
-  /// that.
+  /// The first bytes of a key are effectively random. The position in the table depends on the highest bits; finish_restore()
+  /// relies on that.
   struct KeyHash {
     using is_avalanching = void;
     std::size_t operator()(const BlockKey& key) const { return key.prefix64(); }
@@ -225,7 +227,7 @@ class StoreIndex {
                             LargeAllocator<std::pair<const BlockKey, std::uint32_t>>>
       slots_;
   FreeSlots free_;
-  FreeSlots closed_;             ///< closed slots that nobody has taken
+  FreeSlots closed_;             ///< closed slots that have not been taken
   std::vector<SlotId> closing_;  ///< slots that take_closing() has not returned yet
   std::uint32_t limit_;
   IndexedHeap<Priority> leaves_;

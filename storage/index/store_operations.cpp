@@ -10,7 +10,7 @@ using State = StoreIndex::State;
 
 namespace {
 
-/// Whether the slot must not be used again after a write with this outcome.
+/// Returns true if the slot must not be used again after a write with this outcome.
 bool retires_slot(StoreOperations::WriteOutcome outcome) {
   return outcome == StoreOperations::WriteOutcome::io_failed || outcome == StoreOperations::WriteOutcome::lost;
 }
@@ -89,7 +89,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
     ++counted_.evicted;
     emit(StoreEvent::Kind::evicted, 0, placed->evicted->key, {}, placed->evicted->write_token);
   }
-  // The slot may be the one of the evicted block. In both cases its catalog record changes.
+  // The slot may be that of the evicted block. In either case its catalog record changes.
   changed_.push_back(placed->slot);
   suspected_.erase(placed->slot.value());
   index_.set_write_token(placed->slot, write.token);
@@ -116,8 +116,8 @@ void StoreOperations::end_read(Id id, ReadOutcome outcome) {
       if (still_here) give_up(read.slot, StoreEvent::Kind::evicted, 0);
       break;
     case ReadOutcome::io_failed:
-      // One failure may have its cause between us and the device. A second one in a row means that the block is damaged. The next
-      // write to the slot shows whether the medium is damaged.
+      // The cause of one failure may be the connection to the device. A second failure in a row means that the block is damaged.
+      // The next write to the slot shows whether the medium is damaged.
       ++counted_.io_errors;
       emit(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
       if (still_here && !suspected_.insert(read.slot.value()).second) {

@@ -16,13 +16,13 @@
 namespace terrace {
 
 /// The rules of BlockStore without its I/O. It turns calls and the results of I/O into changes of the index and into events. A
-/// store calls start_read() or start_write(), carries out the I/O, and reports the result with end_read() or end_write(). All
-/// other calls need no I/O and are complete when they return.
+/// store calls start_read() or start_write(), does the I/O, and reports the result with end_read() or end_write(). All other
+/// calls need no I/O and are complete when they return.
 ///
 /// Threads: one. It allocates memory only when more operations are under way than ever before.
 class StoreOperations {
  public:
-  using Id = StrongId<struct StoreOperationTag>;  // dense from 0, so that a store can use it as an index into a table of its own
+  using Id = StrongId<struct StoreOperationTag>;  // dense from 0, so that a store can use it as an index into its own tables
   struct Started {
     Id id;
     SlotId slot;
@@ -32,7 +32,7 @@ class StoreOperations {
   enum class ReadOutcome : unsigned char { verified, corrupt, io_failed, lost };
   enum class WriteOutcome : unsigned char { done, no_space, io_failed, lost };
 
-  /// `writes_max`: how many writes may be under way; further ones end with `refused`. Reads have no bound, because each of them
+  /// `writes_max` limits the writes under way; further writes end with `refused`. Reads have no bound, because each of them
   /// brings its own buffer.
   StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max);
   ~StoreOperations();
@@ -42,12 +42,12 @@ class StoreOperations {
   /// Must be the first call in every call of the store. All blocks named in one call of the store are equally old.
   void begin_call() { index_.advance(); }
 
-  /// Returns what must be read, or nothing if the event is already there.
+  /// Returns the read to do, or nothing if the event is already there.
   [[nodiscard]] std::optional<Started> start_read(const StoreRead& read);
-  /// Returns what must be written. Returns nothing if the event is already there, or if an earlier write of the same key is under
-  /// way; then one I/O serves both, and each gets its event.
+  /// Returns the write to do. Returns nothing if the event is already there, or if an earlier write of the same key is under way;
+  /// then one I/O serves both, and each gets its event.
   [[nodiscard]] std::optional<Started> start_write(const StoreWrite& write);
-  /// Reports that the I/O of a started operation has ended. Nothing may touch its buffer or its slot any more.
+  /// Reports that the I/O of a started operation has ended. It must not access its buffer or its slot any more.
   void end_read(Id id, ReadOutcome outcome);
   void end_write(Id id, WriteOutcome outcome);
 
@@ -60,9 +60,9 @@ class StoreOperations {
   void end_flush(std::uint64_t token, ErrorCode error) { emit(StoreEvent::Kind::flushed, token, {}, error); }
 
   /// Closes at most `slots_max` slots in excess of the index's limit, and emits the events of the evicted blocks. Returns how
-  /// many it closed. Blocks that operations hold go in a later call.
+  /// many it closed. Blocks that operations hold are evicted in a later call.
   std::size_t shrink(std::uint32_t slots_max);
-  /// Reports that the device of the slot is gone. A readable block in it is given up, with its descendants. Returns false if the
+  /// Reports that the device of the slot is gone. A readable block in it is dropped, with its descendants. Returns false if the
   /// slot is not lost yet, because an operation or the caller of take_closed() still has it.
   bool lose(SlotId slot);
   /// See StoreIndex::extend().
@@ -77,7 +77,7 @@ class StoreOperations {
   /// Visits every readable block, depth first.
   void for_each(const std::function<void(const StoredBlock&)>& visit) const;
   [[nodiscard]] StoreStat stat() const;
-  /// The same without `orphans`, so that it need not look at every block.
+  /// Returns the same without `orphans`, which avoids a visit of every block.
   [[nodiscard]] StoreStat quick_stat() const;
   [[nodiscard]] const StoreIndex& index() const { return index_; }
   /// For use while the index is restored from a catalog.
@@ -109,7 +109,7 @@ class StoreOperations {
   void finish_writes(SlotId slot, ErrorCode error);
   void write_succeeded(SlotId slot);
   void write_failed(SlotId slot, WriteOutcome outcome);
-  /// Drops a block and its descendants. A readable block leaves with an event of `kind`; a write ends with parent_missing.
+  /// Drops a block and its descendants. A readable block gets an event of `kind`; a write ends with parent_missing.
   void give_up(SlotId slot, StoreEvent::Kind kind, std::uint64_t token);
 
   StoreIndex index_;

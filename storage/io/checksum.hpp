@@ -9,12 +9,12 @@
 
 namespace terrace {
 
-/// A digest of everything that decides what the bytes of a block mean: model, groups, device regions. Blocks with different
+/// A digest of everything that determines the meaning of a block's bytes: model, groups, device regions. Blocks with different
 /// fingerprints cannot be exchanged.
 using Fingerprint = std::array<std::byte, 32>;
 
 /// Computes XXH3-64 over key, fingerprint, length (eight bytes, little-endian) and payload, in this order. The checksum detects
-/// accidents: flipped bits, torn or lost writes, a slot that holds another block. It is no protection against someone who may
+/// accidents: flipped bits, torn or lost writes, a slot that holds another block. It does not protect against a user who can
 /// write the files. It runs at memory speed, so the thread that moves the bytes should compute it. Threads: any.
 [[nodiscard]] std::uint64_t payload_checksum(const BlockKey& key, const Fingerprint& fingerprint,
                                              std::span<const std::byte> payload) noexcept;

@@ -10,10 +10,10 @@
 
 namespace terrace {
 
-/// Runs `work` on a thread of its own, and waits for it until `until`. Returns whether it has ended. If not, the thread goes on,
-/// and the process may go on or end as usual. It is for the end of parts that wait for a disk or a device, which may never
-/// answer. `work` must own all that it uses, and must not throw. If no thread can be started, the work is not done, because to do
-/// it here could take for ever.
+/// Runs `work` on a new thread, and waits for it until `until`. Returns true if it has ended. If not, the thread continues, and
+/// the process may continue or end as usual. Use it to destroy parts that wait for a disk or a device, which may never respond.
+/// `work` must own all data that it uses, and must not throw. If no thread can be started, the work is not done, because on this
+/// thread it could block forever.
 template <class Work>
 [[nodiscard]] bool end_within(Work work, TimePoint until) {
   std::promise<void> promise;

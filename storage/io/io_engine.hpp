@@ -16,7 +16,7 @@
 
 namespace terrace {
 
-/// An open file of one engine. An id is never used again during the life of the engine.
+/// An open file of one engine. An id is never used again during the lifetime of the engine.
 using FileId = StrongId<struct FileIdTag>;
 
 enum class Create : unsigned char { no, if_missing };
@@ -31,8 +31,8 @@ struct OpenedFile {
 /// The file operations that a store needs when it starts and stops. All calls except prepare(), file_bytes_max(), direct() and
 /// sparse() may block, so a store does not make them while it serves; it submits an IoOperation instead. Threads: the engine
 /// owner's. Errors carry an errno. A path whose last component is a symbolic link is not opened. A file or directory is *private*
-/// if it belongs to this user, its mode gives nothing to others (mode & 077 is 0), and, if it is a file, it is a regular file
-/// with one link.
+/// if it belongs to this user and its mode grants no access to others (mode & 077 is 0). A private file must also be a regular
+/// file with one link.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -48,7 +48,7 @@ class FileSystem {
   [[nodiscard]] virtual Result<void> sync_directory(const std::filesystem::path& path) = 0;
   /// Opens a private file for reading and writing. A file that it creates gets mode 0600. `Direct::yes` bypasses the page cache.
   /// If the file system refuses that, at open or at the first read or write, the file is used through the page cache. Fails with
-  /// EPERM if the path leads to anything but a private file. It never waits for another process (as the opening of a pipe could).
+  /// EPERM if the path does not lead to a private file. It never waits for another process, as opening a pipe could.
   [[nodiscard]] virtual Result<OpenedFile> open(const std::filesystem::path& path, Create create, Direct direct) = 0;
   /// Returns the id of a file that is not open yet. An operation of kind `open` then opens it, or creates it, with the same rules
   /// as open(). Until that has succeeded no other operation may name the file, and close() is the only call allowed.
@@ -68,9 +68,9 @@ class FileSystem {
   [[nodiscard]] virtual Result<void> resize(FileId file, Bytes size) = 0;
   /// The number of bytes that this user may still write to the file system of `path`.
   [[nodiscard]] virtual Result<Bytes> free_space(const std::filesystem::path& path) = 0;
-  /// The largest size of a file to which this process may write. Beyond it writes, allocate and resize() fail with EFBIG.
+  /// The largest size of a file that this process may write. Beyond it, writes, allocate and resize() fail with EFBIG.
   [[nodiscard]] virtual Bytes file_bytes_max() const = 0;
-  /// Whether the file bypasses the page cache at present.
+  /// Whether the file currently bypasses the page cache.
   [[nodiscard]] virtual Direct direct(FileId file) const = 0;
   /// Whether resize(), or an operation of kind `allocate`, could not allocate space for this file because the file system does
   /// not support it. The file then takes its space only as it is written.
@@ -81,8 +81,8 @@ class FileSystem {
 /// suffices. Engines also accept unaligned buffers, but have to copy them.
 inline constexpr std::size_t io_alignment = 4096;
 
-/// One I/O operation. Operations under way may run in any order. A caller that needs an order waits for one to complete before it
-/// submits the next.
+/// One I/O operation. Operations under way may run in any order. A caller that needs an order waits for one operation to complete
+/// before it submits the next.
 struct IoOperation {
   enum class Kind : unsigned char {
     read,
@@ -95,7 +95,7 @@ struct IoOperation {
     /// Gives the space of whole pages back to the device. The range then reads as zeros, and the file keeps its size. Fails with
     /// EOPNOTSUPP if the file system cannot do that.
     deallocate,
-    free_space,  ///< the completion's `bytes` say how much this user may still write to the file system of the file
+    free_space,  ///< the completion's `bytes` are the bytes that this user may still write to the file system of the file
     /// whether the file still has its name (else ENOENT, ENOTDIR or ESTALE) and at least `length` bytes (else ENODATA)
     check,
   };
@@ -104,11 +104,11 @@ struct IoOperation {
   std::uint64_t token = 0;  ///< returned with the completion
   FileId file{};
   std::uint64_t offset = 0;
-  /// Buffers of a read (`into`) and of a write (`from`). They must stay valid until the completion has been polled. Nobody else
-  /// uses `into` until then, and nobody changes `from`.
+  /// Buffers of a read (`into`) and of a write (`from`). They must stay valid until the completion has been polled. Until then,
+  /// `into` must not be used, and `from` must not be changed.
   std::span<std::byte> into{};
   std::span<const std::byte> from{};
-  /// The length of the range to allocate or deallocate, or the least size that `check` accepts.
+  /// The length of the range to allocate or deallocate, or the smallest size that `check` accepts.
   std::uint64_t length = 0;
   /// If not null, the engine computes payload_checksum(key, *seal, buffer) on the thread that moves the bytes: before a write, or
   /// after a read. Must outlive the operation.
@@ -123,16 +123,16 @@ struct IoOperation {
 
 struct IoCompletion {
   std::uint64_t token = 0;
-  /// an errno; 0 also if fewer bytes were moved than asked without an error (end of file, full device)
+  /// an errno; also 0 if fewer bytes than requested were moved without an error (end of file, full device)
   int error = 0;
-  /// bytes moved; the engine has retried partial transfers already, so a smaller number than asked is final
+  /// bytes moved; the engine has already retried partial transfers, so a smaller number than requested is final
   std::uint64_t bytes = 0;
   std::uint64_t checksum = 0;  ///< checksum of an operation with `seal` that moved all its bytes
 };
 
 /// The interface through which a store does all disk I/O. It lets one engine, or a simulation, replace another without a change
-/// in the store. Each engine serves one store and outlives it. Threads: the owner calls all members from one thread unless a
-/// comment says otherwise; an engine may have threads of its own.
+/// in the store. Each engine serves one store and must outlive it. Threads: the owner calls all members from one thread unless a
+/// comment says otherwise; an engine may have its own threads.
 class IoEngine {
  public:
   virtual ~IoEngine() = default;
@@ -140,7 +140,7 @@ class IoEngine {
   [[nodiscard]] virtual FileSystem& files() = 0;
   /// Accepts the whole batch without blocking. The engine sets no bound on the number of operations; the owner does.
   virtual void submit(std::span<const IoOperation> batch) = 0;
-  /// Appends what has completed since the last call. Returns how many.
+  /// Appends the completions since the last call. Returns how many.
   virtual std::size_t poll(std::vector<IoCompletion>& out) = 0;
   /// Blocks until poll() has something to return. Returns at once if nothing is under way. Used at start and stop.
   virtual void wait() = 0;
@@ -155,7 +155,7 @@ class IoEngine {
   /// ends. Threads: any, also during calls of the owner; one call at a time. May block for a long time.
   virtual void register_memory(std::span<std::byte>) {}
   virtual void forget_memory(std::span<std::byte>) {}
-  /// Describes for people how the I/O is done, for example "4 threads". Threads: the owner's.
+  /// Returns a text for people that describes how I/O is done, for example "4 threads". Threads: the owner's.
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 

@@ -15,8 +15,8 @@ struct IoOptions {
   UringIo::Config uring;
 };
 
-/// Makes the engine. `waker` must outlive it. A bandwidth limit (`threads.bandwidth`) exists only for ThreadedIo, so `automatic`
-/// chooses ThreadedIo if there is one. Throws what the constructors of the engines throw; std::invalid_argument if `uring` is
+/// Makes the engine. `waker` must outlive it. Only ThreadedIo supports a bandwidth limit (`threads.bandwidth`), so `automatic`
+/// chooses ThreadedIo if a limit is set. Throws what the constructors of the engines throw; std::invalid_argument if `uring` is
 /// chosen together with a bandwidth limit; std::runtime_error, with the reason in one sentence, if `uring` is chosen and io_uring
 /// is not available.
 [[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker);

@@ -5,8 +5,8 @@
 
 namespace terrace {
 
-/// System calls whose failures the tests must be able to produce. Each behaves like the function of the same name: on failure it
-/// returns -1 and sets errno. Threads: any.
+/// System calls that tests can make fail. Each behaves like the function of the same name: on failure it returns -1 and sets
+/// errno. Threads: any.
 class PosixCalls {
  public:
   virtual ~PosixCalls() = default;

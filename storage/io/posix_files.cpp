@@ -70,7 +70,7 @@ Result<Made> PosixFiles::link_directory(const std::filesystem::path& link, const
   if (errno != EEXIST) return errno_code(errno);
   std::error_code error;
   if (std::filesystem::read_symlink(link, error) == to) return Made::existed;
-  if (error) return errno_code(error.value());  // the existing entry is no link
+  if (error) return errno_code(error.value());  // the existing entry is not a link
   if (::unlink(link.c_str()) != 0 || ::symlink(to.c_str(), link.c_str()) != 0) return errno_code(errno);
   return Made::existed;
 }
@@ -155,8 +155,8 @@ Result<void> PosixFiles::lock(FileId id) {
     if (errno == EAGAIN || errno == EACCES) return Errc::in_use;
     return errno_code(errno);
   }
-  // Another process may have removed the name, or given it to another file, after we opened the file and before we locked it.
-  // Then the start of that other process succeeds, and ours fails.
+  // Another process may have removed the name, or given it to another file, between our open() and our lock. Then the start of
+  // that other process succeeds, and this one fails.
   struct stat ours {};
   struct stat named {};
   const bool same = ::fstat(locked.fd, &ours) == 0 && ::stat(locked.path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
@@ -181,7 +181,7 @@ Result<void> PosixFiles::resize(FileId id, Bytes wanted) {
   const Result<Bytes> now = size(id);
   if (!now) return now.error();
   const auto bytes = static_cast<off_t>(count(wanted));
-  // Allocate also if the size is right already, because a copied file may have holes.
+  // Allocate even if the size is already correct, because a copied file may have holes.
   if (wanted >= *now && bytes > 0) {
     if (const int error = allocate(file(id), 0, bytes)) return errno_code(error);
     return {};

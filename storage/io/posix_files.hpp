@@ -49,22 +49,22 @@ class PosixFiles : public FileSystem {
   /// The reference stays valid until close().
   [[nodiscard]] File& file(FileId id) const;
 
-  /// Switches the file to the page cache, after a read or write was refused and direct I/O may be the reason. Several threads may
-  /// call it at the same time. Returns false if the switch is not possible.
+  /// Switches the file to the page cache after a read or write was refused, because direct I/O may be the reason. Several threads
+  /// may call it at the same time. Returns false if the switch is not possible.
   [[nodiscard]] static bool leave_direct(File& file) noexcept;
 
-  /// Carries out the operation, and blocks until it is done. `scratch` belongs to the calling thread; it grows if the operation's
+  /// Does the operation, and blocks until it is complete. `scratch` belongs to the calling thread; it grows if the operation's
   /// buffer is not aligned.
   [[nodiscard]] IoCompletion perform(const IoOperation& operation, File& file, AlignedBuffer& scratch) noexcept;
 
  private:
   /// Opens file.path, and creates the file if `create` allows it. Returns the descriptor of a private file, or -1 and sets errno.
   [[nodiscard]] int open_path(File& file, Create create, Made& made) noexcept;
-  /// This call and the next two return an errno, or 0.
+  /// This function and the next two return an errno, or 0.
   [[nodiscard]] int allocate(File& file, off_t offset, off_t bytes) noexcept;
   [[nodiscard]] static int check(const File& file, std::uint64_t bytes) noexcept;
   [[nodiscard]] int sync_path(const std::filesystem::path& directory) noexcept;
-  /// Carries out an operation for which is_transfer() is false.
+  /// Does an operation for which is_transfer() is false.
   void work_on(const IoOperation& operation, File& file, IoCompletion& completion) noexcept;
   [[nodiscard]] int move_bytes(const IoOperation& operation, File& file, std::byte* buffer, std::uint64_t length,
                                std::uint64_t& moved) noexcept;

@@ -19,9 +19,9 @@
 
 namespace terrace {
 
-/// Does I/O with plain blocking calls on threads of its own. It works on every system, also in containers that forbid io_uring.
-/// Each thread carries out one operation at a time. The others wait, first come, first served. So a stalled operation blocks one
-/// thread only.
+/// Does I/O with blocking calls on its own threads. It works on every system, even in containers that forbid io_uring. Each
+/// thread does one operation at a time. The other operations wait in order of submission. So a stalled operation blocks only one
+/// thread.
 ///
 /// The queues in both directions are lock-free: the owner's calls never wait for a thread that moves bytes.
 class ThreadedIo final : public IoEngine {
@@ -30,7 +30,7 @@ class ThreadedIo final : public IoEngine {
     unsigned threads = 16;
     /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
     std::size_t in_flight_max = 4096;
-    /// The limit for reads and writes together, in bytes per second; 0 is no limit. It imitates a slower disk in experiments.
+    /// The limit for reads and writes together, in bytes per second; 0 is no limit. It emulates a slower disk in experiments.
     BytesPerSecond bandwidth{};
   };
 
@@ -72,8 +72,8 @@ class ThreadedIo final : public IoEngine {
   EngineWaker waker_;
   WorkQueue work_;
   moodycamel::ProducerToken work_token_;
-  /// Operations with IoOperation::ahead. A thread that takes anything from `work_` first empties this queue. For each entry there
-  /// is a `look_ahead` in `work_`, so that a thread wakes up for it.
+  /// Operations with IoOperation::ahead. A thread that takes an entry from `work_` first empties this queue. For each entry of
+  /// this queue there is a `look_ahead` in `work_`, so that a thread wakes up for it.
   moodycamel::ConcurrentQueue<Work> ahead_;
   moodycamel::ProducerToken ahead_token_;
   std::vector<Work> submitting_;  ///< scratch

@@ -10,8 +10,8 @@ struct io_uring_params;
 
 namespace terrace {
 
-/// Kernel calls of io_uring whose failures and partial results the tests must be able to produce. Each returns what the kernel
-/// would return: a negative errno is a failure. Threads: the thread of a ring, and the thread that makes the ring.
+/// Kernel calls of io_uring for which tests can produce failures and partial results. Each returns the kernel's result: a
+/// negative errno is a failure. Threads: the thread of a ring, and the thread that makes the ring.
 class UringCalls {
  public:
   virtual ~UringCalls() = default;

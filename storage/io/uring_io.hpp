@@ -15,19 +15,19 @@ namespace terrace {
 
 class UringCalls;
 
-/// Does I/O with io_uring. The kernel takes operations in batches, and a few threads keep many operations under way. Files are
-/// registered with the kernel, and so is memory if the kernel allows it (register_memory). A stalled operation takes one of the
-/// ring's entries, and blocks no thread.
+/// Does I/O with io_uring. The kernel takes operations in batches, so that a few threads can keep many operations under way.
+/// Files are registered with the kernel, and so is memory if the kernel allows it (register_memory). A stalled operation takes
+/// one of the ring's entries, and blocks no thread.
 ///
 /// Each ring has one thread. It submits operations, collects completions and computes checksums, about 10 GB/s for each ring. The
-/// owner's calls never wait for this thread, because operations and completions pass through lock-free queues. A build without
-/// liburing has no io_uring; unavailable() says so.
+/// owner's calls never wait for this thread, because operations and completions pass through lock-free queues. In a build without
+/// liburing, unavailable() returns the reason.
 class UringIo final : public IoEngine {
  public:
   struct Config {
     /// The number of rings. 0: one for every four processors, at least one and at most four.
     unsigned rings = 0;
-    /// How many operations may be under way in each ring. The others wait.
+    /// The largest number of operations under way in each ring. Further operations wait.
     unsigned depth = 256;
     /// Sets the size of the queues. If more operations are under way, the queues allocate memory; there is no other effect.
     std::size_t in_flight_max = 4096;
@@ -52,8 +52,8 @@ class UringIo final : public IoEngine {
   void wait() override;
   [[nodiscard]] std::size_t in_flight() const override;
   [[nodiscard]] Waker& waker() override;
-  /// Blocks until the ring's thread and the kernel have done it. The kernel looks up every page: about 10 ms for 1 GiB of small
-  /// pages. `memory` may have at most 1 GiB.
+  /// Blocks until the ring's thread and the kernel have registered the memory. The kernel looks up every page, which takes about
+  /// 10 ms for 1 GiB of small pages. `memory` may have at most 1 GiB.
   void register_memory(std::span<std::byte> memory) override;
   void forget_memory(std::span<std::byte> memory) override;
   [[nodiscard]] std::string describe() const override;

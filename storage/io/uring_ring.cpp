@@ -22,7 +22,8 @@
 namespace terrace {
 namespace {
 
-/// Setup flags, the best ones first. They keep completions from interrupting a thread that computes. Older kernels know fewer.
+/// Setup flags, in order of preference. They prevent completions from interrupting a computing thread. Older kernels support
+/// fewer.
 constexpr std::array<unsigned, 3> setup_flags{
     // Linux 6.1: the one thread that waits for completions also finishes them, when it asks for them.
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_R_DISABLED,
@@ -83,7 +84,7 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
     throw std::system_error{error, std::generic_category(), "io_uring"};
   }
   starts_disabled_ = (params.flags & IORING_SETUP_R_DISABLED) != 0;
-  // The descriptor must be blocking. io_uring would complete a read of a non-blocking one at once, with nothing to read.
+  // The descriptor must be blocking. io_uring would complete a read of a non-blocking descriptor at once, without data.
   bell_ = close_in_children(::eventfd(0, EFD_CLOEXEC));
   if (bell_ < 0) {
     const int error = errno;
@@ -160,8 +161,8 @@ bool UringRing::take_arrivals() {
   if (arrivals == arrivals_seen_) return false;
   arrivals_seen_ = arrivals;
   arriving_queue_.drain(arrived_);
-  // Orders are taken after the work: an order to register memory was given before the work that uses the memory, so it is in
-  // orders_ now. They are carried out before the work begins.
+  // Take the orders after the work: an order to register memory was given before the work that uses the memory, so it is in
+  // orders_ now. The orders are done before the work begins.
   {
     const std::lock_guard lock{ordering_};
     taken_orders_.swap(orders_);

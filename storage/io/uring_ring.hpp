@@ -23,7 +23,7 @@
 
 namespace terrace {
 
-/// One io_uring and the thread that alone uses it. The thread submits what has arrived with one system call, collects
+/// One io_uring and the only thread that uses it. The thread submits all queued operations with one system call, collects
 /// completions, and computes checksums: after a read, and during a write. It computes them in pieces and serves the ring between
 /// two pieces, so that the device never waits longer than one piece takes.
 ///
@@ -38,7 +38,7 @@ namespace terrace {
 class UringRing {
  public:
   struct Config {
-    unsigned depth = 256;  ///< operations under way at once; the others wait, first come, first served
+    unsigned depth = 256;  ///< operations under way at once; further operations wait in order of submission
     std::size_t in_flight_max = 4096;
     unsigned memory_places = 4096;  ///< entries for registered memory
     unsigned file_places = 64;      ///< entries for registered files; other files are named by their descriptor
@@ -55,22 +55,22 @@ class UringRing {
   UringRing(const UringRing&) = delete;
   UringRing& operator=(const UringRing&) = delete;
 
-  /// push() queues the work. start() then lets the ring look at everything that was pushed before.
+  /// push() queues the work. start() then makes the ring process all work that was pushed before.
   void push(const Work& work) { arriving_.push(work); }
   void start() noexcept { ring_bell(); }
 
-  // Each of these calls returns when the ring's thread has carried it out. The result is an errno, or 0.
+  // Each of these calls returns when the ring's thread has done it. The result is an errno, or 0.
   int register_memory(std::span<std::byte> memory) { return carry_out({Order::Kind::register_memory, memory, {}}); }
   void forget_memory(std::span<std::byte> memory) { (void)carry_out({Order::Kind::forget_memory, memory, {}}); }
   void forget_file(FileId file) { (void)carry_out({Order::Kind::forget_file, {}, file}); }
-  /// Never registers this file; the ring names it by its descriptor. This is for lock files. After a process was killed, the
-  /// kernel clears the ring's table only later, and a file in the table stays open and locked until then.
+  /// Never registers this file; the ring names it by its descriptor. This is for lock files: the kernel clears the ring's table
+  /// only some time after a process was killed, and a file in the table stays open and locked until then.
   void never_register(FileId file) { (void)carry_out({Order::Kind::never_register, {}, file}); }
 
-  /// The reason why the kernel keeps no table of memory: an errno. 0: it keeps one.
+  /// Why the kernel keeps no table of registered memory: an errno. 0: it keeps one.
   [[nodiscard]] int memory_error() const { return memory_error_; }
 
-  /// The reason why no ring can be made here: an errno. 0: one can be made.
+  /// Why no ring can be made here: an errno. 0: a ring can be made.
   [[nodiscard]] static int probe(UringCalls& calls);
 
  private:
@@ -150,7 +150,7 @@ class UringRing {
   std::uint64_t bell_value_ = 0;
   bool bell_armed_ = false;
   bool ending_ = false;
-  std::vector<Order> taken_orders_;  ///< scratch, like the next member
+  std::vector<Order> taken_orders_;  ///< scratch, as is the next member
   std::vector<Work> arrived_;
   Fifo<Work> waiting_;
   Fifo<Work> ahead_;  ///< waiting operations that begin first
@@ -159,7 +159,7 @@ class UringRing {
   Fifo<std::uint32_t> to_seal_;
   PayloadChecksum sum_;  ///< the checksum of the first operation in to_seal_
   std::uint64_t summed_ = 0;
-  bool wake_pending_ = false;            ///< some completions are there for which the owner has not been woken
+  bool wake_pending_ = false;            ///< there are completions for which the owner has not been woken
   std::uint64_t sealed_since_wake_ = 0;  ///< bytes sealed since the owner was last woken
   UringMemory memory_;
   static constexpr int not_registered = -1;

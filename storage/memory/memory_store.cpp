@@ -22,7 +22,7 @@ std::uint32_t checked_capacity(std::uint32_t capacity_blocks, Bytes block_bytes)
 
 }  // namespace
 
-// The memory is not initialised, so that a large store does not touch all its memory before it holds a block.
+// The memory is not initialised, so that a large store does not touch all its memory before it holds blocks.
 MemoryStore::MemoryStore(std::uint32_t capacity_blocks, Bytes block_bytes, Waker* waker)
     : block_bytes_{block_bytes},
       waker_{waker},

@@ -12,9 +12,9 @@
 
 namespace terrace {
 
-/// A store that keeps its blocks in memory and loses them at the end of the process. It serves tests and replays without a disk,
-/// and it is the simplest example of the BlockStore contract. The next poll() carries out what the calls asked for, in order. So
-/// callers see operations under way here as with any other store. Reads are verified as in a file store.
+/// A store that keeps its blocks in memory and loses them at the end of the process. It is for tests and replays without a disk,
+/// and it is the simplest example of the BlockStore contract. The next poll() executes the submitted operations in order, so
+/// callers see operations under way as with any other store. Reads are verified as in a file store.
 ///
 /// Memory is allocated by the constructor, and by a resize() to more blocks than ever before; it is kept until the end. Pages are
 /// first touched when a slot is first written. resize() also fails with no_room if there is no memory; new slots are usable at
@@ -33,7 +33,7 @@ class MemoryStore final : public BlockStore {
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
   [[nodiscard]] bool contains(const BlockKey& key) const override { return operations_.contains(key); }
   void touch(std::span<const BlockKey> keys) override;
-  /// The `flushed` event means only that nothing is left to wait for. Nothing survives the process.
+  /// The `flushed` event only means that no operation is left to wait for. No block survives the process.
   void flush(std::uint64_t token) override;
   void adopt_all(const Adopt& adopt) override { operations_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(Blocks blocks) override;
@@ -48,7 +48,7 @@ class MemoryStore final : public BlockStore {
 
   /// For tests that damage blocks: the bytes of the block, or an empty span if the block is not readable.
   [[nodiscard]] std::span<std::byte> raw(const BlockKey& key);
-  /// For tests: the next write that is carried out fails with io_failed, as on a bad sector.
+  /// For tests: the next write fails with io_failed, as on a bad sector.
   void fail_next_write() { fail_next_write_ = true; }
   /// For tests: the error with which flushes end from now on.
   void fail_flushes(ErrorCode error) { flush_error_ = error; }
@@ -59,8 +59,8 @@ class MemoryStore final : public BlockStore {
   struct Work {
     StoreOperations::Started started;
     BlockKey key;
-    std::span<std::byte> into;        ///< used by a read
-    std::span<const std::byte> from;  ///< of a write
+    std::span<std::byte> into;        ///< for a read
+    std::span<const std::byte> from;  ///< for a write
   };
 
   [[nodiscard]] std::span<std::byte> slot_bytes(SlotId slot);

@@ -24,7 +24,7 @@ namespace terrace {
 namespace {
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
-constexpr std::chrono::milliseconds retry_pause{20};  ///< wait before something that may be half written is read again
+constexpr std::chrono::milliseconds retry_pause{20};  ///< wait before a page that may be partially written is read again
 constexpr int attempts_max = 5;
 
 [[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
@@ -203,8 +203,8 @@ std::uint64_t StoreReader::next_data(std::uint64_t at, std::uint64_t end) const 
   const off_t data = ::lseek(catalog_.fd, static_cast<off_t>(at), SEEK_DATA);
   if (data >= 0) return std::clamp(static_cast<std::uint64_t>(data) / catalog_page_bytes * catalog_page_bytes, at, end);
   struct stat now {};
-  // ENXIO can mean that no data follow, or that the file is shorter now. If the file system does not support SEEK_DATA,
-  // everything is read.
+  // ENXIO can mean that no data follow, or that the file is shorter now. If the file system does not support SEEK_DATA, the whole
+  // file is read.
   return errno == ENXIO && ::fstat(catalog_.fd, &now) == 0 && static_cast<std::uint64_t>(now.st_size) >= end ? end : at;
 }
 

@@ -20,29 +20,29 @@
 
 namespace terrace {
 
-/// Returns the own directories of the stores in `directory`: itself, or those down to three levels below it, sorted. Further
-/// directories of striped stores, symbolic links, and what cannot be read are left out.
+/// Returns the directories of the stores in `directory`: `directory` itself, or store directories up to three levels below it,
+/// sorted. Further directories of striped stores, symbolic links, and unreadable directories are left out.
 [[nodiscard]] std::vector<std::filesystem::path> stores_below(const std::filesystem::path& directory);
 
-/// Reads a file store from outside. It never writes, locks, makes or resizes anything, so it works with or without a process that
-/// has the store open (its owner). The constructor reads the catalog once; data are read when they are asked for, piece by piece.
-/// If the superblock is damaged, its copy is used.
+/// Reads a file store from outside. It never writes, locks, makes or resizes a file, so it works with or without a process that
+/// has the store open (its owner). The constructor reads the catalog once; data are read on request, piece by piece. If the
+/// superblock is damaged, its copy is used.
 ///
 /// Threads: verify(), record() and in_use() from any; everything else is constant. Errors: see the constructor and verify(). The
-/// files may contain any bytes. Memory use depends on how much the files really hold, and not on numbers that they contain. Holes
-/// in the catalog are not read.
+/// files may contain any bytes. Memory use depends on the actual contents of the files, not on numbers in them. Holes in the
+/// catalog are not read.
 ///
-/// With an owner. The owner writes the catalog page by page, so the result is no snapshot: a block may count as an orphan because
-/// its parent was stored a moment later. A record that was read during its write has a wrong checksum, and is read again. The
-/// data of a block may have been replaced before they are read. So if data do not match, verify() reads the record again. If the
-/// record is now another one, the block has `changed`. If it is the same, the data may still be correct, because an owner that
-/// becomes smaller gives a slot's space back before it clears the record (storage/format/format.hpp, "Order of writes"). So while
-/// there is an owner, the answer is `doubtful`. It becomes `corrupt` only if it stays so for longer than an owner needs to write
+/// With an owner. The owner writes the catalog page by page, so the result is not a snapshot: a block may count as an orphan
+/// because its parent was stored a moment later. A record that was read during its write has a wrong checksum, and is read again.
+/// The data of a block may have been replaced before they are read. So if data do not match, verify() reads the record again. If
+/// the record has changed, the result is `changed`. If it is the same, the mismatch may be harmless, because an owner that makes
+/// the store smaller returns a slot's space before it clears the record (storage/format/format.hpp, "Order of writes"). So while
+/// there is an owner, the result is `doubtful`. It becomes `corrupt` only if it persists for longer than an owner needs to write
 /// a page. The check for an owner comes before the second read of the record, so that an owner that ends in between has written
 /// the record that is then read.
 ///
-/// Without an owner the result is exact, with one exception. After a power failure, or after an owner was killed while it became
-/// smaller, a block that was evicted may still have its record; then it does not match its data.
+/// Without an owner the result is exact, with one exception: after a power failure, or after an owner was killed while it made
+/// the store smaller, an evicted block may still have its record, which then does not match the data.
 class StoreReader {
  public:
   /// `directory` is the store's own directory, or a directory in which a store with the default name has its own. Throws
@@ -60,8 +60,8 @@ class StoreReader {
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
   /// The further directories of a striped store, in their order. If a link cannot be read, the path of the link itself.
   [[nodiscard]] std::vector<std::filesystem::path> more_directories() const;
-  /// The further directories that did not exist, or held no part of this store, when the constructor looked. The records of
-  /// blocks in them are taken as valid.
+  /// The further directories that did not exist, or held no part of this store, when the constructor ran. The records of blocks
+  /// in them are assumed to be valid.
   [[nodiscard]] std::vector<std::filesystem::path> missing_directories() const;
   /// Whether the block lies in a missing directory.
   [[nodiscard]] bool missing(const CatalogRecord& block) const { return missing_[layout_.directory_of(SlotId{block.slot})]; }
@@ -77,9 +77,9 @@ class StoreReader {
   [[nodiscard]] bool in_use() const;
   /// Returns the owner that the lock file names. This is meaningful only while the store is in use.
   [[nodiscard]] std::optional<StoreOwner> owner() const;
-  /// Returns who has used the store, as far as it was told; the last one first.
+  /// Returns the recorded users of the store, the last one first.
   [[nodiscard]] std::vector<StoreLabel> labels() const;
-  /// When a file of the store was last written, which a store that serves does at least when it becomes durable.
+  /// Returns when a file of the store was last written. A serving store writes at least when it makes blocks durable.
   [[nodiscard]] std::chrono::system_clock::time_point last_written() const;
 
   struct Location {
@@ -100,11 +100,11 @@ class StoreReader {
   /// Reads the data of the block through `scratch` and compares their checksum with the record. `scratch` must be aligned to
   /// io_alignment, and its size must be a multiple of that.
   [[nodiscard]] Verified verify(const CatalogRecord& block, std::span<std::byte> scratch) const;
-  /// The same, but a `doubtful` block is read again until it has another verdict. After `patience` it is `corrupt`. Blocks
-  /// meanwhile.
+  /// Does the same, but reads a `doubtful` block again until it has another verdict. After `patience` the verdict is `corrupt`.
+  /// Blocks until then.
   [[nodiscard]] Verified verify(const CatalogRecord& block, std::chrono::milliseconds patience) const;
 
-  /// Reads the present record of the slot. Returns nothing if the slot has no valid record. Fails with an errno.
+  /// Reads the current record of the slot. Returns nothing if the slot has no valid record. Fails with an errno.
   [[nodiscard]] Result<std::optional<CatalogRecord>> record(std::uint32_t slot) const;
 
  private:

@@ -18,13 +18,13 @@ namespace terrace {
 ///       |                                                   +----------the probe failed: the wait doubles---------+
 ///       +---------------------------------------------------------------------the probe succeeded-----------------+
 ///
-/// It also opens when failures in a row have taken as much time as the window has. A count alone
-/// would not do: where each operation waits for 5 s until it fails, five of them never fail within 10 s.
+/// It also opens when failures in a row have taken as much time as the window. A count alone would not be enough: if each
+/// operation fails only after 5 s, there are never five failures within 10 s.
 ///
 /// Before each operation the caller asks admit(). If it is admitted, the caller reports the outcome to ended(), with the same
-/// admission. While the breaker is not closed, only the outcome of the probe counts: an operation that was admitted earlier and
-/// ends late says nothing about the present. An outcome that says nothing about the device (a miss, a refusal) is `unclear`;
-/// after an unclear probe the next operation becomes the probe.
+/// admission. While the breaker is not closed, only the outcome of the probe counts, because an operation that was admitted
+/// earlier and ends late gives no information about the current state. An outcome that gives no information about the device (a
+/// miss, a refusal) is `unclear`; after an unclear probe the next operation becomes the probe.
 ///
 /// Threads: one. Allocates nothing after construction, except in describe().
 class CircuitBreaker {
@@ -40,12 +40,12 @@ class CircuitBreaker {
   /// Reports the outcome of an admitted operation. Call it exactly once for each admission other than `declined`. `spent` is the
   /// time that the device had for it. Time that several operations spent together counts once.
   void ended(Admission admission, Outcome outcome, TimePoint now, Duration spent = {});
-  /// The device stands still: a closed breaker opens, however few operations have failed.
+  /// Reports that the device is stalled. A closed breaker opens at once, independently of the number of failures.
   void stands_still(TimePoint now);
 
   [[nodiscard]] State state() const { return state_; }
-  /// The time of the next probe. `never` if the breaker is closed. While a probe is under way, the time of that probe, which is
-  /// past.
+  /// Returns the time of the next probe; `never` if the breaker is closed. While a probe is under way, returns the time of that
+  /// probe, which is in the past.
   [[nodiscard]] TimePoint next_probe() const { return state_ == State::closed ? never : probe_at_; }
   [[nodiscard]] std::uint32_t failures_in_row() const { return failures_in_row_; }
   /// Probes that failed since the breaker was last closed.

@@ -183,7 +183,7 @@ void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now
 }
 
 /// Handles a write that failed with parent_missing. Its parent may be waiting for a retry, or may have been retried (and perhaps
-/// stored) while this write was under way. Returns true if the write goes on.
+/// stored) while this write was under way. Returns true if the write continues.
 bool ResilientStore::goes_on_with_parent(std::uint32_t id) {
   Operation& operation = operations_[id];
   if (operation.last_try || declines(Which::writes)) return false;
@@ -245,7 +245,8 @@ void ResilientStore::retry_due(TimePoint now) {
     return true;
   });
   for (const std::uint32_t id : due_) {
-    // A write that has failed before is the one that others wait for. They are handed over after it, for the first time or again.
+    // A write that has failed before is the write for which others wait. They are submitted after it, for the first time or
+    // again.
     if (operations_[id].kind == Kind::write && operations_[id].tries > 0) ++write_retries_;
     if (operations_[id].tries > 0) ++counted_.retried;
     hand_over(id);
@@ -269,7 +270,7 @@ void ResilientStore::hand_over(std::uint32_t id) {
 TimePoint ResilientStore::note_failure(const BlockKey& key, TimePoint now) {
   const auto known = std::ranges::find(failing_, key, &Failing::key);
   if (known != failing_.end()) {
-    if (known->until > now) return known->until;  // the failure belongs to tries that were made together
+    if (known->until > now) return known->until;  // the tries were made at the same time, so this is one failure
     known->wait = known->wait > options_.back_off_max / 2 ? options_.back_off_max : 2 * known->wait;
     known->until = now + known->wait;
     return known->until;
@@ -283,7 +284,8 @@ bool ResilientStore::inside_back_off(const BlockKey& key, TimePoint now) const {
   return std::ranges::any_of(failing_, [&](const Failing& failing) { return failing.key == key && failing.until > now; });
 }
 
-/// Forgets a key when its back-off has been over for as long as it lasted. The next failure of the key is then a first one.
+/// Drops the record of a key when its back-off has been over for as long as it lasted. The next failure of the key is then a
+/// first one.
 void ResilientStore::forget_failures(TimePoint now) {
   std::erase_if(failing_, [&](const Failing& failing) { return now - failing.until >= failing.wait; });
 }

@@ -17,41 +17,40 @@ namespace terrace {
 /// of BlockStore.
 ///
 /// - A read or write that fails with a transient error (class_of) is retried after a back-off. Its event comes when it has
-/// succeeded,
-///   or, with the last error, when no retries are left. Its buffer stays in use until then. During the back-off of a key no
-///   operation on that key reaches the store: reads end with io_failed, and writes with refused. The last failure starts a
-///   back-off too.
-/// - If a write waits for its retry, writes of blocks below it wait with it, in their order. They end when the store gives up an
-///   ancestor. A call of remove() ends all writes that wait, because a retry could bring back a block that was removed.
-/// - One CircuitBreaker watches the reads, and another one the writes, because a device may fail at only one of them. While the
-///   breaker of the reads is open, reads end at once with not_found, although the block may be in the store. While the breaker
-///   of the writes is open, writes end with refused. Operations that wait for their next try end with their last error. When
-///   the time of a breaker's probe has come, the next operation of its kind is the probe.
+///   succeeded, or, with the last error, when no retries are left. Its buffer stays in use until then. During the back-off of a
+///   key, no operation on that key reaches the store: reads end with io_failed, and writes with refused. The last failure starts
+///   a back-off, too.
+/// - If a write waits for its retry, writes of blocks below it wait with it, in their order. They end when the store drops an
+///   ancestor. A call of remove() ends all waiting writes, because a retry could bring back a block that was removed.
+/// - One CircuitBreaker is for reads, and another one for writes, because a device may fail for only one of them. While the
+///   breaker of the reads is open, reads end at once with not_found, although the block may be in the store. While the breaker of
+///   the writes is open, writes end with refused. Operations that wait for their next try end with their last error. When the
+///   time of a breaker's probe has come, the next operation of its kind is the probe.
 /// - All other calls need no device and work as usual.
 ///
 /// A write of a block that is already stored succeeds without I/O. It counts as a success in a row of failures. As a probe it
 /// says nothing about the device, so the next write becomes the probe.
 ///
-/// It records the back-offs of at most 256 keys (failing_max). If more keys fail, it forgets the one whose back-off ends first.
-/// That key reaches the store sooner, and its next back-off is a first one again. This does no harm: if so many keys fail, the
-/// device has failed, and the breakers handle it.
+/// It records the back-offs of at most 256 keys (failing_max). If more keys fail, it drops the record whose back-off ends first.
+/// Operations on that key then reach the store sooner, and its next back-off is a first one again. This does no harm: if this
+/// many keys fail, the device has failed, and the breakers handle it.
 ///
 /// The owner must also call poll() at next_deadline(). Threads: one. While nothing fails, it allocates memory only when more
 /// operations are under way than ever before.
 class ResilientStore final : public BlockStore {
  public:
-  /// `store`, `clock` and `waker` must outlive this object, and nobody else may call the operations of `store`. `waker` may be
+  /// `store`, `clock` and `waker` must outlive this object, and no other code may call the operations of `store`. `waker` may be
   /// null; it is woken by calls that leave something to poll. Throws std::invalid_argument if an option has an impossible value.
   ResilientStore(BlockStore& store, const Clock& clock, const ResilienceOptions& options = {}, Waker* waker = nullptr);
 
   void read(std::span<const StoreRead> batch) override;
   void write(std::span<const StoreWrite> batch) override;
   void remove(std::span<const BlockKey> keys, std::uint64_t token) override;
-  /// The index's answer. It may be true while the breaker is open, although a read then ends with not_found.
+  /// Returns the answer of the index. It may be true while the breaker is open, although a read then ends with not_found.
   [[nodiscard]] bool contains(const BlockKey& key) const override { return store_.contains(key); }
   void touch(std::span<const BlockKey> keys) override { store_.touch(keys); }
-  /// Passes the call on, whatever the state of the breakers, and does not retry it. Blocks written before must still become
-  /// durable.
+  /// Passes the call on in every state of the breakers, because blocks written before must still become durable. It is not
+  /// retried.
   void flush(std::uint64_t token) override { store_.flush(token); }
   void adopt_all(const Adopt& adopt) override { store_.adopt_all(adopt); }
   [[nodiscard]] Result<void> resize(Blocks blocks) override { return store_.resize(blocks); }
@@ -65,7 +64,7 @@ class ResilientStore final : public BlockStore {
   void for_each(const std::function<void(const StoredBlock&)>& visit) const override { store_.for_each(visit); }
   void check_invariants() const override;
 
-  /// The store is degraded while a breaker is not closed, and for an hour after a block that did not verify.
+  /// The store is degraded while a breaker is not closed, and for an hour after a block failed its checksum.
   [[nodiscard]] StoreHealth health() const;
   [[nodiscard]] const CircuitBreaker& read_breaker() const { return breakers_[0]; }
   [[nodiscard]] const CircuitBreaker& write_breaker() const { return breakers_[1]; }
@@ -81,16 +80,16 @@ class ResilientStore final : public BlockStore {
     std::uint32_t tries = 0;         ///< number of failed tries
     std::uint32_t next = none;       ///< next write in the same bucket
     std::uint64_t token = 0;         ///< the owner's token
-    std::uint64_t retries_seen = 0;  ///< the value of write_retries_ when the operation was handed over
+    std::uint64_t retries_seen = 0;  ///< the value of write_retries_ when the operation was submitted
     TimePoint due = never;           ///< time of the next try
     TimePoint begun{};               ///< time of the last try
-    /// error of the last try. An operation that was never handed over waits for its parent, hence the initial value
+    /// error of the last try. The initial value is for an operation that was never submitted, because it waits for its parent
     ErrorCode error = Errc::parent_missing;
     StoredBlock block;  ///< for a read, only its key is set
     std::span<std::byte> into;
     std::span<const std::byte> from;
   };
-  /// Blocks that did not verify, with less than damage_recent between them.
+  /// Blocks that failed their checksum, with less than damage_recent between them.
   struct Damage {
     std::uint64_t blocks = 0;
     TimePoint last{};
@@ -123,7 +122,7 @@ class ResilientStore final : public BlockStore {
 
   void on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out);
   void on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out);
-  /// Handles a write that failed with parent_missing. Returns true if the write goes on.
+  /// Handles a write that failed with parent_missing. Returns true if the write continues.
   [[nodiscard]] bool goes_on_with_parent(std::uint32_t id);
   void end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out);
   void tell_breaker(const Operation& operation, const StoreEvent& event, TimePoint now);
@@ -154,7 +153,7 @@ class ResilientStore final : public BlockStore {
   std::vector<std::uint32_t> waiting_;  ///< operations that wait for a retry, parents before their children
   std::vector<Failing> failing_;
   std::uint64_t write_retries_ = 0;
-  std::uint64_t probe_writes_ = 0;  ///< the store's count of writes when the probe was handed over
+  std::uint64_t probe_writes_ = 0;  ///< the store's count of writes when the probe was submitted
   Damage damage_;
   StoreHealth counted_;                   ///< only its totals are used
   std::vector<StoreEvent> events_;        ///< events of operations that did not reach the store
