@@ -46,7 +46,7 @@ class ChunkedTable {
   [[nodiscard]] bool empty() const { return size_ == 0; }
   [[nodiscard]] const Row& front() const { return (*this)[0]; }
   [[nodiscard]] const Row& back() const { return (*this)[size_ - 1]; }
-  /// Appends rows of the default value until the table has `size` rows.
+  /// Appends default-constructed rows until the table has `size` rows.
   void extend_to(std::size_t size) {
     while (size_ < size) push_back(Row{});
   }

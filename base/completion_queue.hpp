@@ -32,7 +32,7 @@ class CompletionQueue {
       push_quietly(std::move(item));
       wake();
     }
-    /// Adds an item without waking the consumer. Call wake() after the last one of several items.
+    /// Adds an item without waking the consumer. Call wake() after the last of several items.
     void push_quietly(T item) { TERRACE_CHECK(queue_->queue_.enqueue(token_, std::move(item))); }
     void wake() { queue_->waker_->wake(); }
 

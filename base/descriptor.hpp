@@ -21,7 +21,7 @@ class Descriptor {
   }
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool is_open() const noexcept { return fd_ >= 0; }
-  /// The caller closes it from now on.
+  /// Releases the ownership: the caller must close the descriptor.
   [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
  private:

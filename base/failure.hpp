@@ -11,9 +11,9 @@
 
 namespace terrace {
 
-/// The category of one failure, with a sentence of its own. An ErrorCode that is made of it equals its Errc, and its message() is
-/// the sentence: what was wrong, and what would be right. It is a constant, so a call that fails allocates nothing, and the
-/// sentence stays with the code wherever that goes.
+/// The error category of one failure, which has its own sentence. An ErrorCode that is made from it equals its Errc, and
+/// message() returns the sentence: what was wrong, and what would be right. It is a constant, so a failing call allocates no
+/// memory, and the sentence stays with the code when the code is copied.
 class Failure final : public boost::system::error_category {
  public:
   constexpr Failure(Errc code, const char* sentence) noexcept
@@ -30,7 +30,7 @@ class Failure final : public boost::system::error_category {
   const char* sentence_;
 };
 
-/// A text that is an argument of a template.
+/// A text that can be a template argument.
 template <std::size_t size>
 struct FixedText {
   // NOLINTNEXTLINE(google-explicit-constructor,hicpp-explicit-conversions,*-avoid-c-arrays): made of a literal

@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t bits = 64;
 constexpr std::size_t descriptors_max = std::size_t{1} << 20;  // the kernel's usual limit (fs.nr_open); later ones stay open
 
-// Bit i % 64 of word i / 64: a child closes descriptor i. The handler below may only use what is safe in a signal handler,
-// because another thread may have been anywhere when the process forked.
+// Bit i % 64 of word i / 64: a child closes descriptor i. The handler below may only use functions that are safe in a signal
+// handler, because another thread may have been at any point when the process forked.
 constinit std::array<std::atomic<std::uint64_t>, descriptors_max / bits> closed_in_children{};
 constinit std::atomic<std::size_t> words_used{0};
 constinit std::atomic<std::uint32_t> forks{0};

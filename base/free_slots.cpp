@@ -72,8 +72,8 @@ void FreeSlots::take_many(std::uint32_t count, std::optional<SlotId> neighbour, 
   free_ -= count;
   out.resize(out.size() + count);
   SlotId* taken = out.data() + out.size() - count;
-  // Each step takes slots from one word of the bitmap: first the slots behind the neighbour, as long as they are free, then the
-  // lowest free slots.
+  // Each step takes slots from one word of the bitmap: first the contiguous free slots after the neighbour, then the lowest free
+  // slots.
   std::uint32_t position = neighbour ? neighbour->value() + 1 : capacity_;
   while (count > 0) {
     const bool follows = position < capacity_ && contains(SlotId{position});

@@ -9,9 +9,9 @@
 
 namespace terrace {
 
-/// The free slots of a pool, as a bitmap with summary levels. Each bit of a summary level stands for one word of 64 bits of the
-/// level below. So every operation costs a few word operations, however large the pool is. The lowest free slot is taken first:
-/// neighbouring blocks get neighbouring slots, and their copies can be joined.
+/// The free slots of a pool, as a bitmap with summary levels. Each bit of a summary level represents one word of 64 bits of the
+/// level below. So every operation costs a few word operations, even in a large pool. The lowest free slot is taken first, so
+/// that adjacent blocks get adjacent slots, and their copies can be joined.
 ///
 /// This class is in base/, because the pools of runtime/ and the file store both use it. Threads: one.
 class FreeSlots {
@@ -26,11 +26,11 @@ class FreeSlots {
 
   /// Takes the lowest free slot. Returns nothing if no slot is free.
   [[nodiscard]] std::optional<SlotId> take();
-  /// Takes the slot after `neighbour` if it is free, so that the blocks of a prefix lie side by side. Otherwise it does the same
-  /// as take().
+  /// Takes the slot after `neighbour` if it is free, so that the blocks of a prefix are adjacent. Otherwise it does the same as
+  /// take().
   [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour);
-  /// Takes up to `count` free slots and appends them to `out`: first those that follow `neighbour` without a gap, then the lowest
-  /// ones.
+  /// Takes up to `count` free slots and appends them to `out`: first the slots that follow `neighbour` without a gap, then the
+  /// lowest free slots.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, std::vector<SlotId>& out);
   /// Takes the highest free slot. A caller that takes slots for a prefix from its last block to its first gets ascending slots in
   /// this way.
@@ -39,7 +39,7 @@ class FreeSlots {
   void take_exactly(SlotId slot);
   /// Makes a taken slot free again.
   void put(SlotId slot) { put_many({&slot, 1}); }
-  /// The same for several slots. Adjacent slots that follow each other in the span cost little more than one slot.
+  /// Does the same for several slots. Adjacent slots that are consecutive in the span cost little more than one slot.
   void put_many(std::span<const SlotId> slots);
   /// Adds the slots [capacity(), capacity) as free slots. The time is in proportion to `capacity`.
   void grow(std::uint32_t capacity);
@@ -55,8 +55,8 @@ class FreeSlots {
 
   std::uint32_t capacity_;
   std::uint32_t free_;
-  /// levels_[0] has one bit for each slot, which is set if the slot is free. A bit of levels_[n + 1] is set if the word of
-  /// levels_[n] that it stands for is not zero.
+  /// levels_[0] has one bit for each slot, which is set if the slot is free. A bit of levels_[n + 1] is set if its word of
+  /// levels_[n] is not zero.
   std::vector<std::vector<std::uint64_t>> levels_;
 };
 

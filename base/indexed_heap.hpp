@@ -50,7 +50,7 @@ void heap_sink(Entries& entries, std::size_t at, Placed&& placed) {
   placed(at);
 }
 
-/// Removes the entry at `at`. The last entry takes its place and then moves to where it belongs.
+/// Removes the entry at `at`. The last entry takes its place and then moves to its correct position.
 template <class Entries, class Placed>
 void heap_remove(Entries& entries, std::size_t at, Placed&& placed) {
   auto last = std::move(entries.back());
@@ -71,8 +71,8 @@ template <class Entries>
 }
 
 /// A priority queue whose entries are found by handle. Inserting an entry, removing it or changing its priority costs O(log n),
-/// and reading the smallest costs O(1). Nothing is ever scanned or rebuilt. Handles are small integers, because they index a
-/// table. `Priority` is ordered by <; the smallest is on top.
+/// and reading the smallest entry costs O(1). The heap is never scanned or rebuilt. Handles are small integers, because they
+/// index a table. `Priority` is ordered by <; the smallest is on top.
 ///
 /// This class is in base/, because radix/, transfer/, storage/ and runtime/ all use it. Threads: one.
 template <class Priority>

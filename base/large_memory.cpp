@@ -21,7 +21,7 @@ void* map_memory(std::size_t bytes, HugePages huge) {
   auto* const memory = static_cast<std::byte*>(mapped) + before;
   if (before > 0) ::munmap(mapped, before);
   ::munmap(memory + size, huge_page_bytes - before);
-  // This is only advice. Without huge pages everything works, but more slowly.
+  // This is only advice to the kernel. Without huge pages everything works, but more slowly.
   if (huge == HugePages::yes) ::madvise(memory, size, MADV_HUGEPAGE);
   return memory;
 }

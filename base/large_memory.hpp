@@ -13,7 +13,7 @@ namespace terrace {
 /// itself.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// A row of as many bytes that begins at a multiple of them costs one access to memory.
+/// The size of a cache line. An aligned row of this size needs one memory access.
 inline constexpr std::size_t cache_line_bytes = 64;
 
 /// Maps zeroed memory from the kernel, aligned to a huge page. `bytes` is rounded up to whole huge pages. The kernel allocates a
@@ -22,8 +22,8 @@ inline constexpr std::size_t cache_line_bytes = 64;
 [[nodiscard]] void* map_memory(std::size_t bytes, HugePages huge);
 void unmap_memory(void* memory, std::size_t bytes) noexcept;
 
-/// An allocator for vectors that are small in most caches and large in some. Vectors of one huge page or more are mapped with
-/// huge pages. All begin at a cache line.
+/// An allocator for vectors that are small in most configurations and large in some. Vectors of one huge page or more are mapped
+/// with huge pages. All begin at a cache line.
 template <class T>
 struct LargeAllocator {
   using value_type = T;

@@ -17,8 +17,8 @@
 
 namespace terrace {
 
-/// Passes messages to a sink on a thread of its own, so that a caller never waits for the sink. It is meant for changes of state,
-/// which are rare. The caller must find such changes itself, and this must cost nothing while there are none.
+/// Passes messages to a sink on its own thread, so that a caller never waits for the sink. It is for rare changes of state. The
+/// caller must detect such changes itself, at no cost while there are none.
 ///
 /// Ownership: the sink must exist until end(), and the clock must outlive the log. Threads: write() from any.
 class Log {

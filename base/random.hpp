@@ -11,7 +11,8 @@
 namespace terrace {
 
 /// A source of random numbers. All code in Terrace that needs random numbers is given a Random, so that one seed determines a
-/// whole run. Boost's distributions give the same numbers on every platform; those of the standard library do not. Threads: one.
+/// whole run. Boost's distributions give the same numbers on every platform; the standard library's distributions do not.
+/// Threads: one.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : engine_{seed} {}

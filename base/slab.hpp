@@ -10,9 +10,9 @@
 
 namespace terrace {
 
-/// A table of objects with short lives, each of which is found by a number. add() returns the number: the index of the object.
-/// After take() the number is used again. A hash table would sometimes move all its entries into new memory; this table allocates
-/// only if it holds more objects than ever before. Threads: one.
+/// A table of short-lived objects that are found by number. add() returns the number, which is the index of the object. After
+/// take() the number is reused. A hash table would sometimes move all its entries into new memory; this table allocates only if
+/// it holds more objects than ever before. Threads: one.
 template <class T>
 class Slab {
  public:

@@ -25,8 +25,8 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-/// Starts a thread of the library. It has this name, of at most 15 characters, and receives no signals: those are for the
-/// program's own threads. `name` is a literal. Throws std::system_error if no thread can be started.
+/// Starts a thread of the library. It has this name, of at most 15 characters, and receives no signals, because signals are for
+/// the program's own threads. `name` is a literal. Throws std::system_error if no thread can be started.
 template <class Thread = std::thread, class Work>
 [[nodiscard]] Thread start_thread(const char* name, Work work) {
   const SignalsBlocked blocked;

@@ -29,13 +29,14 @@ void EventFdWaker::wake() noexcept {
 }
 
 void EventFdWaker::acknowledge() noexcept {
-  // A wake() after this sets `pending_` and writes, so what was pushed before it is not missed.
+  // A wake() after this sets `pending_` and writes, so items that were pushed before it are not missed.
   if (!pending_.load(std::memory_order_acquire)) return;
   std::uint64_t counter = 0;
-  // If there is nothing to read yet, a wake() is between its two lines. Its write will come, and a later call clears it.
+  // If there is nothing to read yet, a concurrent wake() is between its two lines. Its write will follow, and a later call clears
+  // it.
   if (::read(fd_, &counter, sizeof counter) < 0) return;
-  // This must follow the read. A wake() between the two finds `pending_` still set and does not write. This is no loss: the
-  // caller collects right after this call, and finds what was pushed before that wake().
+  // This must follow the read. A wake() between the two finds `pending_` still set and does not write. No item is missed: the
+  // caller collects directly after this call, and finds the items that were pushed before that wake().
   pending_.exchange(false, std::memory_order_acq_rel);
 }
 

@@ -27,8 +27,8 @@ namespace terrace {
 }
 
 /// Reads a small file, such as a configuration or a password, to its end, but at most `bytes_max` bytes of it. It may be a pipe
-/// (`--config <(command)`). Waits neither for somebody who opens a pipe to write, nor for long for somebody who does not write.
-/// Throws std::runtime_error with the reason: "No such file or directory".
+/// (`--config <(command)`). For a pipe, it does not wait until a writer opens it, and it waits only some seconds for a silent
+/// writer. Throws std::runtime_error with the reason: "No such file or directory".
 [[nodiscard]] inline std::string read_whole(const std::filesystem::path& file, std::size_t bytes_max) {
   constexpr int silence_max_ms = 5000;
   const auto fail = [](const std::string& why) -> void { throw std::runtime_error{why}; };

@@ -22,7 +22,7 @@ void for_each_name(const terrace_names& names, const Each& each) {
   }
 }
 
-/// The key that stands before the first block of a prefix.
+/// Returns the key before the first block of a prefix.
 BlockKey before_first(const void* key_namespace, std::size_t namespace_bytes, const terrace_key* parent) {
   return parent != nullptr ? key_of(*parent) : root_key({.model_digest = bytes_of(key_namespace, namespace_bytes)});
 }

@@ -9,7 +9,7 @@
 
 namespace terrace::capi {
 
-// A key of C and a BlockKey are the same bytes, so that arrays of keys are not copied.
+// A terrace_key and a BlockKey have the same layout, so that arrays of keys need not be copied.
 static_assert(sizeof(terrace_key) == sizeof(BlockKey));
 static_assert(alignof(terrace_key) == alignof(BlockKey));
 

@@ -22,7 +22,7 @@ static_assert(static_cast<int>(Source::shared) + 1 == TERRACE_SHARED);
 static_assert(no_host_slot.value() == TERRACE_NO_SLOT);
 static_assert(static_cast<int>(OffloadEvent::Kind::ended) == TERRACE_OFFLOAD_ENDED);
 
-/// Sources have the numbers of the states of a key: the device has 0 in C++, and is no source here.
+/// Sources have the same numbers as the states of a key. The device, which has 0 in C++, is not a source here.
 uint32_t source_of(Source source) { return static_cast<uint32_t>(source) + 1; }
 
 void put_regions(const terrace_open_options& given, CacheSystemOptions& options) {
@@ -63,7 +63,7 @@ terrace_offload_event to_c(const OffloadEvent& event) {
   return to;
 }
 
-/// The pool of a call that gives keys, and how it gives them.
+/// The pool and the key order of a call, both of which are in its `pool` argument.
 struct KeysIn {
   PoolId pool;
   KeyOrder order;
@@ -72,7 +72,7 @@ KeysIn keys_in(uint16_t pool) {
   return {PoolId{static_cast<uint16_t>(pool & ~TERRACE_ALONE)}, (pool & TERRACE_ALONE) != 0 ? KeyOrder::flat : KeyOrder::prefix};
 }
 
-/// Slots of C as slots of C++; none if the pointer is null.
+/// Converts slots from C to C++; none if the pointer is null.
 std::span<SlotId> slots_of(uint32_t* slots, std::size_t count) {
   return slots == nullptr ? std::span<SlotId>{} : std::span{reinterpret_cast<SlotId*>(slots), count};
 }
@@ -81,10 +81,10 @@ terrace_status no_such_pool(std::string_view function, PoolId pool) {
   return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(pool.value()));
 }
 
-/// Says what an order must name.
+/// The memory that an order must name.
 enum class Names : unsigned char { slots_or_memory, anything, nothing };
 
-/// Makes an order of C++ of one of C. The spans stay those of the caller.
+/// Converts an order from C to C++. The spans refer to the caller's memory.
 terrace_status read_order(std::string_view function, terrace_offload& cache, const terrace_order* order, Names names,
                           OffloadOrder& to) {
   terrace_order given{};
@@ -110,7 +110,7 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   if (in.pool.value() >= cache.block_bytes.size()) {
     return no_such_pool(function, in.pool);
   }
-  // A job lives until its last event has been polled, also if a drain has collected it.
+  // A job lives until its last event has been polled, even if a drain has collected the event.
   if (std::ranges::find(cache.drained, given.id, &terrace_offload_event::job) != cache.drained.end()) {
     return fail(TERRACE_DUPLICATE_REQUEST, std::string{function} + ": a job of id " + std::to_string(given.id) +
                                                " has ended in a drain: terrace_offload_poll() has its events");
@@ -145,7 +145,7 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   return TERRACE_OK;
 }
 
-/// Fails if the stream cannot be one of the rank's device.
+/// Fails if the stream cannot belong to the rank's device.
 terrace_status check_stream(std::string_view function, const terrace_offload& cache, const void* stream, uint32_t rank) {
   if (stream == nullptr || rank >= cache.has_streams.size() || cache.has_streams[rank]) return TERRACE_OK;
   return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": stream must be null, because the device of rank " +

@@ -14,12 +14,12 @@
 #include <variant>
 #include <vector>
 
-/// Fails as TERRACE_HANDLE, and keeps the idle service away to the end of the call.
+/// Fails as TERRACE_HANDLE, and takes a turn, so that the idle service does not run until the end of the call.
 #define TERRACE_CACHE(cache) \
   TERRACE_HANDLE(cache);     \
   const terrace::Turn turn = (cache)->system.take_turn()
 
-/// A cache and what its calls have returned.
+/// A cache, and the arrays that its calls have returned.
 struct terrace_offload {
   terrace_offload(const terrace::CacheSystemOptions& options, std::unique_ptr<terrace::capi::FunctionSink> log)
       : sink{std::move(log)}, system{options} {
@@ -36,7 +36,7 @@ struct terrace_offload {
 
   std::unique_ptr<terrace::capi::FunctionSink> sink;
   terrace::CacheSystem system;
-  /// Const calls look up, which needs scratch memory. There is none only at the end.
+  /// Mutable because look-ups of const calls need scratch memory. It is empty only at the end.
   mutable std::optional<terrace::OffloadCache> offload;
 
   std::vector<uint64_t> points;                ///< by rank: the last point of terrace_offload_signal()
@@ -47,6 +47,6 @@ struct terrace_offload {
   std::vector<terrace_offload_event> job_events;
   std::vector<terrace::KvEvent> changes;
   std::vector<terrace_cache_event> cache_events;
-  std::vector<int64_t> expiries;  ///< of these
+  std::vector<int64_t> expiries;  ///< expiries of these events
   std::vector<terrace_write_back_result> write_backs;
 };

@@ -9,7 +9,7 @@
 
 namespace terrace::capi {
 
-/// Hands the messages of a log to a function of C.
+/// Passes the messages of a log to a C function.
 class FunctionSink final : public LogSink {
  public:
   FunctionSink(terrace_log_function function, void* context) : function_{function}, context_{context} {}
@@ -26,7 +26,7 @@ class FunctionSink final : public LogSink {
 /// Reads the configuration text of the options. Throws ConfigError.
 [[nodiscard]] Config read_config(const terrace_open_options& options);
 
-/// The size of terrace_open_options before it had host rows, which later libraries accept too.
+/// The size of terrace_open_options before host rows were added, which later libraries also accept.
 inline constexpr std::size_t open_options_size = offsetof(terrace_open_options, host_rows);
 
 }  // namespace terrace::capi

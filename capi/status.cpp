@@ -17,11 +17,11 @@
 namespace terrace::capi {
 namespace {
 
-/// A failure must be told even if there is no memory, so the sentence has room of its own.
+/// A failure must be reported even if there is no memory, so the sentence has static storage.
 thread_local std::array<char, 1024> last_error{};
 thread_local std::array<char, 128> status_text{};
 
-/// One word for each code, in their order, so that a new code of the library is not forgotten here.
+/// All codes in order, so that the checks below fail if a new code of the library is missing here.
 constexpr std::array codes{Errc::ok,
                            Errc::invalid_argument,
                            Errc::no_room,
@@ -81,15 +81,15 @@ terrace_status fail_with_exception(std::string_view function) noexcept {
     throw;
   } catch (const std::bad_alloc&) {
     return say(TERRACE_NO_MEMORY, "not enough memory");
-  } catch (const std::invalid_argument& error) {  // a ConfigError too
+  } catch (const std::invalid_argument& error) {  // also a ConfigError
     return say(TERRACE_INVALID_ARGUMENT, error.what());
   } catch (const boost::system::system_error& error) {
     return say(status_of(error.code()), error.what());
   } catch (const std::system_error& error) {
-    // A code of ours has been turned into one of the standard library, with a category of the same name.
+    // An error code of Terrace was converted to a code of the standard library, with a category of the same name.
     const bool ours = std::string_view{error.code().category().name()} == terrace_category().name();
     if (!ours) return say(system_status(error.code().value()), error.what());
-    // The sentence says it all. What the library adds is the meaning of the code, which the status has.
+    // Remove the meaning of the code that the standard library appends: the sentence is complete, and the status has the meaning.
     std::string sentence = error.what();
     const std::string meaning = ": " + error.code().message();
     if (sentence.ends_with(meaning)) sentence.resize(sentence.size() - meaning.size());

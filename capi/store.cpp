@@ -20,8 +20,8 @@ using namespace terrace::capi;
 namespace terrace::capi {
 namespace {
 
-/// True for the options of a configuration that say something about a store alone. `name` is "pool.block-bytes", or
-/// "pool[0].block-bytes" for a value.
+/// Returns true for the configuration options that apply to a store. `name` is "pool.block-bytes", or "pool[0].block-bytes" for a
+/// value.
 bool is_of_a_store(std::string_view name) {
   constexpr std::array<std::string_view, 4> tables{"storage.", "log.", "admin.", "shared."};
   constexpr std::array<std::string_view, 4> others{"pool.block-bytes", "pool[0].block-bytes", "fingerprint", "idle-service"};
@@ -85,7 +85,7 @@ struct terrace_store {
   std::string io;
   std::string reason;
 
-  // The results of the last calls. If there was no memory to return them, the next call does.
+  // The results of the last calls. If there was no memory to return them, the next call returns them.
   std::size_t results_returned = 0;
   std::size_t events_returned = 0;
   std::vector<terrace::BatchResult> results;

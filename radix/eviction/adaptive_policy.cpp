@@ -10,7 +10,7 @@ namespace terrace {
 namespace {
 
 constexpr std::size_t sample_blocks = 768;
-/// A boost of this many residence times is as good as an infinite one: a reused block is evicted only if no other is left.
+/// A boost of this many residence times is effectively infinite: a reused block is evicted only if there is no other block.
 constexpr double always = 32;
 
 /// The rules, from the one that protects reused blocks most to LRU.
@@ -34,7 +34,7 @@ static_assert(landmark(landmarks_before(7)) == 7 && landmark(landmarks_before(9)
 /// Ages of ghosts are measured in steps of about 1/256 of the capacity. A GhostTable keeps 16 bits of them, so they wrap around
 /// after 2^16 steps.
 constexpr std::uint32_t ghost_grains_per_capacity = 256;
-/// Ghosts are landmarks, so in long prefixes they stand for eight times as many blocks.
+/// Ghosts are landmarks, so in long prefixes each represents eight blocks.
 constexpr std::size_t ghosts_per_block = 2;
 
 }  // namespace
@@ -79,7 +79,7 @@ std::uint32_t AdaptivePolicy::alike_from(NodeId node, std::uint32_t depth) const
 void AdaptivePolicy::on_inserted(const BlockRun& blocks) {
   const std::uint32_t first = landmarks_before(blocks.begin);
   const std::uint32_t last = landmarks_before(blocks.end());
-  // A request uses the blocks that it finds before it loads them, and those that it computes after it commits them.
+  // A request uses the blocks that it finds before it loads them, and the blocks that it computes after it commits them.
   const bool loaded = blocks.node.value() < depths_.size() && blocks.end() <= depths_[blocks.node.value()].used;
   if (loaded) {
     recall_loaded(blocks, first, last);
@@ -95,10 +95,10 @@ void AdaptivePolicy::count_inserted(std::size_t blocks) {
   if (inserted_since_ * measurements_per_residence_time >= capacity_) measure_residence_time();
 }
 
-/// Counts loaded blocks as if they came one by one, so that the residence time is measured in equal steps, however long the run
-/// is.
+/// Counts loaded blocks as if they arrived one by one, so that the residence time is measured in equal steps, even for a long
+/// run.
 void AdaptivePolicy::count_loaded(std::size_t blocks) {
-  // A measurement follows when this many have come.
+  // The number of blocks until the next measurement.
   const std::size_t step = (std::max<std::size_t>(capacity_, 1) - 1) / measurements_per_residence_time + 1;
   while (blocks > 0) {
     const std::size_t some = std::min(blocks, step - inserted_since_);
@@ -107,11 +107,11 @@ void AdaptivePolicy::count_loaded(std::size_t blocks) {
   }
 }
 
-/// Gives blocks that have come back the reuse classes that follow from the ghosts of their landmarks [first, last).
+/// Sets the reuse classes of returned blocks from the ghosts of their landmarks [first, last).
 void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
   if (!ghosts_.age(blocks.keys[landmark(first) - blocks.begin], evictions_)) return;
-  // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and ghosts that are
-  // forgotten come last. This allows a binary search.
+  // Deeper blocks are evicted before the blocks above them. So the ages of ghosts increase along the prefix, and forgotten ghosts
+  // are at its end. This allows a binary search.
   const auto depth_until = [&](std::uint64_t longest) {
     std::uint32_t low = first;
     std::uint32_t high = last;
@@ -133,8 +133,8 @@ void AdaptivePolicy::recall(const BlockRun& blocks, std::uint32_t first, std::ui
   depths.far = std::max({depths.far, depths.near, far});
 }
 
-/// The same for blocks that a load brings. Each landmark with a ghost speaks for itself and the blocks before it, because a load
-/// brings back what was evicted at different times.
+/// Does the same for blocks of a load. Each landmark with a ghost determines the class of itself and the blocks before it,
+/// because the blocks of a load may have been evicted at different times.
 void AdaptivePolicy::recall_loaded(const BlockRun& blocks, std::uint32_t first, std::uint32_t last) {
   const auto key = [&](std::uint32_t i) -> const BlockKey& { return blocks.keys[landmark(i) - blocks.begin]; };
   for (std::uint32_t i = first; i < last; ++i) ghosts_.prefetch(key(i));
@@ -153,7 +153,7 @@ void AdaptivePolicy::recall_loaded(const BlockRun& blocks, std::uint32_t first, 
 }
 
 void AdaptivePolicy::on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t known) {
-  if (now_ == 0 && stamp > 0) measured_at_ = stamp - 1;  // there may have been uses before this policy came
+  if (now_ == 0 && stamp > 0) measured_at_ = stamp - 1;  // there may have been uses before this policy was set
   now_ = std::max(now_, stamp);
   Depths& depths = depths_of(blocks.node);
   const std::uint32_t again = std::min(blocks.end(), depths.used);
@@ -215,7 +215,7 @@ void AdaptivePolicy::sample(const BlockRun& blocks, std::uint32_t from, std::uin
 }
 
 void AdaptivePolicy::put_off(const SampledUse& use) {
-  if (put_off_.full()) learn_first();  // nobody calls catch_up(), or a step has very many uses
+  if (put_off_.full()) learn_first();  // catch_up() is not called, or a step has very many uses
   put_off_.push_back(use);
 }
 

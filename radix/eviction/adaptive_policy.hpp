@@ -10,42 +10,42 @@
 
 namespace terrace {
 
-/// The default policy: it follows the one of four simple rules that has lately had the most hits.
+/// The default policy: it chooses among four simple rules the rule that recently had the most hits.
 ///
 /// *The rules.* Every rule evicts the least recently used leaf first, but treats a block that has been used again as if its last
-/// use were later than it was. The rules differ in how much later (RecencyBoost, in cache residence times of the tier):
+/// use were later than it was. The rules differ in this additional time (RecencyBoost, in cache residence times of the tier):
 ///
-/// - not at all: this is LRU;
-/// - one residence time: a reused block stays a while longer;
-/// - very many, either for blocks that were used again soon, or for all blocks that were used again: a block without a second use
-///   is always evicted first, as in LRU-2.
+/// - none: this is LRU;
+/// - one residence time: a reused block stays somewhat longer;
+/// - a very large number of residence times, in one rule for blocks that were used again soon, and in another for all blocks that
+///   were used again: a block without a second use is always evicted first, as in LRU-2.
 ///
-/// No fixed rule is best. If the tier is small for its work, new blocks must not push out blocks that are used again and again.
-/// If it is large, blocks that were popular long ago must not stay. In a tree of prefixes, a second use marks a shared prompt or
-/// a conversation that goes on. The end of an answer that is never requested again has no second use.
+/// No fixed rule is always best. If the tier is small for its workload, new blocks must not replace blocks that are used
+/// repeatedly. If it is large, blocks that were popular long ago must not stay. In a prefix tree, a second use indicates a shared
+/// prompt or a conversation that continues. The end of an answer that is never requested again has no second use.
 ///
-/// *Reuse classes.* A request that uses a block uses all blocks before it. So the ReuseClass of blocks only gets worse along a
+/// *Reuse classes.* A request that uses a block uses all blocks before it. So the ReuseClass of blocks never gets better along a
 /// prefix, and three depths per node describe all blocks of the node. For evicted blocks, only landmarks are remembered
 /// (GhostTable): the first eight blocks of a prefix, and every eighth block after them. When a prefix returns, O(log n) of its
 /// landmarks are looked up.
 ///
 /// *The choice of a rule.* Every rule runs a shadow cache over a fixed sample of the blocks, which their keys determine. The
-/// sample stands for 768 of the blocks that the tier holds, or for all if it holds fewer. A tier of 6144 blocks or
-/// more samples only landmarks. A landmark after the first eight blocks is eight times as likely to be sampled, because it stands
-/// for eight blocks. PolicySelector
-/// chooses the rule by the hits of the shadow caches: LRU until another rule is clearly ahead, and LRU again when that rule falls
-/// behind; while nothing is missed, the rule that protects most. A change of the rule moves no leaves: there is one heap of
-/// leaves per reuse class, ordered by last use, and a rule only compares the tops of the three heaps.
+/// sample represents 768 of the blocks that the tier holds, or all blocks if it holds fewer. A tier of 6144 blocks or more
+/// samples only landmarks. A landmark after the first eight blocks is eight times as likely to be sampled, because it represents
+/// eight blocks. PolicySelector chooses the rule by the hits of the shadow caches: LRU until another rule is clearly ahead, and
+/// LRU again when that rule falls behind; while there are no misses, the rule that protects reused blocks most. A change of the
+/// rule moves no leaves: there is one heap of leaves per reuse class, ordered by last use, and a rule only compares the tops of
+/// the three heaps.
 ///
-/// *Work that is put off.* A sampled use costs the shadow caches a few hundred nanoseconds, and a request that waits needs no
-/// rule, unless something must be evicted for it. So sampled uses are noted, and the shadow caches see them in catch_up(), or
-/// just before a rule is needed. Each use keeps the residence time of its moment, so the result is the same.
+/// *Deferred work.* A sampled use takes a few hundred nanoseconds in the shadow caches, and a waiting request needs no rule
+/// unless a block must be evicted for it. So sampled uses are recorded, and the shadow caches process them in catch_up(), or
+/// directly before a rule is needed. Each record has the residence time at the time of the use, so the result is the same.
 ///
 /// The design follows sampled shadow caches (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using
 /// miniature simulations", ATC 2017) and the choice among experts by their recent hits (Gramacy, Warmuth, Brandt, Ari, "Adaptive
 /// caching by refetching", NIPS 2002).
 ///
-/// Threads: one. Each event of a run costs O(log n), and reads one key in eight.
+/// Threads: one. Each event of a run costs O(log n), and reads one of eight keys.
 class AdaptivePolicy final : public EvictionPolicy {
  public:
   static constexpr std::size_t rule_count = PolicySelector::rule_count;
@@ -71,12 +71,12 @@ class AdaptivePolicy final : public EvictionPolicy {
   [[nodiscard]] std::size_t ghosts() const override { return ghosts_.size(); }
   void check_invariants() const override;
 
-  /// Returns the rule that is followed now, from 0 (protects most) to rule_count - 1 (LRU).
+  /// Returns the current rule, from 0 (protects reused blocks most) to rule_count - 1 (LRU).
   [[nodiscard]] std::size_t rule() const;
 
  private:
-  /// The reuse classes of a node's blocks, by depth: blocks before `near` are near, blocks from there to before `far` are far.
-  /// Blocks before `used` have been used since they were last evicted (or came into the tree).
+  /// The reuse classes of a node's blocks, by depth: blocks before `near` are near; blocks from `near` on and before `far` are
+  /// far. Blocks before `used` have been used since they were last evicted (or were added to the tree).
   struct Depths {
     std::uint32_t near = 0;
     std::uint32_t far = 0;
@@ -85,7 +85,7 @@ class AdaptivePolicy final : public EvictionPolicy {
     void cut(std::uint32_t depth);
   };
 
-  /// A use of a sampled block that the shadow caches have not seen yet.
+  /// A use of a sampled block that the shadow caches have not processed yet.
   struct SampledUse {
     std::uint64_t name = 0;
     std::uint64_t stamp = 0;
@@ -109,13 +109,13 @@ class AdaptivePolicy final : public EvictionPolicy {
 
   std::size_t capacity_;
   std::size_t sample_capacity_;
-  std::uint64_t sample_below_;  ///< a block is sampled if the upper 32 bits of its key's prefix64() are less
+  std::uint64_t sample_below_;  ///< a block is sampled if the upper 32 bits of its key's prefix64() are less than this
   std::uint64_t evictions_ = 0;
   std::uint64_t now_ = 0;          ///< the latest stamp of a use
   double residence_time_ = 0;      ///< in stamps
   std::uint64_t measured_at_ = 0;  ///< stamp of the last measurement of the residence time
   std::size_t inserted_since_ = 0;
-  // The constant functions that need the rule do first what has been put off.
+  // Const functions that need the rule first do the deferred work, so these members are mutable.
   mutable ShadowCaches shadows_;
   mutable PolicySelector selector_;
   mutable boost::circular_buffer<SampledUse> put_off_{put_off_max};

@@ -17,15 +17,15 @@ namespace terrace {
 /// time in evictions. The table keeps 16 bits of it, in steps of 2^`grain_bits`.
 ///
 /// The table consists of sets of one cache line. Each set is a ring in which the newest record replaces the oldest, so that
-/// recording a block touches one line and needs no search. A record names its block by its set and 16 bits of its key: about one
-/// lookup in four thousand finds the ghost of another block.
+/// recording a block accesses one cache line and needs no search. A record names its block by its set and 16 bits of its key:
+/// about one lookup in four thousand finds the ghost of another block.
 ///
 /// Ownership: all memory is taken at construction. Threads: one. Every call costs O(1).
 class GhostTable {
  public:
   GhostTable(std::size_t blocks, unsigned grain_bits) : grain_bits_{grain_bits}, sets_(blocks / ways + 1) {}
 
-  /// Fetches what insert() of this block will need.
+  /// Prefetches the memory that insert() of this block needs.
   void prefetch(const BlockKey& key) const { __builtin_prefetch(&sets_[index_of(key)], 1); }
   /// Records that the block leaves the tier at `now`.
   void insert(const BlockKey& key, std::uint64_t now) {
@@ -53,12 +53,13 @@ class GhostTable {
  private:
   static constexpr std::size_t ways = 15;
   struct alignas(cache_line_bytes) Set {
-    std::array<std::uint16_t, ways + 1> tags{};  ///< 0: no record, as in the last one, which makes two registers full
+    /// 0: no record; the last element is always 0 and pads the tags to two full registers
+    std::array<std::uint16_t, ways + 1> tags{};
     std::array<std::uint16_t, ways> times{};
     std::uint16_t oldest = 0;
 
-    /// Returns one bit for each way with this tag. All ways are compared at once, because a search from way to way would end
-    /// anywhere, and each wrong guess of the processor costs more than the whole comparison.
+    /// Returns one bit for each way with this tag. All ways are compared at once, because a sequential search would end at an
+    /// unpredictable way, and a mispredicted branch costs more than the whole comparison.
     [[nodiscard]] std::uint32_t with_tag(std::uint16_t tag) const {
       using Words [[gnu::vector_size(16)]] = std::uint16_t;
       const auto halves = std::bit_cast<std::array<Words, 2>>(tags);

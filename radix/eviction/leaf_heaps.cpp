@@ -5,8 +5,8 @@
 namespace terrace {
 namespace {
 
-/// How many newer leaves a leaf may have and still go to the list. Requests that run side by side end in another order than they
-/// began.
+/// The largest number of newer leaves with which a leaf still goes to the list. Concurrent requests end in a different order than
+/// they began.
 constexpr int newer_max = 8;
 
 }  // namespace
@@ -19,7 +19,7 @@ void LeafHeaps::set(std::size_t line, TenantIndex tenant, const LeafAge& age) {
   if (place.order == none) {
     ++size_;
   } else if (place.order == order && place.newer == none && !(age < age_in_list(age.node.value()))) {
-    place.rank = age.rank;  // it was the newest, and still is
+    place.rank = age.rank;  // it was the newest leaf, and still is
     place.depth = age.depth;
     return refresh_top(order);
   } else {
@@ -36,12 +36,13 @@ void LeafHeaps::erase(NodeId node) {
   --size_;
 }
 
-/// Puts the leaf behind those of the list that are older, if only few are newer, or into the heap.
+/// Inserts the leaf into the list at the position of its age if only few leaves are newer, otherwise into the heap.
 void LeafHeaps::insert(std::uint32_t order, const LeafAge& age) {
   Order& into = orders_[order];
   Place& place = where_[age.node.value()];
   place = {.rank = age.rank, .depth = age.depth, .order = order, .newer = none, .older = into.newest};
-  // (Retained leaves would be the newest of the list for long, so that others found no place in it.)
+  // Retained leaves go to the heap: they would stay the newest in the list for a long time, and then other leaves could not be
+  // added.
   int newer = age.priority() > usual_priority ? newer_max + 1 : 0;
   while (newer <= newer_max && place.older != none && age < age_in_list(place.older)) {
     place.newer = place.older;
@@ -59,7 +60,7 @@ void LeafHeaps::insert(std::uint32_t order, const LeafAge& age) {
   (place.older == none ? into.oldest : where_[place.older].newer) = age.node.value();
 }
 
-/// Takes a leaf out of its list or heap. The place keeps its values.
+/// Removes a leaf from its list or heap. `place` keeps its values.
 void LeafHeaps::take_out(const Place& place) {
   Order& from = orders_[place.order];
   if (place.newer == in_heap) {
@@ -71,8 +72,8 @@ void LeafHeaps::take_out(const Place& place) {
   refresh_top(place.order);
 }
 
-/// Adds orders for all lines of all tenants up to the tenant of this order. When the second tenant comes, the oldest leaves of
-/// the first tenant are recorded as well.
+/// Adds orders for all lines of all tenants up to the tenant of this order. When the second tenant is added, the oldest leaves of
+/// the first tenant are recorded, too.
 void LeafHeaps::make_order(std::uint32_t order) {
   const bool is_first = !has_tenants();
   orders_.resize((order / lines_ + 1) * lines_);

@@ -12,8 +12,8 @@
 namespace terrace {
 
 /// The order in which leaves are evicted, smallest first: by priority, then by last use, then by depth. The deepest leaf goes
-/// first, so that a prefix is evicted from its end. Two leaves that are equal in all of these are ordered by the number of their
-/// node, so that runs repeat.
+/// first, so that a prefix is evicted from its end. Leaves that are equal in all of these are ordered by the number of their
+/// node, so that runs are reproducible.
 struct LeafAge {
   std::uint64_t rank = 0;  ///< the priority in the upper bits, the last use in the lower bits
   std::uint32_t depth = 0;
@@ -38,21 +38,21 @@ struct LeafAge {
   static constexpr unsigned use_bits = 60;  ///< the last use is a counter, which never needs more bits
 };
 
-/// Keeps leaves in the order of their ages. Each leaf is in one order: the one for its line and its tenant. A line is one kind of
-/// leaf that a policy keeps apart from the others; AdaptivePolicy has a line for each ReuseClass. oldest(line) answers for all
-/// tenants, by a heap that holds the oldest leaf of each tenant. If the tree follows no tenant, there is one order for each line,
-/// and no such heap.
+/// Keeps leaves in the order of their ages. Each leaf is in one order, which belongs to its line and its tenant. A line is a kind
+/// of leaf that a policy handles separately; AdaptivePolicy has a line for each ReuseClass. oldest(line) covers all tenants, by a
+/// heap that holds the oldest leaf of each tenant. If the tree follows no tenant, there is one order for each line, and no such
+/// heap.
 ///
-/// An order is a list from the oldest leaf to the newest, and a heap. A leaf that is newer than all others, or nearly so, goes to
+/// An order is a list from the oldest leaf to the newest, and a heap. A leaf that is newer than all or almost all others goes to
 /// the end of the list; this is the usual case, because a use makes a leaf the newest. Other leaves go to the heap: a parent
-/// whose last child was evicted, or a leaf with another priority. One table has the place of the leaf of each node.
+/// whose last child was evicted, or a leaf with another priority. One table has the position of each node's leaf.
 ///
 /// Threads: one. A change costs O(log n), and O(1) for a leaf in the list. A query costs O(1).
 class LeafHeaps {
  public:
   explicit LeafHeaps(std::size_t lines = 1) : lines_{lines}, orders_(lines), tops_(lines) {}
 
-  /// Inserts the node's leaf, or moves it to its new place.
+  /// Inserts the node's leaf, or moves it to its new position.
   void set(std::size_t line, TenantIndex tenant, const LeafAge& age);
   /// Removes the node's leaf. Does nothing if the node has none.
   void erase(NodeId node);
@@ -69,16 +69,16 @@ class LeafHeaps {
   static constexpr std::uint32_t in_heap = none - 1;
   struct Order {
     ChunkedTable<LeafAge> heap;
-    std::uint32_t oldest = none;  ///< of the list
+    std::uint32_t oldest = none;  ///< oldest leaf of the list
     std::uint32_t newest = none;
   };
-  /// The place of a node's leaf. In a list, it has the leaf's age and neighbours; in a heap, the position.
+  /// The position of a node's leaf. In a list, it has the leaf's age and neighbours; in a heap, the index.
   struct Place {
     std::uint64_t rank = 0;
     std::uint32_t depth = 0;
     std::uint32_t order = none;  ///< none: the node has no leaf
-    std::uint32_t newer = none;  ///< in_heap: it is in the heap
-    std::uint32_t older = none;  ///< or the position in the heap
+    std::uint32_t newer = none;  ///< in_heap: the leaf is in the heap
+    std::uint32_t older = none;  ///< in the list: the next older leaf; in the heap: its index
   };
 
   [[nodiscard]] auto placed(const Order& order) {

@@ -6,7 +6,7 @@
 namespace terrace {
 namespace {
 
-/// The half-life of a window: a number of capacities of the tier, counted in uses, but at least `uses_min` uses. With fewer uses,
+/// The half-life of a window: a multiple of the tier's capacity, counted in uses, but at least `uses_min` uses. With fewer uses,
 /// the differences between the rules would be due to chance.
 struct HalfLife {
   double capacities;
@@ -26,12 +26,12 @@ constexpr std::size_t choices_per_capacity = 32;
 constexpr double errors_to_adopt = 3;
 constexpr double errors_behind_to_drop = 1;  ///< in the short window; in the long window, any deficit is enough
 constexpr double lead_to_adopt = 0.002;      ///< of the hit rate: 0.2 percentage points more than LRU
-constexpr double lead_to_change = 0.0005;    ///< of the hit rate, more than the present rule
-/// This number is added to the sum of squares, as if the rules had differed by one block in that many further requests. So a lead
-/// of a few blocks is no evidence.
+constexpr double lead_to_change = 0.0005;    ///< of the hit rate, more than the current rule
+/// This number is added to the sum of squares, as if the rules had differed by one block in this many additional requests. So a
+/// lead of a few blocks is not significant.
 constexpr double squares_before = 4;
 
-constexpr double disputed_min = 0.0005;  ///< as a share of the uses; below it there is nothing to learn
+constexpr double disputed_min = 0.0005;  ///< as a share of the uses; with fewer, the uses give no information
 
 }  // namespace
 
@@ -89,7 +89,7 @@ void PolicySelector::choose() {
     rule_ = 0;
     return;
   }
-  // If almost no use is hit by some rules and missed by others, there is nothing to learn. This is so in the middle of a scan.
+  // If the rules agree on almost all uses, for example in the middle of a scan, the uses give no information.
   if (short_.disputed < disputed_min * short_.uses) return;
   if (rule_ != lru && (long_.leads[rule_].hits < 0 || short_.leads[rule_].in_standard_errors() < -errors_behind_to_drop)) {
     rule_ = lru;

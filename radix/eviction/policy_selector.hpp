@@ -8,20 +8,20 @@
 
 namespace terrace {
 
-/// Chooses the eviction rule to follow, by the hits that each rule would have had in a sample of the uses (ShadowCaches). The
-/// last rule is LRU. The lead of another rule is the number of its hits minus those of LRU.
+/// Chooses the eviction rule by the hits that each rule would have had in a sample of the uses (ShadowCaches). The last rule is
+/// LRU. The lead of another rule is the number of its hits minus the number of LRU's hits.
 ///
 /// *A rule is adopted* if its lead is large enough to be worth a change, and at least three standard errors. The standard error
-/// follows from how much the lead varies from request to request, so chance does not explain such a lead. (The lead is checked
-/// again and again, for three rules; two standard errors would occur by chance now and then.) All blocks of a request count as
-/// one observation, because they are hit together.
+/// is computed from the variation of the lead between requests, so such a lead is not due to chance. (The lead is checked often,
+/// for three rules, so two standard errors would sometimes occur by chance.) All blocks of a request count as one observation,
+/// because they are hit together.
 ///
 /// *A rule is dropped* for LRU if it is behind LRU in the long window, or by one standard error in the short window. So a wrong
 /// choice costs little, and hits from before a change of the workload do not count for long.
 ///
-/// *Without misses*: if all rules have hit every block for as long as the short window (everything fits), the first rule is
-/// chosen, which protects most. This costs nothing now, and helps if a scan comes. If some uses miss, blocks are evicted, and it
-/// is not known what a rule other than LRU would cost; so the first rule is not chosen for this reason.
+/// *Without misses*: if all rules have hit every block during the short window (all blocks fit), the first rule is chosen, which
+/// protects reused blocks most. This costs nothing now, and helps if a scan comes. If some uses miss, blocks are evicted, and the
+/// cost of a rule other than LRU is unknown, so the first rule is not chosen for this reason.
 ///
 /// Threads: one. A use costs O(1).
 class PolicySelector {
@@ -50,7 +50,7 @@ class PolicySelector {
   struct Window {
     double half_life = 0;
     double uses = 0;
-    double disputed = 0;  ///< uses that some rules hit and others did not
+    double disputed = 0;  ///< uses that some rules hit and others missed
     std::array<Lead, lru> leads{};
 
     void forget(double uses);
@@ -59,7 +59,7 @@ class PolicySelector {
     std::uint64_t stamp = 0;
     std::uint32_t uses = 0;
     std::uint32_t disputed = 0;
-    std::uint32_t missed = 0;                               ///< uses that some rule missed
+    std::uint32_t missed = 0;                               ///< uses that at least one rule missed
     std::array<std::uint32_t, rule_count> disputed_hits{};  ///< by rule: its hits among the disputed uses
   };
 
@@ -69,7 +69,7 @@ class PolicySelector {
   std::size_t sampled_;
   std::size_t uses_since_choice_ = 0;
   std::size_t rule_ = lru;
-  double hits_in_a_row_ = 0;  ///< uses since the last request with a block that some rule missed
+  double hits_in_a_row_ = 0;  ///< uses since the last request with a block that at least one rule missed
   Request request_;
   Window long_;
   Window short_;

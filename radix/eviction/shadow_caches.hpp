@@ -10,12 +10,12 @@
 
 namespace terrace {
 
-/// Simulates caches of equal capacity over the same uses, each with a rule of its own (RecencyBoost), and reports which of them
-/// would have hit. It keeps names and ages, no blocks. The caches know no tree and need none: a block is used whenever its child
-/// is, so its last use is never earlier. Eviction by last use alone therefore evicts a prefix from its end, too.
+/// Simulates caches of equal capacity over the same uses, each with its own rule (RecencyBoost), and reports which of them would
+/// have hit. It keeps names and ages, no blocks. The caches need no tree: a block is used whenever its child is used, so its last
+/// use is never earlier than the child's. So eviction by last use alone also evicts a prefix from its end.
 ///
-/// One record per block serves all rules: it is looked up once for each use and fits a cache line. A block that no rule holds is
-/// remembered as long as there is room.
+/// There is one record per block for all rules. It is looked up once for each use and fits a cache line. A block that no rule
+/// holds stays recorded while there is room.
 ///
 /// Ownership: all memory is taken at construction. Threads: one. A use costs O(1).
 class ShadowCaches {
@@ -26,10 +26,10 @@ class ShadowCaches {
   /// `capacity` is the number of blocks that each cache holds, from 1 to capacity_max.
   ShadowCaches(std::size_t capacity, const std::array<RecencyBoost, rule_count>& rules);
 
-  /// Reports that a block was used. Returns the set of the rules that had it: bit i for rule i. `name` identifies the block; two
-  /// blocks with the same name are taken for one. `residence_time` is the present cache residence time, in stamps.
+  /// Reports that a block was used. Returns the set of the rules that had the block: bit i for rule i. `name` identifies the
+  /// block; two blocks with the same name are treated as one. `residence_time` is the current cache residence time, in stamps.
   std::uint32_t use(std::uint64_t name, std::uint64_t stamp, double residence_time);
-  /// Fetches what a use() of this block is likely to need first.
+  /// Prefetches the memory that a use() of this block is likely to need first.
   void prefetch(std::uint64_t name) const {
     if (const Index index = buckets_[bucket(name)]; index != none) __builtin_prefetch(&records_[index], 1);
   }
@@ -56,10 +56,10 @@ class ShadowCaches {
     std::uint64_t name = 0;
     std::uint64_t last = 0;                             ///< stamp of the last use
     std::array<std::uint32_t, rule_count> evictions{};  ///< Rule::evictions when the rule last evicted the block; 0: never
-    std::array<Links, rule_count> links;                ///< by rule: its place in a line of the rule, if the rule holds the block
-    Links ghost;                                        ///< its place in ghosts_, if no rule holds the block
-    Index next = none;                                  ///< the next record in the same hash bucket, or the next free one
-    std::uint8_t holders = 0;                           ///< bit i: rule i holds the block
+    std::array<Links, rule_count> links;  ///< by rule: its position in a line of the rule, if the rule holds the block
+    Links ghost;                          ///< its position in ghosts_, if no rule holds the block
+    Index next = none;                    ///< the next record in the same hash bucket, or the next free one
+    std::uint8_t holders = 0;             ///< bit i: rule i holds the block
     std::array<ReuseClass, rule_count> reuse_classes{};
   };
   static_assert(sizeof(Record) <= 64);
@@ -94,7 +94,7 @@ class ShadowCaches {
   std::array<Rule, rule_count> rules_;
   Line ghosts_;
   std::vector<Record> records_;
-  Index free_ = none;  ///< the first record that is not used
+  Index free_ = none;  ///< the first unused record
   std::vector<Index> buckets_;
 };
 

@@ -37,7 +37,7 @@ GroupRule::GroupRule(const GroupConfig& config, std::uint32_t unit_tokens) : con
     throw std::invalid_argument{"a " + kind + " group has no span; its span_tokens must be 0"};
   }
   if (config.kind == GroupKind::chunked_local && config.span_tokens % config.block_tokens != 0) {
-    // Some block would span two chunks, and neither chunk would need all of it.
+    // Otherwise a block would span two chunks, and neither chunk would need the whole block.
     std::string text{"a chunk of "};
     text.append(std::to_string(config.span_tokens)).append(" tokens is not a whole number of blocks of ");
     throw std::invalid_argument{text.append(std::to_string(config.block_tokens))};

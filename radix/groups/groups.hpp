@@ -21,8 +21,8 @@ class GroupRule {
   GroupRule(const GroupConfig& config, std::uint32_t unit_tokens);
 
   [[nodiscard]] const GroupConfig& config() const { return config_; }
-  /// Returns true if each block depends on all blocks before it. Blocks of other groups are unchained: each stands alone, and a
-  /// sequence needs only the last few.
+  /// Returns true if each block depends on all blocks before it. Blocks of other groups are unchained, and a sequence needs only
+  /// the last few of them.
   [[nodiscard]] bool chained() const { return config_.kind == GroupKind::full; }
   [[nodiscard]] bool cached() const { return config_.kind != GroupKind::cross; }
   [[nodiscard]] std::uint32_t units_per_block() const { return units_per_block_; }
@@ -42,9 +42,9 @@ class GroupRule {
   /// Returns the first block that any token from position `tokens` on needs. When `tokens` tokens are computed, the blocks before
   /// it may be freed. A hit of `tokens` tokens (a whole number of blocks) needs the blocks from it to the end of the hit.
   [[nodiscard]] std::uint32_t first_needed(std::uint64_t tokens) const;
-  /// A sequence is to get the blocks [from, to), and its first `units` hash units are to be computed now. Returns the first of
-  /// these blocks that needs a slot. In a recurrent group that is the block of the last of these units, because the states of
-  /// the blocks before it are not kept. In other groups it is `from`.
+  /// Returns the first of the blocks [from, to) of a sequence that needs a slot, if the first `units` hash units are computed
+  /// now. In a recurrent group this is the block of the last of these units, because the states of the blocks before it are not
+  /// kept. In other groups it is `from`.
   [[nodiscard]] std::uint32_t first_new(std::uint32_t from, std::uint32_t to, std::uint32_t units) const {
     if (config_.kind != GroupKind::recurrent) return from;
     const std::uint32_t last = blocks_for(units) > 0 ? blocks_for(units) - 1 : 0;
@@ -66,10 +66,10 @@ class GroupRule {
 ///     std::uint32_t chain(std::size_t group, std::uint32_t blocks)  leading blocks that a chained group has, up to `blocks`
 ///     bool has(std::size_t group, std::uint32_t block)              whether an unchained group has this block
 ///
-/// Each group shortens the hit to what it can serve. The shorter hit may need other blocks of the groups that were asked before.
-/// So all groups are asked again until no group shortens the hit. (vLLM's hybrid coordinator finds the same fixed point.) Each
-/// block of a group is asked for about once: a missing block rules out every boundary that needs it, and first_needed() only
-/// grows.
+/// Each group shortens the hit to the length that it can serve. The shorter hit may need other blocks of the groups that were
+/// checked before, so all groups are checked again until no group shortens the hit. (vLLM's hybrid coordinator finds the same
+/// fixed point.) Each block of a group is checked about once: a missing block excludes every boundary that needs it, and a
+/// shorter hit never needs later blocks.
 template <class There>
 [[nodiscard]] std::uint32_t longest_common_hit(std::span<const GroupRule> rules, std::uint32_t unit_tokens,
                                                std::uint32_t alignment, std::uint32_t limit, There&& there) {

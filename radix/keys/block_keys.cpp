@@ -51,7 +51,7 @@ Result<void> KeyChain::append_opaque(std::span<const std::byte> name, std::span<
 
 void KeyChain::reserve_keys(std::size_t tokens) {
   const std::size_t needed = keys_.size() + (waiting_.size() + tokens) / block_tokens_;
-  // Reserve at least twice the old capacity, so that a chain that grows a little at a time does not copy all its keys each time.
+  // Reserve at least twice the old capacity, so that a chain that grows in small steps does not copy all its keys each time.
   if (needed > keys_.capacity()) keys_.reserve(std::max(needed, 2 * keys_.capacity()));
 }
 

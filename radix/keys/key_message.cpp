@@ -34,7 +34,7 @@ enum Tag : std::uint8_t {
   tag_namespace = 19,
 };
 
-/// Returns the SHA-256 algorithm. It is fetched only once, because OpenSSL's lookup by name costs more than hashing a block.
+/// Returns the SHA-256 algorithm. It is fetched only once, because OpenSSL's lookup by name takes longer than hashing a block.
 const EVP_MD* sha256() {
   static EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   TERRACE_CHECK(algorithm != nullptr);

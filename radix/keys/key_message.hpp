@@ -12,8 +12,8 @@ struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace terrace {
 
-/// Writes the message of a key into a buffer. The buffer is kept from one message to the next. terrace/keys.hpp defines
-/// the form of a message. Threads: one at a time.
+/// Writes the message of a key into a buffer, which is reused for the next message. terrace/keys.hpp defines the form of a
+/// message. Threads: one at a time.
 class KeyMessage {
  public:
   void begin_root(const RootFields& fields);
@@ -39,8 +39,8 @@ class KeyMessage {
   std::size_t size_ = 0;
 };
 
-/// Computes the SHA-256 digests of messages, which are keys. OpenSSL's context is kept from one message to the next. Threads: one
-/// at a time.
+/// Computes the SHA-256 digests of messages, which are keys. OpenSSL's context is reused for the next message. Threads: one at a
+/// time.
 class KeyDigest {
  public:
   KeyDigest();

@@ -8,7 +8,7 @@
 namespace terrace {
 namespace {
 
-constexpr std::uint32_t run_granules = 64;  ///< size of a span that short arrays are cut from
+constexpr std::uint32_t run_granules = 64;  ///< size of a span from which short arrays are cut
 
 }  // namespace
 

@@ -8,13 +8,13 @@
 
 namespace terrace {
 
-/// Memory for the arrays of tree nodes. Once warm, the pool takes no more memory from the system, except for arrays of more
-/// than 1 MiB (24,000 blocks): each of these is mapped when it is taken, and unmapped when it is put back. All of them must be
-/// back before the pool is destroyed.
+/// Memory for the arrays of tree nodes. After a warm-up, the pool takes no more memory from the system, except for arrays of more
+/// than 1 MiB (24,000 blocks): each of these is mapped when it is taken, and unmapped when it is put back. All of these must be
+/// put back before the pool is destroyed.
 ///
 /// Short arrays (up to 32 elements) have size classes: one class for each size up to 16 elements, and one for each even size
 /// above. An array that is put back serves the next request of its class. Longer arrays are spans of a SpanHeap. There, the
-/// memory of one long array can later hold several short ones, and the other way round.
+/// memory of one long array can later hold several short ones, and vice versa.
 ///
 /// Threads: one.
 class ArrayPool {
@@ -54,7 +54,7 @@ class ArrayPool {
   std::size_t element_bytes_;
   SpanHeap spans_;
   std::array<std::byte*, class_count> free_{};  ///< free short arrays by class; each begins with a pointer to the next
-  std::byte* cursor_ = nullptr;                 ///< the unused rest of the span that short arrays are cut from
+  std::byte* cursor_ = nullptr;                 ///< the unused rest of the span from which short arrays are cut
   std::size_t left_ = 0;                        ///< bytes of that rest
   std::size_t mapped_bytes_ = 0;
 };

@@ -14,13 +14,12 @@
 namespace terrace {
 
 /// Finds nodes by their first key: a hash table with open addressing and linear probing. Two nodes may have the same first key;
-/// the caller tells them apart.
+/// the caller distinguishes them.
 ///
-/// A bucket holds the node and 32 bits of the key. So a look-up touches one cache line of the table and then, nearly always,
-/// only the node that it looks for. The same 32 bits say where the bucket belongs. So neither erasing nor growing reads nodes
-/// or keys. Erasing moves the following buckets up and leaves no marker behind. Growing adds a quarter to the table in one pass
-/// from begin to end, because buckets lie in the order of these bits. The table is between three fifths and three quarters
-/// full.
+/// A bucket holds the node and 32 bits of the key. So a look-up reads one cache line of the table and then, almost always, only
+/// the wanted node. The same 32 bits determine the position of the bucket, so neither erasing nor growing reads nodes or keys.
+/// Erasing moves the following buckets up and leaves no tombstone. Growing adds a quarter to the table in one pass from beginning
+/// to end, because buckets are in the order of these bits. The table is between three fifths and three quarters full.
 ///
 /// Threads: one.
 class ChildTable {
@@ -28,8 +27,8 @@ class ChildTable {
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] std::size_t bytes_held() const { return buckets_.size() * sizeof(Bucket); }
 
-  /// Returns the node with this first key that `is_it` accepts, or NodeId{0xFFFF'FFFF} if there is none. `is_it` is seldom asked
-  /// about another node.
+  /// Returns the node with this first key that `is_it` accepts, or NodeId{0xFFFF'FFFF} if there is none. `is_it` is seldom called
+  /// for another node.
   template <class IsIt>
   [[nodiscard]] NodeId find(const BlockKey& first, IsIt&& is_it) const {
     const std::uint32_t tag = tag_of(first);
@@ -52,7 +51,7 @@ class ChildTable {
       hole = next(hole);
     }
     for (std::size_t at = next(hole); buckets_[at].node != empty; at = next(at)) {
-      if (distance(home(buckets_[at].tag), at) < distance(hole, at)) continue;  // it would come before its home
+      if (distance(home(buckets_[at].tag), at) < distance(hole, at)) continue;  // it would be placed before its home
       buckets_[hole] = buckets_[at];
       hole = at;
     }
@@ -72,7 +71,7 @@ class ChildTable {
   [[nodiscard]] static std::uint32_t tag_of(const BlockKey& key) { return static_cast<std::uint32_t>(key.prefix64()); }
   [[nodiscard]] std::size_t home(std::uint32_t tag) const { return std::uint64_t{tag} * buckets_.size() >> 32U; }
   [[nodiscard]] std::size_t next(std::size_t at) const { return at + 1 == buckets_.size() ? 0 : at + 1; }
-  /// Number of steps forward from one bucket to another, past the end of the table if need be.
+  /// Number of steps forward from one bucket to another, wrapping at the end of the table.
   [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const {
     return to >= from ? to - from : to + buckets_.size() - from;
   }

@@ -15,9 +15,9 @@ namespace terrace {
 ///        ^          |          |                      |
 ///        +----------+----------+----------------------+
 ///
-/// absent: the tier has no copy. filling: the copy has a slot, and its bytes are on their way. ready: a request can use the copy,
-/// and the tier can evict it. busy: a request can use it, but a transfer reads it, so the tier cannot evict it now. evicting: as
-/// busy, but the copy is evicted when the transfer ends. The block before an evicting one may be evicted already.
+/// absent: the tier has no copy. filling: the copy has a slot, but its bytes have not arrived. ready: a request can use the copy,
+/// and the tier can evict it. busy: a request can use it, but a transfer reads it, so the tier cannot evict it now. evicting:
+/// like busy, but the copy is evicted when the transfer ends. The block before an evicting block may be evicted already.
 enum class CopyState : std::uint8_t { absent, filling, ready, busy, evicting };
 
 /// One copy of a block: its state and its slot. It takes four bytes, because a tree of millions of blocks consists mostly of
@@ -38,9 +38,9 @@ class Copy {
     return SlotId{word_ & (slots_max - 1)};
   }
   [[nodiscard]] constexpr bool present() const { return state() != CopyState::absent; }
-  /// The copy is there and not about to be evicted. While it is, no block before it is a leaf in the tier.
+  /// Returns true if the copy is present and not being evicted. While this is true, no block before it is a leaf in the tier.
   [[nodiscard]] constexpr bool stays() const { return present() && state() != CopyState::evicting; }
-  /// The bytes have arrived.
+  /// Returns true if the bytes have arrived.
   [[nodiscard]] constexpr bool usable() const { return state() >= CopyState::ready; }
 
   friend constexpr bool operator==(Copy, Copy) = default;
@@ -55,7 +55,7 @@ class Copy {
 
 /// Returns true if all copies are ready or busy.
 inline bool all_usable(std::span<const Copy> copies) {
-  // These two states alone have 01 in the upper bits of the word.
+  // Only these two states have 01 in the upper two bits of the word.
   static_assert(static_cast<int>(CopyState::ready) == 0b010 && static_cast<int>(CopyState::busy) == 0b011);
   std::uint32_t any = 0;
   std::uint32_t all = ~std::uint32_t{0};
@@ -66,7 +66,7 @@ inline bool all_usable(std::span<const Copy> copies) {
   return copies.empty() || ((any >> 31U) == 0 && (all >> 30U) == 1);
 }
 
-/// The same, and writes the slot of each copy to `out`: 0 if it has none.
+/// Does the same, and writes the slot of each copy to `out`: 0 if it has none.
 inline bool read_slots(std::span<const Copy> copies, SlotId* out) {
   for (std::size_t i = 0; i < copies.size(); ++i) out[i] = SlotId{copies[i].word_ & (Copy::slots_max - 1)};
   return all_usable(copies);

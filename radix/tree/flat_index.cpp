@@ -37,7 +37,7 @@ void FlatIndex::erase(NodeId block) {
     hole = next(hole);
   }
   for (std::size_t at = next(hole); buckets_[at] != empty; at = next(at)) {
-    if (distance(home(rows_[row_of(buckets_[at])].key), at) < distance(hole, at)) continue;  // it would come before its home
+    if (distance(home(rows_[row_of(buckets_[at])].key), at) < distance(hole, at)) continue;  // it would be placed before its home
     buckets_[hole] = buckets_[at];
     hole = at;
   }
@@ -58,7 +58,7 @@ NodeId FlatIndex::add(const BlockKey& key, TenantId tenant) {
   std::uint32_t number = free_;
   if (number == none) {
     number = static_cast<std::uint32_t>(rows_.size());
-    TERRACE_CHECK(number < (1U << row_bits) - 1);  // (`empty` is no row)
+    TERRACE_CHECK(number < (1U << row_bits) - 1);  // `empty` is not a row
     rows_.push_back({});
   } else {
     free_ = rows_[number].next;
@@ -75,7 +75,7 @@ NodeId FlatIndex::add(const BlockKey& key, TenantId tenant) {
   return NodeId{number};
 }
 
-/// Tenants beyond the first 65,535 count as none.
+/// Tenants beyond the first 65,535 count as no tenant.
 std::uint16_t FlatIndex::tenant_index(TenantId tenant) {
   if (tenant == TenantId{}) return 0;
   const auto found = tenant_indices_.find(tenant);
@@ -137,7 +137,7 @@ void FlatIndex::leave_if_empty(NodeId block) {
 
 // ---- the order of eviction ---------------------------------------------------------------------------------------------------
 
-/// Puts the block into the order of eviction, as the newest, or takes it out.
+/// Adds the block to the order of eviction as the newest, or removes it.
 void FlatIndex::refresh(NodeId block) {
   const Row& now = row(block);
   const bool evictable = now.pins == 0 && now.copies[0].state() == CopyState::ready;
@@ -191,7 +191,7 @@ void FlatIndex::hide_all() {
   }
   std::fill(buckets_.begin(), buckets_.end(), empty);
   in_table_ = 0;
-  // A block that nothing holds any more has left before.
+  // A block without copies and pins has been removed before.
 }
 
 // ---- checks ------------------------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@
 
 namespace terrace {
 
-/// Says which single blocks are cached, and in which slots, when no block depends on another: the index of a flat PrefixTree.
-/// A block is a row of 60 bytes, and four bytes in an open hash table that is between three fifths and three quarters full. The
-/// order of eviction is in the rows, too: the least recently used block without a pin goes first. So a block costs at most 67
-/// bytes, its eviction order included. A prefix tree needs three times as much for a block that stands alone.
+/// The index of a flat PrefixTree: the slots of cached blocks that do not depend on each other. A block takes a row of 60 bytes,
+/// and four bytes in an open hash table that is between three fifths and three quarters full. The rows also hold the order of
+/// eviction: the least recently used block without a pin is evicted first. So a block costs at most 67 bytes, including its
+/// eviction order. A prefix tree needs three times as much for an unchained block.
 ///
 /// Only host and storage have copies here. The NodeId of a block is the number of its row; it is valid while the block exists. A
-/// block leaves when it has lost its last copy and its last pin.
+/// block is removed when it has lost its last copy and its last pin.
 ///
 /// Threads: one. Each call costs O(1), except hide_all(), the visits and the checks.
 class FlatIndex {
@@ -31,11 +31,11 @@ class FlatIndex {
   FlatIndex() : buckets_(64, empty) {}
 
   [[nodiscard]] std::optional<NodeId> find(const BlockKey& key) const;
-  /// The block with this key; makes it, without copies, if there is none. The caller pins it or gives it a copy.
+  /// Returns the block with this key, which is added without copies if there is none. The caller must pin it or give it a copy.
   [[nodiscard]] NodeId add(const BlockKey& key, TenantId tenant);
 
   [[nodiscard]] Copy copy(NodeId block, Tier tier) const { return *copies(block, tier); }
-  /// The address of the copy, which is an absent one for the device.
+  /// Returns the address of the copy. For the device, the copy is always absent.
   [[nodiscard]] const Copy* copies(NodeId block, Tier tier) const;
   void set_copy(NodeId block, Tier tier, Copy copy);
   [[nodiscard]] const BlockKey& key(NodeId block) const { return rows_[block.value()].key; }
@@ -45,23 +45,23 @@ class FlatIndex {
   void unpin(NodeId block);
   [[nodiscard]] bool pinned(NodeId block) const { return rows_[block.value()].pins > 0; }
   [[nodiscard]] std::uint32_t pins(NodeId block) const { return rows_[block.value()].pins; }
-  /// A use of the block. A stamp that is older than its last use does not change it.
+  /// Records a use of the block. A stamp that is older than the last use changes nothing.
   void touch(NodeId block, std::uint64_t stamp);
   [[nodiscard]] std::uint64_t last_use(NodeId block) const;
-  /// The block whose host copy goes first: the least recently used of those that are ready and not pinned. The last use ends when
-  /// the last pin does.
+  /// Returns the block whose host copy is evicted first: the least recently used block that is ready and not pinned. The end of
+  /// the last pin counts as a use.
   [[nodiscard]] std::optional<NodeId> victim() const;
 
-  /// find() does not return the blocks that are there now any more.
+  /// Hides all blocks that exist now: find() does not return them any more.
   void hide_all();
   [[nodiscard]] bool hidden(NodeId block) const { return rows_[block.value()].hidden != 0; }
   [[nodiscard]] bool any_hidden() const { return hidden_ > 0; }
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return resident_[index(tier)]; }
-  /// Host copies of pinned blocks.
+  /// Returns the number of host copies of pinned blocks.
   [[nodiscard]] std::uint64_t pinned_resident() const { return pinned_resident_; }
-  /// The numbers of all blocks are below this one.
+  /// Returns a number that is larger than the numbers of all blocks.
   [[nodiscard]] std::uint32_t end() const { return static_cast<std::uint32_t>(rows_.size()); }
   [[nodiscard]] bool exists(NodeId block) const { return block.value() < rows_.size() && rows_[block.value()].live != 0; }
   [[nodiscard]] std::size_t bytes_held() const;
@@ -91,7 +91,7 @@ class FlatIndex {
   [[nodiscard]] std::size_t home(const BlockKey& key) const {
     return static_cast<std::size_t>((key.prefix64() & 0xFFFF'FFFFU) * buckets_.size() >> 32U);
   }
-  /// A bucket holds the row and three more bits of the key, so that most other rows are not looked at.
+  /// A bucket holds the row and three more bits of the key, so that most other rows need not be read.
   [[nodiscard]] static std::uint32_t bucket_of(const BlockKey& key, std::uint32_t row) {
     return static_cast<std::uint32_t>(key.prefix64() >> 61U) << row_bits | row;
   }

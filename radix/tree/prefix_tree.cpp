@@ -10,8 +10,8 @@
 namespace terrace {
 namespace {
 
-/// Returns how many of the first min(n, m) keys are equal. Keys are chained, so they are equal up to some index and differ from
-/// there on.
+/// Returns how many of the first min(n, m) keys are equal. Keys are chained, so they are equal up to some index and differ after
+/// it.
 std::uint32_t common_prefix(const BlockKey* a, std::size_t n, const BlockKey* b, std::size_t m) {
   const std::size_t length = std::min(n, m);
   if (length == 0) return 0;
@@ -46,7 +46,7 @@ PrefixTree::~PrefixTree() {
   }
 }
 
-/// The counts of the index, where members that know no index look for them.
+/// Copies the counts of the flat index into the members that other functions read.
 void PrefixTree::sync_flat() {
   ++changes_;
   blocks_ = node_count_ = flat_->blocks();
@@ -73,7 +73,7 @@ NodeId PrefixTree::child_of(NodeId parent, const BlockKey& first) const {
   const std::uint32_t branch = nodes_[parent.value()].branch;
   return children_.find(first, [&](NodeId id) {
     const Node& node = nodes_[id.value()];
-    // The caller reads these next. Fetching all now makes three cache misses overlap.
+    // The caller reads these next. Prefetching all of them lets three cache misses overlap.
     __builtin_prefetch(keys(node) + node.size - 1);
     __builtin_prefetch(copies(node, Tier::device));
     return node.parent_branch == branch && keys(node)[0] == first;
@@ -92,6 +92,7 @@ Prefix PrefixTree::find(std::span<const BlockKey> wanted) const {
     const Node& node = nodes_[child.value()];
     prefix.node = child;
     const std::span<const BlockKey> rest = wanted.subspan(prefix.length);
+    // Keys are chained, so a binary search finds how many blocks of the node match.
     const std::uint32_t agreed = common_prefix(keys(node), node.size, rest.data(), rest.size());
     prefix.length += agreed;
     if (agreed < node.size) break;
@@ -122,6 +123,7 @@ Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, TenantId 
       wanted = wanted.subspan(agreed);
       if (wanted.empty()) break;
       if (offset + agreed < node.size) {
+        // The keys diverge inside this node: the new blocks branch off before its remaining blocks.
         split(id, offset + agreed);
         break;
       }
@@ -132,10 +134,11 @@ Prefix PrefixTree::extend(Prefix at, std::span<const BlockKey> wanted, TenantId 
   }
   if (wanted.empty()) return {id, length};
 
-  // All keys that are left are new.
+  // All remaining keys are new.
   const Node& node = nodes_[id.value()];
   const auto added = static_cast<std::uint32_t>(wanted.size());
   added_ = added;
+  // A node with children ends at a branch, so the new blocks need their own node.
   if (id == root_node || node.first_child != no_node || !has_room(node, added)) {
     if (id != root_node) {
       tenant = node.tenant;
@@ -176,9 +179,9 @@ NodeId PrefixTree::new_node(NodeId parent, std::uint32_t start, std::uint32_t ca
   return NodeId{index};
 }
 
-/// Returns true if a node without children takes the new blocks into its own arrays. If the arrays have to grow, the blocks that
-/// are there are copied. That is worth a node saved, as long as they are only a few times as many as the new ones. Otherwise a
-/// long context that grows by small turns would be copied at each turn.
+/// Returns true if the new blocks are added to the node's own arrays, for a node without children. If the arrays have to grow,
+/// the existing blocks are copied. This is better than a new node only if there are at most a few times more existing blocks than
+/// new ones. Otherwise a long context that grows by small turns would be copied at each turn.
 bool PrefixTree::has_room(const Node& node, std::size_t added) const {
   constexpr std::size_t copied_per_added_max = 4;
   return node.size + added <= node.capacity || node.size <= copied_per_added_max * added;
@@ -202,8 +205,8 @@ void PrefixTree::append(NodeId id, std::span<const BlockKey> added) {
   blocks_ += added.size();
 }
 
-/// Frees the memory of the arrays behind the node's blocks. When a long node is split early, or has lost most of its blocks, it
-/// must not keep the memory of its old length.
+/// Frees the memory of the arrays after the node's blocks, so that a long node that was split near its beginning, or has lost
+/// most of its blocks, does not keep the memory of its old length.
 void PrefixTree::fit(Node& node) {
   const std::uint32_t capacity = arrays_.capacity_for(node.size);
   if (capacity >= node.capacity) return;
@@ -214,7 +217,7 @@ void PrefixTree::fit(Node& node) {
     smaller.arrays = arrays_.take(capacity);
     std::copy_n(keys(node), node.size, keys(smaller));
   }
-  // Each row moves down into memory that the row before it has left. The first row moves first.
+  // Each row moves down into memory that the previous row has freed, so the first row moves first.
   for (const Tier tier : all_tiers) std::memmove(copies(smaller, tier), copies(node, tier), node.size * sizeof(Copy));
   if (in_place) {
     arrays_.shrink(node.arrays, node.capacity, capacity);
@@ -224,9 +227,9 @@ void PrefixTree::fit(Node& node) {
   node = smaller;
 }
 
-/// Moves blocks [at, size) and the children to a new node below. The children move by the branch that they name. The node keeps
-/// its id and its first blocks. So it exists as long as any block that was once in it, and references to these blocks find the
-/// new node through `split_child`.
+/// Moves blocks [at, size) and the children to a new node below. The children move with the branch to which they refer. The node
+/// keeps its id and its first blocks. So it exists while any block exists that was once in it, and references to these blocks
+/// find the new node through `split_child`.
 void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   ++splits_;
   const std::uint32_t moved = nodes_[upper_id.value()].size - at;
@@ -281,8 +284,8 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
   refresh_leaves(lower_id);
 }
 
-/// A new node without blocks takes over the root's children, by the branch that they name. It is a child of the root, but
-/// children_ does not have it.
+/// A new node without blocks takes over the root's children, with the branch to which they refer. It is a child of the root, but
+/// is not in children_.
 void PrefixTree::hide_all() {
   ++changes_;
   if (flat()) {
@@ -349,6 +352,7 @@ void PrefixTree::prune(NodeId id) {
   while (id != root_node) {
     Node& node = nodes_[id.value()];
     if (node.first_child != no_node) return;
+    // A block stays while it, or a block after it in the node, has a pin or a copy in any tier.
     std::uint32_t keep = node.pinned;
     for (const Tier tier : all_tiers) keep = std::max(keep, state(id, tier).end);
     if (keep == node.size && node.size > 0) return;
@@ -521,7 +525,7 @@ std::uint32_t PrefixTree::common(Prefix a, Prefix b) const {
   NodeId x = resolve(a.node, a.length - 1);
   NodeId y = resolve(b.node, b.length - 1);
   while (x != y) {
-    // If the nodes differ, the one that begins deeper is no ancestor of the other.
+    // If the nodes differ, the node that begins deeper is not an ancestor of the other.
     NodeId& deeper = nodes_[x.value()].start >= nodes_[y.value()].start ? x : y;
     Prefix& prefix = deeper == x ? a : b;
     prefix.length = nodes_[deeper.value()].start;

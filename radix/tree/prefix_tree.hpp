@@ -34,7 +34,7 @@ struct Prefix {
   [[nodiscard]] BlockRef last() const { return {node, length - 1}; }
 };
 
-/// Neighbouring blocks of one node: those at depths [begin, end). Valid until the tree changes.
+/// Adjacent blocks of one node, at depths [begin, end). Valid until the tree changes.
 struct Run {
   NodeId node;
   std::uint32_t begin = 0;
@@ -43,32 +43,32 @@ struct Run {
   [[nodiscard]] std::uint32_t size() const { return end - begin; }
 };
 
-/// Says which prefixes are cached, and in which slots of which tiers. It is a compressed tree over chained block keys: a node is
-/// a run of blocks without a branch, and has one array of keys and, for each tier, one array of copies.
+/// The index of cached prefixes and of the slots of their blocks in each tier. It is a compressed tree over chained block keys: a
+/// node is a run of blocks without a branch, and has one array of keys and, for each tier, one array of copies.
 ///
-/// The tree holds no bytes, frees no slots, reads no clock, and leaves the choice of victims to the policies. A block leaves the
-/// tree when it has lost its last copy, unless it is pinned or another block follows it.
+/// The tree holds no bytes, frees no slots, reads no clock, and leaves the choice of victims to the policies. A block is removed
+/// from the tree when it has lost its last copy, unless it is pinned or another block follows it.
 ///
 /// Cost: find() needs one hash look-up and O(log n) key comparisons for each node, not a look-up for each block. This works
 /// because keys are chained: if the keys of two runs are equal at some index, all keys before it are equal, too. Keys must come
-/// from a KeyChain. Other keys corrupt no memory, but find() may miss blocks.
+/// from a KeyChain. Other keys do not corrupt memory, but find() may miss blocks.
 ///
-/// Pins, last uses and retentions are kept in marks of the node ("the first n blocks"). So a request touches the nodes of its
-/// prefix, and not each block. A pinned block is no candidate for eviction in any tier.
+/// Pins, last uses and retentions are kept in marks of the node ("the first n blocks"). So a request accesses the nodes of its
+/// prefix, not each block. A pinned block is not a candidate for eviction in any tier.
 ///
-/// A block's *priority* is the highest that a retention gives it, and usual_priority without a retention. Candidates are
-/// compared by priority first, and by age only if the priorities are equal. A retention is for the blocks that are in the tree
-/// when it is made. A block that leaves the tree and comes back later has none. Blocks before a retained one need no retention,
-/// because a prefix is evicted from its end.
+/// A block's *priority* is the highest priority of its retentions, and usual_priority without a retention. Candidates are
+/// compared by priority first, and by age only if the priorities are equal. A retention covers the blocks that are in the tree
+/// when it is made. A block that leaves the tree and comes back later has no retention. Blocks before a retained one need no
+/// retention, because a prefix is evicted from its end.
 ///
-/// A block's *tenant* is the one with which its prefix was extended first. For a tenant that is followed (follow_tenant()), the
-/// tree counts copies, and can choose victims among them. Other tenants cost nothing.
+/// A block's *tenant* is the tenant with which its prefix was extended first. For a followed tenant (follow_tenant()), the tree
+/// counts copies, and can choose victims among them. Other tenants cost nothing.
 ///
 /// Threads: one.
 class PrefixTree {
  public:
   /// `flat`: every prefix has one block, and no block depends on another (FlatIndex). Then only host and storage have copies, the
-  /// policies are not asked, and there are neither retentions nor tenants that are followed.
+  /// policies are not used, and there are neither retentions nor followed tenants.
   enum class Shape : bool { tree, flat };
   explicit PrefixTree(Shape shape = Shape::tree);
   ~PrefixTree();
@@ -76,35 +76,35 @@ class PrefixTree {
   PrefixTree& operator=(const PrefixTree&) = delete;
 
   [[nodiscard]] bool flat() const { return flat_ != nullptr; }
-  /// Reports the candidates of this tier to the policy, in place of an earlier one. The first policy of a tier comes before the
-  /// first block; a later one looks at every node. It must know tenants if any is followed. The policy outlives the tree, or
-  /// its place in it.
+  /// Sets the policy of a tier, in place of an earlier one, and reports the candidates of the tier to it. Set the first policy of
+  /// a tier before the first block; for a later policy, the call visits every node. The policy must support tenants if any is
+  /// followed. It must outlive the tree, or stay valid until another policy replaces it.
   void set_policy(Tier tier, EvictionPolicy& policy);
 
-  /// Returns the longest prefix of `keys` that is in the tree, whatever copies its blocks have.
+  /// Returns the longest prefix of `keys` that is in the tree, in any tier.
   [[nodiscard]] Prefix find(std::span<const BlockKey> keys) const;
   /// Hides all blocks that are in the tree now: find() does not return them any more. A hidden block stays until its last copy
-  /// and its last pin are gone. References to it stay valid. Blocks that extend() adds behind a hidden block are hidden, too.
+  /// and its last pin are gone. References to it stay valid. Blocks that extend() adds after a hidden block are hidden, too.
   void hide_all();
   [[nodiscard]] bool hidden(BlockRef block) const;
-  /// Follows `keys` from the end of `at`, adds the blocks that are missing, without copies, and returns the whole prefix. The
-  /// caller pins it, or gives its blocks copies, before it changes anything else: an unpinned block without copies may leave the
-  /// tree with any change. New blocks get the tenant and the group of the block before them; the first block of a prefix gets
-  /// `tenant` and `group`.
+  /// Follows `keys` from the end of `at`, adds missing blocks without copies, and returns the whole prefix. The caller must pin
+  /// it, or give its blocks copies, before it changes anything else, because any change may remove an unpinned block without
+  /// copies. New blocks get the tenant and the group of the block before them; the first block of a prefix gets `tenant` and
+  /// `group`.
   [[nodiscard]] Prefix extend(Prefix at, std::span<const BlockKey> keys, TenantId tenant = {}, GroupId group = {});
-  /// How many blocks the last extend() added. They are at the end of the prefix, in one node.
+  /// Returns the number of blocks that the last extend() added. They are at the end of the prefix, in one node.
   [[nodiscard]] std::uint32_t added() const { return added_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const;
   void set_copy(BlockRef block, Tier tier, Copy copy);
-  /// Gives each of the last slots.size() blocks of the prefix a copy in state ready or filling. The blocks are in one node, and
-  /// have no copy in the tier.
+  /// Gives each of the last slots.size() blocks of the prefix a copy in state ready or filling. The blocks must be in one node,
+  /// and must have no copy in the tier.
   void fill(Prefix prefix, Tier tier, std::span<const SlotId> slots, CopyState state = CopyState::ready);
-  /// The copies of the run become busy or evicting; they are ready or busy. The blocks are in one node.
+  /// Changes the copies of the run to busy or evicting; they must be ready or busy. The blocks must be in one node.
   void change(Run run, Tier tier, CopyState to);
   /// Removes the copies of a run that victims() returned.
   void drop(Run victims, Tier tier);
-  /// The copies of a run, in order. The span is valid until the tree changes.
+  /// Returns the copies of a run, in order. The span is valid until the tree changes.
   [[nodiscard]] std::span<const Copy> copies(Run run, Tier tier) const;
   /// Returns true if any block of the run's node has a copy in the tier.
   [[nodiscard]] bool any_in_node(Run run, Tier tier) const;
@@ -113,32 +113,32 @@ class PrefixTree {
 
   /// Returns true if each block of the prefix has a copy that is ready or busy.
   [[nodiscard]] bool all_usable(Prefix prefix, Tier tier) const;
-  /// The same, and writes the slots of the prefix's copies to `out`, which has that size. The slot of a block without a copy is
-  /// 0.
+  /// Does the same, and writes the slots of the prefix's copies to `out`, which has the prefix's length. The slot of a block
+  /// without a copy is 0.
   [[nodiscard]] bool read_slots(Prefix prefix, Tier tier, std::span<SlotId> out) const;
 
   [[nodiscard]] const BlockKey& key(BlockRef block) const;
-  /// The keys of a run, in order. The span is valid until the tree changes.
+  /// Returns the keys of a run, in order. The span is valid until the tree changes.
   [[nodiscard]] std::span<const BlockKey> keys(Run run) const;
-  /// The last `blocks` blocks of a prefix. They must be in one node.
+  /// Returns the last `blocks` blocks of a prefix. They must be in one node.
   [[nodiscard]] Run last(Prefix prefix, std::uint32_t blocks) const;
-  /// The block before this one. Its depth must not be 0.
+  /// Returns the block before this one, whose depth must not be 0.
   [[nodiscard]] BlockRef parent(BlockRef block) const { return at({block.node, block.depth + 1}, block.depth - 1); }
-  /// The first `length` blocks of a prefix, as a prefix that is valid while its own last block exists.
+  /// Returns the first `length` blocks of a prefix, as a prefix that is valid while its own last block exists.
   [[nodiscard]] Prefix first(Prefix prefix, std::uint32_t length) const;
-  /// The prefix's block at this depth, as a reference that is valid while the block exists.
+  /// Returns the prefix's block at this depth, as a reference that is valid while the block exists.
   [[nodiscard]] BlockRef at(Prefix prefix, std::uint32_t depth) const;
-  /// The key of the block before this one. Nothing for the first block of a prefix: its parent key is the root key, which the
-  /// tree does not keep.
+  /// Returns the key of the block before this one; nothing for the first block of a prefix, because its parent key is the root
+  /// key, which the tree does not keep.
   [[nodiscard]] std::optional<BlockKey> parent_key(BlockRef block) const;
-  /// Those with which the prefix was extended first.
+  /// Return the tenant and the group with which the prefix was extended first.
   [[nodiscard]] TenantId tenant(BlockRef block) const;
   [[nodiscard]] GroupId group(BlockRef block) const;
   /// Returns true if both references name one block.
   [[nodiscard]] bool same(BlockRef a, BlockRef b) const;
-  /// Appends all blocks that follow this one, each after its parent.
+  /// Appends all descendants of this block, each after its parent.
   void collect_below(BlockRef block, std::vector<BlockRef>& out) const;
-  /// Returns true if any block that follows this one has a staying copy in the tier (Copy::stays).
+  /// Returns true if any descendant of this block has a staying copy in the tier (Copy::stays).
   [[nodiscard]] bool any_staying_below(BlockRef block, Tier tier) const;
 
   /// Each pin() needs one unpin() with the same length.
@@ -154,36 +154,36 @@ class PrefixTree {
   /// Gives the prefix's blocks this priority, unless another retention gives them a higher one. A second call with the same id
   /// replaces its priority. Cost: the nodes of the prefix, times their retentions.
   void retain(Prefix prefix, RetentionId id, Priority priority);
-  /// Ends the retention for the blocks of the prefix. `prefix` is what find() returns now for the keys that were retained: blocks
-  /// that have left the tree since have no retention any more.
+  /// Ends the retention for the blocks of the prefix. `prefix` is the current result of find() for the retained keys: blocks that
+  /// have left the tree since have no retention any more.
   void end_retention(Prefix prefix, RetentionId id);
   [[nodiscard]] Priority priority(BlockRef block) const;
 
-  /// Counts the tenant's copies from now on. Looks at every node, so only an operator's call should do it. The policies of all
-  /// tiers must know tenants.
+  /// Counts the tenant's copies from now on. The call visits every node, so use it only for commands of operators. The policies
+  /// of all tiers must support tenants.
   void follow_tenant(TenantId tenant);
   void ignore_tenant(TenantId tenant);
   [[nodiscard]] bool follows_tenant(TenantId tenant) const { return tenant_of(tenant) != other_tenants; }
-  /// The same as resident(tier) and unpinned(tier), for one tenant that is followed.
+  /// The same as resident(tier) and unpinned(tier), for one followed tenant.
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;
-  /// The same as victim(tier) and victims(tier), among the candidates of a tenant that is followed.
+  /// The same as victim(tier) and victims(tier), among the candidates of a followed tenant.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant);
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant);
 
-  /// The block that the tier's policy would evict first. The policy may learn by this call what is pinned
-  /// (EvictionPolicy::keeps_pinned); nothing else changes.
+  /// Returns the block that the tier's policy would evict first. The call may report pinned candidates to the policy
+  /// (EvictionPolicy::keeps_pinned); it changes nothing else.
   [[nodiscard]] std::optional<BlockRef> victim(Tier tier);
-  /// The victim, and blocks before it in its node that can be evicted together with it: at most `blocks_max` in all. All are
-  /// ready and unpinned, have the same last use and priority, and are equal for the policy (EvictionPolicy::alike_from).
+  /// Returns the victim together with the blocks before it in its node that can be evicted with it: at most `blocks_max` blocks.
+  /// All are ready and unpinned, have the same last use and priority, and are equal for the policy (EvictionPolicy::alike_from).
   [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max);
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
-  /// Looks at every node.
+  /// Visits every node.
   [[nodiscard]] TreeCounts counts() const;
-  /// Number of copies in the tier, in any state, and number of those that no pin covers. The latter is only counted for tiers
-  /// with a policy.
+  /// Return the number of copies in the tier, in any state, and the number of copies of unpinned blocks. The latter is only
+  /// counted for tiers with a policy.
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return totals_[index(tier)].count.resident; }
   [[nodiscard]] std::uint64_t unpinned(Tier tier) const {
     return totals_[index(tier)].count.resident - totals_[index(tier)].count.pinned;
@@ -191,24 +191,24 @@ class PrefixTree {
   /// Bytes of memory of the tree itself, in use or kept for reuse.
   [[nodiscard]] std::size_t bytes_held() const;
 
-  /// How many leading blocks two prefixes share.
+  /// Returns the number of leading blocks that two prefixes share.
   [[nodiscard]] std::uint32_t common(Prefix a, Prefix b) const;
-  /// Returns the first depth from which on no block of the prefix is pinned, and none is followed by a block outside the prefix.
-  /// That is the prefix's length if its last block is pinned or followed.
+  /// Returns the first depth from which on no block of the prefix is pinned or followed by a block outside the prefix. This is
+  /// the prefix's length if its last block is pinned or followed.
   [[nodiscard]] std::uint32_t unshared_from(Prefix prefix) const;
-  /// Visits every block (or node) after its parent. for_each() and for_each_node() visit hidden ones, too; for_each_hidden()
-  /// visits only those.
+  /// Visit every block (or node) after its parent. for_each() and for_each_node() include hidden blocks; for_each_hidden() visits
+  /// only hidden blocks.
   void for_each(const std::function<void(BlockRef)>& visit) const;
   void for_each_node(const std::function<void(Run)>& visit) const;
   void for_each_hidden(const std::function<void(BlockRef)>& visit) const;
   /// For a scan of the tree in several steps, while the tree changes: all nodes have numbers below nodes_end(), and a node keeps
-  /// its number. splits() counts splits: if it has grown, blocks have moved to other nodes since.
+  /// its number. splits() counts splits: if it has increased, blocks have moved to other nodes.
   [[nodiscard]] std::uint32_t nodes_end() const;
-  /// The blocks of the node, or nothing if no node has this number now.
+  /// Returns the blocks of the node, or nothing if no node has this number now.
   [[nodiscard]] std::optional<Run> blocks_in(NodeId node) const;
   [[nodiscard]] std::uint64_t splits() const { return splits_; }
-  /// Grows whenever a block or a copy comes, goes or changes its state. While it stays, find() and the copies of what it found
-  /// stay the same.
+  /// Returns a number that increases whenever a block or a copy is added, removed or changes its state. While it does not change,
+  /// the results of find() and the copies of these blocks do not change.
   [[nodiscard]] std::uint64_t changes() const { return changes_; }
   [[nodiscard]] bool any_hidden() const { return hidden_nodes_ > 0; }
   /// Checks the whole tree, in time proportional to its size.
@@ -283,25 +283,25 @@ class PrefixTree {
 
   void sync_flat();
 
-  std::unique_ptr<FlatIndex> flat_;  ///< null: it is a tree. Otherwise the counts below are those of the index
+  std::unique_ptr<FlatIndex> flat_;  ///< null: it is a tree. Otherwise the counts below are the index's counts
   ArrayPool arrays_;
   ChunkedTable<Node> nodes_;
-  ChunkedTable<NodeId> owners_;  ///< by branch: the node that it grows from
+  ChunkedTable<NodeId> owners_;  ///< by branch: the node from which it grows
   std::vector<std::uint32_t> free_nodes_;
   std::vector<Marks> marks_;
   std::unique_ptr<Marks> split_marks_;  ///< scratch
   std::vector<std::uint32_t> free_marks_;
   std::array<Totals, tier_count> totals_{};
   std::vector<EvictionPolicy*> followers_;
-  std::vector<Tenant> tenants_;  ///< by TenantIndex; the first stands for all tenants that are not followed, and counts nothing
+  std::vector<Tenant> tenants_;  ///< by TenantIndex; the first represents all tenants that are not followed, and counts nothing
   std::vector<TenantIndex> free_tenants_;
   boost::unordered_flat_map<TenantId, TenantIndex, std::hash<TenantId>> followed_;  ///< by tenant
-  /// The nodes by their first key. A child names the branch of its parent, not the parent itself. So when a node with thousands
-  /// of children is split, all of them get the new parent in one step.
+  /// The nodes by their first key. A child refers to the branch of its parent, not to the parent itself. So when a node with
+  /// thousands of children is split, all of them get the new parent in one step.
   ChildTable children_;
   std::uint64_t blocks_ = 0;
   std::uint64_t node_count_ = 0;
-  std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks, above hidden ones: one for each hide_all() with nodes left
+  std::uint32_t hidden_nodes_ = 0;  ///< nodes without blocks, above hidden nodes: one for each hide_all() that still has nodes
   std::uint32_t added_ = 0;
   std::uint64_t splits_ = 0;
   std::uint64_t changes_ = 0;

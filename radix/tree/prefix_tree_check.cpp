@@ -1,4 +1,4 @@
-// PrefixTree::check_invariants: recomputes what the tree keeps incrementally, and compares.
+// PrefixTree::check_invariants: recomputes the data that the tree updates incrementally, and compares.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"

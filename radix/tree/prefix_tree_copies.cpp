@@ -1,4 +1,4 @@
-// Copies, and which of them can be evicted.
+// The part of PrefixTree for copies and candidates for eviction.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -51,7 +51,7 @@ void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
   if (!copy.present()) prune(id);
 }
 
-/// Moves `end` and `deepest` down to the last copies that are left.
+/// Moves `end` and `deepest` down to the last remaining copies.
 void PrefixTree::shrink_to_copies(InTier& here, const Copy* row) const {
   while (here.end > 0 && !row[here.end - 1].present()) --here.end;
   while (here.deepest > 0 && !row[here.deepest - 1].stays()) --here.deepest;
@@ -213,14 +213,14 @@ void PrefixTree::refresh_leaf(NodeId id, Tier tier) {
     totals.policy->on_evictable(
         {{id, node.start + last}, keys(node)[last], last_use_in(node, last), priority_in(node, last), node.tenant_index});
   } else if (here.listed != 0) {
-    // A policy that keeps pinned candidates is told when it names this one, or when the pin ends.
+    // A policy that keeps pinned candidates is informed when it names this candidate, or when the pin ends.
     if (totals.keeps_pinned && node.pinned > 0 && node.pinned >= here.deepest) return;
     here.listed = 0;
     totals.policy->on_unevictable(id);
   }
 }
 
-/// Tells a new policy of the tier what the node has there.
+/// Reports the node's blocks in the tier to a new policy.
 void PrefixTree::introduce(NodeId id, Tier tier) {
   EvictionPolicy* const follower = totals_[index(tier)].follower;
   const Copy* const row = copies(nodes_[id.value()], tier);
@@ -245,7 +245,7 @@ void PrefixTree::refresh_leaves(NodeId id) {
   }
 }
 
-/// Asks the policy for a candidate until it names one that is not pinned.
+/// Asks the policy for a candidate until it names an unpinned one.
 template <class Ask>
 std::optional<BlockRef> PrefixTree::first_evictable(Tier tier, Ask ask) {
   EvictionPolicy* const policy = totals_[index(tier)].policy;

@@ -1,4 +1,4 @@
-// Marks: pins, uses and retentions, each of the first blocks of a node.
+// The part of PrefixTree for marks: pins, uses and retentions, each for the first blocks of a node.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -64,7 +64,7 @@ bool PrefixTree::pinned(BlockRef block) const {
   return block.depth - node.start < node.pinned;
 }
 
-/// The only pin of a node without other marks needs no marks: `pinned` says how long it is.
+/// Returns true if the node has a single pin and no other marks. Such a pin needs no marks, because `pinned` has its length.
 bool PrefixTree::has_plain_pin(const Node& node) const {
   return node.marks == Node::none && node.pinned > 0 && node.pinned_children == 0;
 }
@@ -136,7 +136,7 @@ void PrefixTree::touch_node(NodeId id, std::uint32_t blocks, std::uint64_t stamp
   } else {
     if (last_use_in(node, blocks - 1) >= stamp) return;
     auto& uses = marks(node).uses;
-    // This use replaces older ones of as many blocks or fewer.
+    // This use replaces older uses that cover at most the same blocks.
     std::erase_if(uses, [&](const Marks::Use& use) { return use.blocks <= blocks && use.stamp <= stamp; });
     if (blocks == node.size) {
       node.last_use = stamp;
@@ -271,7 +271,7 @@ void PrefixTree::drop_empty_marks(Node& node) {
   node.marks = Node::none;
 }
 
-/// The node has lost blocks at its end: cuts the marks to the blocks that are left.
+/// Limits the marks to the remaining blocks of a node that has lost blocks at its end.
 void PrefixTree::cut_marks(Node& node) {
   if (node.marks == Node::none) return;
   Marks& m = marks_[node.marks];
@@ -284,12 +284,12 @@ void PrefixTree::cut_marks(Node& node) {
   drop_empty_marks(node);
 }
 
-/// Divides the marks of a node that was split between its two halves. (A plain pin is one of the half in which it ends.)
+/// Divides the marks of a node that was split between its two halves. A plain pin belongs to the half in which it ends.
 void PrefixTree::split_marks(Node& upper, Node& lower, std::uint32_t at) {
   lower.last_use = upper.last_use;
   if (upper.marks == Node::none) return;
-  // Copied to scratch memory first: the marks of both halves are in one vector, which may reallocate. A copy keeps the memory of
-  // the vectors in place.
+  // Copy the marks to scratch memory first, because the marks of both halves are in one vector, which may reallocate. The
+  // assignment reuses the memory of the scratch vectors.
   Marks& old = *split_marks_;
   old = marks_[upper.marks];
   marks_[upper.marks].pins.clear();

@@ -1,6 +1,6 @@
 #pragma once
 
-// The internals of PrefixTree. Only its own sources include this file.
+// The internals of PrefixTree. Only the sources of PrefixTree include this file.
 
 #include "radix/tree/prefix_tree.hpp"
 
@@ -12,7 +12,7 @@ namespace terrace {
 /// Pins that end in the node, uses that cover only its first blocks, and retentions of its blocks.
 struct PrefixTree::Marks {
   struct Pin {
-    std::uint32_t blocks;  ///< how many of the node's first blocks
+    std::uint32_t blocks;  ///< number of the node's first blocks that it covers
     std::uint32_t count;
   };
   struct Use {
@@ -48,14 +48,14 @@ struct alignas(128) PrefixTree::Node {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
   std::byte* arrays = nullptr;      ///< keys[capacity], then Copy[tier_count][capacity]
-  std::uint32_t parent_branch = 0;  ///< the branch that this node grows from: owners_ says which node has it
-  std::uint32_t branch = 0;         ///< the branch that this node's children name
+  std::uint32_t parent_branch = 0;  ///< the branch from which this node grows: owners_ has its node
+  std::uint32_t branch = 0;         ///< the branch to which this node's children refer
   std::uint32_t start = 0;          ///< depth of the first block
-  std::uint32_t size = 0;           ///< number of blocks; 0 in the root, and in a node above hidden ones
+  std::uint32_t size = 0;           ///< number of blocks; 0 in the root, and in a node above hidden nodes
   std::uint32_t capacity = 0;       ///< length of the arrays
   NodeId first_child{none};
   NodeId split_child{none};  ///< the child that took over this node's later blocks when it was split
-  std::uint32_t pinned = 0;  ///< how many of the first blocks are pinned
+  std::uint32_t pinned = 0;  ///< number of its first blocks that are pinned
   std::uint32_t pinned_children = 0;
   std::uint32_t marks = none;  ///< index in PrefixTree::marks_
   std::array<InTier, tier_count> in_tiers;
@@ -94,8 +94,8 @@ inline const PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) const
   return nodes_[node.value()].in_tiers[index(tier)];
 }
 
-/// Visits the node and all nodes below it, each after its parent. It finds its way back up by parent links, so that it needs no
-/// stack, and no allocation.
+/// Visits the node and all nodes below it, each after its parent. It returns to parents by links, so it needs no stack and no
+/// allocation.
 template <class Visit>
 void PrefixTree::walk(NodeId top, Visit&& visit) const {
   for (NodeId id = top;;) {

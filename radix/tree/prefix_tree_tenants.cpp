@@ -1,4 +1,4 @@
-// Tenants: counts and candidates of those that are followed.
+// The part of PrefixTree for followed tenants: their counts and candidates.
 
 #include "base/check.hpp"
 #include "radix/tree/prefix_tree.hpp"
@@ -45,7 +45,7 @@ void PrefixTree::ignore_tenant(TenantId tenant) {
   free_tenants_.push_back(followed);
 }
 
-/// Gives the tenant's nodes this index, counts their copies under it, and tells the policies.
+/// Sets the index of the tenant's nodes, counts their copies under it, and informs the policies.
 void PrefixTree::set_tenant(TenantId tenant, TenantIndex followed) {
   walk(root_node, [&](NodeId id) {
     Node& node = nodes_[id.value()];

@@ -100,7 +100,7 @@ std::byte* SpanHeap::find(std::uint32_t granules) const {
 void SpanHeap::add_slab() {
   // No huge pages for the first slab: a small tree uses only a part of it.
   auto* const memory = static_cast<std::byte*>(map_memory(slab_bytes, slabs_.empty() ? HugePages::no : HugePages::yes));
-  slabs_.push_back(memory);  // the system has zeroed the memory, so the table says that nothing is free
+  slabs_.push_back(memory);  // the system has zeroed the memory, so the table has no free spans
   constexpr std::uint32_t head = (sizeof(Slab) + granule_bytes - 1) / granule_bytes;
   insert(memory + head * granule_bytes, granules_a_slab - head);
 }

@@ -8,8 +8,8 @@
 namespace terrace {
 
 /// Allocates spans: runs of granules of 256 bytes, cut from slabs of 2 MiB. A span that is put back merges with its free
-/// neighbours, so the memory of one long array can become many short ones and one long one again. All memory goes back to the
-/// system when the heap is destroyed, and none before. Every call takes constant time.
+/// neighbours, so the memory of one long array can be used for many short arrays and later for a long one again. All memory is
+/// returned to the system when the heap is destroyed, and none before. Every call takes constant time.
 ///
 /// take() chooses the smallest free span that fits. Free spans are kept in bins: one bin for each length up to 32 granules, then
 /// sixteen bins for each doubling, to which requests are rounded up. The first granules of a slab hold a table of its free
@@ -26,14 +26,14 @@ class SpanHeap {
   SpanHeap(const SpanHeap&) = delete;
   SpanHeap& operator=(const SpanHeap&) = delete;
 
-  /// Returns how many granules take() takes for so many granules (at most granules_max): the length of a bin.
+  /// Returns the number of granules that take() uses for this number of granules (at most granules_max): the length of a bin.
   [[nodiscard]] static std::uint32_t rounded(std::uint32_t granules);
   /// Returns uninitialised memory, aligned to a granule.
   [[nodiscard]] std::byte* take(std::uint32_t granules);
   /// Takes back a span, or a part of one; the rest of the span stays taken.
   void put(std::byte* span, std::uint32_t granules);
 
-  /// Bytes taken from the system. The first slab does not use huge pages, so of it only the part that was ever used counts.
+  /// Bytes taken from the system. The first slab does not use huge pages, so only the part of it that was ever used counts.
   [[nodiscard]] std::size_t bytes_held() const;
   void check_invariants() const;
 

@@ -217,6 +217,7 @@ void CapacityManager::step_ended(const IoCompletion& completion) {
 void CapacityManager::looked(const IoCompletion& completion) {
   looked_at_ = first_writes_;
   if (completion.error != 0) return fail(errno_code(completion.error));
+  // Slots without disk space take it when they are written, so their space counts as used.
   const std::uint64_t promised = config_floor_ + (on_demand() ? files_.unwritten_at_last_look() * block_bytes() : 0);
   if (on_demand() && completion.bytes < promised) close_unwritten();
   if (run_.count == 0 && numbering_ == 0) return;  // it was a routine query of the free space, not the start of a growth step
@@ -317,6 +318,7 @@ void CapacityManager::allocated(int error) {
   }
   const IoOperation give_back = files_.operation(Kind::deallocate, SlotId{run_.first}, run_.count);
   if (is_no_space(error) && run_.count > 1) {
+    // Try half of the piece in the next step.
     tried_ = run_.count / 2;
     put_back(0);
   } else {

@@ -37,9 +37,9 @@ namespace terrace {
 /// The data of a block may have been replaced before they are read. So if data do not match, verify() reads the record again. If
 /// the record has changed, the result is `changed`. If it is the same, the mismatch may be harmless, because an owner that makes
 /// the store smaller returns a slot's space before it clears the record (storage/format/format.hpp, "Order of writes"). So while
-/// there is an owner, the result is `doubtful`. It becomes `corrupt` only if it persists for longer than an owner needs to write
-/// a page. The check for an owner comes before the second read of the record, so that an owner that ends in between has written
-/// the record that is then read.
+/// there is an owner, the result is `doubtful`. It becomes `corrupt` only if it stays `doubtful` for longer than an owner needs
+/// to write a page. The check for an owner comes before the second read of the record, so that an owner that ends in between has
+/// written the record that is then read.
 ///
 /// Without an owner the result is exact, with one exception: after a power failure, or after an owner was killed while it made
 /// the store smaller, an evicted block may still have its record, which then does not match the data.

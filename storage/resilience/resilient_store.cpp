@@ -102,6 +102,7 @@ void ResilientStore::submit() {
 void ResilientStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
   if (!keys.empty()) {
     end_waiting(Which::writes, events_);
+    // A retry after the removal could store a removed block again.
     for (Operation& operation : operations_) operation.last_try |= operation.kind == Kind::write;
   }
   store_.remove(keys, token);
@@ -133,9 +134,10 @@ void ResilientStore::on_event(const StoreEvent& event, TimePoint now, std::vecto
     out.push_back(event);
     return;
   }
+  // Reads have the index of the operation as their token. Writes keep the owner's token, so they are found by key and token.
   const auto id = event.kind == Event::read ? static_cast<std::uint32_t>(event.token) : find_write(event.key, event.token);
   TERRACE_CHECK(id < operations_.size() && operations_[id].kind != Kind::unused && !operations_[id].waiting);
-  tell_breaker(operations_[id], event, now);
+  report_to_breaker(operations_[id], event, now);
   operations_[id].admission = Admission::passed;
   if (!event.error) {
     if (operations_[id].tries > 0) ++counted_.recovered;
@@ -156,11 +158,12 @@ void ResilientStore::note_damage(TimePoint now) {
   damage_.last = now;
 }
 
-void ResilientStore::tell_breaker(const Operation& operation, const StoreEvent& event, TimePoint now) {
+void ResilientStore::report_to_breaker(const Operation& operation, const StoreEvent& event, TimePoint now) {
   using Outcome = CircuitBreaker::Outcome;
   Outcome outcome = Outcome::unclear;
   if (class_of(event.error) == ErrorClass::transient) outcome = Outcome::failed;
   if (!event.error) {
+    // A write of a block that is already stored does no I/O, so as a probe it says nothing about the device.
     const bool stored_already =
         operation.admission == Admission::probe && operation.kind == Kind::write && store_.stat().writes == probe_writes_;
     outcome = stored_already ? Outcome::unclear : Outcome::succeeded;
@@ -173,6 +176,7 @@ void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now
   ++operation.tries;
   operation.error = error;
   const TimePoint until = note_failure(operation.block.key, now);
+  // If the breaker is open, a retry would be declined: end this operation and all waiting operations of its kind.
   if (const Which kind = which(operation.kind); declines(kind)) {
     end(id, error, out);
     return end_waiting(kind, out);

@@ -125,7 +125,7 @@ class ResilientStore final : public BlockStore {
   /// Handles a write that failed with parent_missing. Returns true if the write continues.
   [[nodiscard]] bool goes_on_with_parent(std::uint32_t id);
   void end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out);
-  void tell_breaker(const Operation& operation, const StoreEvent& event, TimePoint now);
+  void report_to_breaker(const Operation& operation, const StoreEvent& event, TimePoint now);
   void begin_wait(std::uint32_t id, TimePoint due);
   /// Ends the waiting writes of descendants of this block.
   void end_below(const BlockKey& key, std::vector<StoreEvent>& out);

@@ -143,6 +143,7 @@ void TransferScheduler::expire(TimePoint now) {
       if (!entry.error) entry.error = Errc::deadline_exceeded;
       for (const UnderWay& piece : under_way_) {
         if (piece.handle != handle) continue;
+        // The device may still copy this piece, so its slots must not be reused yet.
         std::fill_n(entry.outcomes.begin() + piece.first_block, piece.blocks, BlockOutcome::unconfirmed);
       }
       report(entry, TransferEvent::Kind::finished);
