@@ -97,8 +97,8 @@ typedef struct terrace_key {
   uint8_t bytes[32];
 } terrace_key;
 
-/// Names of blocks, of any bytes. They lie side by side in `bytes`: name i has lengths[i] bytes, or each has `length` bytes if
-/// `lengths` is null.
+/// Names of blocks, of any bytes. They are stored one after another in `bytes`: name i has lengths[i] bytes, or each has `length`
+/// bytes if `lengths` is null.
 typedef struct terrace_names {
   const void* bytes;
   const uint32_t* lengths;

@@ -263,7 +263,7 @@ class TERRACE_API Cache {
   /// Number of slots of a tier (device or host) that a resize still has to retire.
   [[nodiscard]] std::uint64_t retiring(Tier tier, PoolId pool = {}) const;
   [[nodiscard]] HostMemory host_memory(PoolId pool = {}) const;
-  /// How often the host tier could not grow to the wanted size; host_memory() says why the last growth failed.
+  /// Returns how often the host tier could not grow to the wanted size; host_memory() says why the last growth failed.
   [[nodiscard]] std::uint64_t host_growth_failures(PoolId pool = {}) const;
 
   /// The settings in effect.
@@ -291,9 +291,9 @@ class TERRACE_API Cache {
   [[nodiscard]] Result<void> resume_write_back(WriteBackId id);
   /// Ends the job at once. Blocks that the store is writing may still be stored. Fails as pause_write_back().
   [[nodiscard]] Result<void> cancel_write_back(WriteBackId id);
-  /// Returns nothing if there is no such job, or if it ended so long ago that it was forgotten.
+  /// Returns nothing if there is no such job, or if it ended long ago and is no longer kept.
   [[nodiscard]] std::optional<WriteBackProgress> write_back(WriteBackId id) const;
-  /// The progress of all running jobs, and of the ended jobs that are not forgotten yet.
+  /// The progress of all running jobs, and of the ended jobs that are still kept.
   [[nodiscard]] std::vector<WriteBackProgress> write_backs() const;
   /// Returns the results of the job since the last call. They are kept until they are taken, or the ended job is forgotten.
   /// Fails: not_found.
@@ -329,7 +329,7 @@ class TERRACE_API Cache {
   [[nodiscard]] LinkHealth link_health() const;
   [[nodiscard]] SharedTotals shared_totals() const;
   [[nodiscard]] PrefetchTotals prefetch_totals() const;
-  /// The waits of all requests so far.
+  /// Returns the totals of the waits of all requests.
   [[nodiscard]] WaitTotals wait_totals() const;
   [[nodiscard]] CallTimes call_times() const;
   [[nodiscard]] TransferTimes transfer_times() const;
@@ -351,7 +351,7 @@ class TERRACE_API Cache {
   /// Starts to follow one of every `one_in` blocks in each pool, to measure the cache residence time. 0: none, which is the
   /// default. The call allocates memory.
   void sample_residency(std::uint32_t one_in);
-  /// Totals of the followed blocks so far.
+  /// Returns the totals of the followed blocks.
   [[nodiscard]] ResidencyTotals residency_totals(PoolId pool = {}) const;
   /// Starts to record changes of what is cached. Take the events in every step of the engine, because all of them are kept until
   /// then.

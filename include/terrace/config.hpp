@@ -71,7 +71,7 @@ struct ConfigValue {
 struct ConfigOption {
   std::string table{};  ///< empty, "storage", or "pool", "group", "rank" for an option of an array of tables
   std::string key{};
-  bool repeated = false;      ///< the option is in an array of tables: each element has a value of its own
+  bool repeated = false;      ///< the option is in an array of tables: each element has its own value
   std::string flag{};         ///< "--storage-io"; empty: the option has no flag
   std::string flag_alias{};   ///< an older name of the flag, or empty
   std::string environment{};  ///< "TERRACE_STORAGE_IO"; empty: the option has no variable
@@ -113,7 +113,7 @@ class TERRACE_API Config {
   /// Sets an option by its flag ("--host-blocks") or the flag's older name.
   void set(std::string_view flag, std::string_view value);
 
-  /// True if a file, a variable or a flag sets the option, in any pool, group or rank. `name` is "storage.io" or
+  /// Returns true if a file, a variable or a flag sets the option, in any pool, group or rank. `name` is "storage.io" or
   /// "pool.host-blocks". Throws std::out_of_range if there is no such option.
   [[nodiscard]] bool has(std::string_view name) const;
   /// Returns the place that the value comes from; "default" if nothing sets it. For an option of an array of tables, returns the

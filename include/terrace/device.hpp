@@ -127,7 +127,7 @@ struct PoolMemory {
   HostSlots* host = nullptr;
   /// The part of every host slot that belongs to the device: one block. It is the whole slot, unless ranks share the host slots.
   HostShare share{};
-  /// The number of layers in a block that the device allocates; they lie side by side. Regions name their layer.
+  /// The number of layers in a block that the device allocates; the layers are adjacent. Regions name their layer.
   std::uint32_t layers = 1;
   /// Memory of the engine, which must outlive the device or its relocate(). Empty: the device allocates packed, zeroed blocks.
   std::vector<DeviceRegion> regions{};
@@ -336,7 +336,7 @@ enum class RankPayload : unsigned char {
 /// The most ranks of one cache.
 inline constexpr std::size_t ranks_max = 64;
 
-/// The health of one rank, for monitoring. health() looks at every transfer under way, so do not call it often.
+/// The health of one rank, for monitoring. health() visits every transfer under way, so do not call it often.
 struct RankHealth {
   enum class State : unsigned char {
     well,

@@ -190,9 +190,10 @@ class TERRACE_API KeyChain {
 /// std::invalid_argument if there is no group, or if a number is 0.
 [[nodiscard]] TERRACE_API std::uint32_t hash_unit(std::span<const std::uint32_t> block_tokens);
 
-/// Finds the keys of one group's blocks in a chain of keys that was made in hash units. So a prompt is hashed only once, whatever
-/// block sizes the groups have. The key of a block is the key of its last unit, because that key names everything before it, too.
-/// It does not name the group: blocks of different groups are told apart by where they are kept, or by key_in_group().
+/// Finds the keys of one group's blocks in a chain of keys that was made in hash units. So a prompt is hashed only once for all
+/// block sizes of the groups. The key of a block is the key of its last unit, because that key names everything before it, too.
+/// It does not name the group: blocks of different groups are distinguished by the place where they are kept, or by
+/// key_in_group().
 ///
 /// A plain value. Threads: any.
 class TERRACE_API GroupKeys {

@@ -87,7 +87,7 @@ struct TERRACE_API GroupPlan {
 
 /// Derives block sizes from the shape, and counts from the budget, so that all pools become full at the same time if sequences
 /// are typical (plan_pools()). Groups share a pool if their blocks have the same size and number of layers. Blocks have no
-/// padding: all layers of a block lie side by side, each with the bytes of one rank.
+/// padding: all layers of a block are adjacent, each with the bytes of one rank.
 ///
 /// Throws std::invalid_argument with one sentence that says what does not fit and what would fit.
 ///

@@ -202,7 +202,7 @@ struct TERRACE_API CacheSystemOptions {
   /// the first pool, and requests count in its blocks. If there are groups, requests and keys count in hash units (hash_unit()),
   /// and a block of a group is one or more hash units.
   std::vector<GroupConfig> groups{};
-  /// By PoolId; at least one. Each pool has a host arena and a store of its own.
+  /// By PoolId; at least one. Each pool has its own host arena and its own store.
   std::vector<PoolOptions> pools = {PoolOptions{}};
   /// If true, the device_blocks slots of each pool belong to the engine, and the cache has no device tier of its own. It serves
   /// the orders of an OffloadCache: `OffloadCache offload{system.cache()};`.

@@ -122,8 +122,8 @@ struct TERRACE_API BlockRun {
 /// The copy must be ready, the block must not be pinned, and no node below may have a copy in the tier that is not being evicted.
 /// So the number of the node is enough to name the candidate.
 ///
-/// A policy whose follows_blocks() is true is also told what happens to blocks, in one call for each run of adjacent blocks. It
-/// may keep its records by node: on_split() and on_gone() report changes of nodes. After a block has left the tree, only its key
+/// A policy whose follows_blocks() is true also gets reports about blocks, in one call for each run of adjacent blocks. It may
+/// keep its records by node: on_split() and on_gone() report changes of nodes. After a block has left the tree, only its key
 /// names it. A policy must limit how many such blocks it remembers.
 ///
 /// A policy may be given to a tree that has blocks already (PrefixTree::set_policy). Then it gets on_inserted() and

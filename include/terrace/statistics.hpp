@@ -84,7 +84,7 @@ struct TERRACE_API TimeTotal {
 
 /// Why a block that a request asked for was a miss: it is not cached, or not used.
 enum class MissReason : std::uint8_t {
-  unknown,          ///< it was never cached, or was dropped so long ago that this is not remembered
+  unknown,          ///< it was never cached, or there is no record of it any more
   evicted_device,   ///< the last copy was evicted from this tier
   evicted_host,     ///< the same
   evicted_storage,  ///< the same
@@ -263,7 +263,7 @@ struct TERRACE_API Usage {
 
   /// Slots that a new request can get.
   [[nodiscard]] std::uint64_t available() const { return free + evictable - promised; }
-  /// Whether `wanted` slots can be allocated now.
+  /// Returns true if `wanted` slots can be allocated now.
   [[nodiscard]] bool has_room(std::uint64_t wanted, Evicting evicting) const {
     return wanted <= (evicting == Evicting::yes ? available() : free - std::min(free, promised));
   }
@@ -376,7 +376,7 @@ struct HostMemory {
   std::uint32_t going = 0;   ///< chunks that will be unmapped when their slots are no longer used
   std::string failure{};     ///< why the last growth stopped early; empty if it did not
 
-  /// True if the whole tier can be used. Before that, the cache already serves with the usable part.
+  /// Returns true if the whole tier can be used. Before that, the cache already serves with the usable part.
   [[nodiscard]] bool warm() const { return usable == wanted; }
 };
 

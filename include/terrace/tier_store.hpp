@@ -30,8 +30,8 @@ using BatchId = StrongId<struct BatchIdTag, std::uint64_t>;
 using HostRegionId = StrongId<struct HostRegionIdTag>;
 
 struct TierStoreOptions {
-  /// The directories of the store's files; several directories, each on a disk of its own, are used in equal shares. If one is
-  /// missing it is made; its parent must exist.
+  /// The directories of the store's files; several directories, each on its own disk, are used in equal shares. If one is missing
+  /// it is made; its parent must exist.
   std::vector<std::filesystem::path> directories{};
   /// The name of the store's own directory inside each of these: digits, lower-case letters and '-'. Stores of different ranks or
   /// models that share a directory need different names.

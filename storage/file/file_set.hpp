@@ -139,7 +139,7 @@ class FileSet {
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   /// The file that holds the copy of the superblock.
   [[nodiscard]] FileId superblock_copy() const { return parts_[0].lock; }
-  /// Whether the superblock was damaged and had to be taken from its copy. FileStore counts that as an I/O error.
+  /// Returns true if the superblock was damaged and had to be taken from its copy. FileStore counts that as an I/O error.
   [[nodiscard]] bool restored() const { return restored_; }
 
   // ---- durability
@@ -152,7 +152,7 @@ class FileSet {
   [[nodiscard]] std::uint32_t first_data_file() const { return layout_.directories + 1; }
   [[nodiscard]] FileId file(std::uint32_t number) const;
   [[nodiscard]] std::filesystem::path path_of_file(std::uint32_t number) const;
-  /// Whether the file is in a lost directory. The catalog never counts as lost.
+  /// Returns true if the file is in a lost directory. The catalog never counts as lost.
   [[nodiscard]] bool file_is_lost(std::uint32_t number) const;
   /// Marks the directory of the file as lost, because a sync or a check of the file has failed. Returns false if this is not
   /// possible: for the catalog, and for the last remaining directory.
@@ -163,9 +163,9 @@ class FileSet {
   void note_data(SlotId slot);
   /// Records that a write of this slot has ended, successfully or not. Its file may now have blocks that are not durable.
   void note_unsynced(SlotId slot) { unsynced_[layout_.file_of(slot)] = true; }
-  /// Whether the data file must be synced and is not lost. After this call it counts as synced.
+  /// Returns true if the data file must be synced and is not lost. After this call it counts as synced.
   [[nodiscard]] bool take_unsynced(std::uint32_t number);
-  /// Whether all data files currently bypass the page cache.
+  /// Returns true if all data files currently bypass the page cache.
   [[nodiscard]] bool is_direct() const;
 
   // ---- size
@@ -173,15 +173,15 @@ class FileSet {
   /// The number of slots that may be used. It is less than slots() if the store was made smaller while it served and its capacity
   /// has not been raised since; its files then keep their holes.
   [[nodiscard]] std::uint32_t open_slots() const { return open_slots_; }
-  /// Whether the file system of one of the directories cannot allocate space in advance.
+  /// Returns true if the file system of one of the directories cannot allocate space in advance.
   [[nodiscard]] bool sparse() const;
-  /// Whether slots that may be used have no disk space, although the file system could have allocated it in advance.
+  /// Returns true if slots that may be used have no disk space, although the file system could have allocated it in advance.
   [[nodiscard]] bool has_holes() const { return has_holes_; }
 
   // For a store that grows while it serves. The caller submits the operations.
   /// The next number of slots at which each directory begins a new data file.
   [[nodiscard]] std::uint64_t next_row() const { return layout_.next_row(); }
-  /// Whether there are data files for this many slots.
+  /// Returns true if there are data files for this many slots.
   [[nodiscard]] bool has_files_for(std::uint32_t slots) const { return data_.size() >= longer(slots).data_files(); }
   /// Returns the next data file, for an operation of kind `open`. After that the caller must call add_data_file() or
   /// forget_prepared().
@@ -193,7 +193,7 @@ class FileSet {
 
   /// Slots below this number may have a record in the catalog from an earlier run; 0 for a new store.
   [[nodiscard]] std::uint32_t recorded_slots() const { return recorded_slots_; }
-  /// Whether the slot's data lie within the data files of an earlier run.
+  /// Returns true if the slot's data lie within the data files of an earlier run.
   [[nodiscard]] bool had_data(SlotId slot) const;
 
   // ---- free space
@@ -203,7 +203,7 @@ class FileSet {
   [[nodiscard]] IoOperation look_at_catalog() { return look_in(0); }
   /// The same for each directory in turn. Returns nothing if no directory can be queried.
   [[nodiscard]] std::optional<IoOperation> next_look();
-  /// Whether the last look was in the slot's directory.
+  /// Returns true if the last look was in the slot's directory.
   [[nodiscard]] bool last_look_was_for(SlotId slot) const { return layout_.directory_of(slot) == looked_in_; }
   /// Records that the slot takes its disk space only when it is written.
   void add_unwritten(SlotId slot) { ++unwritten_[layout_.directory_of(slot)]; }
@@ -232,7 +232,7 @@ class FileSet {
   [[nodiscard]] FileId lock(const std::filesystem::path& directory);
   void read_superblock(const FileStoreConfig& config);
   void check_compatible(const FileStoreConfig& config) const;
-  /// Whether the catalog has a valid record, within the part that this configuration covers.
+  /// Returns true if the catalog has a valid record, within the part that this configuration covers.
   [[nodiscard]] bool has_records(Bytes catalog_bytes);
   void check_file_limit(const FileStoreConfig& config) const;
   void take_room(const FileStoreConfig& config);

@@ -508,8 +508,8 @@ void FileSet::sync_names() {
   if (recorded_slots_ > 0) return;
   for (const std::filesystem::path& parent : parents_) {
     const Result<void> named = files_.sync_directory(parent);
-    // A user who may enter the parent but not read it cannot sync it either. Then the store's name becomes durable at some later
-    // time.
+    // A user that may enter the parent directory but not read it cannot sync it either. Then the store's name becomes durable at
+    // some later time.
     if (named || named.error() == errno_code(EACCES)) continue;
     refuse_files(named.error(), fmt::format("cannot sync the directory {}", parent.string()));
   }

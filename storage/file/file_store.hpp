@@ -96,7 +96,7 @@ class FileStore final : public BlockStore {
   [[nodiscard]] std::vector<std::filesystem::path> lost_directories() const { return files_.lost_directories(); }
   /// Returns why no flush can succeed before the next start, in one sentence. Empty if there is no such reason.
   [[nodiscard]] const std::string& durability_lost() const { return durability_lost_; }
-  /// Whether all data files currently bypass the page cache.
+  /// Returns true if all data files currently bypass the page cache.
   [[nodiscard]] bool is_direct() const { return files_.is_direct(); }
   /// The number of catalog pages whose current content has not been written yet.
   [[nodiscard]] std::size_t unwritten_pages() const { return pages_.waiting() + pages_.under_way(); }

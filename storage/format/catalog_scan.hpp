@@ -60,7 +60,7 @@ class CatalogScan {
   std::vector<Damaged> damaged_;
 };
 
-/// Whether the numbers in the superblock are within the limits that StoreLayout and CatalogScan rely on.
+/// Returns true if the numbers in the superblock are within the limits that StoreLayout and CatalogScan rely on.
 [[nodiscard]] bool plausible(const Superblock& superblock);
 /// The superblock must be plausible().
 [[nodiscard]] StoreLayout layout_of(const Superblock& superblock);

@@ -137,7 +137,7 @@ void encode(const CatalogRecord& record, std::span<std::byte> at);
 
 [[nodiscard]] std::uint64_t fingerprint_prefix(const Fingerprint& fingerprint);
 
-/// Whether this program can read a store of this version.
+/// Returns true if this program can read a store of this version.
 [[nodiscard]] constexpr bool known_version(std::uint32_t version) {
   return version == format_version || version == striped_format_version;
 }

@@ -89,7 +89,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
     ++counted_.evicted;
     emit(StoreEvent::Kind::evicted, 0, placed->evicted->key, {}, placed->evicted->write_token);
   }
-  // The slot may be that of the evicted block. In either case its catalog record changes.
+  // The slot may be that of the evicted block. In both cases the slot's catalog record changes.
   changed_.push_back(placed->slot);
   suspected_.erase(placed->slot.value());
   index_.set_write_token(placed->slot, write.token);

@@ -52,7 +52,7 @@ class StoreOperations {
   void end_write(Id id, WriteOutcome outcome);
 
   void remove(std::span<const BlockKey> keys, std::uint64_t token);
-  /// Whether the block is readable.
+  /// Returns true if the block is readable.
   [[nodiscard]] bool contains(const BlockKey& key) const;
   void touch(std::span<const BlockKey> keys);
   void adopt_all(const BlockStore::Adopt& adopt);
@@ -71,7 +71,7 @@ class StoreOperations {
   std::size_t poll(std::vector<StoreEvent>& out);
   /// Operations under way, plus events that wait for poll().
   [[nodiscard]] std::size_t in_flight() const { return operations_.size() - free_ids_.size() + events_.size(); }
-  /// Whether poll() would return any events.
+  /// Returns true if poll() would return any events.
   [[nodiscard]] bool has_events() const { return !events_.empty(); }
 
   /// Visits every readable block, depth first.

@@ -72,8 +72,8 @@ class FileSystem {
   [[nodiscard]] virtual Bytes file_bytes_max() const = 0;
   /// Whether the file currently bypasses the page cache.
   [[nodiscard]] virtual Direct direct(FileId file) const = 0;
-  /// Whether resize(), or an operation of kind `allocate`, could not allocate space for this file because the file system does
-  /// not support it. The file then takes its space only as it is written.
+  /// Returns true if resize(), or an operation of kind `allocate`, could not allocate space for this file because the file system
+  /// does not support it. The file then takes its space only as it is written.
   [[nodiscard]] virtual bool sparse(FileId file) const = 0;
 };
 
@@ -118,7 +118,7 @@ struct IoOperation {
   bool ahead = false;
 };
 
-/// True for operations that move the bytes of a buffer, and for `sync`.
+/// Returns true for operations that move the bytes of a buffer, and for `sync`.
 [[nodiscard]] constexpr bool is_transfer(IoOperation::Kind kind) noexcept { return kind <= IoOperation::Kind::sync; }
 
 struct IoCompletion {

@@ -19,7 +19,7 @@ class PosixFiles : public FileSystem {
   struct File {
     int fd = -1;
     std::filesystem::path path;       ///< absolute, because a process may change its working directory
-    std::atomic<bool> direct{false};  ///< cleared when the first operation is refused because of it
+    std::atomic<bool> direct{false};  ///< cleared when the first operation is refused because of direct I/O
     std::atomic<bool> sparse{false};  ///< set if space could not be allocated in advance
   };
 

@@ -39,7 +39,7 @@ class UringFiles final : public PosixFiles {
   const Rings& rings_;
 };
 
-/// Carries out operations on whole files on a thread of its own, because they would block a ring.
+/// Does operations on whole files on a separate thread, because they would block a ring.
 class FileWorker {
  public:
   FileWorker(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {

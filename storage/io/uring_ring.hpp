@@ -92,7 +92,7 @@ class UringRing {
     AlignedBuffer copy;  ///< used if direct I/O cannot use the caller's buffer
     int error = 0;
     bool direct = false;     ///< whether the request under way was submitted with direct I/O
-    bool may_block = false;  ///< the kernel must use a thread of its own for the request
+    bool may_block = false;  ///< the kernel must use one of its threads for the request
     bool io_ended = false;
     bool to_seal = false;  ///< the operation is in to_seal_
   };

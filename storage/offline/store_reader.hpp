@@ -63,9 +63,9 @@ class StoreReader {
   /// The further directories that did not exist, or held no part of this store, when the constructor ran. The records of blocks
   /// in them are assumed to be valid.
   [[nodiscard]] std::vector<std::filesystem::path> missing_directories() const;
-  /// Whether the block lies in a missing directory.
+  /// Returns true if the block lies in a missing directory.
   [[nodiscard]] bool missing(const CatalogRecord& block) const { return missing_[layout_.directory_of(SlotId{block.slot})]; }
-  /// How many blocks in catalog().blocks() lie in missing directories.
+  /// Returns how many blocks in catalog().blocks() lie in missing directories.
   [[nodiscard]] std::uint64_t missing_blocks() const;
   [[nodiscard]] const Superblock& superblock() const { return superblock_; }
   [[nodiscard]] const StoreLayout& layout() const { return layout_; }
@@ -73,7 +73,7 @@ class StoreReader {
   /// Returns the block or orphan with this key, or null.
   [[nodiscard]] const CatalogRecord* find(const BlockKey& key) const;
 
-  /// Whether a process has the store open now.
+  /// Returns true if a process has the store open now.
   [[nodiscard]] bool in_use() const;
   /// Returns the owner that the lock file names. This is meaningful only while the store is in use.
   [[nodiscard]] std::optional<StoreOwner> owner() const;

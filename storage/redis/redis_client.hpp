@@ -62,7 +62,7 @@ class RedisClient {
   /// `password` is the current password; empty: none.
   void connected(const RedisConnectionId& id, std::string_view password);
   void lost(const RedisConnectionId& id, std::string_view why);
-  /// Must be called after a channel was told of bytes that were sent or have arrived.
+  /// Must be called after sent() or received() of a channel.
   void moved() { work(); }
 
   /// Replaces the content of `out` by the events since the last call.

@@ -22,7 +22,7 @@ struct Strided {
 };
 
 /// Two regions with the same stride can overlap only at a fixed distance in slots: the distance of their bases divided by the
-/// stride, rounded down or up. Example: K and V lie side by side, at bases 0 and 64 with stride 128. Slot i of V lies between
+/// stride, rounded down or up. Example: K and V are interleaved, at bases 0 and 64 with stride 128. Slot i of V lies between
 /// slots i and i + 1 of K, and overlaps neither.
 bool overlap_at_one_stride(const Strided& low, const Strided& high) {
   const std::uint64_t stride = low.region->stride;

@@ -25,7 +25,7 @@ class DeviceGeometry {
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   [[nodiscard]] std::span<const DeviceRegion> regions() const { return regions_; }
   [[nodiscard]] std::uint32_t layers() const { return layers_; }
-  /// Returns true if whole blocks lie side by side, as they do on the host.
+  /// Returns true if whole blocks are adjacent, as on the host.
   [[nodiscard]] bool packed() const { return packed_; }
   /// Returns the number of bytes of these layers in one block; without `layers`, of the whole block.
   [[nodiscard]] std::uint64_t bytes_of(std::optional<LayerRange> layers) const;
@@ -40,7 +40,7 @@ class DeviceGeometry {
   bool packed_ = false;
 };
 
-/// Makes the geometry of whole blocks that lie side by side, each of `layers` equal layers. Throws as DeviceGeometry does, and
+/// Makes the geometry of adjacent whole blocks, each of `layers` equal layers. Throws as DeviceGeometry does, and
 /// std::invalid_argument if a block cannot be divided into the layers.
 [[nodiscard]] DeviceGeometry packed_geometry(std::uint64_t base, std::uint32_t slots, Bytes block_bytes,
                                              std::uint32_t layers = 1);

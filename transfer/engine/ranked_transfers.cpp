@@ -329,7 +329,7 @@ void RankedTransfers::lose(std::uint32_t rank) {
   std::vector<Handle> handles;
   handles.reserve(open_.size());
   for (const auto& [id, handle] : open_) handles.push_back(handle);
-  // Use the order of the ids, and not that of the hash table, so that runs repeat.
+  // Use the order of the ids, not the order of the hash table, so that runs are reproducible.
   std::ranges::sort(handles, {}, [&](Handle handle) { return entries_.at(handle).transfer.id; });
   for (const Handle handle : handles) {
     Entry& entry = entries_.at(handle);

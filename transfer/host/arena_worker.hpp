@@ -17,7 +17,7 @@ class ArenaWorker {
   virtual void run(Task task) = 0;
 };
 
-/// A worker with a thread of its own. The destructor waits for the task that is running.
+/// A worker with its own thread. The destructor waits for the task that is running.
 class ThreadArenaWorker final : public ArenaWorker {
  public:
   /// Throws std::system_error if no thread can be started.

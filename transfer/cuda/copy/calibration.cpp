@@ -102,7 +102,7 @@ class Calibration {
     }
   }
 
-  /// Bytes that differ from those of every earlier copy.
+  /// Fills the buffer with bytes that differ from the bytes of every earlier copy.
   void fill(std::span<std::byte> bytes) {
     for (std::size_t at = 0; at < bytes.size(); at += sizeof(pattern_)) {
       pattern_ = pattern_ * 6364136223846793005U + 1442695040888963407U;  // Knuth's linear congruential generator

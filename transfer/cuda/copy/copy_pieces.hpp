@@ -31,7 +31,7 @@ struct HostShares {
 /// allow:
 ///
 /// - packed blocks: one piece for each run and chunk, or one for each block if the device has only a share of each host slot;
-/// - blocks in regions: one piece for each block and region, but regions that lie side by side are joined.
+/// - blocks in regions: one piece for each block and region, but adjacent regions are joined.
 ///
 /// If the command names layers, only the regions of these layers are copied. The slots and layers of the command must exist.
 void plan_pieces(const CopyCommand& command, const DeviceGeometry& geometry, const HostShares& host, std::vector<CopyPiece>& out);

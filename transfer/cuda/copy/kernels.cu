@@ -3,7 +3,7 @@
 //
 // They use few small thread blocks, so that a concurrent decode step keeps most multiprocessors. A link needs enough bytes in
 // flight: about 100 KB for 55 GB/s at 2 microseconds. One block of 256 threads has 32 KiB in flight; a block of the bulk kernel
-// has 16 KiB in flight and as much on its way out.
+// has 16 KiB of loads and 16 KiB of stores in flight.
 
 #include "transfer/cuda/copy/copy_tile.hpp"
 
