@@ -17,9 +17,8 @@
 
 namespace terrace {
 
-/// There is something at this path, and it is a pipe, a device, a socket or a directory. Ask this before a library opens a file
-/// that a user has named, because opening a pipe may wait for ever, and before a file is replaced, because root can replace a
-/// device.
+/// Returns true if the path exists and is a pipe, a device, a socket or a directory. Call it before a library opens a file that a
+/// user has named, because opening a pipe may wait forever, and before a file is replaced, because root can replace a device.
 [[nodiscard]] inline bool is_no_ordinary_file(const std::filesystem::path& file) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(file, ignored);

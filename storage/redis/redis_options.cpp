@@ -104,7 +104,7 @@ void read_hosts(RedisOptions& options, std::string_view text) {
   while (!text.empty()) {
     const std::string_view host = take_until(text, ',');
     if (!parse_address(with_zone(host), options.hosts.emplace_back())) {
-      // What is behind the colon may be a password without its @.
+      // The text after the colon may be a password without its @.
       refuse(fmt::format("\"{}\" is not the beginning of HOST or HOST:PORT, with a port from 1 to 65535",
                          readable(host.substr(0, host.find(':')))));
     }

@@ -65,7 +65,8 @@ struct RedisOptions {
 
 /// Reads `redis://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...][/DATABASE][?PARAMETER=VALUE[&...]]`; `rediss://` is the same
 /// with TLS. USER, PASSWORD and values may have %XX. Parameters: cluster (0 or 1); for TLS verify (0 or 1), cert_file and
-/// key_file. Each at most once. It opens no file. Throws std::invalid_argument with one sentence, which has no password.
+/// key_file. Each parameter may be given once. It opens no file. Throws std::invalid_argument with one sentence, which has no
+/// password.
 [[nodiscard]] RedisOptions parse_redis_url(std::string_view url);
 
 /// Returns the URL for people, without the password.

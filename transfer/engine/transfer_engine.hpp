@@ -189,7 +189,7 @@ class ThreadedTransfers final : public TransferPort {
   Events events_;
   Events::Producer event_in_;
   std::atomic<std::size_t> transfers_in_flight_{0};
-  std::atomic<TimePoint> oldest_copy_{never};  ///< as it was when the engine's thread went to sleep
+  std::atomic<TimePoint> oldest_copy_{never};  ///< value when the engine's thread last went to sleep
 
   // Used by the engine's thread.
   const Clock& clock_;

@@ -43,7 +43,7 @@ class TransferPort {
   /// handles deadlines.
   [[nodiscard]] virtual TimePoint next_deadline() const = 0;
   /// Returns when the device got the oldest copy that has not ended; `never` if it has none. The copy of a transfer that was
-  /// reported at its deadline counts until it ends. What waits here, for example because of a rate limit, does not count.
+  /// reported at its deadline counts until it ends. Transfers that wait here, for example because of a rate limit, do not count.
   [[nodiscard]] virtual TimePoint oldest_copy() const { return never; }
   /// Makes a stream of this rank's engine wait, on the device, until the leading `layers` layers of all blocks of the transfer
   /// have been copied (all_layers, or more than there are: the whole blocks). Work that is put on the stream afterwards starts
