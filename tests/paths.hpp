@@ -8,7 +8,7 @@ struct Paths {
   const char* program;           ///< terrace
   const char* lab;               ///< terrace-lab
   const char* crash_child;       ///< tests/crash: the process that is killed
-  const char* tier_store_child;  ///< tests/tier_store
+  const char* tier_store_child;  ///< tests/runtime/store
 };
 extern const Paths paths;
 

@@ -3,7 +3,7 @@
 #include "base/check.hpp"
 #include "lab/index/index_map.hpp"
 #include "lab/index/index_tree.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 
 #include <utility>
 

@@ -2,8 +2,8 @@
 
 #include "base/check.hpp"
 #include "base/waker.hpp"
-#include "runtime/cache/cache_parts.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "terrace/cache.hpp"
 #include "transfer/emulated/timed_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"

@@ -2,7 +2,7 @@
 
 #include "runtime/admin/size_effects.hpp"
 #include "runtime/admin/status.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 #include "runtime/admin/observer.hpp"
 #include "runtime/admin/publisher.hpp"
 #include "runtime/admin/snapshot.hpp"
-#include "runtime/cache/cache_parts.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "terrace/cache.hpp"
 #include "terrace/clock.hpp"
 

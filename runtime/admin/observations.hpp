@@ -2,8 +2,8 @@
 
 #include "runtime/admin/history/history.hpp"
 #include "runtime/admin/observed.hpp"
-#include "runtime/measure/reuse_curve.hpp"
-#include "runtime/measure/trace_json.hpp"
+#include "runtime/cache/measure/reuse_curve.hpp"
+#include "runtime/cache/measure/trace_json.hpp"
 #include "terrace/types.hpp"
 
 #include <array>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "runtime/measure/reuse_curve.hpp"
-#include "runtime/measure/trace_span.hpp"
+#include "runtime/cache/measure/reuse_curve.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/types.hpp"
 

@@ -1,6 +1,6 @@
 #include "runtime/admin/observer.hpp"
 
-#include "runtime/measure/path_sample.hpp"
+#include "runtime/cache/measure/path_sample.hpp"
 
 #include <algorithm>
 #include <utility>

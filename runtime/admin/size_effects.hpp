@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/admin/snapshot.hpp"
-#include "runtime/measure/reuse_curve.hpp"
+#include "runtime/cache/measure/reuse_curve.hpp"
 #include "terrace/groups.hpp"
 #include "terrace/types.hpp"
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/log.hpp"
-#include "runtime/cache/cache_parts.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "storage/file/file_store.hpp"
 #include "storage/resilience/damage_notice.hpp"
 #include "storage/resilience/resilient_store.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "radix/groups/groups.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
 #include "terrace/model_plan.hpp"
 #include "terrace/types.hpp"
 

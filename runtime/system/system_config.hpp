@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
 #include "terrace/device.hpp"
 #include "terrace/options.hpp"
 #include "terrace/types.hpp"

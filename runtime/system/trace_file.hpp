@@ -2,8 +2,8 @@
 
 #include "base/descriptor.hpp"
 #include "base/log.hpp"
-#include "runtime/cache/cache_parts.hpp"
-#include "runtime/measure/trace_json.hpp"
+#include "runtime/cache/measure/trace_json.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "terrace/result.hpp"
 
 #include <filesystem>

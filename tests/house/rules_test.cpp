@@ -23,7 +23,7 @@ TEST(Rules, includes_follow_the_arrows) {
   for (const std::string folder : {"radix/keys", "transfer/host", "storage/io"}) {
     EXPECT_TRUE(allowed(folder + "/a.hpp", "\"base/b.hpp\""));
     EXPECT_TRUE(allowed(folder + "/a.hpp", '"' + folder + "/b.hpp\""));
-    EXPECT_FALSE(allowed(folder + "/a.hpp", "\"runtime/types/b.hpp\""));
+    EXPECT_FALSE(allowed(folder + "/a.hpp", "\"runtime/cache/types/b.hpp\""));
     for (const std::string other : {"radix/keys", "transfer/host", "storage/io"}) {
       EXPECT_EQ(allowed(folder + "/a.cpp", '"' + other + "/b.hpp\""), folder == other) << folder << " to " << other;
     }
@@ -35,7 +35,7 @@ TEST(Rules, includes_follow_the_arrows) {
     EXPECT_EQ(allowed("lab/index/a.cpp", '"' + below + "/b.hpp\""), below != "capi") << below;
     EXPECT_FALSE(allowed("examples/a.cpp", '"' + below + "/b.hpp\"")) << below;
   }
-  EXPECT_FALSE(allowed("runtime/cache/a.cpp", "\"tools/b.hpp\""));
+  EXPECT_FALSE(allowed("runtime/engine/a.cpp", "\"tools/b.hpp\""));
   EXPECT_FALSE(allowed("examples/a.cpp", "\"tools/b.hpp\""));
   EXPECT_TRUE(allowed("examples/eviction_policy.cpp", "\"radix/tree/b.hpp\""));
   EXPECT_FALSE(allowed("examples/eviction_policy.cpp", "\"storage/io/b.hpp\""));
@@ -52,7 +52,7 @@ TEST(Rules, public_headers_stand_alone) {
   }
   for (const std::string header : {"\"base/b.hpp\"", "<fmt/format.h>", "<unistd.h>", "<sys/mman.h>", "<concurrentqueue.h>"}) {
     EXPECT_FALSE(stands_alone(ours, header)) << header;
-    EXPECT_TRUE(stands_alone("runtime/cache/a.hpp", header)) << header;
+    EXPECT_TRUE(stands_alone("runtime/engine/a.hpp", header)) << header;
   }
   const auto objections = [&](const std::string& line) { return public_headers_stand_alone(file(ours, line + "\n")).size(); };
   EXPECT_EQ(objections("#ifdef TERRACE_HAS_URING"), 1U);
@@ -80,14 +80,14 @@ TEST(Rules, arrows_between_the_folders_of_one_part_point_one_way) {
 }
 
 TEST(Rules, nothing_below_the_facades_includes_one) {
-  for (const std::string folder : {"runtime/manager", "runtime/tiering", "runtime/residency"}) {
+  for (const std::string folder : {"runtime/cache/control", "runtime/cache/pool", "runtime/cache/index"}) {
     for (const std::string facade : {"cache", "offload_cache", "async_cache", "system"}) {
       EXPECT_EQ(included_from(folder + "/a.hpp", "\"terrace/" + facade + ".hpp\""),
                 Findings{folder + "/a.hpp:3: " + folder + "/ may not include terrace/" + facade + ".hpp"});
     }
     EXPECT_TRUE(allowed(folder + "/a.hpp", "\"terrace/request.hpp\""));
   }
-  for (const std::string folder : {"runtime/cache", "runtime/offload", "runtime/system", "tools/replay", "tests/runtime"}) {
+  for (const std::string folder : {"runtime/engine", "runtime/engine", "runtime/system", "tools/replay", "tests/runtime"}) {
     EXPECT_TRUE(allowed(folder + "/a.hpp", "\"terrace/offload_cache.hpp\"")) << folder;
   }
 }

@@ -1,7 +1,7 @@
 #include "base/random.hpp"
 #include "lab/index/index_subject.hpp"
 #include "radix/eviction/adaptive_policy.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
 #include "storage/io/uring_io.hpp"
 #include "tests/paths.hpp"
 #include "tests/seed.hpp"

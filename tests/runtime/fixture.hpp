@@ -1,9 +1,9 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/cache/cache_parts.hpp"
-#include "runtime/manager/cache_manager.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/cache/types/config.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "storage/memory/memory_store.hpp"
 #include "terrace/cache.hpp"
 #include "tests/radix/key_helpers.hpp"

@@ -1,8 +1,8 @@
 #include "tests/simulation/world.hpp"
 
 #include "base/check.hpp"
-#include "runtime/cache/cache_parts.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
+#include "runtime/engine/cache_parts.hpp"
 #include "terrace/device.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "radix/groups/groups.hpp"
-#include "runtime/manager/cache_manager.hpp"
-#include "runtime/types/kv_events.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/cache/types/kv_events.hpp"
 #include "terrace/types.hpp"
 
 #include <compare>

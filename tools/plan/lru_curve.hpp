@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/measure/lru_stack.hpp"
+#include "runtime/cache/measure/lru_stack.hpp"
 #include "tools/plan/request_log.hpp"
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #include "tools/replay/replay.hpp"
 
 #include "base/waker.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"

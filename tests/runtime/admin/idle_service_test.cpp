@@ -1,9 +1,9 @@
 // Who works on a cache while its engine makes no call: the turns without threads, the service with a thread, and an idle engine
 // with an endpoint for operators.
 
-#include "runtime/idle/idle_service.hpp"
+#include "runtime/engine/idle/idle_service.hpp"
 
-#include "runtime/idle/turns.hpp"
+#include "runtime/engine/idle/turns.hpp"
 #include "terrace/async_cache.hpp"
 #include "terrace/offload_cache.hpp"
 #include "terrace/options.hpp"

@@ -1,6 +1,6 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
 

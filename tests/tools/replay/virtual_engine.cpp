@@ -1,8 +1,8 @@
 #include "tests/tools/replay/virtual_engine.hpp"
 
 #include "base/check.hpp"
-#include "runtime/cache/cache_parts.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/engine/cache_parts.hpp"
 
 #include <boost/asio/bind_cancellation_slot.hpp>
 

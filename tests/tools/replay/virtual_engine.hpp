@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/waker.hpp"
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
 #include "storage/file/file_store.hpp"
 #include "terrace/async_cache.hpp"
 #include "terrace/cache.hpp"

@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/waker.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>

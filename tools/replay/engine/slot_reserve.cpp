@@ -1,7 +1,7 @@
 #include "tools/replay/engine/slot_reserve.hpp"
 
 #include "base/check.hpp"
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 
 #include <limits>
 #include <utility>

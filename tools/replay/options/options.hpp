@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/types/config.hpp"
+#include "runtime/cache/types/config.hpp"
 #include "terrace/config.hpp"
 #include "terrace/policies.hpp"
 #include "terrace/system.hpp"

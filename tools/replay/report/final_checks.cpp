@@ -1,6 +1,6 @@
 #include "tools/replay/report/final_checks.hpp"
 
-#include "runtime/manager/cache_manager.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/residency/slot_allocator.hpp"
+#include "runtime/cache/index/slot_allocator.hpp"
 #include "terrace/system.hpp"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "tools/replay/report/report.hpp"
 
-#include "runtime/residency/slot_allocator.hpp"
+#include "runtime/cache/index/slot_allocator.hpp"
 #include "tools/device_name.hpp"
 #include "tools/text.hpp"
 

@@ -1,0 +1,209 @@
+#pragma once
+
+#include "runtime/cache/control/administration.hpp"
+#include "runtime/cache/control/hit_planner.hpp"
+#include "runtime/cache/control/manager_state.hpp"
+#include "runtime/cache/control/offload_jobs.hpp"
+#include "runtime/cache/control/prefetches.hpp"
+#include "runtime/cache/control/requests.hpp"
+#include "runtime/cache/control/shared_look_ups.hpp"
+#include "runtime/cache/control/write_back_jobs.hpp"
+#include "runtime/cache/measure/load_costs.hpp"
+#include "runtime/cache/orders/actions.hpp"
+#include "terrace/block_store.hpp"
+#include "transfer/device/transfer.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace terrace {
+
+/// The control plane: it decides which request holds which blocks, where each block lives, and what moves.
+///
+/// It has one part for each concern:
+///
+///     ManagerState     what the parts share: configuration, counts, time, the groups of the model and their pools
+///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
+///     WriteBackJobs    runs the orders to write cached blocks to storage
+///     SharedLookUps    asks the shared store which blocks it has
+///     Prefetches       brings blocks up for requests that have not come yet
+///     Requests         serves the requests of engines
+///     OffloadJobs      serves the orders of an engine that owns the slots of its device
+///     Administration   serves the calls for the cache as a whole: clear, pin, resize and others
+///
+/// A part uses only the parts above it in this list. The pools leave lists of events, and Requests and WriteBackJobs handle them
+/// (docs/decisions/0022-parts-leave-events.md).
+///
+/// The manager does no I/O, reads no clock, takes no lock and never waits. Its owner (runtime/engine/cache.hpp, or a simulation)
+/// reports what has ended with on_transfer(), on_store() and on_time(), then calls settle(), and then carries out actions().
+/// Calls of requests() and administration() settle by themselves.
+///
+/// Ownership: it owns its parts. Threads: one, for the manager and its parts.
+class CacheManager {
+ public:
+  /// Throws as validate(), and std::invalid_argument if config.policy makes no policy.
+  explicit CacheManager(const ManagerConfig& config);
+  ~CacheManager();
+  CacheManager(const CacheManager&) = delete;
+  CacheManager& operator=(const CacheManager&) = delete;
+
+  [[nodiscard]] Requests& requests() { return requests_; }
+  [[nodiscard]] const Requests& requests() const { return requests_; }
+  [[nodiscard]] Administration& administration() { return administration_; }
+  [[nodiscard]] const Administration& administration() const { return administration_; }
+  [[nodiscard]] OffloadJobs& offload() { return offload_; }
+  [[nodiscard]] const OffloadJobs& offload() const { return offload_; }
+  /// For queries. Administration starts and controls the jobs.
+  [[nodiscard]] const WriteBackJobs& write_backs() const { return write_backs_; }
+  [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
+  [[nodiscard]] const WriteBudget& write_budget() const { return state_.write_budget; }
+
+  /// The same as in Cache.
+  [[nodiscard]] Result<PrefetchId> prefetch(const PrefetchOrder& order);
+  [[nodiscard]] Result<void> cancel_prefetch(PrefetchId id);
+  void cancel_prefetches();
+  [[nodiscard]] const Prefetches& prefetches() const { return prefetches_; }
+  [[nodiscard]] const PrefetchTotals& prefetch_totals() const { return state_.prefetches; }
+  [[nodiscard]] const MissTotals& miss_totals() const { return state_.misses.totals(); }
+  /// An engine that owns its device slots has computed these blocks, and stores them.
+  [[nodiscard]] MissReasons& misses() { return state_.misses; }
+
+  // ---- what happened elsewhere
+
+  /// Handles an event of a transfer that the manager ordered.
+  void on_transfer(TransferEvent event);
+  /// Handles an event of the pool's store.
+  void on_store(const StoreEvent& event, PoolId pool = {});
+  /// The shared store has answered a probe, or has ended a read or a write. `token` is the token of the order (SharedActions),
+  /// which was in the actions of the pool.
+  void on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error, std::uint32_t leading,
+                        PoolId pool = {});
+  void on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool = {});
+  void on_shared_written(std::uint32_t token, ErrorCode error, PoolId pool = {}) {
+    state_.groups.at(pool).on_shared_written(token, error);
+  }
+  /// Tells whether the shared store can be used now (SharedStore::usable). Call it before acquire() and in each poll.
+  void set_shared_usable(bool usable);
+  /// From now on, the blocks in the shared store are for the present weights. Ends the state that a clear began.
+  void resume_shared();
+  [[nodiscard]] bool shared_is_off() const { return state_.shared_off; }
+  /// Drops the wishes for the shared store. Writes under way continue.
+  void drop_shared_wishes() {
+    for (TieredPool* const pool : state_.groups.pools()) pool->drop_shared_wishes();
+  }
+  [[nodiscard]] double shared_round_trip_seconds() const { return look_ups_.round_trip_seconds(); }
+  [[nodiscard]] const SharedLookUps& look_ups() const { return look_ups_; }
+  [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
+  /// Number of blocks out of SharedTotals::wished that wait, or are being written.
+  [[nodiscard]] std::uint64_t shared_waiting_blocks() const;
+  /// Notes the time and does all that is due: fails requests whose deadline has passed, ends loads whose reads are late, ends
+  /// pins, retentions and write-back jobs, and begins flushes of storage.
+  void on_time(TimePoint now);
+  /// Notes the time without doing anything else; an earlier time is ignored. Deadlines of reads
+  /// count from this time, so call it before a call that may begin a load: acquire(), and calls that free slots.
+  void note_time(TimePoint now) {
+    state_.now = std::max(state_.now, now);
+    state_.misses.set_now(state_.now);
+    state_.link.on_time(state_.now);
+  }
+  /// The same as in Cache.
+  [[nodiscard]] LinkHealth link_health() const { return state_.link.health(); }
+  [[nodiscard]] bool link_allows() const { return state_.link.allows(); }
+  /// The same as in LinkGuard.
+  [[nodiscard]] bool wants_link_look() const { return state_.link.wants_look(); }
+  void on_link_look(TimePoint oldest_copy) { state_.link.on_look(oldest_copy); }
+  /// The same as in HitPlanner.
+  [[nodiscard]] bool measures_loads() const { return planner_.measures_loads(); }
+  [[nodiscard]] bool learns_prefill() const { return planner_.learns_prefill(); }
+  void learn_prefill(double unit_seconds) { planner_.learn_prefill(unit_seconds); }
+  [[nodiscard]] double prefill_unit_seconds() const { return planner_.unit_seconds(); }
+  /// Sets the present cost of loading a block of the pool.
+  void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
+  /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
+  void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
+  /// Continues requests and write-back jobs, evicts for the watermarks, and makes the transfers. Call it after a batch of the
+  /// calls above.
+  void settle() { requests_.settle_and_reclaim(); }
+  /// Returns true if settle() would evict for the watermarks.
+  [[nodiscard]] bool wants_reclaim() const;
+  /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
+  void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }
+  void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
+    state_.groups.at(pool).recover(blocks, numbers);
+  }
+
+  /// A MemoryCopy of the pool's actions has ended.
+  void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).on_copied(token); }
+
+  // ---- work to be done, and state
+
+  /// The work that the pool wants done. Every call may add to it; the owner takes and clears it, for each pool.
+  [[nodiscard]] Actions& actions(PoolId pool = {}) { return state_.groups.at(pool).actions(); }
+  /// Returns true if there is work for the shared store.
+  [[nodiscard]] bool has_shared_work() const {
+    return std::ranges::any_of(state_.groups.pools(), [](const auto& pool) { return !pool->actions().shared.empty(); });
+  }
+  /// The next time at which on_time() has something to do.
+  [[nodiscard]] TimePoint next_deadline() const;
+  /// Returns true if transfers, loads or writes to storage are under way, if requests wait for slots, or if a write-back job has
+  /// more of the tree to look at.
+  [[nodiscard]] bool has_pending_work() const;
+  /// A text for people: what is under way and what waits.
+  [[nodiscard]] std::string describe_pending() const;
+
+  /// Poison mode, for tests: the owner overwrites each slot that becomes free, so that a read that comes too late does not find
+  /// the old bytes. remember_freed() switches it on. take_freed() returns the slots of the device and of the host arena that
+  /// became free since the last call. overwritten_by() reports that compute overwrites these device slots before it reaches
+  /// `fence`; transfers of these slots wait for that fence.
+  void remember_freed();
+  void take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena, PoolId pool = {});
+  void overwritten_by(std::span<const SlotId> device, Fence fence, PoolId pool = {});
+
+  /// How the slots of a tier (device or host) are used.
+  [[nodiscard]] Usage usage(Tier tier, PoolId pool = {}) const { return state_.groups.at(pool).usage(tier); }
+  /// Returns the number of blocks of `block_tokens` tokens that hold `tokens` tokens. The last one may be partly filled.
+  [[nodiscard]] static constexpr std::uint32_t blocks_for(std::uint64_t tokens, std::uint32_t block_tokens) {
+    return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
+  }
+  /// Counts what the pool's tree holds. Looks at every node.
+  [[nodiscard]] TreeCounts tree_counts(PoolId pool = {}) const { return residency(pool).tree().counts(); }
+  /// A text for people: which tiers have which blocks. One line for each node, at most `lines_max` nodes for each pool.
+  [[nodiscard]] std::string describe_tree(std::size_t lines_max) const;
+
+  [[nodiscard]] const ManagerConfig& config() const { return state_.config; }
+  [[nodiscard]] const ManagerStats& stats() const { return state_.stats; }
+  [[nodiscard]] Ledger device_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::device).ledger(); }
+  /// The ledger of the host arena: slots of the host tier and staging slots together. A staging slot in use counts as held.
+  [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::host).ledger(); }
+  /// Number of transfers that read a device or host copy now, counted once per copy.
+  [[nodiscard]] std::uint64_t readers() const;
+  [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }
+  [[nodiscard]] std::size_t pool_count() const { return state_.groups.pools().size(); }
+  /// The number of the pool. Throws std::invalid_argument if there is no such pool.
+  [[nodiscard]] std::size_t index_of(PoolId pool) const { return state_.groups.index_of(pool); }
+  [[nodiscard]] std::size_t group_count() const { return state_.groups.size(); }
+  /// Tokens of a hash unit. 1 if the configuration names no groups: the manager does not know the number then.
+  [[nodiscard]] std::uint32_t unit_tokens() const { return state_.groups.unit_tokens(); }
+  /// Bytes of memory of the structures that grow with the number of cached blocks.
+  [[nodiscard]] std::size_t bytes_held() const;
+  void check_invariants() const;
+
+ private:
+  void on_answers();
+
+  ManagerState state_;
+  HitPlanner planner_{state_};
+  WriteBackJobs write_backs_;
+  SharedLookUps look_ups_;
+  Prefetches prefetches_{state_, planner_, look_ups_};
+  Requests requests_{state_, planner_, write_backs_, look_ups_, prefetches_};
+  OffloadJobs offload_{state_, requests_, look_ups_};
+  Administration administration_{state_, planner_, requests_, write_backs_, prefetches_};
+  std::vector<SharedLookUps::Answer> answers_;  ///< scratch
+};
+
+}  // namespace terrace

@@ -1,0 +1,43 @@
+#include "runtime/cache/control/model_groups.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace terrace {
+
+ModelGroups::ModelGroups(const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
+                         WriteBudget& budget, OffloadTotals& offload_totals, LinkGuard& link) {
+  std::vector<GroupConfig> groups = config.groups;
+  if (groups.empty()) groups.emplace_back();
+  unit_tokens_ = hash_unit(groups);
+  for (const GroupConfig& group : groups) rules_.emplace_back(group, unit_tokens_);
+  alignment_ = hit_alignment(rules_);
+  single_ = rules_.size() == 1 && rules_.front().chained();
+  shared_writes_.budget.limit(config.shared.daily_write_bytes);
+  for (std::size_t number = 0; number < config.pools.size(); ++number) {
+    const PoolId id{static_cast<std::uint16_t>(number)};
+    owned_pools_.push_back(
+        std::make_unique<TieredPool>(id, config, stats, shared, events, budget, offload_totals, shared_writes_, link));
+    pools_.push_back(owned_pools_.back().get());
+  }
+}
+
+void ModelGroups::refuse(PoolId pool) const {
+  throw std::invalid_argument{fmt::format("there is no pool {}: the number of pools is {}", pool.value(), pools_.size())};
+}
+
+std::span<const BlockKey> ModelGroups::keys_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t from) const {
+  const GroupRule& rule = rules_[group];
+  if (group == 0 && rule.units_per_block() == 1) return keys.subspan(from);
+  group_keys_.clear();
+  const std::uint32_t end = rule.full_blocks(static_cast<std::uint32_t>(keys.size()));
+  for (std::uint32_t block = from; block < end; ++block) group_keys_.push_back(key_in(group, keys, block));
+  return group_keys_;
+}
+
+BlockKey ModelGroups::key_in(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block) const {
+  return key_in_group(keys[std::size_t{block + 1} * rules_[group].units_per_block() - 1], id_of(group));
+}
+
+}  // namespace terrace

@@ -1,0 +1,107 @@
+#pragma once
+
+#include "runtime/cache/control/manager_state.hpp"
+#include "runtime/cache/control/model_groups.hpp"
+#include "runtime/cache/control/requests.hpp"
+#include "runtime/cache/control/shared_finds.hpp"
+#include "runtime/cache/control/shared_look_ups.hpp"
+#include "terrace/offload_orders.hpp"
+#include "terrace/result.hpp"
+#include "terrace/types.hpp"
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Serves the orders of an OffloadCache: checks them, enforces OffloadLimits, and gives them to the pools (NamedCopies). It also
+/// keeps the pins of jobs, and the reservations.
+///
+/// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
+class OffloadJobs {
+ public:
+  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups);
+  OffloadJobs(const OffloadJobs&) = delete;
+  OffloadJobs& operator=(const OffloadJobs&) = delete;
+
+  void set_limits(const OffloadLimits& limits) { limits_ = limits; }
+  /// The same as in OffloadCache (include/terrace/offload_cache.hpp).
+  void look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const;
+  /// The same as OffloadCache::find. `hits`: the present result of look_up() for these keys.
+  [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
+  /// Takes an answer of the shared store.
+  void on_answer(std::uint64_t number, std::uint32_t end) { finds_.on_answer(number, end); }
+  [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
+  [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
+  /// Counts an order that the caller refuses before it calls this class.
+  [[nodiscard]] Result<void> refuse(const ErrorCode& why) {
+    ++state_.offload_totals.refused;
+    return why;
+  }
+  [[nodiscard]] Result<void> cancel(OffloadJobId job);
+  /// The transfers for which a stream must wait: OffloadCache::await. Valid until the next call. Fails as OffloadCache::await,
+  /// except for the errors of the device.
+  [[nodiscard]] Result<std::span<const TransferId>> transfers_for(OffloadJobId job, std::uint32_t layers);
+  [[nodiscard]] Result<std::uint32_t> pin(OffloadJobId job, std::span<const BlockKey> keys, KeyOrder order, PoolId pool,
+                                          std::span<SlotId> slots);
+  [[nodiscard]] Result<void> unpin(OffloadJobId job);
+  Result<void> touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool);
+  [[nodiscard]] Result<std::uint32_t> reserve(const OffloadOrder& order, std::span<SlotId> slots);
+  [[nodiscard]] Result<void> publish(OffloadJobId job, bool filled);
+  void stop_accepting() { stopped_ = true; }
+
+  /// The events since the last call, in order for each job. Ends the pins of jobs that have ended.
+  void take_events(std::vector<OffloadEvent>& events);
+  [[nodiscard]] bool has_events() const;
+  [[nodiscard]] bool alive(OffloadJobId job) const { return jobs_.contains(job); }
+  [[nodiscard]] bool idle() const { return jobs_.empty(); }
+  [[nodiscard]] bool has_pins() const { return !pins_.empty() || !reservations_.empty(); }
+  [[nodiscard]] std::uint32_t unconfirmed() const;
+  [[nodiscard]] std::uint32_t blocks_in_flight() const;
+  [[nodiscard]] const OffloadTotals& totals() const { return state_.offload_totals; }
+  /// Counts a look-up of the engine.
+  void note_asked(std::size_t keys, std::size_t found) {
+    state_.offload_totals.asked += keys;
+    state_.offload_totals.found += found;
+  }
+
+ private:
+  struct Job {
+    PoolId pool;
+    Direction direction = Direction::swap_in;
+    bool without_slots = false;  ///< the order names no device slots
+  };
+  struct Pin {
+    PoolId pool;
+    std::vector<Prefix> prefixes;
+    std::uint64_t blocks = 0;  ///< number of blocks that count for OffloadLimits
+  };
+  struct Reservation {
+    PoolId pool;
+    NamedCopies::Reserved blocks;
+  };
+
+  [[nodiscard]] Result<void> begin(const OffloadOrder& order, Direction direction);
+  [[nodiscard]] Result<void> check(const OffloadOrder& order, Direction direction) const;
+  [[nodiscard]] Result<void> check_keys(const OffloadOrder& order) const;
+  [[nodiscard]] std::uint64_t new_stamps(std::size_t keys);
+  void end_pin(OffloadJobId job);
+
+  ManagerState& state_;
+  ModelGroups& groups_;
+  Requests& requests_;
+  SharedFinds finds_;
+  OffloadLimits limits_;
+  std::map<OffloadJobId, Job> jobs_;  ///< jobs that have not ended
+  std::map<OffloadJobId, Pin> pins_;
+  std::map<OffloadJobId, Reservation> reservations_;
+  std::uint64_t pinned_ = 0;    ///< blocks
+  std::uint64_t reserved_ = 0;  ///< blocks
+  bool stopped_ = false;
+  std::vector<TransferId> awaited_;    ///< result of the last transfers_for()
+  mutable std::vector<Prefix> found_;  ///< scratch
+};
+
+}  // namespace terrace

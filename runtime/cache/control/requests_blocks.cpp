@@ -1,0 +1,227 @@
+// The blocks of a ready request: how it gets more of them, shares them, and gives them up.
+
+#include "base/check.hpp"
+#include "base/failure.hpp"
+#include "runtime/cache/control/requests.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace terrace {
+
+Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_use) {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (tokens > std::uint64_t{r.blocks_now} * groups_.unit_tokens()) {
+    return failure<Errc::invalid_argument, "the request has blocks for fewer tokens: extend() comes first">;
+  }
+  if (groups_.single()) return {};
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    give_up_before(r.parts[g], g, groups_.rules()[g].first_needed(tokens), last_use);
+  settle();
+  return {};
+}
+
+/// Gives up the part's blocks before `first`. Shared blocks are unpinned: they stay cached until they are evicted. The slots of
+/// the other blocks become free.
+void Requests::give_up_before(GroupPart& part, std::size_t group, std::uint32_t first, Fence last_use) {
+  first = std::min(first, static_cast<std::uint32_t>(part.table.size()));
+  if (first <= part.given_up) return;
+  TieredPool& pool = groups_.pool_of(group);
+  const auto kept =
+      std::ranges::find_if(part.unchained, [&](const UnchainedBlock& unchained_block) { return unchained_block.block >= first; });
+  for (auto unchained_block = part.unchained.begin(); unchained_block != kept; ++unchained_block) {
+    const SlotId slot = part.table[unchained_block->block];
+    pool.raise_fences({&slot, 1}, last_use);
+    if (unchained_block->duplicate) {
+      const SlotId shared = pool.residency().copy(unchained_block->prefix.last(), Tier::device).slot();
+      pool.raise_fences({&shared, 1}, last_use);
+      pool.free_slots({&slot, 1});
+    }
+    pool.let_go(unchained_block->prefix);
+  }
+  part.unchained.erase(part.unchained.begin(), kept);
+  for (std::uint32_t block = std::max(part.committed, part.given_up); block < first; ++block) {
+    if (groups_.is_null(group, part.table[block])) continue;
+    pool.raise_fences({&part.table[block], 1}, last_use);
+    pool.free_slots({&part.table[block], 1});
+  }
+  std::fill_n(part.table.begin() + part.given_up, first - part.given_up, groups_.null_of(group));
+  part.given_up = first;
+}
+
+Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (blocks == 0) return failure<Errc::invalid_argument, "`units` is 0: there is nothing to add">;
+  std::uint64_t all = std::uint64_t{r.blocks_now} + blocks;
+  if (state_.config.request_units_max > 0) all = std::min<std::uint64_t>(all, state_.config.request_units_max);
+  if (all == r.blocks_now) return {};
+  if (all > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
+  const auto now = static_cast<std::uint32_t>(all);
+
+  std::ranges::fill(needs_, 0);
+  const auto new_blocks = [&](std::size_t g) {
+    const auto have = static_cast<std::uint32_t>(r.parts[g].table.size());
+    const std::uint32_t want = groups_.rules()[g].cached() ? std::max(groups_.rules()[g].blocks_for(now), have) : have;
+    return std::pair{groups_.rules()[g].first_new(have, want, std::min(r.key_count, now)), want};
+  };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const auto [from, to] = new_blocks(g);
+    needs_[groups_.rules()[g].config().pool.value()] += to - from;
+  }
+  if (!planner_.can_promise(needs_)) {
+    // Adds the present blocks of the request that advance() cannot give up.
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const auto have = static_cast<std::uint32_t>(r.parts[g].table.size());
+      const std::uint32_t first = groups_.rules()[g].first_needed(std::uint64_t{r.blocks_now} * groups_.unit_tokens());
+      needs_[groups_.rules()[g].config().pool.value()] += have - std::clamp(first, r.parts[g].first, have);
+    }
+    return planner_.fit_in_empty_pools(needs_) ? Errc::no_room : Errc::never_fits;
+  }
+
+  // First takes free slots and chooses copies to drop, in every pool. The copies are dropped only if all pools have enough slots.
+  // So a failed call changes nothing.
+  bool enough = true;
+  for (std::size_t g = 0; enough && g < groups_.size(); ++g) {
+    GroupPart& part = r.parts[g];
+    const auto [from, to] = new_blocks(g);
+    // The request's blocks that are not shared yet count for the tenant's quota, too.
+    const Quotas::Asker asker{r.tenant, to - from + part.table.size() - part.committed};
+    const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
+    part.table.resize(from, groups_.null_of(g));
+    TieredPool& pool = groups_.pool_of(g);
+    if (to > from) pool.take_free(to - from, after, part.table);
+    enough = pool.choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
+  }
+  for (const auto& pool : groups_.pools()) enough ? pool->give_up_chosen() : pool->keep_chosen();
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (!groups_.rules()[g].cached()) continue;
+    std::vector<SlotId>& table = r.parts[g].table;
+    TieredPool& pool = groups_.pool_of(g);
+    const std::uint32_t blocks_then = groups_.rules()[g].blocks_for(enough ? now : r.blocks_now);
+    if (table.size() < blocks_then) {
+      pool.take_given_up(blocks_then - static_cast<std::uint32_t>(table.size()), table);
+      TERRACE_CHECK(table.size() == blocks_then);
+    }
+    for (; table.size() > blocks_then; table.pop_back()) {
+      if (!groups_.is_null(g, table.back())) pool.free_slots({&table.back(), 1});
+    }
+  }
+  if (enough) r.blocks_now = now;
+  settle();
+  if (!enough) return Errc::no_room;
+  return {};
+}
+
+Result<std::span<const Duplicate>> Requests::commit(RequestId id, std::span<const BlockKey> keys, Fence written) {
+  const Result<Index> index = find_ready(id);
+  if (!index) return index.error();
+  Request& r = requests_[*index];
+  if (keys.size() > r.blocks_now) {
+    return failure<Errc::invalid_argument, "there are more keys than the request has blocks: extend() comes first">;
+  }
+  duplicates_.clear();
+  // Blocks that were computed in an older epoch are not shared.
+  if (r.epoch != state_.epoch || !(state_.config.caching || state_.config.store_uncached)) return std::span<const Duplicate>{};
+  bool any = false;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupRule& rule = groups_.rules()[g];
+    const bool grows = rule.full_blocks(static_cast<std::uint32_t>(keys.size())) > r.parts[g].committed;
+    if (!grows || !rule.cached() || !r.parts[g].serves) continue;
+    any = true;
+    if (rule.chained()) {
+      commit_chain(r, g, keys, written);
+    } else {
+      commit_unchained(r, g, keys, written);
+    }
+  }
+  if (any) settle();
+  return std::span<const Duplicate>{duplicates_};
+}
+
+void Requests::commit_chain(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
+  GroupPart& part = r.parts[group];
+  const std::uint32_t from = part.prefix.length;
+  const std::span<const BlockKey> computed = groups_.keys_in(group, keys, from);
+  const std::span<const SlotId> slots = std::span{part.table}.subspan(from, computed.size());
+  const std::size_t known = duplicates_.size();
+  part.prefix = groups_.pool_of(group).commit(
+      {part.prefix, computed, slots, from, r.tenant, ModelGroups::id_of(group), written, r.stamp}, duplicates_);
+  part.committed = part.prefix.length;
+  for (std::size_t i = known; i < duplicates_.size(); ++i) part.redundant.push_back(duplicates_[i].own);
+}
+
+void Requests::commit_unchained(Request& r, std::size_t group, std::span<const BlockKey> keys, Fence written) {
+  GroupPart& part = r.parts[group];
+  const std::uint32_t end = groups_.rules()[group].full_blocks(static_cast<std::uint32_t>(keys.size()));
+  for (; part.committed < end; ++part.committed) {
+    const std::uint32_t block = part.committed;
+    const SlotId own = part.table[block];
+    if (groups_.is_null(group, own)) continue;
+    const BlockKey key = groups_.key_in(group, keys, block);
+    const std::size_t known = duplicates_.size();
+    const Prefix prefix = groups_.pool_of(group).commit(
+        {{}, {&key, 1}, {&own, 1}, block, r.tenant, ModelGroups::id_of(group), written, r.stamp}, duplicates_);
+    if (prefix.length == 0) return;
+    part.unchained.push_back({block, prefix, duplicates_.size() > known});
+  }
+}
+
+/// Returns the device slots that the request owns. Slots of blocks in the tree are not included.
+std::vector<std::pair<PoolId, SlotId>> Requests::own_slots(const Request& r) const {
+  std::vector<std::pair<PoolId, SlotId>> slots;
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    for (const SlotId slot : r.own[pool]) slots.emplace_back(groups_.pools()[pool]->id(), slot);
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupPart& part = r.parts[g];
+    const PoolId pool = groups_.rules()[g].config().pool;
+    for (const SlotId slot : part.redundant) slots.emplace_back(pool, slot);
+    if (r.state != State::ready) continue;
+    for (const UnchainedBlock& unchained_block : part.unchained) {
+      if (unchained_block.duplicate) slots.emplace_back(pool, part.table[unchained_block.block]);
+    }
+    for (std::size_t block = part.committed; block < part.table.size(); ++block) {
+      if (!groups_.is_null(g, part.table[block])) slots.emplace_back(pool, part.table[block]);
+    }
+  }
+  return slots;
+}
+
+void Requests::release_part(GroupPart& part, std::size_t group, Fence last_use) {
+  TieredPool& pool = groups_.pool_of(group);
+  if (groups_.rules()[group].chained() && part.serves) {
+    pool.raise_fences(part.table, last_use);
+    // For a duplicate block, compute may have used the shared slot instead of the request's own.
+    for (std::uint32_t block = 0; !part.redundant.empty() && block < part.prefix.length; ++block) {
+      const SlotId shared = pool.residency().copy({part.prefix.node, block}, Tier::device).slot();
+      pool.raise_fences({&shared, 1}, last_use);
+    }
+    pool.let_go(part.prefix);
+    if (part.table.size() > part.prefix.length) pool.free_slots(std::span{part.table}.subspan(part.prefix.length));
+    if (!part.redundant.empty()) pool.free_slots(part.redundant);
+    part.redundant.clear();
+  } else {
+    give_up_before(part, group, static_cast<std::uint32_t>(part.table.size()), last_use);
+  }
+}
+
+/// Raises the fences of a request that is not ready, but for which an event has reported layers: compute that was launched up to
+/// `last_use` may still read its hits and write its new blocks.
+void Requests::fence_slots(const Request& r, Fence last_use) {
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    groups_.pools()[pool]->raise_fences(r.own[pool], last_use);
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupPart& part = r.parts[g];
+    const std::size_t hits_end = std::min<std::size_t>(part.end, part.table.size());
+    for (std::size_t block = part.first; block < hits_end; ++block) {
+      groups_.pool_of(g).raise_fences({&part.table[block], 1}, last_use);
+    }
+  }
+}
+
+}  // namespace terrace

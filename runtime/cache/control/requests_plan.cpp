@@ -1,0 +1,510 @@
+// A pending request: how it is planned, the slots and loads that it waits for, and how it is planned again after a failed load.
+
+#include "base/check.hpp"
+#include "base/failure.hpp"
+#include "runtime/cache/control/requests.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace {
+
+/// Pins the hits of the request, and takes slots for its other blocks or waits for them. If it fails, it changes nothing. Only a
+/// new request fails with never_fits. A request that is planned again was accepted before, and its pool may have become smaller
+/// since: it continues if there are slots for the blocks that it needs now.
+Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
+  Request& r = requests_[index];
+  // After two failed loads the request takes only hits on the device, and computes the rest.
+  const Source farthest = r.failures >= 2 ? Source::device : r.farthest;
+  const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_units_max));
+  const std::uint32_t shared_end = farthest >= Source::shared ? r.shared_end : 0;
+  const auto look_up = [&](std::size_t units) {
+    const std::uint32_t local = planner_.look_up(usable.first(units), farthest);
+    return shared_end > local ? add_shared(r, usable.first(units), farthest) : local;
+  };
+  const std::uint32_t found = look_up(usable.size());
+  // If the keys are those of an earlier hit (recall_keys), the last hit was dropped then, and its key is not included.
+  const bool was_dropped = r.keys_are_hits && found == usable.size();
+  std::uint32_t hits = r.drop_last_hit && found > 0 && !was_dropped ? look_up(found - 1) : found;
+  std::uint32_t turned_down = hits;
+  if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits) hits = look_up(worth);
+  turned_down -= hits;
+  r.blocks_now = hits + std::min(r.blocks - hits, r.new_units_max);
+  const bool is_new = r.state == State::unused;
+  if (is_new && !planner_.could_ever_fit(r)) {
+    if (groups_.pools().front()->sizes().device_blocks > 0) return Errc::never_fits;
+    return failure<Errc::never_fits,
+                   "the cache has no device slots of its own: with engine_owns_slots, order loads and stores by an OffloadCache">;
+  }
+  if (is_new && prefetches_.running() > 0 && waits_for_prefetch(index, usable)) return {};
+  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits, turned_down);
+
+  planner_.sum_needs(r, needs_);
+  planner_.pin_hits(usable, r.tenant);
+  // The hits are pinned first, so that they do not count as evictable when slots are promised.
+  if (!planner_.can_promise(needs_)) {
+    planner_.unpin_hits();
+    return Errc::no_room;
+  }
+  if (looks) {
+    begin_look(index, usable, found);
+    return {};
+  }
+  state_.stats.turned_down += turned_down;
+  if (state_.misses.on() && r.failures == 0) note_misses(usable, hits, hits + turned_down);
+  take_hits(r, keys, hits);
+
+  r.pools_waited_for = 0;
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    if (!groups_.pools()[pool]->take_or_wait(index, needs_[pool], r.tenant, r.own[pool])) ++r.pools_waited_for;
+  }
+  if (r.pools_waited_for > 0) {
+    r.state = State::waiting_for_slots;
+    join_loads(index);
+  } else {
+    start_loads(index);
+  }
+  return {};
+}
+
+/// Records the last hit of the planner as the hit of the request. The request owns the pins from now on. Counts the misses of the
+/// request: the units after its hits, which it computes. The units up to `found` were turned down: they could have been loaded.
+/// Only the blocks of the first group are counted.
+void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found) {
+  const std::uint32_t units = groups_.rules().front().units_per_block();
+  std::uint32_t at = hits / units * units;
+  for (const BlockKey& key : groups_.keys_in(0, usable, hits / units)) {
+    if (at < found) state_.misses.turned_down(key, units);
+    else state_.misses.missed(key, units);
+    at += units;
+  }
+}
+
+void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
+  r.hits = hits;
+  r.joined = 0;
+  // If the request is planned again, its blocks keep the source in which they were found first.
+  const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
+  r.found.resize(hits, Source::device);
+  const bool on_device = groups_.single() && planner_.hit(0).found.on_device == hits;
+  r.all_on_device = on_device && (known == 0 || r.all_on_device);
+  if (!on_device) {
+    std::ranges::copy(planner_.sources().first(hits).subspan(known), r.found.begin() + static_cast<std::ptrdiff_t>(known));
+  }
+  const bool is_first = r.stamp == 0;
+  if (is_first) {
+    r.stamp = ++state_.last_stamp;
+    for (const auto& pool : groups_.pools()) pool->set_sample_time(r.stamp);
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = planner_.hit(g);
+    GroupPart& part = r.parts[g];
+    TieredPool& pool = groups_.pool_of(g);
+    part.serves = hit.serves;
+    part.on_device = groups_.rules()[g].chained() && hit.found.on_device == hit.found.prefix.length;
+    part.first = hit.first;
+    part.end = part.committed = hit.end;
+    state_.stats.joined += hit.found.filling;
+    r.joined = std::max(r.joined, hit.found.filling * groups_.rules()[g].units_per_block());
+    if (groups_.rules()[g].chained()) {
+      part.prefix = hit.found.prefix;
+      if (is_first) pool.sample_uses(groups_.keys_in(g, keys, 0).first(part.prefix.length));
+      pool.hit(hit.found, r.stamp);
+    }
+    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
+      part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
+      if (is_first) pool.sample_uses(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
+      pool.hit(hit.unchained[i], r.stamp);
+    }
+  }
+}
+
+void Requests::handle_events(TieredPool& pool) {
+  // If a handler below makes a request leave a load, that may add events.
+  while (pool.has_events()) {
+    pool.take_served(served_, served_slots_);
+    std::span<const SlotId> slots{served_slots_};
+    for (const DeviceSlotAllocator::Served& served : served_) {
+      on_served(pool.id(), served, slots.first(served.slots));
+      slots = slots.subspan(served.slots);
+    }
+    pool.take_load_events(load_events_);
+    for (const Loads::Event& event : load_events_) handle(pool, event);
+  }
+}
+
+void Requests::handle(TieredPool& pool, const Loads::Event& event) {
+  switch (event.kind) {
+    case Loads::Event::Kind::layers:
+      for (const Index index : pool.loads().waiters(event.load)) report_layers(index);
+      break;
+    case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event); break;
+    case Loads::Event::Kind::ended:
+      for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
+      pool.close_load(event.load);
+      break;
+  }
+}
+
+void Requests::on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots) {
+  Request& r = requests_[served.waiter];
+  TERRACE_CHECK(r.state == State::waiting_for_slots);
+  std::vector<SlotId>& own = r.own[pool.value()];
+  own.insert(own.end(), slots.begin(), slots.end());
+  if (served.last && --r.pools_waited_for == 0) start_loads(served.waiter);
+}
+
+/// Returns a hit of a pending request, by its index in the group's block table.
+BlockRef Requests::hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const {
+  return groups_.rules()[group].chained() ? BlockRef{part.prefix.node, block} : part.unchained[block - part.first].prefix.last();
+}
+
+/// Reads the tier's copies of the part's hits into `row`.
+void Requests::read_hits(const GroupPart& part, std::size_t group, Tier tier, std::vector<Copy>& row) const {
+  const Residency& residency = groups_.pool_of(group).residency();
+  row.resize(part.end - part.first);
+  if (groups_.rules()[group].chained()) {
+    residency.tree().read(part.prefix, tier, 0, row);
+    return;
+  }
+  for (std::size_t i = 0; i < row.size(); ++i) row[i] = residency.copy(part.unchained[i].prefix.last(), tier);
+}
+
+/// Makes the request a waiter of the load that is bringing this block to the device, unless it is one already.
+void Requests::join_load(Index index, PoolId pool, BlockRef block) {
+  Request& r = requests_[index];
+  const LoadRef load{pool, groups_.at(pool).loads().load_of(block)};
+  if (waits_for(r, load)) return;
+  groups_.at(pool).join_load(load.load, index, load_deadlines(r), r.by_layer);
+  r.loads.push_back(load);
+}
+
+/// For a request that has just been planned, and waits for slots. It has no slots for hits that loads are bringing to the device.
+/// So it joins these loads, and they continue even if the requests that started them leave.
+void Requests::join_loads(Index index) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (planner_.hit(g).found.filling == 0) continue;
+    const GroupPart& part = requests_[index].parts[g];
+    read_hits(part, g, Tier::device, row_);
+    for (std::uint32_t i = part.first; i < part.end; ++i) {
+      const bool filling = row_[i - part.first].state() == CopyState::filling;
+      if (filling) join_load(index, groups_.rules()[g].config().pool, hit_block(part, g, i));
+    }
+  }
+}
+
+/// Looks at the group's hits that are not on the device. If a load is bringing a block already, joins that load. Otherwise adds
+/// the block to planned_loads_, with a slot of the request and the source that has its bytes. Returns false if no source that the
+/// request may use has a block any more.
+bool Requests::collect_loads(Index index, std::size_t group) {
+  Request& r = requests_[index];
+  const GroupPart& part = r.parts[group];
+  const PoolId pool = groups_.rules()[group].config().pool;
+  const Residency& residency = groups_.at(pool).residency();
+  PlannedLoad& planned = planned_loads_[group];
+  planned.runs.clear();
+  planned.slots.clear();
+  if (part.on_device) return true;
+  read_hits(part, group, Tier::device, row_);
+  read_hits(part, group, Tier::host, host_row_);
+  const bool chained = groups_.rules()[group].chained();
+  Run node;  // chained: the blocks of the node that holds the hit
+  std::uint32_t size = 0;
+  std::uint32_t next = 0;
+  for (std::uint32_t i = part.first; i < part.end; i = next) {
+    next = i + 1;
+    const Copy on_device = row_[i - part.first];
+    if (on_device.usable()) continue;
+    if (on_device.present()) {
+      join_load(index, pool, hit_block(part, group, i));
+      continue;
+    }
+    if (chained && i >= node.end) node = residency.tree().blocks_in(residency.tree().at(part.prefix, i).node).value();
+    const BlockRef block = chained ? BlockRef{node.node, i} : hit_block(part, group, i);
+    Source source = Source::host;
+    if (host_row_[i - part.first].usable()) {
+      const std::uint32_t end = chained ? std::min(node.end, part.end) : next;
+      while (next < end && !row_[next - part.first].present() && host_row_[next - part.first].usable()) ++next;
+    } else if (residency.stored(block) && r.farthest >= Source::storage) {
+      source = Source::storage;
+    } else if (r.farthest >= Source::shared &&
+               (groups_.single() ? i < r.shared_end : r.shared_end > 0 && r.shared.has(group, i))) {
+      source = Source::shared;
+    } else {
+      return false;  // the block was evicted while the request waited for slots
+    }
+    const Run run{block.node, block.depth, block.depth + (next - i)};
+    size += run.size();
+    LoadRun* const last = planned.runs.empty() ? nullptr : &planned.runs.back();
+    const bool follows =
+        last != nullptr && last->source == source && last->blocks.node == run.node && last->blocks.end == run.begin;
+    if (follows) last->blocks.end = run.end;
+    else planned.runs.push_back({run, source});
+  }
+  std::size_t& used = used_[pool.value()];
+  const std::vector<SlotId>& own = r.own[pool.value()];
+  TERRACE_CHECK(used + size <= own.size());
+  const auto first = own.begin() + static_cast<std::ptrdiff_t>(used);
+  planned.slots.assign(first, first + size);
+  used += size;
+  return true;
+}
+
+/// The request has all its slots: starts the loads of the hits that are not on the device.
+void Requests::start_loads(Index index) {
+  Request& r = requests_[index];
+  r.state = State::loading;
+  if (groups_.single() && r.parts.front().on_device) return become_ready(index);  // there is nothing to load
+  std::ranges::fill(used_, 0);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (collect_loads(index, g)) continue;
+    ++state_.stats.load_failures;
+    recall_keys(r);
+    undo(index);
+    to_replan_.push_back(index);
+    return;
+  }
+
+  // While this request waited for slots, other requests may have loaded some of these blocks. The slots for them are not needed,
+  // and are freed.
+  std::ranges::fill(needs_, 0);
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    needs_[groups_.rules()[g].config().pool.value()] += planner_.new_blocks(g, r, r.parts[g].end);
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    std::vector<SlotId>& own = r.own[pool];
+    own.erase(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(used_[pool]));
+    TERRACE_CHECK(own.size() >= needs_[pool]);
+    groups_.pools()[pool]->free_slots(std::span{own}.subspan(needs_[pool]));
+    own.resize(needs_[pool]);
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const PlannedLoad& planned = planned_loads_[g];
+    if (planned.runs.empty()) continue;
+    const PoolId pool = groups_.rules()[g].config().pool;
+    r.loads.push_back({pool, groups_.at(pool).start_load(planned.runs, planned.slots, index, load_deadlines(r), r.by_layer)});
+  }
+  if (requests_[index].loads.empty()) return become_ready(index);
+  report_layers(index);  // a load that it has joined may have brought layers already
+}
+
+/// Makes the block tables: first null blocks, then the hits, then the slots that the request owns.
+void Requests::make_tables(Request& r) {
+  std::ranges::fill(used_, 0);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    GroupPart& part = r.parts[g];
+    part.table.resize(part.end);
+    const bool is_prefix = part.end > 0 && part.prefix.length == part.end;  // a chained group that serves the hit
+    const bool at_once = is_prefix && groups_.pool_of(g).residency().tree().read_slots(part.prefix, Tier::device, part.table);
+    if (!at_once) {
+      read_hits(part, g, Tier::device, row_);
+      std::fill_n(part.table.begin(), part.first, groups_.null_of(g));
+      std::ranges::transform(row_, part.table.begin() + part.first, &Copy::slot);
+    }
+    const std::uint32_t count = planner_.new_blocks(g, r, part.end);
+    if (groups_.rules()[g].cached()) {
+      const std::uint32_t to = std::max(groups_.rules()[g].blocks_for(r.blocks_now), part.end);
+      part.table.resize(to - count, groups_.null_of(g));
+    }
+    const std::size_t pool = groups_.rules()[g].config().pool.value();
+    const auto from = r.own[pool].begin() + static_cast<std::ptrdiff_t>(used_[pool]);
+    part.table.insert(part.table.end(), from, from + count);
+    used_[pool] += count;
+    part.given_up = part.first;
+  }
+}
+
+void Requests::become_ready(Index index) {
+  Request& r = requests_[index];
+  // If layers were reported, the tables have been made then, with the same slots.
+  if (r.layers == 0) make_tables(r);
+  for (std::vector<SlotId>& own : r.own) own.clear();
+  r.state = State::ready;
+  deadlines_.erase(index);
+  withdraw_layers(r);
+  if (!r.quarantined_until) count_ready(r);
+  if (r.announce) events_.push_back({r.id, {}});
+}
+
+void Requests::count_ready(const Request& r) {
+  const RequestStats stats = stats_of(r);
+  RequestTotals& totals = r.preempted ? state_.stats.preempted : state_.stats.requests;
+  const auto add = [this](std::uint64_t& total, std::uint32_t blocks) { total += std::uint64_t{blocks} * groups_.unit_tokens(); };
+  ++totals.requests;
+  add(totals.asked, stats.units);
+  for (const Source source : all_sources) add(totals.found[source], stats.found[source]);
+  add(totals.external, stats.external);
+  add(totals.miss, stats.miss);
+}
+
+Result<std::span<const TransferId>> Requests::transfers_for(RequestId id, std::uint32_t layers) {
+  const Result<Index> index = find(id);
+  if (!index) return index.error();
+  const Request& r = requests_[*index];
+  awaited_.clear();
+  if (r.state == State::failed) return r.error;
+  if (r.state == State::ready) return std::span<const TransferId>{};
+  if (r.state != State::loading) return Errc::not_ready;
+  for (const LoadRef load : r.loads) {
+    if (!groups_.at(load.pool).loads().transfers_for(load.load, layers, awaited_)) return Errc::not_ready;
+  }
+  return std::span<const TransferId>{awaited_};
+}
+
+void Requests::expect_layers(RequestId id, std::uint32_t layers) {
+  const Result<Index> index = find(id);
+  TERRACE_CHECK(index.has_value());
+  Request& r = requests_[*index];
+  if (r.state != State::loading || layers <= r.layers) return;
+  if (r.layers == 0) make_tables(r);
+  r.layers = layers;
+}
+
+/// Reports the number of leading layers that all loads of the request have brought, if it has grown since the last report.
+void Requests::report_layers(Index index) {
+  Request& r = requests_[index];
+  if (!r.by_layer || r.state != State::loading) return;
+  std::uint32_t layers = Loads::all_layers;
+  for (const LoadRef load : r.loads) layers = std::min(layers, groups_.at(load.pool).loads().layers(load.load));
+  if (layers <= r.layers || layers == Loads::all_layers) return;
+  if (r.layers == 0) make_tables(r);
+  r.layers = layers;
+  const bool has_event = !events_.empty() && events_.back().id == r.id && !events_.back().ends_wait();
+  if (!has_event) events_.push_back({r.id, {}});
+  events_.back().layers = layers;
+}
+
+/// The wait has ended: removes an event about layers that the owner has not taken yet.
+void Requests::withdraw_layers(const Request& r) {
+  if (r.layers == 0 || r.quarantined_until) return;
+  std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
+}
+
+/// Takes back all that plan() and start_loads() did for a pending request.
+void Requests::undo(Index index) {
+  release_hits(index);
+  release_slots(index);
+}
+
+void Requests::release_hits(Index index) {
+  Request& r = requests_[index];
+  for (const LoadRef load : r.loads) groups_.at(load.pool).leave_load(load.load, index);
+  r.loads.clear();
+  r.hits = 0;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    TieredPool& pool = groups_.pool_of(g);
+    if (groups_.rules()[g].chained()) pool.unpin_incomplete(r.parts[g].prefix);
+    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) pool.unpin_incomplete(unchained_block.prefix);
+    r.parts[g].clear();
+  }
+}
+
+void Requests::release_slots(Index index) {
+  Request& r = requests_[index];
+  r.pools_waited_for = 0;
+  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
+    groups_.pools()[pool]->stop_waiting(index);
+    groups_.pools()[pool]->free_slots(r.own[pool]);
+    r.own[pool].clear();
+  }
+}
+
+void Requests::fail(Index index, ErrorCode error) {
+  Request& r = requests_[index];
+  if (r.state == State::looking) stop_looking(index);
+  deadlines_.erase(index);
+  release_hits(index);
+  // If layers were reported, the caller may have launched work that writes the new blocks. So the request keeps their slots until
+  // it is released.
+  if (r.layers == 0) release_slots(index);
+  std::erase(to_replan_, index);
+  withdraw_layers(r);
+  r.state = State::failed;
+  r.error = error;
+  if (!r.quarantined_until) events_.push_back({r.id, error});
+}
+
+/// Each request that waits for the load and needs the block gives up its prefix and is planned again. But if layers were reported
+/// for the request, it fails: its caller may already compute with blocks that will not arrive. A request that waits for slots,
+/// and is not a waiter of the load, has its own slot for the block, so nothing changes for it.
+void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
+  const BlockRef missing = event.block;
+  const PrefixTree& tree = groups_.at(load.pool).residency().tree();
+  for (const Index index : groups_.at(load.pool).loads().waiters(load.load)) {
+    Request& r = requests_[index];
+    if (!waits_for(r, load)) continue;  // it has given up its prefix because of another missing block of this load
+    const auto needs_it = [&](std::size_t g) {
+      const GroupPart& part = r.parts[g];
+      if (groups_.rules()[g].config().pool != load.pool) return false;
+      if (groups_.rules()[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
+      return std::ranges::any_of(part.unchained, [&](const UnchainedBlock& i) { return tree.same(i.prefix.last(), missing); });
+    };
+    bool needed = false;
+    for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
+    if (!needed) continue;
+    ++r.failures;
+    // The request does not use a failed source again: not the shared store after any failure, and not storage after a late read.
+    if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
+    else if (event.late == Loads::Late::yes) r.farthest = std::min(r.farthest, Source::host);
+    if (r.layers > 0) {
+      release_hits(index);
+    } else {
+      recall_keys(r);
+      undo(index);
+    }
+    to_replan_.push_back(index);
+  }
+}
+
+void Requests::on_load_ended(Index index, LoadRef load) {
+  Request& r = requests_[index];
+  // A request that was planned again, or released, does not wait for this load any more. A request that still waits for slots
+  // continues when it has them.
+  if (std::erase(r.loads, load) == 0 || r.state != State::loading) return;
+  if (r.loads.empty()) become_ready(index);
+  else report_layers(index);
+}
+
+/// The request is pending, and the caller's keys are not valid after this call. While the request waits for slots or loads, it
+/// pins its hits, and the tree has their keys (recall_keys). So no copy is made then: it would take as long as planning the loads
+/// of a long prompt.
+void Requests::keep_keys(Request& r) {
+  if (groups_.single() && r.state != State::looking) {
+    r.keys = {};
+    return;
+  }
+  r.kept_keys.assign(r.keys.begin(), r.keys.end());
+  r.keys = r.kept_keys;
+}
+
+/// The request will give up its hits and be planned again: takes the keys of the hits from the tree, unless it has kept keys. It
+/// has no keys of the blocks after its hits, so it cannot find such blocks even if they have been cached since.
+void Requests::recall_keys(Request& r) {
+  if (!r.keys.empty()) return;
+  const Prefix prefix = r.parts.front().prefix;
+  const PrefixTree& tree = groups_.pool_of(0).residency().tree();
+  r.kept_keys.clear();
+  while (r.kept_keys.size() < prefix.length) {
+    const auto depth = static_cast<std::uint32_t>(r.kept_keys.size());
+    Run run = tree.blocks_in(tree.at(prefix, depth).node).value();
+    run.end = std::min(run.end, prefix.length);
+    const std::span<const BlockKey> keys = tree.keys(run);
+    r.kept_keys.insert(r.kept_keys.end(), keys.begin(), keys.end());
+  }
+  r.keys = r.kept_keys;
+  r.keys_are_hits = true;
+}
+
+void Requests::replan_failed() {
+  while (!to_replan_.empty()) {
+    const Index index = to_replan_.front();
+    to_replan_.erase(to_replan_.begin());
+    if (requests_[index].layers > 0) {
+      fail(index, Errc::load_failed);
+      continue;
+    }
+    ++state_.stats.replans;
+    if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
+  }
+}
+
+}  // namespace terrace

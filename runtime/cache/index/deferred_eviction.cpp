@@ -1,0 +1,85 @@
+#include "runtime/cache/index/deferred_eviction.hpp"
+
+#include "base/check.hpp"
+
+namespace terrace {
+
+void DeferredEviction::hold_evicting(BlockRef block, Tier tier) { residency_.hold_evicting(block, tier); }
+
+void DeferredEviction::hold_evicting(Run run, Tier tier) { residency_.hold_evicting(run, tier); }
+
+void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
+  const SlotId slot = residency_.copy(block, tier).slot();
+  const bool evicting = residency_.pool(tier).evicting(slot);
+  const bool wanted = residency_.tree().pinned(block);
+  if (evicting && !wanted && residency_.pool(tier).readers(slot) == 1) {  // the usual case: a swap-out has ended
+    residency_.unhold_before_drop(block, tier);
+    return drop_now(block, tier);
+  }
+  if (evicting && wanted) residency_.set_evicting(block, tier, false);
+  if (!residency_.unhold(block, tier)) return;
+  if (wanted) return;
+  if (evicting || !residency_.supported(block, tier)) return drop_now(block, tier);
+  not_needed(block);
+}
+
+void DeferredEviction::drop_unsupported(BlockRef block, Tier tier) {
+  if (residency_.copy(block, tier).state() != CopyState::ready || residency_.tree().pinned(block)) return;
+  if (!residency_.supported(block, tier)) drop_now(block, tier);
+}
+
+void DeferredEviction::drop_now(BlockRef block, Tier tier) {
+  const bool host_has_it = tier == Tier::device && residency_.copy(block, Tier::host).present();
+  const bool device_has_it = tier == Tier::host && residency_.copy(block, Tier::device).present();
+  const bool storage_has_it = residency_.saved(block);
+  ++(tier == Tier::device ? stats_.evicted_device : stats_.evicted_host);
+  ++(host_has_it || device_has_it || storage_has_it ? stats_.dropped_clean : stats_.dropped_lost);
+
+  const PrefixTree& tree = residency_.tree();
+  // Host copies may depend on a device copy. So may device copies, if this copy is dropped because it is not supported itself.
+  const bool orphans = (tier == Tier::device && tree.any_staying_below(block, Tier::device)) ||
+                       (!host_has_it && !device_has_it && tree.any_staying_below(block, Tier::host));
+  residency_.drop(block, tier);
+  // The block is still in the tree, because the orphans follow it.
+  if (orphans) residency_.drop_orphans_below(block);
+}
+
+void DeferredEviction::drop_now(Run victims, Tier tier, std::uint32_t clean) {
+  (tier == Tier::device ? stats_.evicted_device : stats_.evicted_host) += victims.size();
+  stats_.dropped_clean += clean;
+  stats_.dropped_lost += victims.size() - clean;
+  residency_.drop(victims, tier);
+}
+
+void DeferredEviction::not_needed(BlockRef block) {
+  const PrefixTree& tree = residency_.tree();
+  for (bool goes_on = keeps_nothing_; goes_on;) {
+    // A block that was swapped out to make room stays in the host, and is evicted there in the ordinary way.
+    const bool in_host = residency_.copy(block, Tier::host).present();
+    const bool settled = residency_.copy(block, Tier::device).state() == CopyState::ready && !in_host;
+    if (!settled || tree.pinned(block) || residency_.wished(block) || kept_.contains(tree.key(block))) return;
+    if (tree.any_staying_below(block, Tier::device) || tree.any_staying_below(block, Tier::host)) return;
+    // Read before the drop, because a block without copies leaves the tree.
+    const BlockRef above = block.depth > 0 ? tree.parent(block) : block;
+    goes_on = block.depth > 0 && residency_.copy(above, Tier::device).present();
+    residency_.drop(block, Tier::device);
+    ++stats_.dropped_uncached;
+    block = above;
+  }
+}
+
+void DeferredEviction::keep(std::span<const BlockKey> keys) {
+  if (!keeps_nothing_) return;
+  for (const BlockKey& key : keys) ++kept_[key];
+}
+
+void DeferredEviction::end_keep(std::span<const BlockKey> keys) {
+  if (!keeps_nothing_) return;
+  for (const BlockKey& key : keys) {
+    const auto kept = kept_.find(key);
+    TERRACE_CHECK(kept != kept_.end());
+    if (--kept->second == 0) kept_.erase(kept);
+  }
+}
+
+}  // namespace terrace

@@ -1,0 +1,593 @@
+#include "runtime/cache/index/residency.hpp"
+
+#include "base/check.hpp"
+#include "radix/groups/groups.hpp"
+#include "terrace/policies.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <array>
+#include <stdexcept>
+
+namespace terrace {
+namespace {
+
+constexpr std::array<Tier, 2> memory_tiers{Tier::device, Tier::host};
+
+std::unique_ptr<EvictionPolicy> make_policy(const PolicyFactory& factory, std::uint32_t blocks) {
+  if (blocks == 0) return lru_policy(0);  // an empty tier never evicts, so any policy will do
+  std::unique_ptr<EvictionPolicy> policy = factory ? factory(blocks) : nullptr;
+  if (policy == nullptr) throw std::invalid_argument{"each tier needs an eviction policy"};
+  return policy;
+}
+
+Residency::Policies policies_for(const PolicyFactory& factory, InclusionPolicy inclusion, std::uint32_t device,
+                                 std::uint32_t host) {
+  // If blocks are not kept in both tiers, a block that the host evicts is in neither tier. So the host's policy is sized for the
+  // blocks of both tiers.
+  const bool apart = inclusion == InclusionPolicy::exclusive || inclusion == InclusionPolicy::lazy_exclusive;
+  const std::uint32_t above = host > 0 && apart ? device : 0;
+  return {make_policy(factory, device), make_policy(factory, host + above)};
+}
+
+}  // namespace
+
+Residency::Residency(const ManagerConfig& config, const PoolSizes& sizes, KvEvents& events)
+    : host_blocks_{sizes.host_blocks},
+      host_blocks_wanted_{sizes.host_blocks},
+      staging_blocks_{sizes.staging_blocks},
+      first_slot_{sizes.first_slot},
+      inclusion_{config.inclusion},
+      policies_{policies_for(config.policy, config.inclusion, sizes.device_blocks, sizes.host_blocks)},
+      tree_{config.key_order == KeyOrder::flat ? PrefixTree::Shape::flat : PrefixTree::Shape::tree},
+      device_{sizes.first_slot + sizes.device_blocks},
+      arena_{sizes.host_blocks + sizes.staging_blocks},
+      events_{events} {
+  tree_.set_policy(Tier::device, *policies_.device);
+  tree_.set_policy(Tier::host, *policies_.host);
+  const std::uint32_t unused = sizes.first_slot + (sizes.null_block ? 1 : 0);
+  for (std::uint32_t slot = 0; slot < unused; ++slot) device_.make_null(SlotId{slot});
+}
+
+Residency::Policies Residency::make_policies(const PolicyFactory& factory) const {
+  return policies_for(factory, inclusion_, device_.capacity() - first_slot_, host_blocks_wanted_);
+}
+
+void Residency::set_policies(Policies policies) {
+  tree_.set_policy(Tier::device, *policies.device);
+  tree_.set_policy(Tier::host, *policies.host);
+  policies_ = std::move(policies);
+}
+
+void Residency::set_quota(TenantId tenant, TenantQuota quota) {
+  tree_.follow_tenant(tenant);
+  quotas_.set(tenant, quota);
+}
+
+bool Residency::remove_quota(TenantId tenant) {
+  if (!quotas_.remove(tenant)) return false;
+  tree_.ignore_tenant(tenant);
+  return true;
+}
+
+Prefix Residency::extend_pinned(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group) {
+  const Prefix whole = tree_.extend(at, keys, tenant, group);
+  tree_.pin(whole);
+  return whole;
+}
+
+void Residency::hide_all() {
+  tree_.hide_all();
+  sample_.forget();
+}
+
+void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
+  TERRACE_CHECK(!copy(block, tier).present());
+  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
+  slots_in(tier).change(slot, SlotState::filling);
+  tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
+}
+
+void Residency::begin_load(Run run, std::span<const SlotId> slots, std::uint32_t load, Source source) {
+  TERRACE_CHECK(slots.size() == run.size());
+  device_.begin_load(slots, load, source);
+  tree_.fill({run.node, run.end}, Tier::device, slots, CopyState::filling);
+}
+
+void Residency::begin_swap_out(Run run, std::span<const SlotId> slots) {
+  TERRACE_CHECK(slots.size() == run.size());
+  arena_.change_all(slots, SlotState::held, SlotState::filling);
+  tree_.fill({run.node, run.end}, Tier::host, slots, CopyState::filling);
+}
+
+void Residency::publish(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  slots_in(tier).change(now.slot(), SlotState::ready);
+  tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
+  update_duplicate(block);
+  note_retiring(block, tier, now.slot());
+  record(KvEvent::Kind::stored, block, tier);
+}
+
+void Residency::update_duplicate(BlockRef block) {
+  if (inclusion_ != InclusionPolicy::lazy_exclusive) return;
+  const Copy in_host = copy(block, Tier::host);
+  if (!in_host.usable()) return;
+  const Copy on_device = copy(block, Tier::device);
+  const bool is_one = in_host.state() == CopyState::ready && on_device.usable() && on_device.stays();
+  if (is_one == duplicates_.contains(in_host.slot())) return;
+  if (!is_one) return duplicates_.remove(in_host.slot());
+  std::optional<SlotId> before;
+  if (block.depth > 0) {
+    if (const Copy above = copy(tree_.parent(block), Tier::host); above.usable()) before = above.slot();
+  }
+  duplicates_.add(tree_.at({block.node, block.depth + 1}, block.depth), in_host.slot(), before);
+}
+
+/// The host copies of a run are not duplicates any more: copies in the host or on the device are dropped, or are read.
+void Residency::forget_duplicates(Run run) {
+  if (duplicates_.size() == 0 || !tree_.any_in_node(run, Tier::host)) return;
+  for (const Copy now : tree_.copies(run, Tier::host)) {
+    if (now.usable()) duplicates_.remove(now.slot());
+  }
+}
+
+void Residency::fail_host_fill(BlockRef block) {
+  const Prefix prefix{block.node, block.depth + 1};
+  pin(prefix);
+  fail_fill(block, Tier::host, FailedSlot::free);
+  unpin_incomplete(prefix, block);
+}
+
+void Residency::fail_fill(BlockRef block, Tier tier, FailedSlot slot) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  if (slot == FailedSlot::free) {
+    slots_in(tier).put(now.slot());
+  } else {
+    slots_in(tier).change(now.slot(), SlotState::quarantined);
+  }
+  tree_.set_copy(block, tier, {});
+}
+
+void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
+  TERRACE_CHECK(!copy(block, Tier::device).present());
+  TERRACE_CHECK(device_.state(slot) == SlotState::held);
+  device_.raise_fence(slot, written);
+  device_.change(slot, SlotState::ready);
+  tree_.set_copy(block, Tier::device, Copy{CopyState::ready, slot});
+  update_duplicate(block);
+  note_retiring(block, Tier::device, slot);
+  record(KvEvent::Kind::stored, block, Tier::device);
+}
+
+void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written) {
+  TERRACE_CHECK(slots.size() <= tree_.added());
+  device_.raise_fences(slots, written);
+  device_.change_all(slots, SlotState::held, SlotState::ready);
+  tree_.fill(prefix, Tier::device, slots);
+  if (device_.retiring(SlotState::ready) > 0) {
+    const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(slots.size());
+    for (std::uint32_t i = 0; i < slots.size(); ++i) note_retiring({prefix.node, first + i}, Tier::device, slots[i]);
+  }
+  if (!watched() || slots.empty()) return;
+  record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(slots.size())), Tier::device);
+}
+
+void Residency::drop(Run victims, Tier tier) {
+  if (watched()) record(KvEvent::Kind::removed, victims, tier);
+  forget_duplicates(victims);
+  slots_.resize(victims.size());
+  TERRACE_CHECK(read_slots(tree_.copies(victims, tier), slots_.data()));
+  tree_.drop(victims, tier);
+  if (tier == Tier::host && lent_count_ > 0) {
+    std::erase_if(slots_, [this](SlotId slot) {
+      if (!unlend(slot)) return false;
+      arena_.change(slot, SlotState::held);
+      return true;
+    });
+  }
+  slots_in(tier).put_all(slots_);
+}
+
+void Residency::drop(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  const SlotId slot = now.slot();
+  TERRACE_CHECK(now.usable());
+  TERRACE_CHECK(pool(tier).readers(slot) == 0);
+  slots_in(tier).set_evicting(slot, false);
+  slots_in(tier).change(slot, SlotState::held);
+  record(KvEvent::Kind::removed, block, tier);
+  if (const Copy in_host = copy(block, Tier::host); in_host.usable()) duplicates_.remove(in_host.slot());
+  tree_.set_copy(block, tier, {});
+  // A lent slot becomes a staging slot: it stays held until its write has ended.
+  if (tier == Tier::host && unlend(slot)) return;
+  slots_in(tier).put(slot);
+}
+
+void Residency::hold(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  if (slots_in(tier).add_reader(now.slot()) == 1) show_state(block, tier, now.slot());
+}
+
+void Residency::hold(Run run, Tier tier) {
+  for (const Copy now : tree_.copies(run, tier)) slots_in(tier).add_reader(now.slot());
+  tree_.change(run, tier, CopyState::busy);
+  if (tier == Tier::host) forget_duplicates(run);
+}
+
+void Residency::hold_evicting(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  slots_in(tier).add_reader(now.slot());
+  slots_in(tier).set_evicting(now.slot(), true);
+  show_state(block, tier, now.slot());
+}
+
+void Residency::hold_evicting(Run run, Tier tier) {
+  SlotAllocator& slots = slots_in(tier);
+  for (const Copy now : tree_.copies(run, tier)) {
+    slots.add_reader(now.slot());
+    slots.set_evicting(now.slot(), true);
+  }
+  tree_.change(run, tier, CopyState::evicting);
+  forget_duplicates(run);
+}
+
+void Residency::unhold_before_drop(BlockRef block, Tier tier) {
+  TERRACE_CHECK(slots_in(tier).remove_reader(copy(block, tier).slot()) == 0);
+}
+
+bool Residency::unhold(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  if (slots_in(tier).remove_reader(now.slot()) > 0) return false;
+  show_state(block, tier, now.slot());
+  return true;
+}
+
+void Residency::set_evicting(BlockRef block, Tier tier, bool evicting) {
+  const Copy now = copy(block, tier);
+  TERRACE_CHECK(now.usable());
+  slots_in(tier).set_evicting(now.slot(), evicting);
+  show_state(block, tier, now.slot());
+}
+
+bool Residency::cancel_eviction(BlockRef block, Tier tier) {
+  const Copy now = copy(block, tier);
+  if (!now.usable() || !pool(tier).evicting(now.slot())) return false;
+  set_evicting(block, tier, false);
+  return true;
+}
+
+void Residency::record(KvEvent::Kind kind, BlockRef block, Tier tier) {
+  if (watched()) record(kind, tree_.last({block.node, block.depth + 1}, 1), tier);
+}
+
+/// Records events for copies of neighbouring blocks that came or went together. Copies that came are recorded from the first
+/// block to the last, copies that went from the last to the first.
+void Residency::record(KvEvent::Kind kind, Run run, Tier tier) {
+  if (tree_.hidden({run.node, run.begin})) return;  // the event `cleared` has reported these blocks
+  if (sample_.on() && tier != Tier::storage) {
+    for (const BlockKey& key : tree_.keys(run)) {
+      if (sample_.follows(key)) kind == KvEvent::Kind::stored ? sample_.came(key, tier) : sample_.went(key, tier);
+    }
+  }
+  if (misses_ != nullptr) {
+    for (const BlockKey& key : tree_.keys(run)) {
+      if (misses_->follows(key)) kind == KvEvent::Kind::stored ? misses_->came(key, tier) : misses_->went(key, tier);
+    }
+  }
+  if (!events_.on()) return;
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    add_event(kind, {run.node, kind == KvEvent::Kind::stored ? run.begin + i : run.end - 1 - i}, tier);
+  }
+}
+
+void Residency::add_event(KvEvent::Kind kind, BlockRef block, Tier tier) {
+  KvEvent event;
+  event.kind = kind;
+  event.source = to_source(tier);
+  event.depth = block.depth;
+  event.tenant = tree_.tenant(block);
+  event.group = tree_.group(block);
+  event.key = key_in_group(tree_.key(block), event.group);
+  event.parent = tree_.parent_key(block);
+  if (event.parent) event.parent = key_in_group(*event.parent, event.group);
+  events_.add(event);
+}
+
+void Residency::used(std::span<const BlockKey> keys) {
+  if (!sample_.on()) return;
+  for (const BlockKey& key : keys) {
+    if (sample_.follows(key)) sample_.used(key);
+  }
+}
+
+/// Sets the state of a usable copy in the tree, according to the readers of its slot.
+void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
+  const SlotAllocator& slots = pool(tier);
+  const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
+                          : slots.evicting(slot)   ? CopyState::evicting
+                                                   : CopyState::busy;
+  tree_.set_copy(block, tier, Copy{state, slot});
+  update_duplicate(block);
+}
+
+bool Residency::supported(BlockRef block, Tier tier) const {
+  if (block.depth == 0) return true;
+  const BlockRef parent = tree_.parent(block);
+  if (copy(parent, tier).present()) return true;
+  return tier == Tier::host && copy(parent, Tier::device).present();
+}
+
+void Residency::drop_orphans_below(BlockRef block) {
+  below_.clear();
+  tree_.collect_below(block, below_);
+  // First decide which copies to drop, parents before children: a copy that is dropped does not support its children any more.
+  // Then drop them, children before parents, because each drop may remove blocks from the tree.
+  auto& [goes, places] = orphans_;
+  goes.assign(below_.size(), {});
+  places.clear();
+  const auto name = [](BlockRef b) { return std::uint64_t{b.node.value()} << 32 | b.depth; };
+  for (std::size_t i = 0; i < below_.size(); ++i) {
+    const BlockRef below = below_[i];
+    places.emplace(name(below), i);
+    const BlockRef parent = tree_.parent(below);
+    const auto place = places.find(name(parent));
+    const auto stays = [&](Tier tier) {
+      return copy(parent, tier).present() && (place == places.end() || !goes[place->second][index(tier)]);
+    };
+    if (tree_.pinned(below)) continue;
+    const bool on_device = stays(Tier::device);
+    goes[i][index(Tier::device)] = copy(below, Tier::device).state() == CopyState::ready && !on_device;
+    goes[i][index(Tier::host)] = copy(below, Tier::host).state() == CopyState::ready && !on_device && !stays(Tier::host);
+  }
+  for (std::size_t i = below_.size(); i-- > 0;) {
+    for (const Tier tier : memory_tiers) {
+      if (goes[i][index(tier)]) drop(below_[i], tier);
+    }
+  }
+}
+
+void Residency::unpin_incomplete(Prefix prefix, std::optional<BlockRef> missing) {
+  // While the prefix was pinned, a block may have lost its support: the eviction of the block was cancelled, but not that of the
+  // block before it, or the load of the block before it failed.
+  std::optional<BlockRef> gap = missing;
+  for (std::uint32_t depth = 1; depth < prefix.length && (!gap || depth <= gap->depth); ++depth) {
+    const BlockRef block{prefix.node, depth};
+    for (const Tier tier : memory_tiers) {
+      if (copy(block, tier).present() && !supported(block, tier)) gap = tree_.parent(block);
+    }
+  }
+  if (!gap) return tree_.unpin(prefix);
+  const Prefix to_gap{gap->node, gap->depth + 1};
+  tree_.pin(to_gap);
+  tree_.unpin(prefix);
+  drop_orphans_below(*gap);
+  tree_.unpin(to_gap);
+}
+
+void Residency::remember_freed() {
+  device_.remember_freed();
+  arena_.remember_freed();
+}
+
+void Residency::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& arena) {
+  device_.take_freed(device);
+  arena_.take_freed(arena);
+}
+
+void Residency::resize_device(std::uint32_t blocks) {
+  device_.resize(blocks);
+  retiring_.clear();
+  if (device_.retiring(SlotState::ready) == 0) return;
+  tree_.for_each([this](BlockRef block) {
+    const Copy now = copy(block, Tier::device);
+    if (now.usable()) note_retiring(block, Tier::device, now.slot());
+  });
+}
+
+void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
+  const bool goes = tier == Tier::device ? device_.retires(slot) : arena_.closed(slot);
+  if (!goes) return;
+  // `block.node` may be a descendant of the node that holds the block. The entry is kept for later, so it must name the node
+  // itself.
+  auto& entries = tier == Tier::device ? retiring_ : closing_host_;
+  entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
+}
+
+std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(
+      entries, [&](const Retiring& entry) { return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block); }));
+}
+
+void Residency::erase_retired(Tier tier, std::size_t entry) {
+  auto& entries = tier == Tier::device ? retiring_ : closing_host_;
+  entries[entry] = entries.back();
+  entries.pop_back();
+}
+
+void Residency::resize_host(std::uint32_t blocks) {
+  host_blocks_wanted_ = blocks;
+  follow_host_slots();
+}
+
+/// Sets host_blocks_ to the wanted size, limited by the slots that have memory, and takes the slots for it into use.
+void Residency::follow_host_slots() {
+  const std::uint64_t open = arena_.capacity() - arena_.closed_total();
+  TERRACE_CHECK(open >= staging_blocks_);
+  host_blocks_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(host_blocks_wanted_, open - staging_blocks_));
+  while (arena_.in_use() < std::uint64_t{host_blocks_} + staging_blocks_) TERRACE_CHECK(arena_.unretire());
+}
+
+void Residency::open_host(SlotSpan slots) {
+  arena_.extend(slots.end());
+  arena_.open(slots);
+  std::erase_if(closing_host_, [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
+  follow_host_slots();
+}
+
+void Residency::close_host(SlotSpan slots) {
+  arena_.close(slots);
+  follow_host_slots();
+  closing_host_.clear();
+  if (arena_.closed_ready() == 0) return;
+  tree_.for_each([this](BlockRef block) {
+    const Copy now = copy(block, Tier::host);
+    if (now.usable()) note_retiring(block, Tier::host, now.slot());
+  });
+}
+
+bool Residency::retire_host_slots() {
+  const std::uint64_t needed = host_slots_needed();
+  bool any = arena_.in_use() > needed;
+  while (arena_.in_use() > needed) arena_.retire_free();
+  // A closed slot may have been taken when an open one retired in its place. Now the closed one retires.
+  while (arena_.retire_closed_instead()) any = true;
+  return any;
+}
+
+std::optional<SlotId> Residency::take_host(PrefixOrder order) {
+  if (host_free() == 0) return std::nullopt;
+  for (;;) {
+    const auto slot = order == PrefixOrder::from_end ? arena_.take_last(SlotState::held) : arena_.take(SlotState::held);
+    if (slot || !arena_.retire_closed_instead()) return slot;
+  }
+}
+
+void Residency::take_host(std::uint32_t count, std::vector<SlotId>& out) {
+  const std::size_t before = out.size();
+  for (auto left = std::min<std::uint64_t>(count, host_free()); left > 0; --left) {
+    const std::optional<SlotId> slot = take_host(PrefixOrder::from_end);
+    if (!slot) break;
+    out.push_back(*slot);
+  }
+  std::reverse(out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
+}
+
+std::optional<SlotId> Residency::take_staging() {
+  if (staging_free() == 0) return std::nullopt;
+  // While the host tier holds more blocks than its new size, all free slots may be closed ones. Staging uses such a slot only for
+  // a short time.
+  if (const auto slot = arena_.take(SlotState::held)) return slot;
+  return arena_.take_closed(SlotState::held);
+}
+
+std::optional<SlotId> Residency::lend_host(BlockRef block) {
+  const SlotId slot = copy(block, Tier::host).slot();
+  if (!lent(slot)) {
+    if (staging_free() == 0) return std::nullopt;
+    if (slot.value() >= lent_.size()) {
+      lent_.resize(std::size_t{slot.value()} + 1);
+      borrowers_.resize(lent_.size());
+    }
+    lent_[slot.value()] = true;
+    ++lent_count_;
+  }
+  ++borrowers_[slot.value()];
+  return slot;
+}
+
+bool Residency::unlend(SlotId slot) {
+  if (!lent(slot)) return false;
+  lent_[slot.value()] = false;
+  --lent_count_;
+  return true;
+}
+
+void Residency::end_staging(SlotId slot) {
+  const bool borrowed = slot.value() < borrowers_.size() && borrowers_[slot.value()] > 0;
+  if (borrowed && --borrowers_[slot.value()] > 0) return;
+  if (!unlend(slot)) arena_.put(slot);
+}
+
+std::uint32_t Residency::number_stored(BlockRef block) {
+  if (!free_numbers_.empty()) {
+    const std::uint32_t number = free_numbers_.back();
+    free_numbers_.pop_back();
+    stored_[number] = block;
+    return number;
+  }
+  const auto number = static_cast<std::uint32_t>(stored_.size());
+  TERRACE_CHECK(number < Copy::slots_max);
+  stored_.emplace_back(block);
+  wished_.push_back(false);
+  return number;
+}
+
+Residency::Restored Residency::restore(Prefix at, std::span<const BlockKey> keys, TenantId tenant, GroupId group,
+                                       std::span<std::optional<std::uint64_t>> numbers) {
+  TERRACE_CHECK(numbers.size() == keys.size());
+  Restored restored{tree_.extend(at, keys, tenant, group)};
+  if (tree_.added() == keys.size()) {
+    restore_added(restored.prefix, numbers);
+    restored.blocks = keys.size();
+    return restored;
+  }
+  // Some of the blocks were in the tree before, and may have copies in other tiers.
+  tree_.pin(restored.prefix);
+  for (std::uint32_t i = 0; i < keys.size(); ++i) {
+    const BlockRef block = tree_.at(restored.prefix, at.length + i);
+    if (copy(block, Tier::storage).present()) continue;
+    numbers[i] = begin_store(block);
+    publish_stored(block);
+    ++restored.blocks;
+  }
+  tree_.unpin(restored.prefix);
+  return restored;
+}
+
+/// The same for the last blocks of the prefix, all of which the last extend() added.
+void Residency::restore_added(Prefix prefix, std::span<std::optional<std::uint64_t>> numbers) {
+  const std::uint32_t first = prefix.length - static_cast<std::uint32_t>(numbers.size());
+  slots_.clear();
+  for (std::uint32_t i = 0; i < numbers.size(); ++i) {
+    const std::uint32_t number = number_stored({prefix.node, first + i});
+    numbers[i] = number;
+    slots_.emplace_back(number);
+  }
+  tree_.fill(prefix, Tier::storage, slots_);
+  if (watched()) record(KvEvent::Kind::stored, tree_.last(prefix, static_cast<std::uint32_t>(numbers.size())), Tier::storage);
+}
+
+std::uint32_t Residency::begin_store(BlockRef block) {
+  TERRACE_CHECK(!copy(block, Tier::storage).present());
+  const std::uint32_t number = number_stored(block);
+  wished_[number] = true;
+  tree_.set_copy(block, Tier::storage, Copy{CopyState::filling, SlotId{number}});
+  return number;
+}
+
+void Residency::publish_stored(BlockRef block) {
+  const Copy now = copy(block, Tier::storage);
+  TERRACE_CHECK(now.state() == CopyState::filling);
+  wished_[now.slot().value()] = false;
+  tree_.set_copy(block, Tier::storage, Copy{CopyState::ready, now.slot()});
+  record(KvEvent::Kind::stored, block, Tier::storage);
+}
+
+void Residency::forget_stored(BlockRef block) {
+  const Copy now = copy(block, Tier::storage);
+  const std::uint32_t number = now.slot().value();
+  stored_[number].reset();
+  wished_[number] = false;
+  free_numbers_.push_back(number);
+  if (now.usable()) record(KvEvent::Kind::removed, block, Tier::storage);
+  tree_.set_copy(block, Tier::storage, {});
+}
+
+std::optional<BlockRef> Residency::stored_block(std::uint32_t number) const {
+  if (number >= stored_.size()) return std::nullopt;
+  return stored_[number];
+}
+
+std::size_t Residency::bytes_held() const {
+  return tree_.bytes_held() + sample_.bytes_held() + policies_.device->bytes_held() + policies_.host->bytes_held() +
+         device_.bytes_held() + arena_.bytes_held() + duplicates_.bytes_held() + stored_.capacity() * sizeof(stored_[0]) +
+         wished_.capacity() / 8 + free_numbers_.capacity() * sizeof(free_numbers_[0]);
+}
+
+}  // namespace terrace

@@ -1,0 +1,324 @@
+#include "runtime/cache/index/slot_allocator.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+/// Returns true if the slot belongs to a request, a copy or staging, or is quarantined.
+bool is_taken(SlotState state) { return state != SlotState::free && state != SlotState::null && state != SlotState::retired; }
+
+}  // namespace
+
+SlotAllocator::SlotAllocator(std::uint32_t slots) : free_{slots}, capacity_{slots}, slots_(slots) {
+  counts_[static_cast<std::size_t>(SlotState::free)] = slots;
+}
+
+std::optional<SlotId> SlotAllocator::take(SlotState state) {
+  const std::optional<SlotId> slot = free_.take();
+  if (slot) occupy(*slot, state);
+  return slot;
+}
+
+std::optional<SlotId> SlotAllocator::take_last(SlotState state) {
+  const std::optional<SlotId> slot = free_.take_last();
+  if (slot) occupy(*slot, state);
+  return slot;
+}
+
+std::optional<SlotId> SlotAllocator::take_after(SlotId neighbour, SlotState state) {
+  const std::optional<SlotId> slot = free_.take_after(neighbour);
+  if (slot) occupy(*slot, state);
+  return slot;
+}
+
+void SlotAllocator::make_null(SlotId slot) {
+  free_.take_exactly(slot);
+  occupy(slot, SlotState::null);
+}
+
+void SlotAllocator::occupy(SlotId slot, SlotState state) {
+  TERRACE_CHECK(state != SlotState::free);
+  move(slot, state);
+}
+
+/// Changes the state and all counts, but not free_.
+void SlotAllocator::move(SlotId slot, SlotState to) {
+  Slot& s = slots_[slot.value()];
+  const SlotState now = s.state();
+  --counts_[static_cast<std::size_t>(now)];
+  ++counts_[static_cast<std::size_t>(to)];
+  if (retires(slot)) {
+    if (now != SlotState::retired) --retiring_[static_cast<std::size_t>(now)];
+    if (to != SlotState::retired) ++retiring_[static_cast<std::size_t>(to)];
+  }
+  if (s.closed != 0) {
+    if (now == SlotState::ready) --closed_ready_;
+    if (to == SlotState::ready) ++closed_ready_;
+  }
+  s.set_state(to);
+  s.note = 0;
+}
+
+void SlotAllocator::resize(std::uint32_t capacity) {
+  const std::uint32_t before = std::exchange(capacity_, capacity);
+  if (capacity > slots_.size()) {
+    counts_[static_cast<std::size_t>(SlotState::free)] += capacity - slots_.size();
+    slots_.resize(capacity);
+    free_.grow(capacity);
+  }
+  for (std::uint32_t i = std::min(before, capacity); i < slots_.size(); ++i) {
+    const SlotId slot{i};
+    if (retires(slot) && state(slot) == SlotState::free) {
+      free_.take_exactly(slot);
+      move(slot, SlotState::retired);
+    } else if (!retires(slot) && state(slot) == SlotState::retired) {
+      move(slot, SlotState::free);
+      free_.put(slot);
+    }
+  }
+  retiring_ = {};  // counted again below, because the boundary has moved
+  retiring_evicting_ = 0;
+  for (std::uint32_t i = capacity; i < slots_.size(); ++i) {
+    if (slots_[i].state() == SlotState::retired) continue;
+    ++retiring_[static_cast<std::size_t>(slots_[i].state())];
+    retiring_evicting_ += slots_[i].evicting;
+  }
+}
+
+void SlotAllocator::retire_free() {
+  if (take_closed(SlotState::retired)) return;
+  const std::optional<SlotId> slot = free_.take_last();
+  TERRACE_CHECK(slot.has_value());
+  occupy(*slot, SlotState::retired);
+  retired_free_.push_back(*slot);
+}
+
+bool SlotAllocator::unretire() {
+  if (retired_free_.empty()) return false;
+  move(retired_free_.back(), SlotState::free);
+  free_.put(retired_free_.back());
+  retired_free_.pop_back();
+  return true;
+}
+
+std::optional<SlotId> SlotAllocator::take_closed(SlotState state) {
+  if (closed_free_.empty()) return std::nullopt;
+  const SlotId slot = closed_free_.back();
+  closed_free_.pop_back();
+  occupy(slot, state);
+  return slot;
+}
+
+bool SlotAllocator::retire_closed_instead() { return !retired_free_.empty() && take_closed(SlotState::retired) && unretire(); }
+
+void SlotAllocator::extend(std::uint32_t slots) {
+  const auto before = static_cast<std::uint32_t>(slots_.size());
+  if (slots <= before) return;
+  TERRACE_CHECK(capacity_ == before);  // a pool that resize() has made smaller cannot grow by chunks
+  capacity_ = slots;
+  slots_.resize(slots);
+  free_.grow(slots);
+  counts_[static_cast<std::size_t>(SlotState::free)] += slots - before;
+  for (std::uint32_t i = before; i < slots; ++i) {
+    free_.take_exactly(SlotId{i});
+    move(SlotId{i}, SlotState::retired);
+    slots_[i].closed = 1;
+  }
+  closed_total_ += slots - before;
+}
+
+void SlotAllocator::close(SlotSpan slots) {
+  for (std::uint32_t i = slots.first.value(); i < slots.end(); ++i) {
+    Slot& s = slots_[i];
+    if (s.closed != 0) continue;
+    s.closed = 1;
+    ++closed_total_;
+    if (s.state() == SlotState::ready) ++closed_ready_;
+    if (s.state() != SlotState::free) continue;
+    free_.take_exactly(SlotId{i});
+    closed_free_.push_back(SlotId{i});
+  }
+  std::erase_if(retired_free_, [this](SlotId slot) { return closed(slot); });
+}
+
+void SlotAllocator::open(SlotSpan slots) {
+  for (std::uint32_t i = slots.first.value(); i < slots.end(); ++i) {
+    Slot& s = slots_[i];
+    if (s.closed == 0) continue;
+    s.closed = 0;
+    --closed_total_;
+    if (s.state() == SlotState::ready) --closed_ready_;
+    if (s.state() == SlotState::retired) move(SlotId{i}, SlotState::free);
+    if (s.state() == SlotState::free) free_.put(SlotId{i});
+  }
+  std::erase_if(closed_free_, [this](SlotId slot) { return !closed(slot); });
+}
+
+void SlotAllocator::put(SlotId slot) { put_all({&slot, 1}); }
+
+void SlotAllocator::change(SlotId slot, SlotState to) {
+  const Slot& s = slots_[slot.value()];
+  TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
+  TERRACE_CHECK(is_taken(to));
+  move(slot, to);
+}
+
+void SlotAllocator::take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out) {
+  TERRACE_CHECK(state != SlotState::free);
+  const std::size_t before = out.size();
+  free_.take_many(count, neighbour, out);
+  SlotUse plain;  // a free slot has no note
+  plain.set_state(state);
+  for (const SlotId slot : std::span{out}.subspan(before)) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
+  counts_[static_cast<std::size_t>(SlotState::free)] -= out.size() - before;
+  counts_[static_cast<std::size_t>(state)] += out.size() - before;
+}
+
+/// Fast path: changes the state and the note of slots that are all in state `from`, and that nothing reads or evicts. If this is
+/// not so, or if any slots retire or are closed, it changes nothing and returns false. The caller then changes the slots one by
+/// one.
+bool SlotAllocator::move_alike(std::span<const SlotId> slots, SlotState from, SlotState to, std::uint32_t note) {
+  if (capacity_ != slots_.size() || closed_total_ > 0) return false;
+  SlotUse plain;
+  plain.set_state(from);
+  std::uint32_t others = 0;
+  for (const SlotId slot : slots) others |= slots_[slot.value()].word() ^ plain.word();
+  if (others != 0) return false;
+  plain.set_state(to);
+  plain.note = note & Slot::note_max;
+  for (const SlotId slot : slots) static_cast<SlotUse&>(slots_[slot.value()]) = plain;
+  counts_[static_cast<std::size_t>(from)] -= slots.size();
+  counts_[static_cast<std::size_t>(to)] += slots.size();
+  return true;
+}
+
+void SlotAllocator::put_all(std::span<const SlotId> slots) {
+  if (slots.empty()) return;
+  const SlotState first = state(slots.front());
+  if (is_taken(first) && move_alike(slots, first, SlotState::free)) {
+    free_.put_many(slots);
+    if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
+    return;
+  }
+  for (const SlotId slot : slots) {
+    Slot& s = slots_[slot.value()];
+    TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
+    if (s.evicting != 0) set_evicting(slot, false);
+    move(slot, retires(slot) ? SlotState::retired : SlotState::free);
+  }
+  if (capacity_ == slots_.size() && closed_total_ == 0) {
+    free_.put_many(slots);
+    if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
+    return;
+  }
+  for (const SlotId slot : slots) {
+    if (retires(slot)) continue;
+    if (closed(slot)) {
+      closed_free_.push_back(slot);
+    } else {
+      free_.put(slot);
+    }
+    if (remember_freed_) freed_.push_back(slot);
+  }
+}
+
+void SlotAllocator::change_all(std::span<const SlotId> slots, SlotState from, SlotState to) {
+  TERRACE_CHECK(is_taken(from) && is_taken(to));
+  if (move_alike(slots, from, to)) return;
+  for (const SlotId slot : slots) {
+    TERRACE_CHECK(slots_[slot.value()].state() == from);
+    move(slot, to);
+  }
+}
+
+void SlotAllocator::begin_load(std::span<const SlotId> slots, std::uint32_t load, Source source) {
+  TERRACE_CHECK(load < Slot::note_max >> Slot::source_bits);
+  const std::uint32_t note = (load + 1) << Slot::source_bits | static_cast<std::uint32_t>(source);
+  if (move_alike(slots, SlotState::held, SlotState::filling, note)) return;
+  change_all(slots, SlotState::held, SlotState::filling);
+  for (const SlotId slot : slots) slots_[slot.value()].note = note & Slot::note_max;
+}
+
+void SlotAllocator::raise_fences(std::span<const SlotId> slots, Fence fence) {
+  if (fence == Fence{}) return;
+  for (const SlotId slot : slots) raise_fence(slot, fence);
+}
+
+std::uint32_t SlotAllocator::remove_reader(SlotId slot) {
+  Slot& s = slots_[slot.value()];
+  TERRACE_CHECK(s.readers() > 0);
+  --readers_total_;
+  return --s.note;
+}
+
+std::uint32_t SlotAllocator::load(SlotId slot) const {
+  const Slot& s = slots_[slot.value()];
+  return s.state() == SlotState::filling && s.note > 0 ? (s.note >> Slot::source_bits) - 1 : no_load;
+}
+
+Source SlotAllocator::source(SlotId slot) const {
+  TERRACE_CHECK(load(slot) != no_load);
+  return static_cast<Source>(slots_[slot.value()].note & ((1U << Slot::source_bits) - 1));
+}
+
+void SlotAllocator::set_evicting(SlotId slot, bool evicting) {
+  Slot& s = slots_[slot.value()];
+  if ((s.evicting != 0) == evicting) return;
+  s.evicting = evicting ? 1 : 0;
+  evicting ? ++evicting_total_ : --evicting_total_;
+  if (retires(slot)) evicting ? ++retiring_evicting_ : --retiring_evicting_;
+}
+
+void SlotAllocator::raise_fence(SlotId slot, Fence fence) {
+  if (fence <= this->fence(slot)) return;
+  slots_[slot.value()].fence = std::bit_cast<std::array<std::uint32_t, 2>>(fence);
+}
+
+Ledger SlotAllocator::ledger() const {
+  return {count(SlotState::free),        count(SlotState::held), count(SlotState::filling), count(SlotState::ready),
+          count(SlotState::quarantined), count(SlotState::null), count(SlotState::retired), slots_.size()};
+}
+
+void SlotAllocator::check_invariants() const {
+  free_.check_invariants();
+  TERRACE_CHECK(free_.size() + closed_free_.size() == count(SlotState::free));
+  TERRACE_CHECK(ledger().balanced());
+  std::array<std::uint64_t, slot_state_count> counts{};
+  std::uint64_t readers = 0;
+  std::uint64_t evicting = 0;
+  std::uint64_t retiring_evicting = 0;
+  std::uint64_t closed_slots = 0;
+  std::uint64_t closed_and_ready = 0;
+  std::array<std::uint64_t, slot_state_count> retiring{};
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    const Slot& s = slots_[i];
+    ++counts[static_cast<std::size_t>(s.state())];
+    readers += s.readers();
+    evicting += s.evicting;
+    closed_slots += s.closed;
+    closed_and_ready += s.closed != 0 && s.state() == SlotState::ready ? 1 : 0;
+    if (retires(SlotId{i}) && s.state() != SlotState::retired) {
+      TERRACE_CHECK(s.state() != SlotState::free);
+      ++retiring[static_cast<std::size_t>(s.state())];
+      retiring_evicting += s.evicting;
+    }
+    TERRACE_CHECK(free_.contains(SlotId{i}) == (s.state() == SlotState::free && s.closed == 0));
+    if (s.evicting != 0) TERRACE_CHECK(s.state() == SlotState::ready);
+    if (s.note > 0) TERRACE_CHECK(s.state() == SlotState::ready || s.state() == SlotState::filling);
+  }
+  TERRACE_CHECK(counts == counts_);
+  TERRACE_CHECK(readers == readers_total_);
+  TERRACE_CHECK(evicting == evicting_total_);
+  TERRACE_CHECK(retiring == retiring_);
+  TERRACE_CHECK(closed_slots == closed_total_);
+  TERRACE_CHECK(closed_and_ready == closed_ready_);
+  for (const SlotId slot : retired_free_) TERRACE_CHECK(state(slot) == SlotState::retired && !closed(slot));
+  for (const SlotId slot : closed_free_) TERRACE_CHECK(state(slot) == SlotState::free && closed(slot));
+  TERRACE_CHECK(retiring_evicting == retiring_evicting_);
+}
+
+}  // namespace terrace

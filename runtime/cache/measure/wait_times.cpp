@@ -1,0 +1,85 @@
+#include "runtime/cache/measure/wait_times.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <ranges>
+
+namespace terrace {
+namespace {
+
+double between(TimePoint begin, TimePoint end) { return std::chrono::duration<double>(end - begin).count(); }
+
+/// The slowest source from which a block came to the device.
+std::optional<Source> farthest(const RequestStats& stats) {
+  for (const Source source : all_sources | std::views::reverse) {
+    if (source != Source::device && stats.found[source] > 0) return source;
+  }
+  return std::nullopt;
+}
+
+constexpr Duration half_a_minute = std::chrono::seconds{30};
+
+}  // namespace
+
+void WaitTimes::begin(RequestId id, TimePoint now) { waits_.insert_or_assign(id, Span{now, never}); }
+
+WaitTimes::Span* WaitTimes::waiting(RequestId id) {
+  const auto found = waits_.find(id);
+  return found == waits_.end() || found->second.ended != never ? nullptr : &found->second;
+}
+
+void WaitTimes::note_slow(const SlowRequest& request) {
+  const std::int64_t half = request.ended.time_since_epoch() / half_a_minute;
+  const auto place = static_cast<std::size_t>(half % static_cast<std::int64_t>(slow_.size()));
+  std::vector<SlowRequest>& slow = slow_[place];
+  if (slow_half_[place] != half) slow.clear();
+  slow_half_[place] = half;
+  if (slow.size() < slowest_max) {
+    slow.push_back(request);
+    return;
+  }
+  const auto fastest = std::ranges::min_element(slow, {}, &SlowRequest::seconds);
+  if (fastest->seconds < request.seconds) *fastest = request;
+}
+
+std::vector<SlowRequest> WaitTimes::slowest(TimePoint now) const {
+  std::vector<SlowRequest> all;
+  for (const std::vector<SlowRequest>& half : slow_) {
+    std::ranges::copy_if(half, std::back_inserter(all),
+                         [&](const SlowRequest& each) { return now - each.ended <= std::chrono::minutes{1}; });
+  }
+  std::ranges::sort(all, std::ranges::greater{}, &SlowRequest::seconds);
+  all.resize(std::min(all.size(), slowest_max));
+  return all;
+}
+
+void WaitTimes::end(RequestId id, TimePoint now, const RequestStats& stats) {
+  Span* const span = waiting(id);
+  if (span == nullptr) return;
+  span->ended = now;
+  const std::optional<Source> source = farthest(stats);
+  WaitTotal& total = source ? totals_.loads[*source] : stats.looked ? totals_.looking : totals_.room;
+  const double seconds = between(span->begun, now);
+  note_slow({id, seconds, source, !source && stats.looked, now});
+  ++total.requests;
+  total.seconds += seconds;
+  total.microseconds.add(static_cast<std::uint64_t>(seconds * 1e6));
+}
+
+void WaitTimes::fail(RequestId id, TimePoint now) {
+  Span* const span = waiting(id);
+  if (span == nullptr) return;
+  span->ended = now;
+  ++totals_.failed;
+}
+
+double WaitTimes::seconds(RequestId id, TimePoint now) const {
+  const auto found = waits_.find(id);
+  if (found == waits_.end()) return 0;
+  return between(found->second.begun, std::min(found->second.ended, now));
+}
+
+}  // namespace terrace

@@ -1,0 +1,153 @@
+#include "runtime/cache/pool/host_slot_allocator.hpp"
+
+#include <algorithm>
+#include <span>
+
+namespace terrace {
+namespace {
+
+Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
+  return leaves(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
+}
+
+}  // namespace
+
+HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPurpose purpose) {
+  if (!swap_outs_.allowed()) return Answer::impossible;
+  if (wants_.empty()) {
+    const TenantId tenant = residency_.tree().tenant(block);
+    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::goes_all_the_same)) {
+      swap_outs_.begin(block, *slot, purpose);
+      return Answer::begun;
+    }
+    if (!in_transition()) return Answer::impossible;
+  }
+  // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
+  if (leaves(purpose)) {
+    deferred_eviction_.hold_evicting(block, Tier::device);
+  } else {
+    residency_.hold(block, Tier::device);
+  }
+  wants_.push_back({block, purpose});
+  return Answer::waiting;
+}
+
+std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
+  // While the block after the run is being copied, no copy of this node or of its ancestors is a victim of the host. So all
+  // victims can be chosen before the copies begin: the choice is the same as if they were chosen one by one. With quotas this is
+  // not true, because each copy changes the count of its tenant.
+  const PrefixTree& tree = residency_.tree();
+  if (!swap_outs_.allowed()) return 0;
+  const bool shielded = residency_.copy({run.node, run.end}, Tier::host).state() == CopyState::filling;
+  if (!shielded || !wants_.empty() || residency_.quotas().any() || residency_.host_used() > residency_.host_blocks()) return 0;
+  const std::span<const Copy> in_host = tree.copies(run, Tier::host);
+  const auto without = std::find_if(in_host.rbegin(), in_host.rend(), [](Copy copy) { return copy.present(); });
+  run.begin = run.end - static_cast<std::uint32_t>(without - in_host.rbegin());
+  if (residency_.host_free() == 0) evict_run(run.size());
+  slots_.clear();
+  residency_.take_host(run.size(), slots_);
+  run.begin = run.end - static_cast<std::uint32_t>(slots_.size());
+  if (run.size() > 0) swap_outs_.begin(run, slots_, purpose);
+  return run.size();
+}
+
+/// Evicts a run of at most `most` victims. Stops at the first one that has to be stored first.
+void HostSlotAllocator::evict_run(std::uint32_t most) {
+  for (; most > 0; --most) {
+    const std::optional<BlockRef> duplicate = residency_.duplicate();
+    if (!duplicate) break;
+    deferred_eviction_.drop_now(*duplicate, Tier::host);
+  }
+  if (most == 0) return;
+  const std::optional<Run> victims = residency_.quotas().victims(Tier::host, most, std::nullopt);
+  if (!victims) return;
+  Run run{victims->node, victims->end, victims->end};
+  std::uint32_t clean = 0;
+  for (; run.begin > victims->begin; --run.begin) {
+    const bool saved = has_other_copy({run.node, run.begin - 1});
+    if (!saved && config_.stores_by(WritePolicy::write_back)) break;
+    clean += saved ? 1 : 0;
+  }
+  if (run.size() > 0) deferred_eviction_.drop_now(run, Tier::host, clean);
+}
+
+std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant, LandsIn from) {
+  if (from == LandsIn::free_or_duplicates && residency_.host_free() == 0 && !residency_.duplicate()) return std::nullopt;
+  const std::optional<SlotId> slot = take(Residency::PrefixOrder::from_begin, tenant, Unsaved::stays);
+  if (slot) ++landing_;
+  return slot;
+}
+
+std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved) {
+  // A tier that was made smaller first evicts its excess. shrink() stores those copies, so this call must not drop them unsaved.
+  if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::goes_all_the_same) unsaved = Unsaved::is_saved;
+  for (;;) {
+    if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
+    if (!evict_one(tenant, unsaved)) return std::nullopt;
+  }
+}
+
+bool HostSlotAllocator::evict_one(std::optional<TenantId> tenant, Unsaved unsaved) {
+  if (const auto duplicate = residency_.duplicate()) return evict(*duplicate, unsaved);
+  const auto asker = tenant ? std::optional{Quotas::Asker{*tenant, 1}} : std::nullopt;
+  const std::optional<BlockRef> victim = residency_.quotas().victim(Tier::host, asker);
+  return victim && evict(*victim, unsaved);
+}
+
+bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
+  if (config_.stores_by(WritePolicy::write_back) && !has_other_copy(victim)) {
+    if (unsaved == Unsaved::stays) return false;
+    if (storage_writer_.save_now(victim) == StorageWriter::Saved::later) {
+      if (unsaved == Unsaved::is_saved) return false;
+      ++stats_.store_no_room;
+    }
+  }
+  deferred_eviction_.drop_now(victim, Tier::host);
+  return true;
+}
+
+/// Copies that reads from storage fill (`landing_` of them) do not count: a swap-out does not wait for a disk.
+bool HostSlotAllocator::in_transition() const {
+  const SlotAllocator& arena = residency_.pool(Tier::host);
+  return arena.count(SlotState::filling) > landing_ || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
+}
+
+/// Evicts what the tier holds beyond its size, after it was made smaller.
+bool HostSlotAllocator::shrink() {
+  bool changed = false;
+  // PoolResizer evicts the copies in closed slots. So this evicts only what exceeds the size without those copies.
+  const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
+  while (residency_.host_used() > residency_.host_blocks() + leave) {
+    if (!evict_one(std::nullopt, Unsaved::is_saved))
+      break;  // the rest is pinned, read, or must be stored first; later calls go on
+    changed = true;
+  }
+  return residency_.retire_host_slots() || changed;
+}
+
+bool HostSlotAllocator::pump() {
+  if (residency_.pool(Tier::host).capacity() == 0) return false;  // there is no host tier and no staging
+  bool changed = shrink();
+  while (!wants_.empty()) {
+    const Want want = wants_.front();
+    const SlotAllocator& device = residency_.pool(Tier::device);
+    const SlotId source = residency_.copy(want.block, Tier::device).slot();
+    const bool eviction_cancelled = leaves(want.purpose) && !device.evicting(source);
+    const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present() || !swap_outs_.allowed();
+    // If it is needless, or impossible by now, the swap-out ends without a copy.
+    if (!needless) {
+      const TenantId tenant = residency_.tree().tenant(want.block);
+      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {
+        swap_outs_.begin(want.block, *slot, want.purpose);
+      } else if (in_transition()) {
+        break;
+      }
+    }
+    wants_.pop_front();
+    deferred_eviction_.reader_gone(want.block, Tier::device);
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace terrace

@@ -1,0 +1,158 @@
+#include "runtime/cache/pool/swap_outs.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace terrace {
+
+void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write) {
+  const SlotId device_slot = residency_.copy(block, Tier::device).slot();
+  if (leaves(purpose)) {
+    deferred_eviction_.hold_evicting(block, Tier::device);
+  } else {
+    residency_.hold(block, Tier::device);
+  }
+  // A staging slot does not hold a copy of the host tier.
+  if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
+  collected_.push_back({{block.node, block.depth, block.depth + 1}, device_slot, host_slot, purpose, write});
+}
+
+void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose) {
+  TERRACE_CHECK(leaves(purpose));
+  const std::span<const Copy> on_device = residency_.tree().copies(run, Tier::device);
+  for (std::uint32_t i = 0; i < run.size(); ++i) {
+    const SlotId device_slot = on_device[i].slot();
+    if (i > 0 && collected_.back().ends_before(device_slot, host_slots[i])) {
+      ++collected_.back().run.end;
+    } else {
+      collected_.push_back({{run.node, run.begin + i, run.begin + i + 1}, device_slot, host_slots[i], purpose});
+    }
+  }
+  deferred_eviction_.hold_evicting(run, Tier::device);
+  residency_.begin_swap_out(run, host_slots);
+}
+
+void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
+  if (collected_.empty()) return;
+  // Sorted by device slot, so that neighbouring slots become one run.
+  std::ranges::sort(collected_, {}, &Blocks::device_slot);
+  // One transfer for each urgency. The one that frees slots for waiting requests goes first.
+  for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
+    Transfer transfer;
+    std::vector<Blocks> all = spare_.take();
+    transfer.runs = actions_.spare_runs.take();
+    std::uint64_t ahead = 0;
+    for (const Blocks& blocks : collected_) {
+      if (urgency_of(blocks) != urgency) continue;
+      all.push_back(blocks);
+      append(transfer.runs, {blocks.device_slot, blocks.host_slot, blocks.run.size()});
+      if (blocks.purpose == SwapOutPurpose::evict_ahead) ahead += blocks.run.size();
+      for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
+        // The transfer must not read a slot before compute has written it.
+        transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(blocks.at(i).device_slot));
+      }
+    }
+    if (all.empty()) {
+      spare_.give(std::move(all));
+      actions_.spare_runs.give(std::move(transfer.runs));
+      continue;
+    }
+    transfer.pool = pool;
+    transfer.direction = Direction::swap_out;
+    transfer.urgency = urgency;
+    transfer.id = transfers_.add(last_transfer, std::move(all));
+    if (ahead > 0) ahead_.push_back({transfer.id, ahead});
+    ahead_blocks_ += ahead;
+    actions_.transfers.push_back(std::move(transfer));
+  }
+  collected_.clear();
+}
+
+void SwapOuts::raise_ahead(std::uint64_t slots) {
+  while (slots > 0 && !ahead_.empty()) {
+    const Ahead oldest = ahead_.front();
+    slots -= std::min(slots, oldest.blocks);
+    actions_.raises.push_back(oldest.id);
+    forget_ahead(oldest.id);
+  }
+}
+
+void SwapOuts::forget_ahead(TransferId id) {
+  const auto found = std::ranges::find(ahead_, id, &Ahead::id);
+  if (found == ahead_.end()) return;
+  ahead_blocks_ -= found->blocks;
+  ahead_.erase(found);
+}
+
+Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
+  if (blocks.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
+  // A request waits for the slot of an evicting copy, even if this swap-out is for a write to storage.
+  const SlotAllocator& device = residency_.pool(Tier::device);
+  for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
+    if (device.evicting(blocks.at(i).device_slot)) return Urgency::request;
+  }
+  return blocks.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
+}
+
+bool SwapOuts::on_event(const TransferEvent& event) {
+  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
+  std::optional<std::vector<Blocks>> all = transfers_.take(event.id);
+  if (!all) return false;
+  forget_ahead(event.id);
+  auto outcome = event.outcomes.begin();
+  for (const Blocks& blocks : *all) {
+    TERRACE_CHECK(event.outcomes.end() - outcome >= blocks.run.size());
+    for (std::uint32_t i = 0; i < blocks.run.size(); ++i, ++outcome) {
+      finish(blocks.at(i), *outcome);
+      if (*outcome == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back(blocks.at(i));
+    }
+  }
+  TERRACE_CHECK(outcome == event.outcomes.end());
+  spare_.give(std::move(*all));
+  return true;
+}
+
+/// The device confirms that the transfer's unconfirmed blocks are not being copied any more.
+bool SwapOuts::on_confirmed(TransferId id) {
+  const auto found = unconfirmed_.find(id);
+  if (found == unconfirmed_.end()) return false;
+  const std::vector<Block> blocks = std::move(found->second);
+  unconfirmed_.erase(found);
+  for (const Block& block : blocks) {
+    residency_.free_slot(Tier::host, block.host_slot);
+    deferred_eviction_.reader_gone(block.block, Tier::device);
+  }
+  return true;
+}
+
+void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
+  const bool arrived = outcome == BlockOutcome::done;
+  const bool unconfirmed = outcome == BlockOutcome::unconfirmed;
+  stats_.quarantined_late += unconfirmed ? 1 : 0;
+  if (entry.purpose == SwapOutPurpose::stage) {
+    staged_.push_back({entry.write, arrived});
+    if (!arrived && !unconfirmed) residency_.free_slot(Tier::host, entry.host_slot);
+  } else if (arrived) {
+    residency_.publish(entry.block, Tier::host);
+  } else {
+    residency_.fail_fill(entry.block, Tier::host, unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
+  }
+  // An unconfirmed transfer may still read the device slot, so the copy stays held until on_confirmed().
+  if (unconfirmed) return;
+
+  deferred_eviction_.reader_gone(entry.block, Tier::device);
+  // From here on the block has a host copy, so it is still in the tree.
+  if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
+  // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
+  if (leaves(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
+      residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
+    residency_.drop(entry.block, Tier::host);
+    return;
+  }
+  deferred_eviction_.drop_unsupported(entry.block, Tier::host);
+}
+
+}  // namespace terrace

@@ -1,0 +1,133 @@
+#pragma once
+
+#include "base/vector_pool.hpp"
+#include "runtime/cache/index/deferred_eviction.hpp"
+#include "runtime/cache/index/residency.hpp"
+#include "runtime/cache/orders/actions.hpp"
+#include "runtime/cache/orders/link_guard.hpp"
+#include "runtime/cache/orders/transfer_table.hpp"
+#include "transfer/device/transfer.hpp"
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include <cstdint>
+#include <vector>
+
+namespace terrace {
+
+/// Purpose of a copy from device to host. It decides the urgency of the transfer, and what becomes of the device copy.
+enum class SwapOutPurpose : std::uint8_t {
+  evict,        ///< the host copy replaces the device copy, and a request waits for the device slot
+  evict_ahead,  ///< the same, but no request waits
+  duplicate,    ///< inclusive mode: the host gets a copy, too
+  stage,        ///< the block goes to storage, through a staging slot
+};
+
+[[nodiscard]] constexpr bool leaves(SwapOutPurpose purpose) {
+  return purpose == SwapOutPurpose::evict || purpose == SwapOutPurpose::evict_ahead;
+}
+
+/// Copies blocks from device to host. It collects the copies, makes transfers of them, and finishes each block when its transfer
+/// has ended. A swap-out that has begun holds its device copy (Residency::hold) until it ends.
+///
+/// Threads: the manager's.
+class SwapOuts {
+ public:
+  /// A swap-out of purpose stage that has ended. If the bytes arrived, the slot belongs to StorageWriter. If not, SwapOuts frees
+  /// it.
+  struct Staged {
+    std::uint32_t write = 0;  ///< as given to begin()
+    bool arrived = false;
+  };
+
+  SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions,
+           ManagerStats& stats, const LinkGuard& link)
+      : inclusion_{config.inclusion},
+        residency_{residency},
+        deferred_eviction_{deferred_eviction},
+        actions_{actions},
+        stats_{stats},
+        link_{link} {}
+
+  /// Returns false while copies between device and host fail. Do not call begin() then.
+  [[nodiscard]] bool allowed() const { return link_.allows(); }
+
+  /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and SwapOuts takes it over. If the
+  /// purpose is an eviction, the device copy is evicting from now on. `write`: number that comes back in Staged; only for purpose
+  /// stage.
+  void begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write = 0);
+  /// The same for an eviction of neighbouring blocks of one node, whose copies on the device are ready.
+  void begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose);
+  /// Makes transfers of the copies begun since the last call: at most one for each urgency. They are appended to
+  /// Actions::transfers. `last_transfer` is the last transfer id in use; it grows.
+  void start_transfers(std::uint64_t& last_transfer, PoolId pool);
+  /// Call this when requests wait for `slots` slots that no urgent swap-out will free. Raises transfers of purpose evict_ahead to
+  /// the request lane, the oldest first, until these transfers free `slots` slots.
+  void raise_ahead(std::uint64_t slots);
+  /// Number of blocks of purpose evict_ahead in transfers that have not been raised.
+  [[nodiscard]] std::uint64_t ahead_blocks() const { return ahead_blocks_; }
+  /// Returns false if the event is not about a transfer of this object.
+  bool on_event(const TransferEvent& event);
+  /// The swap-outs of purpose stage that have ended since the last call, in order. Swaps the vectors, so that their memory is
+  /// reused.
+  void take_staged(std::vector<Staged>& staged) {
+    staged.clear();
+    staged.swap(staged_);
+  }
+
+  /// start_transfers() would change nothing.
+  [[nodiscard]] bool rests() const { return collected_.empty(); }
+  [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
+
+ private:
+  struct Block {
+    BlockRef block;
+    SlotId device_slot;
+    SlotId host_slot;
+    SwapOutPurpose purpose = SwapOutPurpose::evict;
+    std::uint32_t write = 0;
+  };
+  /// Neighbouring blocks of one node, in neighbouring slots on both sides.
+  struct Blocks {
+    Run run;
+    SlotId device_slot;  ///< device slot of the first block; host_slot is its host slot
+    SlotId host_slot;
+    SwapOutPurpose purpose = SwapOutPurpose::evict;
+    std::uint32_t write = 0;
+
+    [[nodiscard]] Block at(std::uint32_t i) const {
+      return {{run.node, run.begin + i}, SlotId{device_slot.value() + i}, SlotId{host_slot.value() + i}, purpose, write};
+    }
+    [[nodiscard]] bool ends_before(SlotId device, SlotId host) const {
+      return device.value() - device_slot.value() == run.size() && host.value() - host_slot.value() == run.size();
+    }
+  };
+
+  [[nodiscard]] bool on_confirmed(TransferId id);
+  [[nodiscard]] Urgency urgency_of(const Blocks& blocks) const;
+  void finish(const Block& block, BlockOutcome outcome);
+
+  InclusionPolicy inclusion_;
+  Residency& residency_;
+  DeferredEviction& deferred_eviction_;
+  Actions& actions_;
+  ManagerStats& stats_;
+  const LinkGuard& link_;
+  std::vector<Staged> staged_;  ///< not taken yet
+  std::vector<Blocks> collected_;
+  VectorPool<Blocks> spare_;
+  TransferTable<std::vector<Blocks>> transfers_;
+  struct Ahead {
+    TransferId id;
+    std::uint64_t blocks = 0;  ///< number of blocks of purpose evict_ahead
+  };
+  void forget_ahead(TransferId id);
+
+  std::vector<Ahead> ahead_;  ///< transfers with blocks of purpose evict_ahead that have not been raised, oldest first
+  std::uint64_t ahead_blocks_ = 0;
+  /// Blocks whose transfer was abandoned and may still be under way. Their slots are not reused before the device confirms the
+  /// end.
+  boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
+};
+
+}  // namespace terrace

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "runtime/cache/measure/burst_reserve.hpp"
+#include "runtime/cache/pool/device_slot_allocator.hpp"
+#include "runtime/cache/pool/host_slot_allocator.hpp"
+#include "runtime/cache/types/config.hpp"
+#include "terrace/request.hpp"
+#include "terrace/statistics.hpp"
+
+#include <cstdint>
+
+namespace terrace {
+
+/// Evicts copies in the background, before a request needs their slots. If a tier has fewer free slots than its low watermark,
+/// its next victims are evicted in the same way as for a request. This continues until the free slots, and the slots that
+/// evictions under way will free, reach the high watermark. On the device, at least the number of slots that bursts of requests
+/// need is kept free (BurstReserve), up to a bound. The swap-outs go in the lane of transfers that no request waits for. They do
+/// not delay a waiting request: the slots become free for it, too. Pinned copies stay; if all copies are pinned, the tier stays
+/// below its watermark. A call evicts a bounded number of copies, because it runs on the engine's thread.
+///
+/// Threads: the manager's.
+class WatermarkReclaimer {
+ public:
+  /// Reads the watermarks and the write policy of `config` at each call.
+  WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
+                     HostSlotAllocator& host_slots, ManagerStats& stats);
+
+  /// A request will take `slots` device slots, now or as they become free.
+  void on_request(std::uint64_t slots);
+  /// Evicts what is due, at most `evictions_max` copies of each tier. Returns true if any eviction was begun.
+  bool pump();
+  /// Slots may have been taken. From now on pump() is due if a tier is below its low watermark.
+  void on_slots_taken() { is_due_ |= below_low(); }
+  /// Returns true if a tier may need evictions that pump() has not tried yet.
+  [[nodiscard]] bool is_due() const { return is_due_; }
+
+ private:
+  /// This many evictions to the host take some tens of microseconds.
+  static constexpr std::uint64_t evictions_max = 128;
+
+  /// Number of slots that are free, or that evictions under way will free, and that are not promised to requests.
+  [[nodiscard]] std::uint64_t ahead_on_device() const;
+  [[nodiscard]] std::uint64_t device_slots() const;
+  /// Eviction from the device copies blocks down.
+  [[nodiscard]] bool device_copies_down() const;
+  /// If the device has fewer free slots than device_low(), copies are evicted until it has device_high(). Each is the larger of
+  /// the watermark and of what the reserve asks for.
+  [[nodiscard]] std::uint64_t device_low() const;
+  [[nodiscard]] std::uint64_t device_high() const;
+  [[nodiscard]] bool device_below_low() const;
+  [[nodiscard]] bool host_below_low() const;
+  [[nodiscard]] bool below_low() const { return device_below_low() || host_below_low(); }
+  std::uint64_t pump_device();
+  std::uint64_t pump_host();
+
+  const ManagerConfig& config_;
+  Residency& residency_;
+  DeviceSlotAllocator& device_slots_;
+  HostSlotAllocator& host_slots_;
+  ManagerStats& stats_;
+  BurstReserve reserve_;
+  bool is_due_ = false;
+  bool filling_device_ = false;  ///< pump() is evicting up to the high watermark, over several calls
+  bool filling_host_ = false;
+};
+
+}  // namespace terrace

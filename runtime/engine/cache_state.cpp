@@ -1,0 +1,368 @@
+#include "runtime/engine/cache_state.hpp"
+
+#include "base/check.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace terrace {
+namespace {
+
+constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
+
+}  // namespace
+
+Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
+    : parts{cache_parts},
+      manager{config},
+      executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock},
+      shared{cache_parts.shared, cache_parts.pools, cache_parts.clock},
+      lane_rates{cache_parts.lane_rates} {
+  const std::span<const PoolParts> pools = executor.pools();
+  TERRACE_CHECK(pools.size() == config.pools.size());
+  TERRACE_CHECK(config.shared.on == shared.on());
+  for (std::size_t number = 0; number < pools.size(); ++number) {
+    const PoolId pool{static_cast<std::uint16_t>(number)};
+    pool_ids_.push_back(pool);
+    host_chunks.emplace_back(*pools[number].arena, manager, pool);
+    TERRACE_CHECK(config.storage == (pools[number].store != nullptr));
+    manager.set_block_bytes(pools[number].arena->block_bytes(), pool);
+  }
+  if (parts.poison != nullptr) manager.remember_freed();
+  if (config.storage) restore_stored();
+  tell_load_costs();
+  ask_for_spans();
+}
+
+void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+  if (thread_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    const CallTimer timer{*this, TraceSpan::Kind::release};
+    return end_lease(std::move(lease));
+  }
+  returned_.push(std::move(lease));
+  wake_engine();
+}
+
+void Cache::State::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
+  note_time();
+  const bool is_fenced = lease->last_use && given_out(*lease->last_use);
+  const Fence after = is_fenced ? *lease->last_use : parts.transfers.after_all_work();
+  const bool is_known = is_fenced || parts.transfers.reached() >= after;
+  const Result<void> released =
+      is_known ? manager.requests().release(lease->id, after) : manager.requests().quarantine(lease->id, after);
+  TERRACE_CHECK(released.has_value());
+  waits.forget(lease->id);
+  if (!lives_.empty()) end_hold_span(lease->id);
+  for (CacheWatch* const watch : parts.watches) watch->on_released(lease->id);
+  prefill.on_released(lease->id);
+  spare_leases.push_back(std::move(lease));
+  end_call_of_step();
+}
+
+void Cache::State::restore_stored() {
+  for (const PoolId pool : pool_ids_) {
+    manager.begin_recovery(pool);
+    executor.pools()[pool.value()].store->adopt_all(
+        [&](std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
+          manager.recover(blocks, numbers, pool);
+        });
+  }
+}
+
+void Cache::State::collect() {
+  note_thread();
+  // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
+  if (parts.waker != nullptr) parts.waker->acknowledge();
+  collect_until(never);
+}
+
+bool Cache::State::serve(TimePoint until) {
+  more_ = false;
+  collect_until(until);
+  end_call();
+  return more_;
+}
+
+void Cache::State::collect_until(TimePoint until) {
+  executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
+                   [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, until);
+  executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
+  const TimePoint now = parts.clock.now();
+  manager.note_time(now);
+  if (manager.wants_link_look()) manager.on_link_look(parts.transfers.oldest_copy());
+  take_returned();
+  note_shared();
+  if (shared.on()) shared.collect([this](const SharedExecutor::Ended& ended) { on_shared(ended); });
+  if (manager.learns_prefill()) learn_prefill(now);
+  tell_load_costs();
+  for (HostChunks& chunks : host_chunks) chunks.poll();
+  manager.on_time(now);
+  end_quarantines();
+  manager.settle();
+  carry_out();
+  carry_out_shared();
+  parts.transfers.wake_engine();
+  if (executor.has_memory_copies()) wake();
+  if (manager.write_backs().wants_pump()) wake();  // a job has looked at a part of the tree, and there is more
+  for (CacheWatch* const watch : parts.watches) watch->on_polled(now);
+  ask_for_spans();
+}
+
+void Cache::State::collect_while(const std::function<bool()>& condition, TimePoint until) {
+  TERRACE_CHECK(!visited);
+  while (condition()) {
+    collect();
+    if (!condition()) break;
+    const TimePoint now = parts.clock.now();
+    if (now >= until) break;
+    if (parts.waker == nullptr) continue;
+    const TimePoint deadline = std::min(next_deadline(), until);
+    int timeout_ms = deadline == never ? -1 : 0;
+    if (deadline != never && deadline > now) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+      timeout_ms = static_cast<int>(std::min<std::int64_t>(left + 1, std::numeric_limits<int>::max()));
+    }
+    parts.waker->wait(timeout_ms);
+  }
+}
+
+void Cache::State::end_quarantines() {
+  if (manager.requests().quarantined_requests() > 0) manager.requests().end_quarantines(parts.transfers.reached());
+  quarantine_in_the_way &= manager.requests().quarantined_requests() > 0;
+}
+
+void Cache::State::note_end(const RequestEvent& event) {
+  const TimePoint now = parts.clock.now();
+  if (!lives_.empty()) end_wait_span(event.id, now, bool{event.error});
+  if (event.error) {
+    waits.fail(event.id, now);
+  } else {
+    waits.end(event.id, now, manager.requests().request_stats(event.id).value());
+    note_ready(event.id, now);
+  }
+}
+
+Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
+                                 std::uint32_t rank) {
+  parts.transfers.wake_engine();  // the transfers that the stream waits for have been ordered now
+  for (const TransferId transfer : transfers) {
+    const Result<void> ordered = parts.transfers.await(transfer, layers, stream, rank);
+    if (!ordered) return ordered.error() == Errc::unknown_request ? Result<void>{Errc::not_ready} : ordered;
+  }
+  return {};
+}
+
+void Cache::State::note_time() {
+  take_returned();
+  if (manager.measures_loads() || shared.on()) manager.note_time(parts.clock.now());
+}
+
+void Cache::State::note_ready(RequestId id, TimePoint now) {
+  if (!manager.learns_prefill()) return;
+  // Blocks that another engine computes do not show the speed of this engine.
+  const bool computes = manager.requests().request_stats(id)->external == 0;
+  prefill.on_ready(id, computes ? manager.requests().prompt_left(id) : 0, now);
+}
+
+void Cache::State::note_acquired(const AcquireRequest& request, bool ready) {
+  for (CacheWatch* const watch : parts.watches) watch->on_acquired(request);
+  if (!tracing_) return;
+  const TimePoint now = parts.clock.now();
+  const auto blocks = static_cast<std::uint32_t>(std::max<std::size_t>(request.units.value(), request.keys.size()));
+  lives_.insert_or_assign(request.id, Life{.acquired = now, .blocks = blocks});
+  if (ready) end_wait_span(request.id, now, false);
+}
+
+bool Cache::State::offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
+
+TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
+  switch (call) {
+    case TraceSpan::Kind::acquire: return call_times.acquire;
+    case TraceSpan::Kind::extend: return call_times.extend;
+    case TraceSpan::Kind::commit: return call_times.commit;
+    case TraceSpan::Kind::release: return call_times.release;
+    case TraceSpan::Kind::load: return call_times.load;
+    case TraceSpan::Kind::store: return call_times.store;
+    default: return call_times.poll;
+  }
+}
+
+void Cache::State::ask_for_spans() {
+  tracing_ = std::ranges::any_of(parts.watches, &CacheWatch::wants_spans);
+  executor.trace_to(tracing_ ? this : nullptr);
+  shared.trace_to(tracing_ ? this : nullptr);
+  if (tracing_) return;
+  lives_.clear();
+  jobs_.clear();
+}
+
+void Cache::State::on_span(const TraceSpan& span) {
+  for (CacheWatch* const watch : parts.watches) {
+    if (watch->wants_spans()) watch->on_span(span);
+  }
+}
+
+void Cache::State::end_wait_span(RequestId id, TimePoint now, bool failed) {
+  const auto found = lives_.find(id);
+  if (found == lives_.end() || found->second.waited != never) return;
+  found->second.waited = now;
+  on_span({TraceSpan::Kind::wait, id.value(), found->second.acquired, now, found->second.blocks, failed});
+}
+
+void Cache::State::end_hold_span(RequestId id) {
+  const auto found = lives_.find(id);
+  if (found == lives_.end()) return;
+  const TimePoint now = parts.clock.now();
+  end_wait_span(id, now, true);  // the wait ended without success
+  on_span({TraceSpan::Kind::hold, id.value(), found->second.waited, now, found->second.blocks, false});
+  lives_.erase(found);
+}
+
+void Cache::State::begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks) {
+  if (!tracing_) return;
+  jobs_.insert_or_assign(id, TraceSpan{kind, id.value(), parts.clock.now(), never, static_cast<std::uint32_t>(blocks), false});
+}
+
+void Cache::State::end_job_spans(std::span<const OffloadEvent> ended) {
+  if (jobs_.empty()) return;
+  for (const OffloadEvent& event : ended) {
+    const auto found = event.kind == OffloadEvent::Kind::ended ? jobs_.find(event.job) : jobs_.end();
+    if (found == jobs_.end()) continue;
+    found->second.end = parts.clock.now();
+    found->second.failed = bool{event.error};
+    on_span(found->second);
+    jobs_.erase(found);
+  }
+}
+
+void Cache::State::end_call() {
+  end_call_of_step();
+  carry_out_shared();
+  parts.transfers.wake_engine();
+}
+
+void Cache::State::end_call_of_step() {
+  carry_out();
+  if (manager.requests().has_events() || manager.offload().has_events()) wake_engine();
+  if (executor.has_memory_copies()) wake();
+}
+
+void Cache::State::carry_out_shared() {
+  if (!shared.on() || executor.paused()) return;
+  for (const PoolId pool : pool_ids_) shared.carry_out(manager.actions(pool).shared, pool);
+}
+
+void Cache::State::on_shared(const SharedExecutor::Ended& ended) {
+  switch (ended.kind) {
+    case SharedEvent::Kind::probed:
+      manager.on_shared_probed(ended.asker, ended.token, ended.error, ended.leading, ended.pool);
+      break;
+    case SharedEvent::Kind::read: manager.on_shared_read(ended.token, ended.error, ended.pool); break;
+    case SharedEvent::Kind::written: manager.on_shared_written(ended.token, ended.error, ended.pool); break;
+  }
+}
+
+void Cache::State::clear(const ClearOptions& options) {
+  const bool storage = manager.config().storage;
+  std::vector<std::vector<BlockKey>> stored;  // by PoolId
+  if (storage && !options.keep_storage) {
+    // All blocks of the store: after a clear that kept storage, it may have blocks that the tree does not know.
+    for (const PoolParts& pool : executor.pools()) {
+      std::vector<BlockKey>& first = stored.emplace_back();
+      pool.store->for_each([&](const StoredBlock& block) {
+        if (block.depth == 0) first.push_back(block.key);
+      });
+    }
+  }
+  manager.administration().clear(options, stored);
+  end_call();
+  if (storage && options.keep_storage) restore_stored();
+}
+
+TimePoint Cache::State::next_deadline() const {
+  if (manager.wants_reclaim() || (shared.on() && !executor.paused() && manager.has_shared_work())) return parts.clock.now();
+  TimePoint next = std::min({manager.next_deadline(), executor.next_deadline(), shared.next_deadline()});
+  for (const CacheWatch* const watch : parts.watches) next = std::min(next, watch->next_deadline());
+  // The device wakes no thread when compute reaches a fence, so poll.
+  if (quarantine_in_the_way) next = std::min(next, parts.clock.now() + quarantine_poll_interval);
+  return next;
+}
+
+void Cache::State::carry_out() {
+  status.store(manager.administration().status(), std::memory_order_release);
+  for (const PoolId pool : pool_ids_) {
+    if (parts.poison != nullptr) poison_freed(pool);
+    executor.carry_out(manager.actions(pool), pool);
+  }
+  for (HostChunks& chunks : host_chunks) chunks.give_back_emptied();
+}
+
+void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
+  if (event.kind == StoreEvent::Kind::flushed) {
+    for (CacheWatch* const watch : parts.watches) watch->on_flushed(event.error, pool);
+  }
+  manager.on_store(event, pool);
+}
+
+/// All pools share the link and the disk. The cost of a block depends on its size.
+void Cache::State::tell_load_costs() {
+  if (!manager.measures_loads()) return;
+  const TimePoint now = parts.clock.now();
+  const double link = executor.link(Direction::swap_in).seconds_per_byte(now);
+  const double read = executor.reads().seconds_per_byte(now);
+  // While the prefill speed is unknown, risk no more than on an unknown link.
+  const bool knows_prefill = !manager.learns_prefill() || prefill.unit_seconds() > 0;
+  const Bytes trusted = knows_prefill ? executor.reads().trusted(now) : Throughput::trusted_unseen;
+  const double shared_read = shared.on() ? shared.reads().seconds_per_byte(now) : 0;
+  const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().trusted(now) : Throughput::trusted_unseen;
+  for (const PoolId pool : pool_ids_) {
+    const Bytes block = executor.pools()[pool.value()].arena->block_bytes();
+    const auto bytes = static_cast<double>(count(block));
+    const std::uint64_t reads_max = std::min<std::uint64_t>(trusted / block, std::numeric_limits<std::uint32_t>::max());
+    const std::uint64_t shared_max = std::min<std::uint64_t>(shared_trusted / block, std::numeric_limits<std::uint32_t>::max());
+    manager.set_load_costs({.link_seconds = link * bytes,
+                            .read_seconds = read * bytes,
+                            .reads_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(reads_max)),
+                            .shared_seconds = shared_read * bytes,
+                            .shared_round_trip = manager.shared_round_trip_seconds(),
+                            .shared_max = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(shared_max))},
+                           pool);
+  }
+}
+
+void Cache::State::learn_prefill(TimePoint now) {
+  prefill.on_reached(parts.transfers.reached(), now);
+  manager.learn_prefill(prefill.unit_seconds());
+}
+
+void Cache::State::poison_freed(PoolId pool) {
+  constexpr int poison_byte = 0xDB;
+  auto& freed_on_device = freed_[0];
+  auto& freed_in_arena = freed_[1];
+  manager.take_freed(freed_on_device, freed_in_arena, pool);
+  for (const SlotId slot : freed_in_arena) {
+    const auto block = executor.pools()[pool.value()].arena->block(slot);
+    std::memset(block.data(), poison_byte, block.size());
+  }
+  if (freed_on_device.empty()) return;
+  // Overwrite on the compute timeline, after all work that may still use the slots. Transfers into the slots wait for the fence.
+  std::vector<std::size_t> bytes;
+  for (std::uint32_t rank = 0; rank < parts.poison->size(); ++rank) {
+    bytes.push_back(count(parts.poison->at(rank).info().pool(pool).block_bytes));
+  }
+  const Fence poisoned =
+      parts.poison->launch([pool, slots = freed_on_device, bytes = std::move(bytes)](std::uint32_t rank, BlockAccess& access) {
+        std::vector<std::byte> scratch(bytes[rank]);
+        for (const SlotId slot : slots) {
+          const auto target = access.write_target(pool, slot, scratch);
+          std::memset(target.data(), poison_byte, target.size());
+          access.written(pool, slot, scratch);
+        }
+      });
+  manager.overwritten_by(freed_on_device, poisoned, pool);
+}
+
+}  // namespace terrace

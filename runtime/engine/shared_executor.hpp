@@ -1,0 +1,91 @@
+#pragma once
+
+#include "runtime/cache/measure/throughput.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
+#include "runtime/cache/orders/actions.hpp"
+#include "runtime/engine/cache_parts.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/shared_store.hpp"
+#include "terrace/statistics.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace terrace {
+
+/// Gives the shared store its work, collects its events, counts the bytes that were moved, and measures its speed.
+///
+/// Ownership: the store, the arenas and the clock outlive it. Threads: one.
+class SharedExecutor {
+ public:
+  /// `store`: nullptr if there is none; then only on() may be called. The arenas of `pools` have the slots that the work names.
+  SharedExecutor(SharedStore* store, std::span<const PoolParts> pools, const Clock& clock);
+
+  [[nodiscard]] bool on() const { return store_ != nullptr; }
+  [[nodiscard]] SharedStore& store() { return *store_; }
+  /// Starts all work in `actions`, which are those of the pool, and clears them.
+  void carry_out(SharedActions& actions, PoolId pool);
+
+  struct Ended {
+    SharedEvent::Kind kind = SharedEvent::Kind::read;
+    PoolId pool;
+    SharedActions::Probe::Asker asker = SharedActions::Probe::Asker::requests;  ///< asker of a probe
+    std::uint32_t token = 0;                                                    ///< token of the order
+    ErrorCode error;
+    std::uint32_t leading = 0;
+  };
+  /// Takes everything that has ended. Calls `on_ended(const Ended&)` for each.
+  template <class OnEnded>
+  void collect(OnEnded&& on_ended) {
+    events_.clear();
+    store_->poll(events_);
+    for (const SharedEvent& event : events_) on_ended(note(event));
+  }
+  [[nodiscard]] TimePoint next_deadline() const { return on() ? store_->next_deadline() : never; }
+
+  void trace_to(SpanSink* sink) { spans_ = sink; }
+
+  [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }
+  [[nodiscard]] std::uint64_t writes_under_way() const { return writes_.under_way(); }
+  [[nodiscard]] const Throughput& reads() const { return reads_; }
+  [[nodiscard]] const Moved& read() const { return read_; }
+  [[nodiscard]] const Moved& written() const { return written_; }
+  [[nodiscard]] const TimeTotal& probe_times() const { return probe_times_; }
+  [[nodiscard]] const TimeTotal& read_times() const { return read_times_; }
+  [[nodiscard]] const TimeTotal& write_times() const { return write_times_; }
+
+ private:
+  /// The kind of work that a token of the store stands for. Each kind has its own numbers in each pool.
+  enum class Kind : std::uint8_t { request_probe, writer_probe, read, write };
+  static constexpr std::size_t kind_count = 4;
+  static constexpr unsigned number_bits = 30;
+  static constexpr unsigned kind_bits = 2;
+
+  /// When the work of a pool was ordered, by its kind and number.
+  using Begun = std::array<std::vector<TimePoint>, kind_count>;
+
+  [[nodiscard]] std::uint64_t begin(PoolId pool, Kind kind, std::uint32_t number, TimePoint now);
+  [[nodiscard]] static std::uint64_t token_of(PoolId pool, Kind kind, std::uint32_t number);
+  [[nodiscard]] Ended note(const SharedEvent& event);
+
+  SharedStore* store_;
+  std::vector<const HostArena*> arenas_;  ///< by PoolId, like begun_
+  const Clock& clock_;
+  Throughput reads_;
+  Throughput writes_;
+  Moved read_;
+  Moved written_;
+  TimeTotal probe_times_;
+  TimeTotal read_times_;
+  TimeTotal write_times_;
+  SpanSink* spans_ = nullptr;
+  std::vector<Begun> begun_;
+  std::vector<SharedEvent> events_;  ///< scratch, like the next ones
+  std::vector<SharedRead> batch_reads_;
+  std::vector<SharedWrite> batch_writes_;
+};
+
+}  // namespace terrace

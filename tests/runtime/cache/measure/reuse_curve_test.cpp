@@ -1,0 +1,190 @@
+// The curve of hit rates that a cache measures of itself: its stack, its samples, and what it forgets.
+
+#include "runtime/cache/measure/reuse_curve.hpp"
+
+#include "runtime/cache/measure/lru_stack.hpp"
+#include "runtime/cache/measure/path_sample.hpp"
+#include "tests/radix/key_helpers.hpp"
+#include "tests/seed.hpp"
+
+#include <boost/random/mersenne_twister.hpp>
+#include <boost/random/uniform_int_distribution.hpp>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::keys_of;
+
+/// Places are numbered anew many times: there are 3000 uses of few items.
+TEST(LruStack, keeps_positions_when_its_places_are_used_up) {
+  LruStack stack;
+  EXPECT_EQ(stack.position(0), LruStack::unknown);
+  for (LruStack::Item use = 0; use < 3000; ++use) {
+    const LruStack::Item item = use % 7;
+    EXPECT_EQ(stack.position(item), use < 7 ? LruStack::unknown : 7U);
+    stack.use(item);
+    EXPECT_EQ(stack.position(item), 1U);
+  }
+}
+
+/// The same as a list of items, of which each use moves one to the front.
+TEST(LruStack, counts_weights_and_drops_the_last_like_a_list) {
+  const std::uint64_t seed = test::seed_from_env_or(1);
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+  boost::random::mt19937_64 random{seed};
+  const auto draw = [&](std::uint32_t end) { return boost::random::uniform_int_distribution<std::uint32_t>{0, end - 1}(random); };
+  LruStack stack;
+  std::deque<std::pair<LruStack::Item, std::uint32_t>> list;
+  for (int step = 0; step < 20'000; ++step) {
+    if (!list.empty() && draw(8) == 0) {
+      ASSERT_EQ(stack.drop_last(), list.back().first);
+      list.pop_back();
+    } else {
+      const LruStack::Item item = draw(60);
+      std::uint32_t weight = 1 + draw(9);
+      const auto found = std::ranges::find(list, item, &std::pair<LruStack::Item, std::uint32_t>::first);
+      stack.use(item, weight);
+      if (found != list.end()) {
+        weight = found->second;
+        list.erase(found);
+      }
+      list.emplace_front(item, weight);
+    }
+    std::uint32_t position = 0;
+    for (const auto& [item, weight] : list) {
+      position += weight;
+      ASSERT_EQ(stack.position(item), position);
+    }
+    ASSERT_EQ(stack.weight(), position);
+  }
+}
+
+std::map<BlockKey, std::uint32_t> sample_of(std::span<const BlockKey> keys, std::size_t from = 0) {
+  std::map<BlockKey, std::uint32_t> sample;
+  sample_path(keys, from, [&](const BlockKey& key, std::uint32_t weight) { sample[key] = weight; });
+  return sample;
+}
+
+std::vector<BlockKey> path(std::uint32_t name, std::uint32_t length) {
+  std::vector<std::uint32_t> tokens(length);
+  for (std::uint32_t i = 0; i < length; ++i) tokens[i] = name * 1'000'000 + i;
+  return keys_of(tokens);
+}
+
+TEST(PathSample, stands_for_about_as_many_blocks_as_there_are) {
+  for (const std::uint32_t length : {1U, 2U, 7U, 100U, 3000U}) {
+    double weight = 0;
+    std::size_t samples = 0;
+    constexpr std::uint32_t paths = 200;
+    for (std::uint32_t name = 1; name <= paths; ++name) {
+      for (const auto& [key, its] : sample_of(path(name, length))) weight += its, ++samples;
+    }
+    EXPECT_NEAR(weight / paths, length, 0.05 * length) << length;
+    EXPECT_LE(samples / paths, 5 + length / 16) << length;
+  }
+  EXPECT_LT(sample_of(path(1, 100'000)).size(), 310U);
+}
+
+TEST(PathSample, is_the_same_for_the_part_that_paths_share) {
+  std::vector<std::uint32_t> tokens(200, 1);
+  const std::vector<BlockKey> one = keys_of(tokens);
+  for (std::size_t shared = 0; shared < 200; shared += 7) {
+    tokens.assign(200, 1);
+    for (std::size_t i = shared; i < 200; ++i) tokens[i] = 2;
+    const std::vector<BlockKey> other = keys_of(tokens);
+    const auto picked = sample_of(other);
+    for (const auto& [key, weight] : sample_of(one)) {
+      EXPECT_EQ(picked.contains(key), std::ranges::find(other, key) != other.end());
+    }
+  }
+}
+
+TEST(PathSample, goes_on_after_a_part_that_was_sampled_before) {
+  const std::vector<BlockKey> keys = path(3, 90);
+  const auto all = sample_of(keys);
+  for (std::size_t known = 0; known <= 90; ++known) {
+    auto parts = sample_of(std::span{keys}.first(known));
+    auto rest = sample_of(keys, known);
+    parts.merge(rest);
+    EXPECT_TRUE(rest.empty()) << "sampled again after " << known;
+    EXPECT_EQ(parts, all) << known;
+  }
+}
+
+class ReuseCurveTest : public ::testing::Test {
+ protected:
+  void use(std::vector<std::uint64_t> blocks, bool asked = true) {
+    std::vector<ReuseSample> samples;
+    for (const std::uint64_t block : blocks) samples.push_back({block, 1, asked});
+    curve.use(samples, now);
+  }
+  ReuseCurve curve;
+  TimePoint now{};
+};
+
+TEST_F(ReuseCurveTest, tells_what_a_cache_of_each_size_would_have_hit) {
+  EXPECT_EQ(curve.hit_ratio(1000), 0);
+  use({1, 2, 3});
+  use({4});
+  use({1, 2});
+  // Before their second use block 1 is at position 2 and block 2 at position 3, because the blocks of a request are used from the
+  // last to the first.
+  EXPECT_EQ(curve.asked(), 6);
+  EXPECT_EQ(curve.hit_ratio(1), 0);
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(2), 1.0 / 6);
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(3), 2.0 / 6);
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(1e6), 2.0 / 6);
+  EXPECT_EQ(curve.different(), 4U);
+}
+
+TEST_F(ReuseCurveTest, knows_what_was_computed_after_a_prompt_but_nobody_asked_for_it) {
+  use({1});
+  use({2}, false);
+  EXPECT_EQ(curve.asked(), 1);
+  use({1, 2});
+  EXPECT_EQ(curve.asked(), 3);
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(10), 2.0 / 3);
+}
+
+TEST_F(ReuseCurveTest, follows_the_workload_of_the_last_hour) {
+  use({1});
+  use({1});
+  now += ReuseCurve::half_window;
+  use({2});
+  EXPECT_EQ(curve.asked(), 3);
+  now += ReuseCurve::half_window;
+  use({2});
+  EXPECT_EQ(curve.asked(), 2);
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(10), 0.5);
+  now += 5 * ReuseCurve::half_window;
+  use({2});
+  EXPECT_EQ(curve.asked(), 1);
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(10), 1.0);  // what is known of blocks is not forgotten with the counts
+}
+
+TEST_F(ReuseCurveTest, forgets_the_longest_unused_and_says_up_to_which_size_it_is_right) {
+  const std::uint64_t most = ReuseCurve::items_max;
+  EXPECT_GT(curve.covered(), 1e9);
+  for (std::uint64_t block = 0; block < most; ++block) use({block});
+  EXPECT_GT(curve.covered(), 1e9);
+  use({most});
+  EXPECT_EQ(curve.different(), most);
+  EXPECT_EQ(curve.covered(), static_cast<double>(most - 1));
+  const double before = curve.asked();
+  use({0});  // forgotten
+  EXPECT_EQ(curve.hit_ratio(1e9), 0);
+  use({most - 1});
+  EXPECT_DOUBLE_EQ(curve.hit_ratio(1e9), 1 / (before + 2));
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,330 @@
+// Reads of stored blocks into the host arena. The test acts as their reader and as the store.
+
+#include "runtime/cache/pool/stored_reads.hpp"
+
+#include "runtime/cache/types/config.hpp"
+#include "runtime/cache/types/kv_events.hpp"
+#include "tests/radix/key_helpers.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using std::chrono::seconds;
+using test::keys_of;
+using Kind = StoredReads::Result::Kind;
+using Overtaken = StoredReads::Overtaken;
+using Reader = StoredReads::Reader;
+using ReadId = StoredReads::ReadId;
+
+ManagerConfig sizes_of(std::uint32_t host_blocks, std::uint32_t staging_blocks) {
+  ManagerConfig config;
+  config.storage = true;
+  config.pools[0].device_blocks = 4;
+  config.pools[0].host_blocks = host_blocks;
+  config.pools[0].staging_blocks = staging_blocks;
+  return config;
+}
+
+/// The parts of a pool around its stored reads, with six stored blocks.
+struct Pool {
+  Pool(std::uint32_t host_blocks, std::uint32_t staging_blocks, InclusionPolicy inclusion)
+      : config{[&] {
+          ManagerConfig made = sizes_of(host_blocks, staging_blocks);
+          made.inclusion = inclusion;
+          return made;
+        }()} {
+    for (std::uint32_t name = 1; name <= 6; ++name) {
+      std::optional<std::uint64_t> number;
+      const Prefix prefix = residency.restore({}, keys_of({name}), {}, {}, std::span{&number, 1}).prefix;
+      residency.pin(prefix);
+      blocks.push_back(prefix.last());
+    }
+  }
+
+  ManagerConfig config;
+  ManagerStats stats;
+  KvEvents events;
+  WriteBudget budget;
+  Actions actions;
+  Residency residency{config, config.pools[0], events};
+  DeferredEviction deferred_eviction{config, residency, stats};
+  LinkGuard link;
+  SwapOuts swap_outs{config, residency, deferred_eviction, actions, stats, link};
+  FlushScheduler flushes{actions, {}};
+  StorageWriter storage_writer{residency, deferred_eviction, swap_outs, actions, stats, budget, flushes};
+  HostSlotAllocator host_slots{config, residency, deferred_eviction, swap_outs, storage_writer, stats};
+  SharedTotals shared;
+  StoredReads reads{config, config.pools[0], residency, deferred_eviction, host_slots, actions, shared};
+  std::vector<BlockRef> blocks;
+};
+
+class StoredReadsTest : public ::testing::Test {
+ protected:
+  void make(std::uint32_t host_blocks, std::uint32_t staging_blocks, InclusionPolicy inclusion = InclusionPolicy::non_inclusive) {
+    pool = std::make_unique<Pool>(host_blocks, staging_blocks, inclusion);
+  }
+  /// Asks for the block with this index. That is also its part.
+  ReadId want(std::uint32_t block, Urgency urgency = Urgency::request, Overtaken overtaken = Overtaken::is_read) {
+    StoredReads::Order order;
+    order.reader = reader;
+    order.part = block;
+    order.block = pool->blocks[block];
+    order.urgency = urgency;
+    order.overtaken = overtaken;
+    return pool->reads.add(order);
+  }
+  /// Returns the blocks whose reads are ordered now.
+  std::vector<std::uint32_t> ordered() {
+    (void)pool->reads.pump();
+    pool->reads.check_invariants();
+    std::vector<std::uint32_t> found;
+    for (const ReadOrder& order : std::exchange(pool->actions.reads, {})) {
+      for (std::uint32_t i = 0; i < pool->blocks.size(); ++i) {
+        if (pool->residency.tree().key(pool->blocks[i]) != order.key) continue;
+        tokens[i] = order.token;
+        found.push_back(i);
+      }
+    }
+    return found;
+  }
+  /// The store ends the read of a block.
+  void end(std::uint32_t block, ErrorCode error = {}) {
+    pool->reads.on_read(tokens[block], error);
+    pool->reads.check_invariants();
+    pool->residency.check_invariants();
+  }
+  std::vector<StoredReads::Result> results() {
+    std::vector<StoredReads::Result> taken;
+    pool->reads.take_results(taken);
+    return taken;
+  }
+  [[nodiscard]] CopyState host_copy(std::uint32_t block) const {
+    return pool->residency.copy(pool->blocks[block], Tier::host).state();
+  }
+  [[nodiscard]] std::uint64_t staging_free() const { return pool->residency.staging_free(); }
+  static TimePoint at(int second) { return TimePoint{} + seconds{second}; }
+
+  Reader reader{Reader::Kind::load, 7};
+  std::unique_ptr<Pool> pool;
+  std::uint64_t tokens[6] = {};  ///< of the last order, by block
+};
+
+using Numbers = std::vector<std::uint32_t>;
+
+TEST_F(StoredReadsTest, give_slots_in_the_order_of_urgency_and_then_of_arrival) {
+  make(0, 2);
+  (void)want(0, Urgency::store);
+  (void)want(1, Urgency::request);
+  (void)want(2, Urgency::make_room);
+  (void)want(3, Urgency::request);
+  (void)want(4, Urgency::make_room);
+  EXPECT_EQ(ordered(), (Numbers{1, 3}));
+  EXPECT_EQ(ordered(), Numbers{}) << "there are two staging slots";
+  EXPECT_EQ(pool->reads.size(), 5U);
+  end(1, Errc::io_failed);
+  end(3, Errc::io_failed);
+  EXPECT_EQ(ordered(), (Numbers{2, 4}));
+  end(2, Errc::io_failed);
+  end(4, Errc::io_failed);
+  EXPECT_EQ(ordered(), (Numbers{0}));
+}
+
+TEST_F(StoredReadsTest, wait_without_a_landing_slot_until_a_reader_releases_one) {
+  make(0, 1);
+  (void)want(0);
+  (void)want(1);
+  EXPECT_EQ(ordered(), (Numbers{0}));
+  end(0);
+  EXPECT_EQ(ordered(), Numbers{}) << "the reader copies the block on";
+  const auto landed = results();
+  ASSERT_EQ(landed.size(), 1U);
+  EXPECT_TRUE(landed[0].landing.staging);
+  pool->reads.release(pool->blocks[0], landed[0].landing);
+  EXPECT_EQ(ordered(), (Numbers{1}));
+}
+
+TEST_F(StoredReadsTest, land_in_a_host_copy_if_they_can_which_is_held_for_the_reader) {
+  make(1, 1);
+  (void)want(0);
+  (void)want(1);
+  EXPECT_EQ(ordered(), (Numbers{0, 1}));
+  EXPECT_EQ(host_copy(0), CopyState::filling);
+  EXPECT_EQ(host_copy(1), CopyState::absent) << "it lands in staging";
+  end(1);
+  end(0);
+  const auto landed = results();
+  ASSERT_EQ(landed.size(), 2U);
+  EXPECT_EQ(landed[0].part, 1U);
+  EXPECT_TRUE(landed[0].landing.staging);
+  EXPECT_EQ(landed[1].part, 0U);
+  EXPECT_EQ(landed[1].kind, Kind::landed);
+  EXPECT_EQ(landed[1].reader, reader);
+  EXPECT_FALSE(landed[1].landing.staging);
+  EXPECT_EQ(landed[1].landing.slot, pool->residency.copy(pool->blocks[0], Tier::host).slot());
+  EXPECT_EQ(host_copy(0), CopyState::busy);
+  pool->reads.release(pool->blocks[0], landed[1].landing);
+  EXPECT_EQ(host_copy(0), CopyState::ready);
+  EXPECT_EQ(staging_free(), 0U);
+  pool->reads.release(pool->blocks[1], landed[0].landing);
+  EXPECT_EQ(staging_free(), 1U);
+}
+
+TEST_F(StoredReadsTest, land_in_staging_under_exclusive_copies) {
+  make(2, 1, InclusionPolicy::exclusive);
+  (void)want(0);
+  (void)want(1);
+  EXPECT_EQ(ordered(), (Numbers{0}));
+  EXPECT_EQ(host_copy(0), CopyState::absent);
+}
+
+TEST_F(StoredReadsTest, that_are_cancelled_while_they_wait_leave_the_queue_at_any_place) {
+  make(0, 1);
+  const ReadId ids[] = {want(0), want(1), want(2), want(3), want(4)};
+  pool->reads.cancel(ids[2]);  // in the middle
+  pool->reads.cancel(ids[0]);  // the first
+  pool->reads.cancel(ids[4]);  // the last
+  pool->reads.check_invariants();
+  EXPECT_EQ(pool->reads.size(), 2U);
+  EXPECT_EQ(ordered(), (Numbers{1}));
+  end(1, Errc::io_failed);
+  EXPECT_EQ(ordered(), (Numbers{3}));
+  end(3, Errc::io_failed);
+  EXPECT_EQ(results().size(), 2U) << "there is no result for the others";
+  EXPECT_EQ(pool->reads.size(), 0U);
+}
+
+TEST_F(StoredReadsTest, that_are_cancelled_while_storage_reads_keep_their_slots_until_it_has_ended) {
+  make(1, 1);
+  const ReadId to_host = want(0);
+  const ReadId to_staging = want(1);
+  (void)want(2);
+  ASSERT_EQ(ordered(), (Numbers{0, 1}));
+  pool->reads.cancel(to_host);
+  pool->reads.cancel(to_staging);
+  EXPECT_EQ(pool->reads.size(), 3U);
+  EXPECT_EQ(host_copy(0), CopyState::filling);
+  EXPECT_EQ(ordered(), Numbers{});
+  end(0);
+  EXPECT_EQ(host_copy(0), CopyState::ready) << "it goes no further than the host";
+  end(1);
+  EXPECT_EQ(staging_free(), 1U);
+  EXPECT_TRUE(results().empty());
+  EXPECT_EQ(ordered(), (Numbers{2}));
+}
+
+TEST_F(StoredReadsTest, that_fail_after_they_were_cancelled_free_their_slots) {
+  make(1, 1);
+  const ReadId to_host = want(0);
+  const ReadId to_staging = want(1);
+  ASSERT_EQ(ordered(), (Numbers{0, 1}));
+  pool->reads.cancel(to_host);
+  pool->reads.cancel(to_staging);
+  end(0, Errc::io_failed);
+  end(1, Errc::corrupt);
+  EXPECT_TRUE(results().empty());
+  EXPECT_EQ(host_copy(0), CopyState::absent);
+  EXPECT_EQ(pool->residency.host_free(), 1U);
+  EXPECT_EQ(staging_free(), 1U);
+}
+
+TEST_F(StoredReadsTest, that_fail_say_why_and_free_their_slots) {
+  for (const ErrorCode error :
+       {make_error_code(Errc::not_found), make_error_code(Errc::corrupt), make_error_code(Errc::io_failed)}) {
+    make(1, 1);
+    (void)want(0);
+    (void)want(1);
+    ASSERT_EQ(ordered(), (Numbers{0, 1}));
+    end(0, error);
+    end(1, error);
+    const auto failed = results();
+    ASSERT_EQ(failed.size(), 2U);
+    for (const StoredReads::Result& result : failed) {
+      EXPECT_EQ(result.kind, Kind::failed);
+      EXPECT_EQ(result.error, error);
+    }
+    EXPECT_EQ(host_copy(0), CopyState::absent);
+    EXPECT_EQ(pool->residency.host_free(), 1U);
+    EXPECT_EQ(staging_free(), 1U);
+    EXPECT_EQ(pool->reads.size(), 0U);
+  }
+}
+
+TEST_F(StoredReadsTest, that_the_store_answers_at_once_have_one_result_each) {
+  make(0, 1);
+  for (std::uint32_t block = 0; block < 6; ++block) (void)want(block);
+  for (std::uint32_t block = 0; block < 6; ++block) {
+    ASSERT_EQ(ordered(), (Numbers{block}));
+    end(block);
+    const auto landed = results();
+    ASSERT_EQ(landed.size(), 1U);
+    EXPECT_EQ(landed[0].part, block);
+    pool->reads.release(pool->blocks[block], landed[0].landing);
+  }
+  EXPECT_FALSE(pool->reads.pump());
+  EXPECT_EQ(pool->reads.size(), 0U);
+}
+
+TEST_F(StoredReadsTest, of_a_block_that_has_come_to_the_host_are_given_back_or_read_into_staging) {
+  make(1, 2);
+  (void)want(0);
+  ASSERT_EQ(ordered(), (Numbers{0}));
+  (void)want(0, Urgency::request, Overtaken::is_given_back);
+  EXPECT_EQ(ordered(), Numbers{});
+  const auto given_back = results();
+  ASSERT_EQ(given_back.size(), 1U);
+  EXPECT_EQ(given_back[0].kind, Kind::given_back);
+  EXPECT_EQ(given_back[0].part, 0U);
+  (void)want(0);
+  EXPECT_EQ(ordered(), (Numbers{0}));
+  EXPECT_EQ(staging_free(), 1U);
+}
+
+TEST_F(StoredReadsTest, of_a_block_that_storage_has_lost_are_given_back_or_left_to_storage) {
+  make(0, 2);
+  (void)want(0, Urgency::request, Overtaken::is_given_back);
+  (void)want(0);
+  (void)want(1, Urgency::request, Overtaken::is_given_back);
+  pool->residency.forget_stored(pool->blocks[0]);
+  EXPECT_EQ(ordered(), (Numbers{0, 1}));
+  const auto given_back = results();
+  ASSERT_EQ(given_back.size(), 1U);
+  EXPECT_EQ(given_back[0].kind, Kind::given_back);
+}
+
+TEST_F(StoredReadsTest, name_each_reader_once_whose_deadline_has_passed) {
+  make(0, 1);
+  const Reader load{Reader::Kind::load, 3};
+  const Reader copy{Reader::Kind::named_copy, 3};
+  EXPECT_EQ(pool->reads.next_deadline(), never);
+  pool->reads.set_deadline(load, at(20));
+  pool->reads.set_deadline(copy, at(10));
+  pool->reads.set_deadline({Reader::Kind::load, 4}, never);
+  EXPECT_EQ(pool->reads.next_deadline(), at(10));
+  std::vector<Reader> late{load};
+  pool->reads.take_late(at(9), late);
+  EXPECT_TRUE(late.empty());
+  pool->reads.take_late(at(10), late);
+  EXPECT_EQ(late, std::vector{copy});
+  pool->reads.take_late(at(10), late);
+  EXPECT_TRUE(late.empty());
+  EXPECT_EQ(pool->reads.next_deadline(), at(20));
+  pool->reads.set_deadline(load, at(30));  // postponed
+  EXPECT_EQ(pool->reads.next_deadline(), at(30));
+  pool->reads.take_late(at(20), late);
+  EXPECT_TRUE(late.empty());
+  pool->reads.set_deadline(load, never);
+  EXPECT_EQ(pool->reads.next_deadline(), never);
+  pool->reads.take_late(at(100), late);
+  EXPECT_TRUE(late.empty());
+}
+
+}  // namespace
+}  // namespace terrace

@@ -1,0 +1,270 @@
+// A cache on the CUDA device with the fake driver. Its host tier grows and shrinks while blocks move, the device memory is
+// replaced, and every hit is compared byte for byte.
+
+#include "base/waker.hpp"
+#include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/cache/types/config.hpp"
+#include "runtime/engine/cache_parts.hpp"
+#include "terrace/cache.hpp"
+#include "tests/radix/key_helpers.hpp"
+#include "tests/seed.hpp"
+#include "tests/transfer/cuda/fake_cuda.hpp"
+#include "tests/transfer/engine_memory.hpp"
+#include "tests/transfer/support.hpp"
+#include "transfer/cuda/driver_device.hpp"
+#include "transfer/engine/transfer_engine.hpp"
+#include "transfer/host/host_arena.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <future>
+#include <memory>
+#include <optional>
+#include <random>
+#include <vector>
+
+namespace terrace {
+namespace {
+
+using test::FakeCuda;
+using test::keys_of;
+
+class CudaHostTier : public ::testing::Test {
+ protected:
+  static constexpr Bytes block_bytes{4096 + 32 + 512};
+  static constexpr std::uint32_t device_blocks = 12;
+  static constexpr std::uint32_t chunk_blocks = 4;
+
+  void make(std::uint32_t host_blocks, bool warm, std::optional<CopyMethod> method) {
+    ManagerConfig config;
+    config.pools[0].device_blocks = device_blocks;
+    config.pools[0].host_blocks = host_blocks;
+    HostArenaOptions host;
+    host.slots = host_blocks;
+    host.ready_slots = warm ? host_blocks : 0;
+    host.block_bytes = block_bytes;
+    host.chunk_bytes = block_bytes * chunk_blocks;
+    host.touch.threads = 1;
+    host.waker = &waker_;
+    arena_ = std::make_unique<HostArena>(std::move(host));
+    {
+      const PrimaryContext context{cuda_.driver(), 0};
+      memory_.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
+    }
+    const PoolMemory pool{.slots = device_blocks, .host = arena_.get(), .regions = memory_->regions()};
+    CudaOptions options;
+    options.only_method = method;
+    device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
+    transfers_ =
+        std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
+    cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
+  }
+  void TearDown() override {
+    if (cache_) {
+      cache_->drain();
+      cache_->manager().check_invariants();
+    }
+    cache_.reset();
+    transfers_.reset();
+    device_.reset();
+    EXPECT_EQ(cuda_.registered(), 0U);
+    {
+      const PrimaryContext context{cuda_.driver(), 0};
+      memory_.reset();
+    }
+    EXPECT_EQ(cuda_.complaints(), "");
+  }
+  /// Prefixes of three blocks.
+  static std::vector<std::uint32_t> names(std::uint32_t prefix) { return {10 * prefix, 10 * prefix + 1, 10 * prefix + 2}; }
+  void wait_for_work() {
+    static_cast<void>(cache_->poll());
+    waker_.wait(1);
+  }
+  void await_host() {
+    while (!cache_->host_memory().warm() || cache_->host_memory().going > 0) wait_for_work();
+  }
+  Lease begin(std::uint32_t prefix) {
+    const std::vector<std::uint32_t> blocks = names(prefix);
+    const std::vector<BlockKey> keys = keys_of(std::span{blocks});
+    AcquireRequest wanted;
+    wanted.id = RequestId{++requests_};
+    wanted.keys = keys;
+    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    return cache_->acquire(wanted).value();
+  }
+  /// Compares the hits, computes the other blocks, commits.
+  void end(std::uint32_t prefix, Lease lease) {
+    while (cache_->state(lease) != RequestState::ready) wait_for_work();
+    const std::vector<std::uint32_t> blocks = names(prefix);
+    const auto table = cache_->block_table(lease).value();
+    const std::vector<SlotId> slots{table.begin(), table.end()};
+    const auto sources = cache_->hit_sources(lease).value();
+    const std::size_t hits = sources.size();
+    for (const Source source : sources) from_host_ += source == Source::host;
+    const Fence written = device_->launch([this, blocks, slots, hits](BlockAccess& access) {
+      std::vector<std::byte> scratch(count(block_bytes));
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (i < hits) {
+          wrong_ += !test::holds(access.read(slots[i], scratch), blocks[i]);
+          continue;
+        }
+        test::fill(access.write_target(slots[i], scratch), blocks[i]);
+        access.written(slots[i], scratch);
+      }
+    });
+    ASSERT_TRUE(cache_->commit(lease, keys_of(std::span{blocks}), written));
+    cache_->release(std::move(lease), written);
+  }
+  void run(std::uint32_t prefix) { end(prefix, begin(prefix)); }
+
+  FakeCuda cuda_;
+  SteadyClock clock_;
+  EventFdWaker waker_;
+  std::unique_ptr<HostArena> arena_;
+  std::optional<test::EngineMemory> memory_;
+  std::unique_ptr<DriverDevice> device_;
+  std::unique_ptr<ThreadedTransfers> transfers_;
+  std::unique_ptr<Cache> cache_;
+  std::uint64_t requests_ = 0;
+  std::uint64_t from_host_ = 0;
+  std::atomic<std::uint64_t> wrong_{0};  ///< set by the compute thread
+};
+
+class CudaHostTierMethods : public CudaHostTier, public ::testing::WithParamInterface<CopyMethod> {};
+
+TEST_P(CudaHostTierMethods, grows_and_shrinks_while_blocks_move_and_every_hit_is_right) {
+  const std::uint64_t seed = test::seed_from_env_or(1);
+  SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
+  make(8, true, GetParam());
+  std::mt19937_64 random{seed};
+  for (int round = 0; round < 600; ++round) {
+    static_cast<void>(cache_->poll());
+    // Sometimes wait for the whole tier. Otherwise rounds without a host tier would end before it could grow.
+    if (round % 10 == 9) await_host();
+    const auto first = static_cast<std::uint32_t>(random() % 10);
+    const auto second = static_cast<std::uint32_t>(random() % 10);
+    Lease one = begin(first);
+    if (round % 5 == 0) {
+      const Result<void> resized = cache_->resize(Tier::host, Blocks{static_cast<std::uint32_t>(random() % 40)});
+      if (!resized) {
+        ASSERT_EQ(resized.error(), Errc::no_room) << "only what the request that was just accepted was promised";
+      }
+    }
+    Lease two = begin(second);
+    end(first, std::move(one));
+    end(second, std::move(two));
+    if (round % 16 == 0) cache_->manager().check_invariants();
+  }
+  ASSERT_TRUE(cache_->resize(Tier::host, 0));
+  await_host();
+  while (cache_->host_memory().mapped > Bytes{}) wait_for_work();
+  EXPECT_EQ(cuda_.registered(), 0U);
+  test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+  EXPECT_EQ(wrong_, 0U);
+  EXPECT_GT(from_host_, 100U);
+  EXPECT_GT(cuda_.calls("cuMemHostUnregister"), 10);
+  EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
+}
+
+INSTANTIATE_TEST_SUITE_P(FakeCuda, CudaHostTierMethods, testing::Values(CopyMethod::batch, CopyMethod::plain, CopyMethod::kernel),
+                         [](const auto& name) { return std::string{to_string(name.param)}; });
+
+TEST_F(CudaHostTier, serves_from_other_device_memory_each_time_the_engine_has_slept) {
+  make(24, true, std::nullopt);
+  std::mt19937_64 random{test::seed_from_env_or(1)};
+  for (int cycle = 0; cycle < 50; ++cycle) {
+    for (int round = 0; round < 12; ++round) {
+      const auto first = static_cast<std::uint32_t>(random() % 10);
+      Lease one = begin(first);
+      run(static_cast<std::uint32_t>(random() % 10));
+      end(first, std::move(one));
+    }
+    ASSERT_TRUE(cache_->reset({.wait = true}));
+    while (cache_->status() != CacheStatus::cleared) wait_for_work();
+    cache_->drain();
+    test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+    // The old memory is gone, and the content of the new memory belongs to no block.
+    std::optional<test::EngineMemory> awake;
+    {
+      const PrimaryContext context{cuda_.driver(), 0};
+      awake.emplace(cuda_.driver(), device_blocks, 4096, 32, 512);
+      memory_.reset();
+    }
+    memory_ = std::move(awake);
+    ASSERT_TRUE(device_->relocate(std::array{RelocatedPool{PoolId{0}, memory_->regions()}}));
+    ASSERT_TRUE(cache_->resume());
+  }
+  EXPECT_EQ(wrong_, 0U);
+  EXPECT_GT(from_host_, 50U);
+  EXPECT_EQ(device_->facts().failed, 0U) << device_->facts().first_failure;
+}
+
+TEST_F(CudaHostTier, keeps_slots_in_quarantine_while_a_kernel_that_nobody_has_marked_may_use_them) {
+  make(24, true, std::nullopt);
+  for (std::uint32_t prefix = 1; prefix <= 4; ++prefix) run(prefix);
+  StreamHandle stream;
+  {
+    const PrimaryContext context{cuda_.driver(), 0};
+    stream = make_stream(cuda_.driver());
+  }
+  std::promise<void> gate;
+  {
+    const Lease lost = begin(5);
+    while (cache_->state(lost) != RequestState::ready) wait_for_work();
+    ASSERT_TRUE(cache_->block_table(lost));
+    cuda_.run_on(stream.get(), [open = gate.get_future().share()] { open.wait(); });
+  }
+  static_cast<void>(cache_->poll());
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 3U);
+  const Result<Fence> marked = device_->signal(stream.get());
+  ASSERT_TRUE(marked);
+  static_cast<void>(cache_->poll());
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 3U);
+  gate.set_value();
+  test::await_compute(*device_, *marked);
+  static_cast<void>(cache_->poll());
+  EXPECT_EQ(cache_->manager().device_ledger().quarantined, 0U);
+  const PrimaryContext context{cuda_.driver(), 0};
+  stream = {};
+}
+
+TEST_F(CudaHostTier, serves_before_it_is_warm) {
+  make(64, false, std::nullopt);
+  for (std::uint32_t prefix = 0; prefix < 6; ++prefix) run(prefix);
+  await_host();
+  EXPECT_EQ(cuda_.registered(), 16U);
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
+  }
+  test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+  EXPECT_GT(from_host_, 0U);
+  EXPECT_EQ(wrong_, 0U);
+}
+
+TEST_F(CudaHostTier, that_cannot_be_pinned_stops_growing_where_it_is_and_says_why) {
+  make(8, true, std::nullopt);
+  cuda_.fail("cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY, 2);  // fails for the third of six chunks
+  ASSERT_TRUE(cache_->resize(Tier::host, 32));
+  await_host();
+  // Chunks after the failed one may have arrived before the failure was noticed. They are given back.
+  const auto chunks_mapped = [this] { return cache_->host_memory().mapped / (block_bytes * chunk_blocks); };
+  for (int i = 0; i < 10'000 && cuda_.registered() != chunks_mapped(); ++i) wait_for_work();
+  const HostMemory memory = cache_->host_memory();
+  EXPECT_NE(memory.failure.find("cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << memory.failure;
+  EXPECT_LT(memory.usable, 32U);
+  EXPECT_EQ(cuda_.registered(), chunks_mapped()) << "what is mapped is registered, and nothing else";
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    for (std::uint32_t prefix = 0; prefix < 8; ++prefix) run(prefix);
+  }
+  test::await_compute(*device_, device_->launch([](BlockAccess&) {}));
+  EXPECT_EQ(wrong_, 0U);
+  ASSERT_TRUE(cache_->resize(Tier::host, 32));
+  await_host();
+  EXPECT_EQ(cache_->host_memory().usable, 32U) << "it may be tried again";
+  EXPECT_EQ(cache_->host_memory().failure, "");
+}
+
+}  // namespace
+}  // namespace terrace
