@@ -18,7 +18,7 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       files_{config, engine},
       operations_{files_.slots(), config.block_bytes, config.writes_max},
       capacity_{config, operations_, files_, engine},
-      seals_(files_.slots()),
+      records_(files_.slots()),
       pages_{files_.catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
       records_on_disk_(files_.catalog_pages()),
@@ -40,10 +40,10 @@ FileStore::~FileStore() { (void)close(); }
 
 IoOperation FileStore::operation_on(const StoreOperations::Started& started, IoOperation::Kind kind) {
   if (started.id.value() >= moving_.size()) moving_.resize(started.id.value() + std::size_t{1});
-  moving_[started.id.value()] = {kind, started.slot, seals_[started.slot.value()].checksum};
+  moving_[started.id.value()] = {kind, started.slot, records_[started.slot.value()].checksum};
   IoOperation operation = files_.operation(kind, started.slot);
   operation.token = started.id.value();
-  operation.seal = &fingerprint_;
+  operation.fingerprint = &fingerprint_;
   return operation;
 }
 
@@ -76,7 +76,7 @@ void FileStore::write(std::span<const StoreWrite> batch) {
       operations_.end_write(started->id, StoreOperations::WriteOutcome::lost);
       continue;
     }
-    seals_[started->slot.value()] = {0, operations_.index().now()};
+    records_[started->slot.value()] = {0, operations_.index().now()};
     IoOperation operation = operation_on(*started, IoOperation::Kind::write);
     operation.from = write.from;
     operation.key = write.block.key;
@@ -121,8 +121,8 @@ Result<void> FileStore::resize(Blocks blocks) {
 
 void FileStore::pump_capacity() {
   capacity_.pump();
-  if (seals_.size() == files_.slots()) return;
-  seals_.resize(files_.slots());
+  if (records_.size() == files_.slots()) return;
+  records_.resize(files_.slots());
   pages_.grow(files_.catalog_pages());
   records_on_disk_.resize(files_.catalog_pages());
 }
@@ -184,7 +184,7 @@ void FileStore::block_ended(const IoCompletion& completion) {
   files_.note_unsynced(moved.slot);
   using Outcome = StoreOperations::WriteOutcome;
   if (whole) {
-    seals_[moved.slot.value()].checksum = completion.checksum;
+    records_[moved.slot.value()].checksum = completion.checksum;
     capacity_.wrote(moved.slot);
     files_.note_data(moved.slot);
   }
@@ -230,7 +230,7 @@ std::optional<FileStore::Location> FileStore::location(const BlockKey& key) cons
 void FileStore::check_invariants() const {
   operations_.check_invariants();
   capacity_.check_invariants();
-  TERRACE_CHECK(seals_.size() == files_.slots());
+  TERRACE_CHECK(records_.size() == files_.slots());
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());

@@ -103,7 +103,7 @@ class FileStore final : public BlockStore {
 
  private:
   /// The fields of a catalog record that are not in the index.
-  struct Seal {
+  struct SlotRecord {
     std::uint64_t checksum = 0;
     std::uint64_t generation = 0;
   };
@@ -161,7 +161,7 @@ class FileStore final : public BlockStore {
   StoreOperations operations_;
   std::uint32_t sweep_at_ = 0;  ///< the next slot that the sweep visits
   CapacityManager capacity_;
-  std::vector<Seal> seals_;  ///< by slot
+  std::vector<SlotRecord> records_;  ///< by slot
   struct Moving {
     IoOperation::Kind kind = IoOperation::Kind::read;
     SlotId slot;

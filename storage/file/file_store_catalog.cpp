@@ -71,9 +71,9 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
     if (entry.state != StoreIndex::State::ready) continue;
     CatalogRecord record{.block = entry.block,
                          .length = static_cast<std::uint32_t>(files_.block_bytes()),
-                         .checksum = seals_[slot].checksum,
+                         .checksum = records_[slot].checksum,
                          .fingerprint_prefix = fingerprint_prefix(fingerprint_),
-                         .generation = seals_[slot].generation,
+                         .generation = records_[slot].generation,
                          .slot = slot};
     if (record.block.tenant == TenantId{}) record.block.tenant = label_tenant_;
     encode(record, into.subspan(std::size_t{n} * record_bytes, record_bytes));
@@ -138,7 +138,7 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
       continue;
     }
     if (record->block.tenant == label_tenant_) record->block.tenant = {};
-    seals_[slot] = {record->checksum, record->generation};
+    records_[slot] = {record->checksum, record->generation};
     files_.note_data(SlotId{slot});
     records_on_disk_[slot / records_per_page] |= 1U << slot % records_per_page;
     operations_.index().restore(SlotId{slot}, record->block, record->generation);

@@ -112,7 +112,7 @@ struct IoOperation {
   std::uint64_t length = 0;
   /// If not null, the engine computes payload_checksum(key, *seal, buffer) on the thread that moves the bytes: before a write, or
   /// after a read. Must outlive the operation.
-  const Fingerprint* seal = nullptr;
+  const Fingerprint* fingerprint = nullptr;
   BlockKey key{};
   /// If true, the operation starts before all others that wait. For small and rare operations on which others depend.
   bool ahead = false;

@@ -250,8 +250,8 @@ IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, Align
   // Nothing writes to the buffer of a write operation. The cast lets one pointer serve both directions.
   std::byte* buffer = reading ? operation.into.data() : const_cast<std::byte*>(operation.from.data());
   std::byte* const callers = buffer;
-  if (!reading && operation.seal != nullptr) {
-    completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
+  if (!reading && operation.fingerprint != nullptr) {
+    completion.checksum = payload_checksum(operation.key, *operation.fingerprint, operation.from);
   }
   if (file.direct && !io_aligned(callers)) {
     try {
@@ -267,7 +267,8 @@ IoCompletion PosixFiles::perform(const IoOperation& operation, File& file, Align
   completion.error = move_bytes(operation, file, buffer, length, completion.bytes);
   if (reading && completion.error == 0 && completion.bytes == length) {
     if (buffer != callers) std::memcpy(callers, buffer, length);
-    if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.into);
+    if (operation.fingerprint != nullptr)
+      completion.checksum = payload_checksum(operation.key, *operation.fingerprint, operation.into);
   }
   return completion;
 }

@@ -137,7 +137,7 @@ void UringRing::run() {
     begin_waiting();
     submit();
     const bool reaped = reap();
-    const bool sealed = seal_a_piece();
+    const bool sealed = checksum_a_piece();
     wake_owner();
     if (arrived || reaped || sealed) continue;
     if (ending_ && idle()) break;
@@ -251,9 +251,9 @@ void UringRing::begin(std::uint32_t slot, const Work& work) {
     if (!reading) std::memcpy(moving.copy.data(), moving.buffer, moving.length);
     moving.buffer = moving.copy.data();
   }
-  if (operation.kind == IoOperation::Kind::write && operation.seal != nullptr) {
+  if (operation.kind == IoOperation::Kind::write && operation.fingerprint != nullptr) {
     moving.to_seal = true;
-    to_seal_.push_back(slot);
+    to_checksum_.push_back(slot);
   }
   request(slot);
 }
@@ -358,28 +358,28 @@ void UringRing::io_ended(std::uint32_t slot) {
   moving.io_ended = true;
   if (operation.kind == IoOperation::Kind::read && moving.error == 0 && moving.moved == moving.length) {
     if (moving.copy.data() != nullptr) std::memcpy(operation.into.data(), moving.copy.data(), moving.length);
-    if (operation.seal != nullptr) {
+    if (operation.fingerprint != nullptr) {
       moving.to_seal = true;
-      to_seal_.push_back(slot);
+      to_checksum_.push_back(slot);
     }
   }
   if (!moving.to_seal) complete(slot);
 }
 
-bool UringRing::seal_a_piece() {
-  if (to_seal_.empty()) return false;
-  const std::uint32_t slot = to_seal_.front();
+bool UringRing::checksum_a_piece() {
+  if (to_checksum_.empty()) return false;
+  const std::uint32_t slot = to_checksum_.front();
   Moving& moving = moving_[slot];
   const IoOperation& operation = moving.work.operation;
   const std::span<const std::byte> all = operation.kind == IoOperation::Kind::read ? operation.into : operation.from;
-  if (summed_ == 0) sum_.begin(operation.key, *operation.seal, all.size());
-  const std::uint64_t piece = std::min<std::uint64_t>(all.size() - summed_, seal_piece_bytes);
+  if (summed_ == 0) sum_.begin(operation.key, *operation.fingerprint, all.size());
+  const std::uint64_t piece = std::min<std::uint64_t>(all.size() - summed_, checksum_piece_bytes);
   sum_.add(all.subspan(summed_, piece));
   summed_ += piece;
-  sealed_since_wake_ += piece;
+  checksummed_since_wake_ += piece;
   if (summed_ < all.size()) return true;
   summed_ = 0;
-  to_seal_.pop_front();
+  to_checksum_.pop_front();
   moving.checksum = sum_.value();
   moving.to_seal = false;
   if (moving.io_ended) complete(slot);
@@ -399,9 +399,9 @@ void UringRing::complete(std::uint32_t slot) {
 /// Wakes the owner for several completions at once. Devices complete several operations at a time. If the owner were woken for
 /// each of them when its checksum is ready, it would submit each following operation alone, with five times as many system calls.
 void UringRing::wake_owner() {
-  if (!wake_pending_ || (!to_seal_.empty() && sealed_since_wake_ < wake_after_bytes)) return;
+  if (!wake_pending_ || (!to_checksum_.empty() && checksummed_since_wake_ < wake_after_bytes)) return;
   wake_pending_ = false;
-  sealed_since_wake_ = 0;
+  checksummed_since_wake_ = 0;
   completions_.wake();
 }
 

@@ -94,11 +94,11 @@ class UringRing {
     bool direct = false;     ///< whether the request under way was submitted with direct I/O
     bool may_block = false;  ///< the kernel must use one of its threads for the request
     bool io_ended = false;
-    bool to_seal = false;  ///< the operation is in to_seal_
+    bool to_seal = false;  ///< the operation is in to_checksum_
   };
   /// How long the ring polls for work before it sleeps.
   static constexpr std::chrono::nanoseconds spin_time{std::chrono::microseconds{50}};
-  static constexpr std::uint64_t seal_piece_bytes = std::uint64_t{256} * 1024;
+  static constexpr std::uint64_t checksum_piece_bytes = std::uint64_t{256} * 1024;
   /// The owner is woken when nothing is left to seal, or when this many bytes have been sealed, which takes about 40
   /// microseconds.
   static constexpr std::uint64_t wake_after_bytes = std::uint64_t{512} * 1024;
@@ -119,7 +119,7 @@ class UringRing {
   [[nodiscard]] bool reap();  ///< returns whether anything had completed
   void request_ended(std::uint32_t slot, int result);
   void io_ended(std::uint32_t slot);
-  [[nodiscard]] bool seal_a_piece();  ///< returns whether there was anything to seal
+  [[nodiscard]] bool checksum_a_piece();  ///< returns whether there was anything to seal
   void complete(std::uint32_t slot);
   void wake_owner();
   [[nodiscard]] bool found_no_work();
@@ -156,11 +156,11 @@ class UringRing {
   Fifo<Work> ahead_;  ///< waiting operations that begin first
   std::vector<Moving> moving_;
   std::vector<std::uint32_t> free_;
-  Fifo<std::uint32_t> to_seal_;
-  PayloadChecksum sum_;  ///< the checksum of the first operation in to_seal_
+  Fifo<std::uint32_t> to_checksum_;
+  PayloadChecksum sum_;  ///< the checksum of the first operation in to_checksum_
   std::uint64_t summed_ = 0;
-  bool wake_pending_ = false;            ///< there are completions for which the owner has not been woken
-  std::uint64_t sealed_since_wake_ = 0;  ///< bytes sealed since the owner was last woken
+  bool wake_pending_ = false;                 ///< there are completions for which the owner has not been woken
+  std::uint64_t checksummed_since_wake_ = 0;  ///< bytes sealed since the owner was last woken
   UringMemory memory_;
   static constexpr int not_registered = -1;
   static constexpr int never_registered = -2;

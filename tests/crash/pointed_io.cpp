@@ -20,7 +20,7 @@ void PointedIo::submit(std::span<const IoOperation> batch) {
       // Direct I/O writes whole pages. Shorter writes go through the page cache, in sectors.
       const std::size_t unit = operation.from.size() > io_alignment ? io_alignment : 512;
       IoOperation half = operation;
-      half.seal = nullptr;
+      half.fingerprint = nullptr;
       half.from = operation.from.first(operation.from.size() / 2 / unit * unit);
       if (!half.from.empty()) {
         carry_out(half);

@@ -384,11 +384,13 @@ IoCompletion SimulatedFiles::perform(const IoOperation& operation, const IoFault
       completion.bytes = std::min({operation.into.size(), there, fault.bytes_max.value_or(there)});
       std::copy_n(f.bytes.end() - static_cast<std::ptrdiff_t>(there), completion.bytes, operation.into.begin());
       if (fault.flip && completion.bytes > 0) operation.into[completion.bytes / 2] ^= std::byte{0x10};
-      if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.into);
+      if (operation.fingerprint != nullptr)
+        completion.checksum = payload_checksum(operation.key, *operation.fingerprint, operation.into);
       return completion;
     }
     case IoOperation::Kind::write: {
-      if (operation.seal != nullptr) completion.checksum = payload_checksum(operation.key, *operation.seal, operation.from);
+      if (operation.fingerprint != nullptr)
+        completion.checksum = payload_checksum(operation.key, *operation.fingerprint, operation.from);
       const std::uint64_t length = std::min<std::uint64_t>(operation.from.size(), fault.bytes_max.value_or(~0ULL));
       if (operation.offset + length > file_bytes_max_) {
         completion.error = EFBIG;

@@ -87,7 +87,7 @@ void World::told_of_layers(Client& client, std::uint32_t layers) {
       work.push_back({pool, table[block], key, true});
       // A block that another request has committed may not be computed yet. A load has already waited for everything that it must
       // wait for.
-      const Fence filled = cache_->manager().residency(pool).pool(Tier::device).fence(table[block]);
+      const Fence filled = cache_->manager().residency(pool).slots_of(Tier::device).fence(table[block]);
       if (filled > reached) continue;
       ++seen_->layers_seen;
       for (std::uint32_t rank = 0; rank < options_.ranks.count; ++rank) {

@@ -149,7 +149,7 @@ Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {
 
 Result<EvictedBlocks> Administration::evict(std::span<const SlotId> slots, PoolId pool) {
   if (!groups_.has(pool)) return no_such_pool;
-  const std::uint32_t end = groups_.at(pool).residency().pool(Tier::device).capacity();
+  const std::uint32_t end = groups_.at(pool).residency().slots_of(Tier::device).capacity();
   if (std::ranges::any_of(slots, [&](SlotId slot) { return slot.value() >= end; })) {
     return failure<Errc::invalid_argument, "`slots` names a slot that the pool does not have">;
   }

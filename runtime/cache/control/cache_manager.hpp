@@ -176,9 +176,9 @@ class CacheManager {
 
   [[nodiscard]] const ManagerConfig& config() const { return state_.config; }
   [[nodiscard]] const ManagerStats& stats() const { return state_.stats; }
-  [[nodiscard]] Ledger device_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::device).ledger(); }
+  [[nodiscard]] Ledger device_ledger(PoolId pool = {}) const { return residency(pool).slots_of(Tier::device).ledger(); }
   /// The ledger of the host arena: slots of the host tier and staging slots together. A staging slot in use counts as held.
-  [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).pool(Tier::host).ledger(); }
+  [[nodiscard]] Ledger host_ledger(PoolId pool = {}) const { return residency(pool).slots_of(Tier::host).ledger(); }
   /// Number of transfers that read a device or host copy now, counted once per copy.
   [[nodiscard]] std::uint64_t readers() const;
   [[nodiscard]] const Residency& residency(PoolId pool = {}) const { return state_.groups.at(pool).residency(); }

@@ -364,7 +364,7 @@ bool HitPlanner::could_ever_fit(const RequestSize& r) const {
 
 bool HitPlanner::fit_in_empty_pools(std::span<const std::uint32_t> needs) const {
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    const SlotAllocator& device = groups_.pools()[pool]->residency().pool(Tier::device);
+    const SlotAllocator& device = groups_.pools()[pool]->residency().slots_of(Tier::device);
     if (needs[pool] > device.capacity() - device.count(SlotState::null)) return false;
   }
   return true;

@@ -442,7 +442,7 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
     TERRACE_CHECK(looks == (r.state == State::looking));
     const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
     for (const auto& [pool, slot] : own_slots(r)) {
-      TERRACE_CHECK(groups_.at(pool).residency().pool(Tier::device).state(slot) == state);
+      TERRACE_CHECK(groups_.at(pool).residency().slots_of(Tier::device).state(slot) == state);
       if (!r.quarantined_until) ++held[pool.value()];
     }
     for (std::size_t g = 0; g < groups_.size(); ++g) {

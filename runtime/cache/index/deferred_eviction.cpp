@@ -10,9 +10,9 @@ void DeferredEviction::hold_evicting(Run run, Tier tier) { residency_.hold_evict
 
 void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
   const SlotId slot = residency_.copy(block, tier).slot();
-  const bool evicting = residency_.pool(tier).evicting(slot);
+  const bool evicting = residency_.slots_of(tier).evicting(slot);
   const bool wanted = residency_.tree().pinned(block);
-  if (evicting && !wanted && residency_.pool(tier).readers(slot) == 1) {  // the usual case: a swap-out has ended
+  if (evicting && !wanted && residency_.slots_of(tier).readers(slot) == 1) {  // the usual case: a swap-out has ended
     residency_.unhold_before_drop(block, tier);
     return drop_now(block, tier);
   }

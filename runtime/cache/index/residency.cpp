@@ -83,7 +83,7 @@ void Residency::hide_all() {
 
 void Residency::begin_fill(BlockRef block, Tier tier, SlotId slot) {
   TERRACE_CHECK(!copy(block, tier).present());
-  TERRACE_CHECK(pool(tier).state(slot) == SlotState::held);
+  TERRACE_CHECK(slots_of(tier).state(slot) == SlotState::held);
   slots_in(tier).change(slot, SlotState::filling);
   tree_.set_copy(block, tier, Copy{CopyState::filling, slot});
 }
@@ -195,7 +195,7 @@ void Residency::drop(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   const SlotId slot = now.slot();
   TERRACE_CHECK(now.usable());
-  TERRACE_CHECK(pool(tier).readers(slot) == 0);
+  TERRACE_CHECK(slots_of(tier).readers(slot) == 0);
   slots_in(tier).set_evicting(slot, false);
   slots_in(tier).change(slot, SlotState::held);
   record(KvEvent::Kind::removed, block, tier);
@@ -257,7 +257,7 @@ void Residency::set_evicting(BlockRef block, Tier tier, bool evicting) {
 
 bool Residency::cancel_eviction(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
-  if (!now.usable() || !pool(tier).evicting(now.slot())) return false;
+  if (!now.usable() || !slots_of(tier).evicting(now.slot())) return false;
   set_evicting(block, tier, false);
   return true;
 }
@@ -308,7 +308,7 @@ void Residency::used(std::span<const BlockKey> keys) {
 
 /// Sets the state of a usable copy in the tree, according to the readers of its slot.
 void Residency::show_state(BlockRef block, Tier tier, SlotId slot) {
-  const SlotAllocator& slots = pool(tier);
+  const SlotAllocator& slots = slots_of(tier);
   const CopyState state = slots.readers(slot) == 0 ? CopyState::ready
                           : slots.evicting(slot)   ? CopyState::evicting
                                                    : CopyState::busy;

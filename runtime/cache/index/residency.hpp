@@ -50,7 +50,7 @@ class Residency {
 
   [[nodiscard]] const PrefixTree& tree() const { return tree_; }
   /// The slots of the device, or those of the host arena.
-  [[nodiscard]] const SlotAllocator& pool(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
+  [[nodiscard]] const SlotAllocator& slots_of(Tier tier) const { return tier == Tier::device ? device_ : arena_; }
 
   [[nodiscard]] Copy copy(BlockRef block, Tier tier) const { return tree_.copy(block, tier); }
   [[nodiscard]] bool usable(BlockRef block, Tier tier) const { return copy(block, tier).usable(); }

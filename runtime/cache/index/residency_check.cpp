@@ -43,7 +43,7 @@ void Residency::check_invariants() const {
       const Copy now = copy(block, tier);
       if (!now.present()) continue;
       ++copies[index(tier)];
-      const SlotAllocator& slots = pool(tier);
+      const SlotAllocator& slots = slots_of(tier);
       const bool filling = now.state() == CopyState::filling;
       TERRACE_CHECK(slots.state(now.slot()) == (filling ? SlotState::filling : SlotState::ready));
       if (!filling) {
@@ -69,7 +69,7 @@ void Residency::check_invariants() const {
     check_closure(block);
   });
   for (const Tier tier : {Tier::device, Tier::host}) {
-    const SlotAllocator& slots = pool(tier);
+    const SlotAllocator& slots = slots_of(tier);
     TERRACE_CHECK(copies[index(tier)] == slots.count(SlotState::filling) + slots.count(SlotState::ready));
   }
   TERRACE_CHECK(duplicates == duplicates_.size());

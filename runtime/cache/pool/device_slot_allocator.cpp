@@ -7,7 +7,7 @@
 namespace terrace {
 
 bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   const std::uint64_t unpinned = residency_.tree().unpinned(Tier::device);
   const std::uint64_t there = device.count(SlotState::free) + unpinned;
   const std::uint64_t wanted = promised_ + slots;
@@ -22,7 +22,7 @@ void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> a
 }
 
 bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   for (std::uint32_t gained = 0; gained < slots;) {
     const std::optional<BlockRef> victim = choose_one(asker);
     if (!victim) return false;
@@ -80,7 +80,7 @@ bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots
 /// Drops victims that need not be copied down, as pump() would do for a waiter, until `slots` slots are free. Stops at the first
 /// victim that has to be copied down.
 void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   // Evictions under way may free enough slots, and those of a resize come first.
   if (device.evicting_total() > 0 || device.retiring(SlotState::ready) > 0) return;
   while (device.count(SlotState::free) < slots) {
@@ -105,7 +105,7 @@ std::uint32_t DeviceSlotAllocator::promised_to(std::uint32_t id) const {
 
 bool DeviceSlotAllocator::pump() {
   if (promised_ == 0) return false;
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   bool changed = false;
   for (;;) {
     while (!waiters_.empty() && device.count(SlotState::free) > 0) {
@@ -136,7 +136,7 @@ bool DeviceSlotAllocator::pump() {
 }
 
 std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
   const std::uint64_t evicting_for_waiters = evicting - std::min(evicting, evicting_ahead);
   return promised_ - std::min(promised_, evicting_for_waiters);

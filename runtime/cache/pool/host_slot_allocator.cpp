@@ -7,7 +7,7 @@ namespace terrace {
 namespace {
 
 Residency::PrefixOrder order_of(SwapOutPurpose purpose) {
-  return leaves(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
+  return evicts(purpose) ? Residency::PrefixOrder::from_end : Residency::PrefixOrder::from_begin;
 }
 
 }  // namespace
@@ -16,14 +16,14 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
   if (!swap_outs_.allowed()) return Answer::impossible;
   if (wants_.empty()) {
     const TenantId tenant = residency_.tree().tenant(block);
-    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::goes_all_the_same)) {
+    if (const std::optional<SlotId> slot = take(order_of(purpose), tenant, Unsaved::evict_anyway)) {
       swap_outs_.begin(block, *slot, purpose);
       return Answer::begun;
     }
     if (!in_transition()) return Answer::impossible;
   }
   // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
-  if (leaves(purpose)) {
+  if (evicts(purpose)) {
     deferred_eviction_.hold_evicting(block, Tier::device);
   } else {
     residency_.hold(block, Tier::device);
@@ -80,7 +80,7 @@ std::optional<SlotId> HostSlotAllocator::take_for_landing(TenantId tenant, Lands
 
 std::optional<SlotId> HostSlotAllocator::take(Residency::PrefixOrder order, TenantId tenant, Unsaved unsaved) {
   // A tier that was made smaller first evicts its excess. shrink() stores those copies, so this call must not drop them unsaved.
-  if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::goes_all_the_same) unsaved = Unsaved::is_saved;
+  if (residency_.host_used() > residency_.host_blocks() && unsaved == Unsaved::evict_anyway) unsaved = Unsaved::is_saved;
   for (;;) {
     if (std::optional<SlotId> slot = residency_.take_host(order)) return slot;
     if (!evict_one(tenant, unsaved)) return std::nullopt;
@@ -108,7 +108,7 @@ bool HostSlotAllocator::evict(BlockRef victim, Unsaved unsaved) {
 
 /// Copies that reads from storage fill (`landing_` of them) do not count: a swap-out does not wait for a disk.
 bool HostSlotAllocator::in_transition() const {
-  const SlotAllocator& arena = residency_.pool(Tier::host);
+  const SlotAllocator& arena = residency_.slots_of(Tier::host);
   return arena.count(SlotState::filling) > landing_ || arena.readers_total() > 0 || arena.count(SlotState::quarantined) > 0;
 }
 
@@ -116,7 +116,7 @@ bool HostSlotAllocator::in_transition() const {
 bool HostSlotAllocator::shrink() {
   bool changed = false;
   // PoolResizer evicts the copies in closed slots. So this evicts only what exceeds the size without those copies.
-  const std::uint64_t leave = residency_.pool(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
+  const std::uint64_t leave = residency_.slots_of(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
   while (residency_.host_used() > residency_.host_blocks() + leave) {
     if (!evict_one(std::nullopt, Unsaved::is_saved))
       break;  // the rest is pinned, read, or must be stored first; later calls go on
@@ -126,18 +126,18 @@ bool HostSlotAllocator::shrink() {
 }
 
 bool HostSlotAllocator::pump() {
-  if (residency_.pool(Tier::host).capacity() == 0) return false;  // there is no host tier and no staging
+  if (residency_.slots_of(Tier::host).capacity() == 0) return false;  // there is no host tier and no staging
   bool changed = shrink();
   while (!wants_.empty()) {
     const Want want = wants_.front();
-    const SlotAllocator& device = residency_.pool(Tier::device);
+    const SlotAllocator& device = residency_.slots_of(Tier::device);
     const SlotId source = residency_.copy(want.block, Tier::device).slot();
-    const bool eviction_cancelled = leaves(want.purpose) && !device.evicting(source);
+    const bool eviction_cancelled = evicts(want.purpose) && !device.evicting(source);
     const bool needless = eviction_cancelled || residency_.copy(want.block, Tier::host).present() || !swap_outs_.allowed();
     // If it is needless, or impossible by now, the swap-out ends without a copy.
     if (!needless) {
       const TenantId tenant = residency_.tree().tenant(want.block);
-      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::goes_all_the_same)) {
+      if (const std::optional<SlotId> slot = take(order_of(want.purpose), tenant, Unsaved::evict_anyway)) {
         swap_outs_.begin(want.block, *slot, want.purpose);
       } else if (in_transition()) {
         break;

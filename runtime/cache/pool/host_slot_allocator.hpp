@@ -48,7 +48,7 @@ class HostSlotAllocator {
   /// Takes a host slot for a block of this tenant that a transfer or the caller fills at once. Evicts as swap_out() does, and
   /// never waits. Returns nothing if every copy is in use.
   [[nodiscard]] std::optional<SlotId> take_for_store(TenantId tenant) {
-    return take(Residency::PrefixOrder::from_begin, tenant, Unsaved::goes_all_the_same);
+    return take(Residency::PrefixOrder::from_begin, tenant, Unsaved::evict_anyway);
   }
   /// Evicts the next victim, although nothing waits for the slot. Returns false if there is none, or if it must be stored first
   /// and cannot be stored now.
@@ -61,7 +61,7 @@ class HostSlotAllocator {
   [[nodiscard]] bool idle() const { return wants_.empty(); }
   /// pump() would change nothing.
   [[nodiscard]] bool rests() const {
-    if (residency_.pool(Tier::host).capacity() == 0) return true;
+    if (residency_.slots_of(Tier::host).capacity() == 0) return true;
     return idle() && residency_.host_used() <= residency_.host_blocks() && !residency_.host_slots_can_retire();
   }
 
@@ -72,9 +72,9 @@ class HostSlotAllocator {
   };
   /// What to do with a victim that has no other copy, under write policy `write-back`.
   enum class Unsaved : std::uint8_t {
-    stays,              ///< do not evict it
-    is_saved,           ///< give it to StorageWriter; if that cannot take it yet, do not evict it
-    goes_all_the_same,  ///< give it to StorageWriter if that can take it; evict it in any case
+    stays,         ///< do not evict it
+    is_saved,      ///< give it to StorageWriter; if that cannot take it yet, do not evict it
+    evict_anyway,  ///< give it to StorageWriter if that can take it; evict it in any case
   };
 
   /// Evicts the next victim. `tenant`: the tenant that asks for the slot; none if no tenant does.

@@ -147,7 +147,7 @@ bool Loads::on_layers(const TransferEvent& event) {
 
 Loads::LoadId Loads::load_of(BlockRef block) const {
   const SlotId slot = residency_.copy(block, Tier::device).slot();
-  const LoadId id = residency_.pool(Tier::device).load(slot);
+  const LoadId id = residency_.slots_of(Tier::device).load(slot);
   TERRACE_CHECK(id < loads_.size() && loads_[id].in_use);
   return id;
 }
@@ -199,7 +199,7 @@ void Loads::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
     transfer.deadline = load.deadlines.copies;
     transfer.by_layer = load.by_layer;
     transfer.runs = actions_.spare_runs.take();
-    const SlotAllocator& device = residency_.pool(Tier::device);
+    const SlotAllocator& device = residency_.slots_of(Tier::device);
     std::uint32_t blocks = 0;
     for (const PartRange& range : ranges) {
       blocks += range.size();

@@ -94,7 +94,7 @@ class Loads {
   void leave(LoadId load, std::uint32_t waiter);
   /// The source from which a load is bringing the block to the device. There must be such a load.
   [[nodiscard]] Source source_of(BlockRef block) const {
-    return residency_.pool(Tier::device).source(residency_.copy(block, Tier::device).slot());
+    return residency_.slots_of(Tier::device).source(residency_.copy(block, Tier::device).slot());
   }
 
   void on_read(const StoredReads::Result& result);

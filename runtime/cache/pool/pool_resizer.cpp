@@ -11,13 +11,13 @@ namespace terrace {
 std::uint64_t PoolResizer::needed(Tier tier) const {
   const std::uint64_t unpinned = residency_.tree().unpinned(tier);
   if (tier == Tier::host) return residency_.host_used() - unpinned;
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   return device.in_use() - device.count(SlotState::free) - unpinned + device_slots_.promised();
 }
 
 Result<void> PoolResizer::resize(Tier tier, std::uint32_t blocks, std::span<const SlotSpan> closing) {
   if (tier == Tier::storage) return Errc::invalid_argument;
-  const SlotAllocator& pool = residency_.pool(tier);
+  const SlotAllocator& pool = residency_.slots_of(tier);
   const bool device = tier == Tier::device;
   const std::uint64_t slots = std::uint64_t{blocks} + (device ? first_slot_ : residency_.staging_blocks());
   if (device && slots <= pool.count(SlotState::null)) return failure<Errc::invalid_argument, "the device tier needs a block">;
@@ -41,7 +41,7 @@ Result<void> PoolResizer::resize(Tier tier, std::uint32_t blocks, std::span<cons
 
 std::uint64_t PoolResizer::retiring(Tier tier) const {
   if (tier == Tier::host) return residency_.host_retiring();
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   return device.in_use() - std::min<std::uint64_t>(device.in_use(), device.capacity());
 }
 
@@ -51,7 +51,7 @@ void PoolResizer::open_host(SlotSpan slots) {
 }
 
 std::uint32_t PoolResizer::first_in_use(SlotSpan slots) const {
-  const SlotAllocator& arena = residency_.pool(Tier::host);
+  const SlotAllocator& arena = residency_.slots_of(Tier::host);
   std::uint32_t slot = slots.first.value();
   const std::uint32_t known = std::min(slots.end(), arena.capacity());
   while (slot < known && arena.state(SlotId{slot}) == SlotState::retired) ++slot;
@@ -63,7 +63,7 @@ const std::vector<Residency::Retiring>& PoolResizer::entries(Tier tier) const {
 }
 
 PoolResizer::Seen PoolResizer::look(Tier tier) const {
-  const SlotAllocator& pool = residency_.pool(tier);
+  const SlotAllocator& pool = residency_.slots_of(tier);
   return {residency_.tree().unpinned(tier), pool.readers_total(),  pool.evicting_total(), entries(tier).size(),
           storage_writer_.ended(),          host_slots_.can_copy()};
 }
@@ -71,7 +71,7 @@ PoolResizer::Seen PoolResizer::look(Tier tier) const {
 bool PoolResizer::pump(Tier tier) {
   const auto& all = entries(tier);
   if (look(tier) == seen_[index(tier)]) return false;
-  const SlotAllocator& pool = residency_.pool(tier);
+  const SlotAllocator& pool = residency_.slots_of(tier);
   bool changed = false;
   std::uint64_t later = 0;
   for (std::size_t i = 0; i < all.size() && later < evicting_max;) {

@@ -484,7 +484,7 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   if (wish.job) --wish.blocks_max;
   const std::uint32_t write = writes_.add({id, number, named(wish, number), *slot});
   if (in_host) submit(write);
-  else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | its_swap_out);
+  else swap_outs_.begin(block, *slot, SwapOutPurpose::stage, write | shared_swap_out);
   // From now on the swap-out or the write protects the copy. When it ends, the copy is dropped if nothing else needs it.
   deferred_eviction_.end_keep({&wish.keys[number], 1});
   return Started::yes;
@@ -506,7 +506,7 @@ void SharedWriter::submit(std::uint32_t write) {
 }
 
 void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
-  const std::uint32_t write = staged.write & ~its_swap_out;
+  const std::uint32_t write = staged.write & ~shared_swap_out;
   ErrorCode stopped = wishes_.at(writes_.at(write).wish).stop_with;
   // If the wish ends at a later block because that has no copy or the budget is spent, the blocks before it are still written.
   if (stopped == Errc::not_found || stopped == Errc::no_room) stopped = {};

@@ -114,7 +114,7 @@ class SharedWriter {
   /// The probe with this token has ended: the store has the first `leading` of its keys.
   void on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading);
   /// Returns true if the swap-out to staging was begun by this object, and not by StorageWriter.
-  [[nodiscard]] static bool is_its(const SwapOuts::Staged& staged) { return (staged.write & its_swap_out) != 0; }
+  [[nodiscard]] static bool is_for_shared(const SwapOuts::Staged& staged) { return (staged.write & shared_swap_out) != 0; }
   void on_staged(const SwapOuts::Staged& staged);
   /// The write with this token has ended.
   void on_written(std::uint32_t token, ErrorCode error);
@@ -148,7 +148,7 @@ class SharedWriter {
   void check_invariants() const;
 
  private:
-  static constexpr std::uint32_t its_swap_out = 1U << 31U;
+  static constexpr std::uint32_t shared_swap_out = 1U << 31U;
   static constexpr std::uint32_t none = 0xFFFF'FFFF;
   enum class State : std::uint8_t { waiting, probing, writing };
   struct Wish {

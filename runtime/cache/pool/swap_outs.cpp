@@ -10,7 +10,7 @@ namespace terrace {
 
 void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write) {
   const SlotId device_slot = residency_.copy(block, Tier::device).slot();
-  if (leaves(purpose)) {
+  if (evicts(purpose)) {
     deferred_eviction_.hold_evicting(block, Tier::device);
   } else {
     residency_.hold(block, Tier::device);
@@ -21,7 +21,7 @@ void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, s
 }
 
 void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose purpose) {
-  TERRACE_CHECK(leaves(purpose));
+  TERRACE_CHECK(evicts(purpose));
   const std::span<const Copy> on_device = residency_.tree().copies(run, Tier::device);
   for (std::uint32_t i = 0; i < run.size(); ++i) {
     const SlotId device_slot = on_device[i].slot();
@@ -52,7 +52,7 @@ void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       if (blocks.purpose == SwapOutPurpose::evict_ahead) ahead += blocks.run.size();
       for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
         // The transfer must not read a slot before compute has written it.
-        transfer.after = std::max(transfer.after, residency_.pool(Tier::device).fence(blocks.at(i).device_slot));
+        transfer.after = std::max(transfer.after, residency_.slots_of(Tier::device).fence(blocks.at(i).device_slot));
       }
     }
     if (all.empty()) {
@@ -90,7 +90,7 @@ void SwapOuts::forget_ahead(TransferId id) {
 Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
   if (blocks.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
   // A request waits for the slot of an evicting copy, even if this swap-out is for a write to storage.
-  const SlotAllocator& device = residency_.pool(Tier::device);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
   for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
     if (device.evicting(blocks.at(i).device_slot)) return Urgency::request;
   }
@@ -147,7 +147,7 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   // From here on the block has a host copy, so it is still in the tree.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
-  if (leaves(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
+  if (evicts(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);
     return;

@@ -23,7 +23,7 @@ enum class SwapOutPurpose : std::uint8_t {
   stage,        ///< the block goes to storage, through a staging slot
 };
 
-[[nodiscard]] constexpr bool leaves(SwapOutPurpose purpose) {
+[[nodiscard]] constexpr bool evicts(SwapOutPurpose purpose) {
   return purpose == SwapOutPurpose::evict || purpose == SwapOutPurpose::evict_ahead;
 }
 

@@ -224,7 +224,7 @@ bool TieredPool::on_transfer(TransferEvent& event) {
   link_.on_ended(event, stats_);
   swap_outs_.take_staged(staged_);
   for (const SwapOuts::Staged& staged : staged_) {
-    if (SharedWriter::is_its(staged)) shared_writer_->on_staged(staged);
+    if (SharedWriter::is_for_shared(staged)) shared_writer_->on_staged(staged);
     else storage_writer_.on_staged(staged);
   }
   actions_.spare_runs.give(std::move(event.runs));
@@ -314,11 +314,11 @@ void TieredPool::start_transfers(std::uint64_t& last_transfer) {
   // If requests need slots that only background evictions will free, the transfers of these evictions become urgent.
   if (const std::uint64_t ahead = swap_outs_.ahead_blocks(); ahead > 0) swap_outs_.raise_ahead(device_slots_.missing(ahead));
   loads_.start_transfers(last_transfer, id_);
-  const std::uint64_t free = residency_.pool(Tier::host).count(SlotState::free);
+  const std::uint64_t free = residency_.slots_of(Tier::host).count(SlotState::free);
   named_copies_.start_transfers(last_transfer, id_);
   for (const Transfer& transfer : std::span{actions_.transfers}.subspan(before)) link_.on_ordered(transfer, stats_);
   // No step above may free a slot of the arena, because reads that wait for one would not be continued.
-  TERRACE_CHECK(residency_.pool(Tier::host).count(SlotState::free) == free);
+  TERRACE_CHECK(residency_.slots_of(Tier::host).count(SlotState::free) == free);
 }
 
 // ---- the pool as a whole -------------------------------------------------------------------------------------------------
@@ -478,7 +478,7 @@ Usage TieredPool::usage(Tier tier) const {
   Usage usage;
   usage.evictable = residency_.tree().unpinned(tier);
   if (tier == Tier::device) {
-    const SlotAllocator& device = residency_.pool(Tier::device);
+    const SlotAllocator& device = residency_.slots_of(Tier::device);
     usage.blocks = device.capacity() - device.count(SlotState::null);
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
@@ -546,8 +546,8 @@ void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   loads_.check_invariants();
   named_copies_.check_invariants();
   if (shared_writer_) shared_writer_->check_invariants();
-  const SlotAllocator& device = residency_.pool(Tier::device);
-  const SlotAllocator& arena = residency_.pool(Tier::host);
+  const SlotAllocator& device = residency_.slots_of(Tier::device);
+  const SlotAllocator& arena = residency_.slots_of(Tier::host);
   TERRACE_CHECK(device.ledger().balanced());
   TERRACE_CHECK(arena.ledger().balanced());
   TERRACE_CHECK(held == device.count(SlotState::held));
@@ -558,7 +558,7 @@ void TieredPool::check_invariants(std::uint64_t held, bool at_rest) const {
   if (!at_rest || !idle()) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
     TERRACE_CHECK(residency_.tree().unpinned(tier) == residency_.tree().resident(tier));
-    TERRACE_CHECK(residency_.pool(tier).evicting_total() == 0);
+    TERRACE_CHECK(residency_.slots_of(tier).evicting_total() == 0);
   }
   TERRACE_CHECK(readers() == 0);
   TERRACE_CHECK(arena.count(SlotState::held) == 0);

@@ -293,7 +293,7 @@ class TieredPool {
   [[nodiscard]] Usage usage(Tier tier) const;
   /// Transfers that read a device or host copy now, counted once per copy.
   [[nodiscard]] std::uint64_t readers() const {
-    return residency_.pool(Tier::device).readers_total() + residency_.pool(Tier::host).readers_total();
+    return residency_.slots_of(Tier::device).readers_total() + residency_.slots_of(Tier::host).readers_total();
   }
   [[nodiscard]] bool idle() const;
   [[nodiscard]] Durability durability() const;

@@ -20,13 +20,13 @@ WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& r
     : config_{config}, residency_{residency}, device_slots_{device_slots}, host_slots_{host_slots}, stats_{stats} {}
 
 std::uint64_t WatermarkReclaimer::ahead_on_device() const {
-  const SlotAllocator& pool = residency_.pool(Tier::device);
+  const SlotAllocator& pool = residency_.slots_of(Tier::device);
   const std::uint64_t evicting = pool.evicting_total() - pool.retiring_and_evicting();
   return beyond(pool.count(SlotState::free) + evicting, device_slots_.promised());
 }
 
 std::uint64_t WatermarkReclaimer::device_slots() const {
-  const SlotAllocator& pool = residency_.pool(Tier::device);
+  const SlotAllocator& pool = residency_.slots_of(Tier::device);
   return pool.capacity() - pool.count(SlotState::null);
 }
 
@@ -48,7 +48,7 @@ bool WatermarkReclaimer::device_below_low() const { return device_copies_down() 
 
 void WatermarkReclaimer::on_request(std::uint64_t slots) {
   if (slots == 0) return;
-  const std::uint64_t free = residency_.pool(Tier::device).count(SlotState::free);
+  const std::uint64_t free = residency_.slots_of(Tier::device).count(SlotState::free);
   reserve_.on_request(slots, free, device_slots_.promised(), device_low());
 }
 

@@ -135,12 +135,12 @@ TEST_P(IoEngineContract, seals_what_it_writes_and_what_it_has_read) {
   const AlignedBuffer block = content_of(key_of(1));
   const std::uint64_t sum = payload_checksum(key_of(1), fingerprint, block.span());
   IoOperation sealed = write(file, block.span());
-  sealed.seal = &fingerprint;
+  sealed.fingerprint = &fingerprint;
   sealed.key = key_of(1);
   EXPECT_EQ(run(sealed).checksum, sum);
   AlignedBuffer back{block_size};
   sealed = read(file, back.span());
-  sealed.seal = &fingerprint;
+  sealed.fingerprint = &fingerprint;
   sealed.key = key_of(1);
   EXPECT_EQ(run(sealed).checksum, sum);
   sealed.key = key_of(2);

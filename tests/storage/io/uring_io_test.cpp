@@ -241,7 +241,7 @@ TEST_F(UringIoTest, tells_what_the_kernel_tells) {
   for (const int error : {EIO, ENOSPC, EDQUOT}) {
     uring_.next_result = -error;
     IoOperation sealed = write(file, block.span());
-    sealed.seal = &fingerprint;
+    sealed.fingerprint = &fingerprint;
     const IoCompletion failed = run_alone(*engine, sealed);
     EXPECT_EQ(failed.error, error);
     EXPECT_EQ(failed.bytes, 0U);
@@ -265,12 +265,12 @@ TEST_F(UringIoTest, seals_blocks_of_several_pieces) {
   const Fingerprint fingerprint = key_of(5).bytes;
   const std::uint64_t sum = payload_checksum(key_of(7), fingerprint, large.span());
   IoOperation sealed = write(file, large.span());
-  sealed.seal = &fingerprint;
+  sealed.fingerprint = &fingerprint;
   sealed.key = key_of(7);
   EXPECT_EQ(run_alone(*engine, sealed).checksum, sum);
   AlignedBuffer back{large.size()};
   sealed = read(file, back.span());
-  sealed.seal = &fingerprint;
+  sealed.fingerprint = &fingerprint;
   sealed.key = key_of(7);
   EXPECT_EQ(run_alone(*engine, sealed).checksum, sum);
 }

@@ -105,7 +105,7 @@ class Layers : public test::CacheFixture {
     }
     return error;
   }
-  [[nodiscard]] Fence fence(SlotId slot) const { return cache->manager().residency().pool(Tier::device).fence(slot); }
+  [[nodiscard]] Fence fence(SlotId slot) const { return cache->manager().residency().slots_of(Tier::device).fence(slot); }
   [[nodiscard]] std::uint64_t held() const { return cache->manager().device_ledger().held; }
 };
 

@@ -181,7 +181,7 @@ TEST_F(UnfencedRelease, a_known_last_use_covers_the_shared_slots_of_duplicates_t
   const SlotId slot = commit(2, keys_of({1}))->front().shared;
   const Fence done = device->launch([](BlockAccess&) {});
   cache->release(std::move(leases.at(2)), done);
-  EXPECT_EQ(cache->manager().residency().pool(Tier::device).fence(slot), done);
+  EXPECT_EQ(cache->manager().residency().slots_of(Tier::device).fence(slot), done);
 }
 
 // ---- threads, and the loop

@@ -267,12 +267,12 @@ TEST(Residency, keeps_the_bytes_of_a_duplicate_that_goes_while_it_is_being_writt
   ASSERT_TRUE(residency.duplicate().has_value());
   residency.drop(*residency.duplicate(), Tier::host);
   EXPECT_FALSE(residency.duplicate().has_value());
-  EXPECT_EQ(residency.pool(Tier::host).state(slot), SlotState::held) << "the writer still reads it";
+  EXPECT_EQ(residency.slots_of(Tier::host).state(slot), SlotState::held) << "the writer still reads it";
   EXPECT_EQ(residency.host_free(), 2U) << "the host has its room all the same";
   EXPECT_EQ(residency.staging_free(), 0U);
   residency.check_invariants();
   residency.end_staging(slot);
-  EXPECT_EQ(residency.pool(Tier::host).state(slot), SlotState::free);
+  EXPECT_EQ(residency.slots_of(Tier::host).state(slot), SlotState::free);
   residency.unpin(prefix);
   residency.check_invariants();
 }

@@ -280,7 +280,7 @@ TEST_F(DeadLink, a_swap_out_that_does_not_end_is_noticed_and_its_slots_stay_its_
   EXPECT_EQ((counts() - before).dropped_lost, 2U) << "blocks 3 and 4";
   EXPECT_TRUE(ready(3)) << "it has the slots of blocks 3 and 4";
   EXPECT_FALSE(ready(4)) << "the copy that does not end still reads the other slots";
-  EXPECT_EQ(cache->manager().residency({}).pool(Tier::device).evicting_total(), 2U);
+  EXPECT_EQ(cache->manager().residency({}).slots_of(Tier::device).evicting_total(), 2U);
 
   device->stuck(Direction::swap_out, false);
   settle();

@@ -61,7 +61,7 @@ TEST_F(Tiers, no_more_blocks_go_down_at_once_than_may) {
   ASSERT_TRUE(acquire(2, keys_of({5, 6, 7})).has_value());
   for (std::uint32_t gone = 0; gone < 3; ++gone) {
     poll();
-    EXPECT_EQ(cache->manager().residency().pool(Tier::device).evicting_total(), 1U);
+    EXPECT_EQ(cache->manager().residency().slots_of(Tier::device).evicting_total(), 1U);
     EXPECT_EQ(resident(Tier::device), 4U - gone);
     EXPECT_FALSE(ready(2));
     device->run();
