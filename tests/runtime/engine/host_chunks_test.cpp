@@ -281,7 +281,7 @@ TEST_F(HostChunksTest, what_is_mapped_stays_within_a_128th_of_what_is_wanted_as_
 
 // ---- a CacheSystem with its own threads
 
-CacheSystemOptions small() {
+CacheSystemOptions small_system() {
   CacheSystemOptions options;
   options.pools[0].block_bytes = KiB * 64;
   options.pools[0].device_blocks = 8;
@@ -290,7 +290,7 @@ CacheSystemOptions small() {
 }
 
 TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
-  CacheSystemOptions options = small();
+  CacheSystemOptions options = small_system();
   options.memory_limits = [] {
     MemoryLimits limits;
     limits.cgroup_max = MiB * 96;
@@ -311,7 +311,7 @@ TEST(CacheSystemMemory, is_refused_with_the_largest_size_that_fits) {
 }
 
 TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
-  CacheSystemOptions options = small();
+  CacheSystemOptions options = small_system();
   options.storage = MemoryStorage{MiB};
   options.host_warm_up = HostWarmUp::while_serving;
   CacheSystem stack{options};
@@ -366,7 +366,7 @@ TEST(CacheSystemMemory, stays_within_two_percent_of_what_is_configured_when_it_s
 }
 
 TEST(CacheSystemMemory, ends_while_it_is_being_warmed) {
-  CacheSystemOptions options = small();
+  CacheSystemOptions options = small_system();
   options.pools[0].host_blocks = 6000;
   options.host_warm_up = HostWarmUp::while_serving;
   const CacheSystem stack{options};

@@ -23,12 +23,12 @@
 namespace terrace {
 namespace {
 
-constexpr std::uint32_t blocks = 8;
+constexpr std::uint32_t device_slots = 8;
 
 CacheSystemOptions options_for(const DeviceOptions& device) {
   CacheSystemOptions options;
   options.ranks = {RankOptions{.device = device}};
-  options.pools = {{.block_bytes = KiB, .device_blocks = blocks, .host_blocks = 2 * blocks}};
+  options.pools = {{.block_bytes = KiB, .device_blocks = device_slots, .host_blocks = 2 * device_slots}};
   options.loads = LoadPolicy::always;
   return options;
 }
@@ -83,7 +83,7 @@ TEST(CacheHandlesDeathTest, a_lease_that_outlives_its_cache_is_named) {
   const auto outlive = [] {
     Lease lease;
     CacheSystem system{options_for(InstantGpu{})};
-    lease = system.cache().acquire({.id = RequestId{1}, .keys = keys_of(1, blocks)}).value();
+    lease = system.cache().acquire({.id = RequestId{1}, .keys = keys_of(1, device_slots)}).value();
   };
   EXPECT_DEATH(outlive(), "misuse: the Cache is destroyed, and leases of it are alive \\(1\\): end them first");
 }
@@ -103,16 +103,16 @@ TEST_F(CacheHandles, a_lease_of_another_cache_is_refused) {
 
 TEST_F(CacheHandles, a_lease_that_ends_on_another_thread_goes_back_in_the_next_call) {
   for (const bool by_poll : {true, false}) {
-    Lease lease = acquire(1, keys_of(1, blocks));
+    Lease lease = acquire(1, keys_of(1, device_slots));
     EXPECT_EQ(cache().acquire({.id = RequestId{2}, .keys = keys_of(2, 1)}).error(), Errc::no_room);
     std::thread{[ending = std::move(lease)]() mutable { ending.reset(); }}.join();
     if (by_poll) (void)cache().poll();
-    EXPECT_TRUE(cache().acquire({.id = RequestId{2}, .keys = keys_of(2, blocks)}).has_value()) << by_poll;
+    EXPECT_TRUE(cache().acquire({.id = RequestId{2}, .keys = keys_of(2, device_slots)}).has_value()) << by_poll;
   }
-  Lease lease = acquire(1, keys_of(1, blocks));
+  Lease lease = acquire(1, keys_of(1, device_slots));
   std::thread{[ending = std::move(lease)]() mutable { ending.reset(); }}.join();
   EXPECT_EQ(cache().work_left().leases, 0U);
-  lease = acquire(1, keys_of(1, blocks));
+  lease = acquire(1, keys_of(1, device_slots));
   std::thread{[ending = std::move(lease)]() mutable { ending.reset(); }}.join();  // the end of the cache takes it back, too
 }
 
@@ -163,7 +163,7 @@ TEST_F(CacheHandles, leases_end_on_other_threads_while_the_cache_serves) {
   // Some slots may still be copied to the host.
   EXPECT_TRUE(test::comes_true([&] {
     (void)cache().poll();
-    return cache().acquire({.id = RequestId{1'000'000}, .keys = keys_of(99, blocks)}).has_value();
+    return cache().acquire({.id = RequestId{1'000'000}, .keys = keys_of(99, device_slots)}).has_value();
   }));
 }
 
@@ -184,16 +184,16 @@ TEST_P(DeviceHandles, a_fence_that_was_never_given_out_is_refused) {
   const Fence done = cache_.signal({}).value();
   EXPECT_TRUE(cache_.commit(lease, keys, done).has_value());
   cache_.release(std::move(lease), Fence{99});  // the same as without a fence: the slots wait for all work
-  while (cache_.acquire({.id = RequestId{2}, .keys = keys_of(2, blocks)}).error() == Errc::no_room) {
+  while (cache_.acquire({.id = RequestId{2}, .keys = keys_of(2, device_slots)}).error() == Errc::no_room) {
     (void)cache_.signal({});
     (void)cache_.poll();
   }
 }
 
 TEST_P(DeviceHandles, no_stream_stands_for_the_calling_thread) {
-  const auto keys = keys_of(1, blocks);
+  const auto keys = keys_of(1, device_slots);
   for (std::uint64_t id = 1; id <= 3; ++id) {  // the third request loads what the second has displaced
-    const auto wanted = id == 2 ? keys_of(2, blocks) : keys;
+    const auto wanted = id == 2 ? keys_of(2, device_slots) : keys;
     Lease lease = cache_.acquire({.id = RequestId{id}, .keys = wanted}).value();
     Result<void> ordered = cache_.await(lease, Cache::all_layers, {});
     while (!ordered && ordered.error() == Errc::not_ready) {
@@ -204,7 +204,7 @@ TEST_P(DeviceHandles, no_stream_stands_for_the_calling_thread) {
     ASSERT_TRUE(cache_.block_table(lease).has_value());
     ASSERT_TRUE(cache_.wait(lease).has_value());
     if (id == 3) {
-      EXPECT_EQ(cache_.hit_sources(lease)->size(), blocks);
+      EXPECT_EQ(cache_.hit_sources(lease)->size(), device_slots);
     }
     const Fence done = cache_.signal({}).value();
     ASSERT_TRUE(cache_.commit(lease, wanted, done).has_value());
