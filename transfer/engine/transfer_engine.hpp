@@ -184,6 +184,8 @@ class ThreadedTransfers final : public TransferPort {
   // Used by both threads.
   std::atomic<bool> dozes_{false};
   EventFdWaker engine_waker_;
+  /// Calls for the engine's thread. With a thread of its own, the engine starts the next piece as soon as the device has room,
+  /// even if the control plane does not poll.
   Commands commands_;
   Commands::Producer command_in_;
   Events events_;

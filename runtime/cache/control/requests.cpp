@@ -1,4 +1,5 @@
-// Requests from acquire to release, and the queries about them.
+// Requests from acquire to release, and the queries about them. The other files of the class: requests_shared.cpp (waits before
+// the plan), requests_plan.cpp (pending requests), requests_blocks.cpp (ready requests).
 
 #include "runtime/cache/control/requests.hpp"
 
@@ -49,6 +50,7 @@ Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
   return acquired;
 }
 
+/// Does all of acquire(), except that it does not count refusals. If it refuses, nothing has changed.
 Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   const std::size_t needed = wanted.units == 0 ? wanted.keys.size() : wanted.units.value();
   if (needed == 0) return failure<Errc::invalid_argument, "the request has neither keys nor units, so it needs no block">;
@@ -59,7 +61,8 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   if (by_id_.contains(wanted.id)) return failure<Errc::duplicate_request, "a lease of this request id is alive">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (quarantined_.size() >= quarantined_max) return Errc::no_room;
-  // A request is not longer than the context length of the model.
+  // A request gets at most request_units_max units, which stands for the context length of the model. It is not refused if it
+  // asks for more: the units beyond the maximum, and their keys, are ignored.
   const auto all = static_cast<std::uint32_t>(needed);
   const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
   const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), units_max));
@@ -95,7 +98,8 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
     r.announce = true;
     if (r.deadline != never) deadlines_.set(index, r.deadline);
   }
-  // If the request has nothing to wait for, it is ready after this call.
+  // If the request has nothing to wait for, it is ready after this call. If it fails in this call, the answer is `pending`, too:
+  // the event tells the error.
   settle();
   Request& r = requests_[index];
   if (r.state == State::ready) {
@@ -213,6 +217,12 @@ void Requests::settle_and_reclaim() {
   start_transfers();
 }
 
+/// Continues everything that can continue now. First come the requests that are planned again, so that they are in line before
+/// the pools give out slots. Then each pool gives out slots, and the requests that got them start their loads. Then the requests
+/// continue whose prefetch has ended. Write-back jobs come last, because no request waits for them. Each step can make work for
+/// an earlier one, so the steps are repeated until none of them changes anything. That happens soon: copies, reads and writes are
+/// only ordered here, and none of them ends during the loop. So the steps use up the free slots, victims and events that there
+/// are.
 void Requests::continue_all() {
   for (bool again = true; again;) {
     again = !to_replan_.empty() || !prefetches_.rests();

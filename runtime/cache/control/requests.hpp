@@ -30,10 +30,17 @@ namespace terrace {
 ///        +-----------|----------+           if everything that it needs is on the device already
 ///                    +--> failed
 ///
-/// A pending request that looks for blocks in the shared store has pinned its local hits, and holds nothing else: no slots, and
-/// no promise of slots. When the answer comes (SharedLookUps), it is planned like a new request. If there is no room for it then,
-/// it fails with no_room. The same is true for a request whose blocks a prefetch is bringing (Prefetches), but such a request has
-/// no pins.
+/// What a pending request waits for, by its internal state:
+///
+///     looking            the answer of the shared store (SharedLookUps), or the end of a prefetch of its blocks (Prefetches)
+///     waiting_for_slots  device slots: evictions, which may be swap-outs (DeviceSlotAllocator)
+///     loading            its loads. Each block waits for a landing slot and a read, unless the host has it,
+///                        then for its turn in the lane of requests, and for the fence of its device slot
+///
+/// A request in to_replan_ waits only for the next round of settle(), which plans it again.
+///
+/// A request in state looking has no slots, and no promise of slots. It has pinned its local hits, unless it waits for a
+/// prefetch. When the wait ends, it is planned like a new request. If there is no room for it then, it fails with no_room.
 ///
 /// If a request asks for loading by layer, events report its leading layers while it is still pending (RequestEvent). The request
 /// has its block table from the first of these events on.

@@ -67,9 +67,8 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   return {};
 }
 
-/// Records the last hit of the planner as the hit of the request. The request owns the pins from now on. Counts the misses of the
-/// request: the units after its hits, which it computes. The units up to `found` were turned down: they could have been loaded.
-/// Only the blocks of the first group are counted.
+/// Counts the misses of the request: the units after its hits, which it computes. The units up to `found` were turned down: they
+/// could have been loaded. Only the blocks of the first group are counted.
 void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found) {
   const std::uint32_t units = groups_.rules().front().units_per_block();
   std::uint32_t at = hits / units * units;
@@ -80,6 +79,7 @@ void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits,
   }
 }
 
+/// Records the last hit of the planner as the hit of the request. The request owns the pins from now on.
 void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
   r.hits = hits;
   r.joined = 0;

@@ -94,7 +94,7 @@ struct SharedActions {
 /// The work that the manager wants done, in the order of the members. The manager itself uses no device, no disk and no queue:
 /// after each call, its owner takes the actions, has them carried out, and clears this struct.
 struct Actions {
-  std::vector<Transfer> transfers;
+  std::vector<Transfer> transfers;  ///< made by TieredPool::start_transfers; while transfers are paused, they wait here
   std::vector<TransferId> cancels;
   std::vector<TransferId> raises;  ///< move to the lane of transfers that a request waits for
   std::vector<Postponement> postponements;

@@ -8,6 +8,7 @@ void CatalogRecovery::add(std::span<const StoredBlock> blocks, std::span<std::op
       const StoredBlock& block = blocks[i];
       const std::uint64_t added =
           residency_.restore({}, {&block.key, 1}, block.tenant, block.group, numbers.subspan(i, 1)).blocks;
+      // The process that wrote the blocks may have been killed before it flushed them. So they need a flush like new blocks.
       if (added > 0) flushes_.on_stored(added);
     }
     return;
@@ -35,7 +36,7 @@ void CatalogRecovery::add_run(std::span<const StoredBlock> run, std::span<std::o
   const Residency::Restored restored =
       residency_.restore(parent, std::span{trail_}.subspan(depth), run.front().tenant, run.front().group, numbers);
   at_ = restored.prefix;
-  if (restored.blocks > 0) flushes_.on_stored(restored.blocks);
+  if (restored.blocks > 0) flushes_.on_stored(restored.blocks);  // they may not have been flushed, as in add()
 }
 
 }  // namespace terrace

@@ -51,7 +51,8 @@ void DeviceSlotAllocator::keep_chosen() {
 
 std::optional<BlockRef> DeviceSlotAllocator::choose_one(Quotas::Asker asker) {
   // No bytes are lost if a lower tier has the block, too. So this looks for such a copy among the next few victims. It holds the
-  // victims that it skips until the end of the search, so that the policy does not name them again.
+  // victims that it skips until the end of the search, so that the policy does not name them again. If skipped_max victims have
+  // no other copy, or the policy names no more victims, it takes the first victim.
   skipped_.clear();
   const auto next = [&] { return residency_.quotas().victim(Tier::device, asker); };
   std::optional<BlockRef> victim = next();
@@ -78,7 +79,7 @@ bool DeviceSlotAllocator::take_or_wait(std::uint32_t waiter, std::uint32_t slots
 }
 
 /// Drops victims that need not be copied down, as pump() would do for a waiter, until `slots` slots are free. Stops at the first
-/// victim that has to be copied down.
+/// victim that has to be copied down. If that suffices, the request gets its slots at once, and does not become a waiter.
 void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   const SlotAllocator& device = residency_.slots_of(Tier::device);
   // Evictions under way may free enough slots, and those of a resize come first.
@@ -87,7 +88,7 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
     const auto missing = static_cast<std::uint32_t>(slots - device.count(SlotState::free));
     const std::uint32_t most = evictions_max_ == 0 ? missing : std::min(missing, evictions_max_);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, most, Quotas::Asker{tenant, missing});
-    if (!victims || !drop_if_clean(*victims)) return;
+    if (!victims || !drop_without_copying(*victims)) return;
   }
 }
 
@@ -122,8 +123,8 @@ bool DeviceSlotAllocator::pump() {
       waiters_.erase(waiters_.begin());
       return true;
     }
+    // Evictions for a resize free no slots for the waiters, so they do not count.
     const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
-    // Evictions for a resize free no slots for the waiters, so they were not counted above.
     const std::uint64_t evictions_wanted = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);
     if (evicting >= evictions_wanted) break;
     const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);
@@ -142,6 +143,8 @@ std::uint64_t DeviceSlotAllocator::missing(std::uint64_t evicting_ahead) const {
   return promised_ - std::min(promised_, evicting_for_waiters);
 }
 
+/// The evictions under way serve the first waiters. So the next victims are for the first waiter that these evictions do not
+/// cover, and Quotas must count its tenant: if that exceeds its quota, its own blocks are evicted first.
 Quotas::Asker DeviceSlotAllocator::asker_behind(std::uint64_t on_their_way) const {
   for (const Waiter& waiter : waiters_) {
     if (on_their_way < waiter.slots) return {waiter.tenant, waiter.slots - on_their_way};
@@ -170,7 +173,7 @@ Run DeviceSlotAllocator::alike_at_end(Run victims, Tier below) const {
 
 /// Evicts blocks from the end of the run: as many as are evicted in the same way as the last one. Returns their number.
 std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
-  if (const std::uint32_t dropped = drop_if_clean(victims)) return dropped;
+  if (const std::uint32_t dropped = drop_without_copying(victims)) return dropped;
   std::uint32_t end = victims.end;
   while (end > victims.begin) {
     const BlockRef block{victims.node, end - 1};
@@ -193,9 +196,10 @@ bool DeviceSlotAllocator::can_be_dropped(Tier below) const {
   return below == Tier::host || (!host_tier() && (below == Tier::storage || !config_.stores_by(WritePolicy::write_back)));
 }
 
-/// Drops blocks at the end of the run together, if they need no copy in a lower tier. Returns their number; 0 if the last block
-/// has to be evicted by itself, because it may have to be copied down, or host copies may depend on it.
-std::uint32_t DeviceSlotAllocator::drop_if_clean(Run victims) {
+/// Drops blocks at the end of the run together, if no copy in a lower tier has to be made: a lower tier has them, or no lower
+/// tier can take them, so that they are lost. Returns their number; 0 if the last block has to be evicted by itself, because it
+/// may have to be copied down, or host copies may depend on it.
+std::uint32_t DeviceSlotAllocator::drop_without_copying(Run victims) {
   const Tier below = highest_below({victims.node, victims.end - 1});
   if (!can_be_dropped(below)) return 0;
   const Run alike = alike_at_end(victims, below);

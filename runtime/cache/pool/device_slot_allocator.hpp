@@ -98,7 +98,7 @@ class DeviceSlotAllocator {
   bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
   [[nodiscard]] bool can_be_dropped(Tier below) const;
-  std::uint32_t drop_if_clean(Run victims);
+  std::uint32_t drop_without_copying(Run victims);
   void evict_for(std::uint32_t slots, TenantId tenant);
   /// Returns true if there is a host tier, or if copies are left of a host tier whose size is 0 now. Host copies may depend on
   /// device copies.

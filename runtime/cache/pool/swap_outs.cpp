@@ -39,7 +39,7 @@ void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
   if (collected_.empty()) return;
   // Sorted by device slot, so that neighbouring slots become one run.
   std::ranges::sort(collected_, {}, &Blocks::device_slot);
-  // One transfer for each urgency. The one that frees slots for waiting requests goes first.
+  // One transfer for each urgency. Each urgency has a lane (TransferScheduler), and the lanes decide which transfer starts first.
   for (const Urgency urgency : {Urgency::request, Urgency::make_room, Urgency::store}) {
     Transfer transfer;
     std::vector<Blocks> all = spare_.take();
@@ -51,7 +51,8 @@ void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
       append(transfer.runs, {blocks.device_slot, blocks.host_slot, blocks.run.size()});
       if (blocks.purpose == SwapOutPurpose::evict_ahead) ahead += blocks.run.size();
       for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
-        // The transfer must not read a slot before compute has written it.
+        // The transfer must not read a slot before compute has written it. A transfer has only one fence, so all its blocks wait
+        // for the block that is written last.
         transfer.after = std::max(transfer.after, residency_.slots_of(Tier::device).fence(blocks.at(i).device_slot));
       }
     }
@@ -63,6 +64,7 @@ void SwapOuts::start_transfers(std::uint64_t& last_transfer, PoolId pool) {
     transfer.pool = pool;
     transfer.direction = Direction::swap_out;
     transfer.urgency = urgency;
+    // The transfer has no deadline: the slots that it frees can serve any request, and a copy under way cannot be cancelled.
     transfer.id = transfers_.add(last_transfer, std::move(all));
     if (ahead > 0) ahead_.push_back({transfer.id, ahead});
     ahead_blocks_ += ahead;
@@ -89,11 +91,14 @@ void SwapOuts::forget_ahead(TransferId id) {
 
 Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
   if (blocks.purpose == SwapOutPurpose::evict_ahead) return Urgency::make_room;
-  // A request waits for the slot of an evicting copy, even if this swap-out is for a write to storage.
+  // Usually a request waits for the slot of an evicting copy, even if the purpose is `stage`. Under write-back, evict_ahead() and
+  // a resize also evict through staging. Their swap-outs look the same here, so they are urgent, too.
   const SlotAllocator& device = residency_.slots_of(Tier::device);
   for (std::uint32_t i = 0; i < blocks.run.size(); ++i) {
     if (device.evicting(blocks.at(i).device_slot)) return Urgency::request;
   }
+  // A duplicate makes room: with a copy in the host, the device copy can be dropped at once. If the purpose is `evict`, a hit has
+  // cancelled the eviction, so no request waits for this slot.
   return blocks.purpose == SwapOutPurpose::stage ? Urgency::store : Urgency::make_room;
 }
 
@@ -140,11 +145,11 @@ void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
   } else {
     residency_.fail_fill(entry.block, Tier::host, unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
   }
-  // An unconfirmed transfer may still read the device slot, so the copy stays held until on_confirmed().
+  // The transfer may still read the device slot, so the copy stays held until on_confirmed().
   if (unconfirmed) return;
 
   deferred_eviction_.reader_gone(entry.block, Tier::device);
-  // From here on the block has a host copy, so it is still in the tree.
+  // Without a host copy, the block may have left the tree with its device copy.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
   if (evicts(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&

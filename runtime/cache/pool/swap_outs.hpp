@@ -114,6 +114,8 @@ class SwapOuts {
   ManagerStats& stats_;
   const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
+  /// Swap-outs that have begun and have no transfer yet. They wait for the end of Requests::settle(), so that neighbouring blocks
+  /// that different steps evict become one run.
   std::vector<Blocks> collected_;
   VectorPool<Blocks> spare_;
   TransferTable<std::vector<Blocks>> transfers_;
@@ -125,8 +127,8 @@ class SwapOuts {
 
   std::vector<Ahead> ahead_;  ///< transfers with blocks of purpose evict_ahead that have not been raised, oldest first
   std::uint64_t ahead_blocks_ = 0;
-  /// Blocks whose transfer was abandoned and may still be under way. Their slots are not reused before the device confirms the
-  /// end.
+  /// Blocks whose transfer was still under way when its deadline passed. Their slots are not reused before the device confirms
+  /// the end. SwapOuts sets no deadline, so its transfers do not end in this way now.
   boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
 };
 
