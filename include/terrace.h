@@ -1,4 +1,5 @@
-/// \file The C interface of Terrace: a store of blocks on disk (terrace_store), and a cache in host memory and on disk for an
+/// \file
+/// The C interface of Terrace: a store of blocks on disk (terrace_store), and a cache in host memory and on disk for an
 /// engine that owns the blocks of its devices (terrace_offload). It is C99, and other languages can bind to it. It wraps the C++
 /// interface in <terrace/...>, whose headers describe each call in full.
 ///

@@ -1,6 +1,7 @@
 #pragma once
 
-/// \file TERRACE_API marks the classes and functions that the shared library exports. All other symbols of the library are
+/// \file
+/// TERRACE_API marks the classes and functions that the shared library exports. All other symbols of the library are
 /// hidden. Applications do not define or use this macro.
 
 #if __cplusplus < 202002L
