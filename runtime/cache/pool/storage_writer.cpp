@@ -80,14 +80,16 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   chain_.clear();
   for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
     if (!has_source(at) || (!residency_.usable(at, Tier::host) && !swap_outs_.allowed())) return later_or_refused();
-    if (chain_.size() == residency_.staging_free()) {
-      // Staging has too few slots for the whole chain. Its ancestors become wishes; when they are stored, staging may have room
-      // for this block.
-      const bool spent = block.depth > 0 && begin(tree.parent(block)).why == Errc::full;
-      return spent ? Saved::refused : later_or_refused();
-    }
+    // The whole chain is looked at first: a wish for an ancestor that cannot be copied now is dropped at once, and its end would
+    // make the caller try again without end.
     chain_.push_back(at);
     if (at.depth == 0) break;
+  }
+  if (chain_.size() > residency_.staging_free()) {
+    // Staging has too few slots for the whole chain. Its ancestors become wishes; when they are stored, staging may have room for
+    // this block.
+    const bool spent = block.depth > 0 && begin(tree.parent(block)).why == Errc::full;
+    return spent ? Saved::refused : later_or_refused();
   }
   if (chain_.empty()) return Saved::yes;
   if (const BlockRef first = chain_.back(); first.depth > 0) depend_on(tree.parent(first), by_policy);
