@@ -137,7 +137,7 @@ TEST_F(LayeredStoreTest, a_put_does_not_fail_because_of_the_shared_store) {
   EXPECT_TRUE(shared.blocks.empty());
 }
 
-/// What was ordered is what was done and what was not, by reason.
+/// Orders are the sum of the results and of the failures by reason.
 void check_sums(const TierStatistics& counts) {
   EXPECT_EQ(counts.gets,
             counts.hits + counts.misses + counts.corrupt + counts.get_failures + counts.gets_cancelled + counts.gets_late);

@@ -247,7 +247,7 @@ Answer ConfinedDriver::acquire(const Action& action) {
     const Result<void> ready = cache_.wait(*lease);
     if (ready) break;
     cache_.release(std::move(*lease), flight.computed);
-    // What a clear or a failed load has taken is asked for again at once, because nothing would wake this thread.
+    // Blocks that a clear or a failed load took are asked for again at once, because nothing would wake this thread.
     if (ready.error() == Errc::cleared || ready.error() == Errc::load_failed) lease = ask();
     else lease = ready.error();
   }
