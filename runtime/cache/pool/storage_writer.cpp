@@ -80,10 +80,10 @@ StorageWriter::Saved StorageWriter::save_now(BlockRef block) {
   chain_.clear();
   for (BlockRef at = block; !residency_.saved(at); at = tree.parent(at)) {
     if (!has_source(at) || (!residency_.usable(at, Tier::host) && !swap_outs_.allowed())) return later_or_refused();
-    // The whole chain is looked at first: a wish for an ancestor that cannot be copied now is dropped at once, and its end would
-    // make the caller try again without end.
     chain_.push_back(at);
-    if (at.depth == 0) break;
+    // If copies from the device cannot begin now, a wish for an ancestor that only the device has is dropped at once, and its end
+    // would make the caller try again without end. So in this case the rest of the chain is looked at, too.
+    if (at.depth == 0 || (chain_.size() > residency_.staging_free() && swap_outs_.allowed())) break;
   }
   if (chain_.size() > residency_.staging_free()) {
     // Staging has too few slots for the whole chain. Its ancestors become wishes; when they are stored, staging may have room for
