@@ -21,13 +21,16 @@ class TerraceSubject final : public IndexSubject {
     const std::uint32_t hits = manager_.requests().match(keys).found[Source::device];
     const RequestId id = acquire(keys, static_cast<std::uint32_t>(keys.size()));
     TERRACE_CHECK(manager_.requests().commit(id, keys, Fence{}).has_value());
+    manager_.settle();
     TERRACE_CHECK(manager_.requests().release(id, Fence{}).has_value());
+    manager_.settle();
     return hits;
   }
 
   void evict(std::uint32_t blocks) override {
     const RequestId id = acquire({}, blocks);
     TERRACE_CHECK(manager_.requests().release(id, Fence{}).has_value());
+    manager_.settle();
   }
 
   std::size_t bytes() const override { return manager_.bytes_held(); }
@@ -45,7 +48,7 @@ class TerraceSubject final : public IndexSubject {
     wanted.id = RequestId{++last_id_};
     wanted.keys = keys;
     wanted.units = HashUnits{blocks};
-    const Result<Acquired> acquired = manager_.requests().acquire(wanted);
+    const Result<Acquired> acquired = manager_.acquire(wanted);
     TERRACE_CHECK(acquired.has_value() && *acquired == Acquired::ready);
     return wanted.id;
   }

@@ -52,8 +52,8 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
   s.note_time();
   s.note_shared();
   s.end_quarantines();
-  const Result<Acquired> acquired = s.manager.requests().acquire(request);
-  s.end_call_of_step();
+  const Result<Acquired> acquired = s.manager.acquire(request);
+  s.carry_out();
   if (!acquired) {
     s.quarantine_in_the_way = acquired.error() == Errc::no_room && s.manager.requests().quarantined_requests() > 0;
     return acquired.error();
@@ -75,14 +75,14 @@ Result<PrefetchId> Cache::prefetch(const PrefetchOrder& order) {
   State& s = *state_;
   s.note_time();
   s.note_shared();
-  const Result<PrefetchId> begun = s.manager.prefetch(order);
+  const Result<PrefetchId> begun = s.manager.prefetches().begin(order);
   s.end_call_of_step();
   return begun;
 }
 
 Result<void> Cache::cancel_prefetch(PrefetchId id) {
   state_->note_time();
-  const Result<void> cancelled = state_->manager.cancel_prefetch(id);
+  const Result<void> cancelled = state_->manager.prefetches().cancel(id);
   state_->end_call();
   return cancelled;
 }
@@ -155,7 +155,7 @@ void Cache::release(Lease lease, Fence last_use) {
 
 void Cache::compute_is_idle() {
   state_->note_time();
-  state_->manager.requests().end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
+  (void)state_->manager.requests().end_quarantines(Fence{std::numeric_limits<Fence::rep>::max()});
   state_->end_call();
 }
 
@@ -258,7 +258,7 @@ bool Cache::uses_device_memory() const {
 void Cache::prepare_drain() {
   resume_transfers();
   state_->manager.drop_shared_wishes();
-  state_->manager.cancel_prefetches();
+  state_->manager.prefetches().cancel_all();
   state_->end_call();
   for (const WriteBackProgress& job : write_backs()) {
     if (!job.ended()) (void)cancel_write_back(job.id);

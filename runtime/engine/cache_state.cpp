@@ -31,6 +31,7 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
     TERRACE_CHECK(config.storage == (pools[number].store != nullptr));
     manager.set_block_bytes(pools[number].arena->block_bytes(), pool);
   }
+  manager.settle();  // after the changes of the host chunks
   if (parts.poison != nullptr) manager.remember_freed();
   if (config.storage) restore_stored();
   tell_load_costs();
@@ -101,8 +102,8 @@ void Cache::State::collect_until(TimePoint until) {
   for (HostChunks& chunks : host_chunks) chunks.poll();
   manager.on_time(now);
   end_quarantines();
-  manager.settle();
-  carry_out();
+  manager.settle_and_reclaim();
+  give_orders();
   carry_out_shared();
   parts.transfers.wake_engine();
   if (executor.has_memory_copies()) wake();
@@ -130,8 +131,9 @@ void Cache::State::collect_while(const std::function<bool()>& condition, TimePoi
 }
 
 void Cache::State::end_quarantines() {
-  if (manager.requests().quarantined_requests() > 0) manager.requests().end_quarantines(parts.transfers.reached());
-  quarantine_in_the_way &= manager.requests().quarantined_requests() > 0;
+  Requests& requests = manager.requests();
+  if (requests.quarantined_requests() > 0 && requests.end_quarantines(parts.transfers.reached())) manager.settle();
+  quarantine_in_the_way &= requests.quarantined_requests() > 0;
 }
 
 void Cache::State::note_end(const RequestEvent& event) {
@@ -245,7 +247,12 @@ void Cache::State::end_call() {
 }
 
 void Cache::State::end_call_of_step() {
+  manager.settle();
   carry_out();
+}
+
+void Cache::State::carry_out() {
+  give_orders();
   if (manager.requests().has_events() || manager.offload().has_events()) wake_engine();
   if (executor.has_memory_copies()) wake();
 }
@@ -291,7 +298,7 @@ TimePoint Cache::State::next_deadline() const {
   return next;
 }
 
-void Cache::State::carry_out() {
+void Cache::State::give_orders() {
   status.store(manager.administration().status(), std::memory_order_release);
   for (const PoolId pool : pool_ids_) {
     if (parts.poison != nullptr) poison_freed(pool);

@@ -89,11 +89,14 @@ struct Cache::State final : LeaseHome, SpanSink {
   /// Passes the span to all watches that want spans.
   void on_span(const TraceSpan& span) override;
   void clear(const ClearOptions& options);
-  /// Called at the end of each call that may have left work or events, except poll(), which takes the events. The transfers start
-  /// at once.
+  /// Called at the end of each call that may have left work or events, except poll(), which takes the events: lets the manager
+  /// settle, and carries out its decisions. The transfers start at once.
   void end_call();
   /// The same for calls of a step: the transfers start at the end of the step.
   void end_call_of_step();
+  /// The same for a call that has settled by itself. Gives the manager's orders to the executors, and wakes the engine if there
+  /// are events.
+  void carry_out();
   /// Gives the shared store its work. acquire() and other calls of a step do not call this, because it may make a system call.
   void carry_out_shared();
   /// Called before acquire() and in each poll: checks whether the shared store can be used now.
@@ -152,7 +155,7 @@ struct Cache::State final : LeaseHome, SpanSink {
  private:
   void collect_until(TimePoint until);
   void end_lease(std::unique_ptr<ReturnedLease> lease) noexcept;
-  void carry_out();
+  void give_orders();
   void on_store(const StoreEvent& event, PoolId pool);
   void on_shared(const SharedExecutor::Ended& ended);
   void tell_load_costs();

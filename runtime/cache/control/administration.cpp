@@ -57,7 +57,6 @@ void Administration::clear(const ClearOptions& options, std::span<const std::vec
     state_.kv_events.add(event);
   }
   if (options.wait) state_.status = CacheStatus::clearing;
-  requests_.settle();
 }
 
 /// Stops the use of the shared store: it is not known whether its blocks are for the weights that are used from now on.
@@ -143,7 +142,6 @@ Result<std::uint32_t> Administration::drop(std::span<const BlockKey> keys) {
   if (prefixes.empty()) return Errc::not_found;
   std::uint32_t freed = 0;
   for (const PoolPrefix& prefix : prefixes) freed += groups_.at(prefix.pool).drop(prefix.prefix);
-  requests_.settle();
   return freed;
 }
 
@@ -154,7 +152,6 @@ Result<EvictedBlocks> Administration::evict(std::span<const SlotId> slots, PoolI
     return failure<Errc::invalid_argument, "`slots` names a slot that the pool does not have">;
   }
   EvictedBlocks evicted = groups_.at(pool).evict(slots);
-  requests_.settle();
   return evicted;
 }
 
@@ -168,14 +165,10 @@ Result<void> Administration::resize(Tier tier, std::uint32_t blocks, PoolId pool
   const Result<void> resized = groups_.at(pool).resize(tier, blocks, closing);
   if (!resized) return resized;
   (tier == Tier::device ? state_.config.pool(pool).device_blocks : state_.config.pool(pool).host_blocks) = blocks;
-  requests_.settle();
   return {};
 }
 
-void Administration::open_host(SlotSpan slots, PoolId pool) {
-  groups_.at(pool).open_host(slots);
-  requests_.settle();
-}
+void Administration::open_host(SlotSpan slots, PoolId pool) { groups_.at(pool).open_host(slots); }
 
 Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order) {
   using Scope = WriteBackOrder::Scope;
@@ -195,13 +188,11 @@ Result<WriteBackId> Administration::start_write_back(const WriteBackOrder& order
     case Scope::all: started = write_backs_.start(order, std::numeric_limits<std::uint64_t>::max()); break;
     case Scope::idle: started = write_backs_.start(order, use_clock_.stamp_at(state_.now - order.unused_for)); break;
   }
-  requests_.settle();
   return started;
 }
 
 Result<void> Administration::cancel_write_back(WriteBackId id) {
   const Result<void> cancelled = write_backs_.cancel(id);
-  requests_.settle();
   return cancelled;
 }
 
@@ -282,7 +273,6 @@ Result<void> Administration::unpin(PinId pin) {
   const auto found = pins_.find(pin);
   if (found == pins_.end()) return failure<Errc::not_found, "there is no such pin, or it has ended at its time">;
   end_pin(found);
-  requests_.settle();
   return {};
 }
 

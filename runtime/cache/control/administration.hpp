@@ -2,6 +2,7 @@
 
 #include "runtime/cache/control/requests.hpp"
 #include "runtime/cache/control/use_clock.hpp"
+#include "runtime/cache/control/write_back_jobs.hpp"
 #include "terrace/settings.hpp"
 #include "terrace/write_back.hpp"
 
@@ -90,7 +91,7 @@ class Administration {
   void take_events(std::vector<KvEvent>& events) { state_.kv_events.take(events); }
 
   /// Starts a job that writes cached blocks to storage or to the shared store (terrace/write_back.hpp). If the job is over the
-  /// whole tree, it looks at some nodes in each later call of Requests::settle(). Fails: invalid_argument (there is no such
+  /// whole tree, it looks at some nodes in each later CacheManager::settle(). Fails: invalid_argument (there is no such
   /// target), unknown_request, not_ready, cleared (the request was acquired before the last clear), not_found (nothing of the
   /// prefix is cached), refused (WriteBackJobs::running_max jobs run), paused.
   [[nodiscard]] Result<WriteBackId> start_write_back(const WriteBackOrder& order);

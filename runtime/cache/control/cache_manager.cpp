@@ -10,8 +10,8 @@ namespace terrace {
 
 CacheManager::CacheManager(const ManagerConfig& config)
     : state_{config},
-      write_backs_{state_.groups.pools(), config.write_back_blocks_ahead},
-      look_ups_{state_.config.shared, state_.groups.at({}).actions().shared, state_.shared} {}
+      look_ups_{state_.config.shared, state_.groups.at({}).actions().shared, state_.shared},
+      write_backs_{state_.groups.pools(), config.write_back_blocks_ahead} {}
 
 CacheManager::~CacheManager() = default;
 
@@ -49,23 +49,6 @@ void CacheManager::on_answers() {
   }
 }
 
-Result<PrefetchId> CacheManager::prefetch(const PrefetchOrder& order) {
-  const Result<PrefetchId> begun = prefetches_.begin(order);
-  requests_.settle();
-  return begun;
-}
-
-Result<void> CacheManager::cancel_prefetch(PrefetchId id) {
-  const Result<void> cancelled = prefetches_.cancel(id);
-  requests_.settle();
-  return cancelled;
-}
-
-void CacheManager::cancel_prefetches() {
-  prefetches_.cancel_all();
-  requests_.settle();
-}
-
 void CacheManager::on_shared_read(std::uint32_t token, ErrorCode error, PoolId pool) {
   state_.groups.at(pool).on_shared_read(token, error);
   requests_.handle_events(state_.groups.at(pool));
@@ -96,6 +79,60 @@ void CacheManager::on_time(TimePoint now) {
   requests_.on_time();
   administration_.on_time();
 }
+
+// ---- the loop ------------------------------------------------------------------------------------------------------------
+
+void CacheManager::settle() {
+  const bool rest = requests_.rests() && write_backs_.idle() && prefetches_.rests() &&
+                    std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->rests(); });
+  if (rest) {
+    for (const auto& pool : state_.groups.pools()) pool->on_slots_taken();
+    return;
+  }
+  continue_all();
+  start_transfers();
+}
+
+void CacheManager::settle_and_reclaim() {
+  continue_all();
+  bool any = false;
+  for (const auto& pool : state_.groups.pools()) any |= pool->reclaim();
+  if (any) continue_all();
+  start_transfers();
+}
+
+/// Continues everything that can continue now. First come the requests that are planned again, so that they are in line before
+/// the pools give out slots. Then each pool gives out slots, and the requests that got them start their loads. Then the requests
+/// continue whose prefetch has ended. Write-back jobs come last, because no request waits for them. Each step can make work for
+/// an earlier one, so the steps are repeated until none of them changes anything. That happens soon: copies, reads and writes are
+/// only ordered here, and none of them ends during the loop. So the steps use up the free slots, victims and events that there
+/// are.
+void CacheManager::continue_all() {
+  for (bool again = true; again;) {
+    again = !prefetches_.rests();
+    again |= requests_.replan_failed();
+    for (const auto& pool : state_.groups.pools()) {
+      again |= pool->pump();
+      requests_.handle_events(*pool);
+    }
+    again |= prefetches_.pump();
+    requests_.resume_waiting();
+    again |= write_backs_.pump();
+  }
+}
+
+void CacheManager::start_transfers() {
+  for (const auto& pool : state_.groups.pools()) pool->start_transfers(last_transfer_);
+}
+
+Result<Acquired> CacheManager::acquire(const AcquireRequest& request) {
+  const Result<Requests::Index> begun = requests_.begin(request);
+  if (!begun) return begun.error();
+  settle();
+  return requests_.settled(*begun);
+}
+
+// ---- poison --------------------------------------------------------------------------------------------------------------
 
 void CacheManager::remember_freed() {
   for (const auto& pool : state_.groups.pools()) pool->remember_freed();

@@ -28,19 +28,22 @@ namespace terrace {
 ///
 ///     ManagerState     what the parts share: configuration, counts, time, the groups of the model and their pools
 ///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
-///     WriteBackJobs    runs the orders to write cached blocks to storage
 ///     SharedLookUps    asks the shared store which blocks it has
 ///     Prefetches       brings blocks up for requests that have not come yet
 ///     Requests         serves the requests of engines
+///     WriteBackJobs    runs the orders to write cached blocks to storage
 ///     OffloadJobs      serves the orders of an engine that owns the slots of its device
 ///     Administration   serves the calls for the cache as a whole: clear, pin, resize and others
 ///
 /// A part uses only the parts above it in this list. The pools leave lists of events, and Requests and WriteBackJobs handle them
 /// (docs/decisions/0022-parts-leave-events.md).
 ///
-/// The manager does no I/O, reads no clock, takes no lock and never waits. Its owner (runtime/engine/cache.hpp, or a simulation)
-/// reports what has ended with on_transfer(), on_store() and on_time(), then calls settle(), and then carries out actions().
-/// Calls of requests() and administration() settle by themselves.
+/// A call of a part changes only what it names, and marks what may continue because of it. The loop that continues everything
+/// else is settle(), and it is in no other place. So a call of the manager's owner (the Cache in runtime/engine/cache.cpp, or a
+/// test) has three steps: calls of the parts, or reports of what has ended (on_transfer, on_store, on_time and others); then
+/// settle(), once; then it carries out actions().
+///
+/// The manager does no I/O, reads no clock, takes no lock and never waits.
 ///
 /// Ownership: it owns its parts. Threads: one, for the manager and its parts.
 class CacheManager {
@@ -62,10 +65,7 @@ class CacheManager {
   [[nodiscard]] WriteBudget& write_budget() { return state_.write_budget; }
   [[nodiscard]] const WriteBudget& write_budget() const { return state_.write_budget; }
 
-  /// The same as in Cache.
-  [[nodiscard]] Result<PrefetchId> prefetch(const PrefetchOrder& order);
-  [[nodiscard]] Result<void> cancel_prefetch(PrefetchId id);
-  void cancel_prefetches();
+  [[nodiscard]] Prefetches& prefetches() { return prefetches_; }
   [[nodiscard]] const Prefetches& prefetches() const { return prefetches_; }
   [[nodiscard]] const PrefetchTotals& prefetch_totals() const { return state_.prefetches; }
   [[nodiscard]] const MissTotals& miss_totals() const { return state_.misses.totals(); }
@@ -125,10 +125,18 @@ class CacheManager {
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
   /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
   void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
-  /// Continues requests and write-back jobs, evicts for the watermarks, and makes the transfers. Call it after a batch of the
-  /// calls above.
-  void settle() { requests_.settle_and_reclaim(); }
-  /// Returns true if settle() would evict for the watermarks.
+
+  // ---- the loop
+
+  /// Gives freed slots to the requests that wait, plans requests again whose load failed or whose prefetch has ended, lets
+  /// write-back jobs continue, and handles the events of all pools, until nothing changes any more. Then it makes transfers of
+  /// the copies that were decided on.
+  void settle();
+  /// The same, and evicts in the background for the watermarks. Only a poll calls it, so that the calls of requests stay short.
+  void settle_and_reclaim();
+  /// Cache::acquire. It settles between its two halves (Requests::begin, Requests::settled), because its result is settled.
+  [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
+  /// Returns true if settle_and_reclaim() would evict for the watermarks.
   [[nodiscard]] bool wants_reclaim() const;
   /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
   void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }
@@ -194,15 +202,18 @@ class CacheManager {
 
  private:
   void on_answers();
+  void continue_all();
+  void start_transfers();
 
   ManagerState state_;
   HitPlanner planner_{state_};
-  WriteBackJobs write_backs_;
   SharedLookUps look_ups_;
   Prefetches prefetches_{state_, planner_, look_ups_};
-  Requests requests_{state_, planner_, write_backs_, look_ups_, prefetches_};
-  OffloadJobs offload_{state_, requests_, look_ups_};
+  Requests requests_{state_, planner_, look_ups_, prefetches_};
+  WriteBackJobs write_backs_;
+  OffloadJobs offload_{state_, look_ups_};
   Administration administration_{state_, planner_, requests_, write_backs_, prefetches_};
+  std::uint64_t last_transfer_ = 0;
   std::vector<SharedLookUps::Answer> answers_;  ///< scratch
 };
 

@@ -15,8 +15,8 @@ constexpr auto& no_such_job = failure<Errc::not_found, "there is no job of this 
 
 }  // namespace
 
-OffloadJobs::OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups)
-    : state_{state}, groups_{state.groups}, requests_{requests}, finds_{state, look_ups} {}
+OffloadJobs::OffloadJobs(ManagerState& state, SharedLookUps& look_ups)
+    : state_{state}, groups_{state.groups}, finds_{state, look_ups} {}
 
 void OffloadJobs::look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const {
   std::ranges::fill(hits, OffloadHit::miss);
@@ -104,7 +104,6 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
   if (order.shared && state_.shared_usable) shared_until = state_.now + state_.config.shared.read_timeout;
   if (direction == Direction::swap_in) pool.load_named(order, shared_until, stamp);
   else pool.store_named(order, stamp);
-  requests_.settle();
   return {};
 }
 
@@ -112,7 +111,6 @@ Result<void> OffloadJobs::cancel(OffloadJobId job) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return no_such_job;
   groups_.at(found->second.pool).cancel_named(job);
-  requests_.settle();
   return {};
 }
 
@@ -173,14 +171,12 @@ Result<std::uint32_t> OffloadJobs::pin(OffloadJobId job, std::span<const BlockKe
 Result<void> OffloadJobs::unpin(OffloadJobId job) {
   if (!pins_.contains(job)) return failure<Errc::not_found, "there is no pin of this id">;
   end_pin(job);
-  requests_.settle();
   return {};
 }
 
 Result<void> OffloadJobs::touch(std::span<const BlockKey> keys, KeyOrder order, PoolId pool) {
   if (!groups_.has(pool)) return no_such_pool;
   groups_.at(pool).use_named(keys, order, new_stamps(keys.size()));
-  requests_.settle();
   return {};
 }
 
@@ -207,7 +203,6 @@ Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<
   const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
   if (blocks > 0) reservations_.emplace(order.id, std::move(reservation));
   reserved_ += blocks;
-  requests_.settle();
   return blocks;
 }
 
@@ -218,7 +213,6 @@ Result<void> OffloadJobs::publish(OffloadJobId job, bool filled) {
   reservations_.erase(found);
   reserved_ -= reservation.blocks.blocks.size();
   groups_.at(reservation.pool).publish_named(reservation.blocks, filled);
-  requests_.settle();
   return {};
 }
 
@@ -237,14 +231,11 @@ void OffloadJobs::end_pin(OffloadJobId job) {
 void OffloadJobs::take_events(std::vector<OffloadEvent>& events) {
   events.clear();
   for (TieredPool* const pool : groups_.pools()) pool->take_offload_events(events);
-  bool unpinned = false;
   for (const OffloadEvent& event : events) {
     if (event.kind != OffloadEvent::Kind::ended) continue;
     TERRACE_CHECK(jobs_.erase(event.job) == 1);
-    unpinned |= pins_.contains(event.job);
     end_pin(event.job);
   }
-  if (unpinned) requests_.settle();
 }
 
 bool OffloadJobs::has_events() const {

@@ -2,7 +2,6 @@
 
 #include "runtime/cache/control/manager_state.hpp"
 #include "runtime/cache/control/model_groups.hpp"
-#include "runtime/cache/control/requests.hpp"
 #include "runtime/cache/control/shared_finds.hpp"
 #include "runtime/cache/control/shared_look_ups.hpp"
 #include "terrace/offload_orders.hpp"
@@ -22,7 +21,7 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, Requests& requests, SharedLookUps& look_ups);
+  OffloadJobs(ManagerState& state, SharedLookUps& look_ups);
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 
@@ -91,7 +90,6 @@ class OffloadJobs {
 
   ManagerState& state_;
   ModelGroups& groups_;
-  Requests& requests_;
   SharedFinds finds_;
   OffloadLimits limits_;
   std::map<OffloadJobId, Job> jobs_;  ///< jobs that have not ended

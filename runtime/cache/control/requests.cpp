@@ -13,14 +13,8 @@
 
 namespace terrace {
 
-Requests::Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups,
-                   Prefetches& prefetches)
-    : state_{state},
-      groups_{state.groups},
-      planner_{planner},
-      write_backs_{write_backs},
-      look_ups_{look_ups},
-      prefetches_{prefetches} {
+Requests::Requests(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups, Prefetches& prefetches)
+    : state_{state}, groups_{state.groups}, planner_{planner}, look_ups_{look_ups}, prefetches_{prefetches} {
   needs_.resize(groups_.pools().size());
   used_.resize(groups_.pools().size());
   planned_loads_.resize(groups_.size());
@@ -39,19 +33,19 @@ MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) con
   return result;
 }
 
-Result<Acquired> Requests::acquire(const AcquireRequest& wanted) {
-  const Result<Acquired> acquired = accept(wanted);
-  if (acquired) return acquired;
+Result<Requests::Index> Requests::begin(const AcquireRequest& wanted) {
+  const Result<Index> accepted = accept(wanted);
+  if (accepted) return accepted;
   ManagerStats& stats = state_.stats;
-  if (acquired.error() == Errc::no_room) ++stats.refused_no_room;
-  else if (acquired.error() == Errc::never_fits) ++stats.refused_never_fits;
-  else if (acquired.error() == Errc::paused) ++stats.refused_paused;
+  if (accepted.error() == Errc::no_room) ++stats.refused_no_room;
+  else if (accepted.error() == Errc::never_fits) ++stats.refused_never_fits;
+  else if (accepted.error() == Errc::paused) ++stats.refused_paused;
   else ++stats.refused_invalid;
-  return acquired;
+  return accepted;
 }
 
-/// Does all of acquire(), except that it does not count refusals. If it refuses, nothing has changed.
-Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
+/// Does all of begin(), except that it does not count refusals. If it refuses, nothing has changed.
+Result<Requests::Index> Requests::accept(const AcquireRequest& wanted) {
   const std::size_t needed = wanted.units == 0 ? wanted.keys.size() : wanted.units.value();
   if (needed == 0) return failure<Errc::invalid_argument, "the request has neither keys nor units, so it needs no block">;
   if (wanted.keys.size() > needed) {
@@ -98,13 +92,16 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
     r.announce = true;
     if (r.deadline != never) deadlines_.set(index, r.deadline);
   }
-  // If the request has nothing to wait for, it is ready after this call. If it fails in this call, the answer is `pending`, too:
-  // the event tells the error.
-  settle();
+  return index;
+}
+
+/// If the request has nothing to wait for, it is ready by now. If it has failed by now, the answer is `pending`, too: the event
+/// tells the error.
+Acquired Requests::settled(Index index) {
   Request& r = requests_[index];
   if (r.state == State::ready) {
     // The result `ready` replaces the event.
-    if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == wanted.id; });
+    if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id; });
     r.announce = false;
     return Acquired::ready;
   }
@@ -121,7 +118,6 @@ Result<void> Requests::release(RequestId id, Fence last_use) {
   // The caller must not get events of a request that has ended.
   if (requests_[index].announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == id; });
   end(index, last_use);
-  settle();
   return {};
 }
 
@@ -166,14 +162,15 @@ Result<void> Requests::quarantine(RequestId id, Fence until) {
   return {};
 }
 
-void Requests::end_quarantines(Fence reached) {
-  if (quarantined_.empty() || requests_[quarantined_.front()].quarantined_until > reached) return;
+bool Requests::end_quarantines(Fence reached) {
+  bool any = false;
   while (!quarantined_.empty() && requests_[quarantined_.front()].quarantined_until <= reached) {
     const Index index = quarantined_.front();
     quarantined_.pop_front();
     end(index, no_longer_used);
+    any = true;
   }
-  settle();
+  return any;
 }
 
 std::optional<RequestEvent> Requests::take_end(RequestId id) {
@@ -196,49 +193,6 @@ void Requests::fail_pending(ErrorCode error) {
     const State state = requests_[index].state;
     if (state == State::looking || state == State::waiting_for_slots || state == State::loading) fail(index, error);
   }
-}
-
-void Requests::settle() {
-  const bool rest = to_replan_.empty() && write_backs_.idle() && prefetches_.rests() &&
-                    std::ranges::all_of(groups_.pools(), [](const auto& pool) { return pool->rests(); });
-  if (rest) {
-    for (const auto& pool : groups_.pools()) pool->on_slots_taken();
-    return;
-  }
-  continue_all();
-  start_transfers();
-}
-
-void Requests::settle_and_reclaim() {
-  continue_all();
-  bool any = false;
-  for (const auto& pool : groups_.pools()) any |= pool->reclaim();
-  if (any) continue_all();
-  start_transfers();
-}
-
-/// Continues everything that can continue now. First come the requests that are planned again, so that they are in line before
-/// the pools give out slots. Then each pool gives out slots, and the requests that got them start their loads. Then the requests
-/// continue whose prefetch has ended. Write-back jobs come last, because no request waits for them. Each step can make work for
-/// an earlier one, so the steps are repeated until none of them changes anything. That happens soon: copies, reads and writes are
-/// only ordered here, and none of them ends during the loop. So the steps use up the free slots, victims and events that there
-/// are.
-void Requests::continue_all() {
-  for (bool again = true; again;) {
-    again = !to_replan_.empty() || !prefetches_.rests();
-    replan_failed();
-    for (const auto& pool : groups_.pools()) {
-      again |= pool->pump();
-      handle_events(*pool);
-    }
-    again |= prefetches_.pump();
-    resume_waiting();
-    again |= write_backs_.pump();
-  }
-}
-
-void Requests::start_transfers() {
-  for (const auto& pool : groups_.pools()) pool->start_transfers(last_transfer_);
 }
 
 // ---- queries -----------------------------------------------------------------------------------------------------------------

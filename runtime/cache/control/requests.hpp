@@ -5,7 +5,6 @@
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/prefetches.hpp"
 #include "runtime/cache/control/shared_look_ups.hpp"
-#include "runtime/cache/control/write_back_jobs.hpp"
 #include "terrace/result.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -37,7 +36,7 @@ namespace terrace {
 ///     loading            its loads. Each block waits for a landing slot and a read, unless the host has it,
 ///                        then for its turn in the lane of requests, and for the fence of its device slot
 ///
-/// A request in to_replan_ waits only for the next round of settle(), which plans it again.
+/// A request in to_replan_ waits only for the next round of CacheManager::settle(), which plans it again.
 ///
 /// A request in state looking has no slots, and no promise of slots. It has pinned its local hits, unless it waits for a
 /// prefetch. When the wait ends, it is planned like a new request. If there is no room for it then, it fails with no_room.
@@ -48,13 +47,17 @@ namespace terrace {
 /// A request has a block table in each of the model's groups (radix/groups/groups.hpp). If a group needs only the last blocks of
 /// the hit, its table has the null block (the first slot of its pool) in place of the blocks before them.
 ///
-/// Ownership: CacheManager owns this object; `state`, `planner`, `write_backs`, `look_ups` and `prefetches` outlive it.
+/// No call of this class continues other requests, or makes transfers: CacheManager::settle() does that after each call.
+///
+/// Ownership: CacheManager owns this object; `state`, `planner`, `look_ups` and `prefetches` outlive it.
 /// Threads: the manager's.
 /// Units: blocks and keys are counted in hash units, unless a comment names a group (AcquireRequest).
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
 class Requests {
  public:
-  Requests(ManagerState& state, HitPlanner& planner, WriteBackJobs& write_backs, SharedLookUps& look_ups, Prefetches& prefetches);
+  using Index = std::uint32_t;  ///< of the record of a request
+
+  Requests(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups, Prefetches& prefetches);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
@@ -62,8 +65,11 @@ class Requests {
 
   [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
 
-  /// If it returns `pending`, an event reports the end of the wait. Fails as Cache::acquire.
-  [[nodiscard]] Result<Acquired> acquire(const AcquireRequest& request);
+  /// Cache::acquire in two halves, with settle() between (CacheManager::acquire). begin() accepts and plans the request; it fails
+  /// as Cache::acquire. settled() tells whether the request is ready now. If it is still pending, an event will report the end of
+  /// the wait. The keys of the request must be valid until then.
+  [[nodiscard]] Result<Index> begin(const AcquireRequest& request);
+  [[nodiscard]] Acquired settled(Index index);
   [[nodiscard]] Result<void> advance(RequestId id, std::uint64_t tokens, Fence last_use);
   [[nodiscard]] Result<void> extend(RequestId id, std::uint32_t blocks);
   [[nodiscard]] Result<std::span<const Duplicate>> commit(RequestId id, std::span<const BlockKey> keys, Fence written);
@@ -76,8 +82,8 @@ class Requests {
   /// whose block table was never asked for is released at once, because compute cannot know its slots. While quarantined_max
   /// requests are in quarantine, acquire() fails with no_room. Fails: unknown_request.
   Result<void> quarantine(RequestId id, Fence until);
-  /// Compute has reached this fence: ends the quarantines that waited for it.
-  void end_quarantines(Fence reached);
+  /// Compute has reached this fence: ends the quarantines that waited for it. Returns true if there were any.
+  bool end_quarantines(Fence reached);
   [[nodiscard]] std::size_t quarantined_requests() const { return quarantined_.size(); }
   static constexpr std::size_t quarantined_max = 1024;
 
@@ -119,8 +125,8 @@ class Requests {
   // ---- what happened elsewhere
 
   /// Handles the events of a pool: slots that waiting requests have got, and events of loads. Call it after
-  /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() also adds events; the next settle() handles these. No
-  /// other call of the pool adds events.
+  /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() also adds events; the next round of settle() handles
+  /// these. No other call of the pool adds events.
   void handle_events(TieredPool& pool);
   /// Takes an answer of SharedLookUps: plans the request with this number again.
   void on_answer(SharedLookUps::Answer& answer);
@@ -129,20 +135,18 @@ class Requests {
   /// Fails the pending requests whose deadline has passed.
   void on_time();
   [[nodiscard]] TimePoint next_deadline() const { return deadlines_.empty() ? never : deadlines_.top().priority; }
-  /// Gives freed slots to the requests that wait, plans requests again whose load failed or whose prefetch has ended, lets
-  /// write-back jobs continue, and handles the events of all pools, until nothing changes any more. Then it makes transfers of
-  /// the copies that were decided on.
-  void settle();
-  /// The same, and evicts in the background for the watermarks. Only poll() calls it, so that the calls of requests stay short.
-  void settle_and_reclaim();
+  /// Plans the requests again whose load has failed. Returns true if there were any.
+  bool replan_failed();
+  /// replan_failed() would do nothing.
+  [[nodiscard]] bool rests() const { return to_replan_.empty(); }
+  /// Plans the requests again whose prefetch has ended.
+  void resume_waiting();
 
   /// Adds to held[pool] the number of device slots that requests own. Slots in quarantine do not count.
   void check_invariants(std::span<std::uint64_t> held) const;
 
  private:
   enum class State : std::uint8_t { unused, looking, waiting_for_slots, loading, ready, failed };
-  using Index = std::uint32_t;
-
   /// The blocks of a group that a request loads, and a slot for each.
   struct PlannedLoad {
     std::vector<LoadRun> runs;
@@ -208,7 +212,7 @@ class Requests {
   void note_end(const Request& request);
   [[nodiscard]] std::vector<std::pair<PoolId, SlotId>> own_slots(const Request& request) const;
 
-  [[nodiscard]] Result<Acquired> accept(const AcquireRequest& wanted);
+  [[nodiscard]] Result<Index> accept(const AcquireRequest& wanted);
   void keep_keys(Request& request);
   void recall_keys(Request& request);
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
@@ -218,7 +222,6 @@ class Requests {
                                         std::uint32_t hits);
   std::uint32_t add_shared(const Request& request, std::span<const BlockKey> keys, Source farthest) const;
   [[nodiscard]] bool waits_for_prefetch(Index index, std::span<const BlockKey> usable);
-  void resume_waiting();
   void stop_looking(Index index);
   void begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found);
   void pin_while_looking(Request& request);
@@ -250,9 +253,6 @@ class Requests {
   }
   void on_load_failed(LoadRef load, const Loads::Event& missing);
   void on_load_ended(Index index, LoadRef load);
-  void continue_all();
-  void start_transfers();
-  void replan_failed();
   void commit_chain(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void commit_unchained(Request& request, std::size_t group, std::span<const BlockKey> keys, Fence written);
   void release_part(GroupPart& part, std::size_t group, Fence last_use);
@@ -262,7 +262,6 @@ class Requests {
   ManagerState& state_;
   ModelGroups& groups_;
   HitPlanner& planner_;
-  WriteBackJobs& write_backs_;
   SharedLookUps& look_ups_;
   Prefetches& prefetches_;
   std::vector<Request> requests_;
@@ -271,8 +270,7 @@ class Requests {
   std::deque<Index> quarantined_;     ///< in the order of the fences that they wait for
   IndexedHeap<TimePoint> deadlines_;  ///< deadlines of pending requests, by Index
   std::vector<Index> to_replan_;
-  std::vector<RequestEvent> events_;  ///< not taken yet
-  std::uint64_t last_transfer_ = 0;
+  std::vector<RequestEvent> events_;                 ///< not taken yet
   std::vector<TransferId> awaited_;                  ///< result of the last transfers_for()
   std::vector<Duplicate> duplicates_;                ///< result of the last commit()
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId

@@ -19,7 +19,6 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
   if (groups_.single()) return {};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     give_up_before(r.parts[g], g, groups_.rules()[g].first_needed(tokens), last_use);
-  settle();
   return {};
 }
 
@@ -111,7 +110,6 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
     }
   }
   if (enough) r.blocks_now = now;
-  settle();
   if (!enough) return Errc::no_room;
   return {};
 }
@@ -126,19 +124,16 @@ Result<std::span<const Duplicate>> Requests::commit(RequestId id, std::span<cons
   duplicates_.clear();
   // Blocks that were computed in an older epoch are not shared.
   if (r.epoch != state_.epoch || !(state_.config.caching || state_.config.store_uncached)) return std::span<const Duplicate>{};
-  bool any = false;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const GroupRule& rule = groups_.rules()[g];
     const bool grows = rule.full_blocks(static_cast<std::uint32_t>(keys.size())) > r.parts[g].committed;
     if (!grows || !rule.cached() || !r.parts[g].serves) continue;
-    any = true;
     if (rule.chained()) {
       commit_chain(r, g, keys, written);
     } else {
       commit_unchained(r, g, keys, written);
     }
   }
-  if (any) settle();
   return std::span<const Duplicate>{duplicates_};
 }
 

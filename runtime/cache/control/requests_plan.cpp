@@ -494,7 +494,8 @@ void Requests::recall_keys(Request& r) {
   r.keys_are_hits = true;
 }
 
-void Requests::replan_failed() {
+bool Requests::replan_failed() {
+  const bool any = !to_replan_.empty();
   while (!to_replan_.empty()) {
     const Index index = to_replan_.front();
     to_replan_.erase(to_replan_.begin());
@@ -505,6 +506,7 @@ void Requests::replan_failed() {
     ++state_.stats.replans;
     if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
   }
+  return any;
 }
 
 }  // namespace terrace

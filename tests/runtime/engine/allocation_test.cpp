@@ -46,14 +46,19 @@ void serve(CacheManager& manager, std::uint64_t id, const std::vector<BlockKey>&
   wanted.id = request;
   wanted.keys = keys;
   wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-  TERRACE_CHECK(manager.requests().acquire(wanted).has_value());
+  TERRACE_CHECK(manager.acquire(wanted).has_value());
   TERRACE_CHECK(manager.requests().extend(request, 1).has_value());
+  manager.settle();
   TERRACE_CHECK(manager.requests().commit(request, std::span{keys}.first(keys.size() / 2), Fence{id}).has_value());
+  manager.settle();
   TERRACE_CHECK(manager.requests().commit(request, keys, Fence{id}).has_value());
+  manager.settle();
   TERRACE_CHECK(manager.requests().advance(request, keys.size(), Fence{id}).has_value());
+  manager.settle();
   TERRACE_CHECK(manager.requests().block_table(request)->size() == keys.size() + 1);
   TERRACE_CHECK(manager.requests().request_stats(request).has_value());
   TERRACE_CHECK(manager.requests().release(request, Fence{id}).has_value());
+  manager.settle();
   manager.actions().clear();
 }
 

@@ -102,10 +102,11 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     const std::uint32_t chunk = typical.chunk_tokens / unit;
     request.new_units_max = HashUnits{chunk};
     request.encoder_tokens = typical.encoder_tokens;
-    if (!manager.requests().acquire(request)) {
+    if (!manager.acquire(request)) {
       ++refused;
       ASSERT_FALSE(running.empty());
       ASSERT_TRUE(manager.requests().release(running.front(), Fence{}).has_value());
+      manager.settle();
       running.pop_front();
       continue;
     }
@@ -115,9 +116,12 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
     for (std::uint32_t done = std::min(units, hits + chunk); room; done += chunk) {
       done = std::min(done, units);
       ASSERT_TRUE(manager.requests().commit(request.id, std::span{keys}.first(done), Fence{}).has_value());
+      manager.settle();
       ASSERT_TRUE(manager.requests().advance(request.id, std::uint64_t{done} * unit, Fence{}).has_value());
+      manager.settle();
       if (done == units) break;
       room = manager.requests().extend(request.id, std::min(chunk, units - done)).has_value();
+      manager.settle();
     }
     if (step % 100 == 0) manager.check_invariants();
   }

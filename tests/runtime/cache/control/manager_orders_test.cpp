@@ -26,6 +26,7 @@ class ManagerOrders : public testing::Test {
   std::vector<Transfer> commit(const std::vector<BlockKey>& wanted) {
     manager.actions().clear();
     EXPECT_TRUE(manager.requests().commit(RequestId{1}, wanted, Fence{}).has_value());
+    manager.settle();
     return std::exchange(manager.actions().transfers, {});
   }
   void arrive(const Transfer& transfer) {
@@ -34,7 +35,7 @@ class ManagerOrders : public testing::Test {
     event.direction = transfer.direction;
     event.outcomes.assign(block_count(transfer.runs), BlockOutcome::done);
     manager.on_transfer(std::move(event));
-    manager.settle();
+    manager.settle_and_reclaim();
   }
   [[nodiscard]] std::vector<BlockKey> written() {
     std::vector<BlockKey> ordered;
@@ -47,14 +48,14 @@ class ManagerOrders : public testing::Test {
 };
 
 TEST_F(ManagerOrders, of_a_commit_are_there_when_the_call_returns) {
-  ASSERT_TRUE(manager.requests().acquire(test::request_for(1, keys)).has_value());
+  ASSERT_TRUE(manager.acquire(test::request_for(1, keys)).has_value());
   const std::vector<Transfer> transfers = commit(keys);
   ASSERT_EQ(transfers.size(), 1U) << "nobody may call again for a while";
   EXPECT_EQ(block_count(transfers[0].runs), 4U);
 }
 
 TEST_F(ManagerOrders, hand_a_block_to_storage_after_its_parent_whatever_arrives_first) {
-  ASSERT_TRUE(manager.requests().acquire(test::request_for(1, keys)).has_value());
+  ASSERT_TRUE(manager.acquire(test::request_for(1, keys)).has_value());
   const std::vector<Transfer> parents = commit({keys.begin(), keys.begin() + 2});
   const std::vector<Transfer> children = commit(keys);
   ASSERT_EQ(parents.size(), 1U);

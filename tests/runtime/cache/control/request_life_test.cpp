@@ -434,17 +434,19 @@ TEST(Shards, confine_hits_and_slots_to_their_ranks) {
   wanted.keys = keys;
   wanted.units = 3;
   for (CacheManager* const rank : {&first, &second}) {
-    ASSERT_TRUE(rank->requests().acquire(wanted).has_value());
+    ASSERT_TRUE(rank->acquire(wanted).has_value());
     EXPECT_EQ(rank->usage(Tier::device).blocks, 3U);
     const std::uint32_t lowest = rank == &first ? 1 : 5;
     const auto table = rank->requests().block_table(wanted.id).value();
     for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(table[i], SlotId{lowest + i});
   }
   ASSERT_TRUE(first.requests().commit(wanted.id, keys, Fence{}).has_value());
+  first.settle();
   EXPECT_EQ(first.requests().match(keys).found[Source::device], 3U);
   EXPECT_EQ(second.requests().match(keys).total(), 0U);
   for (CacheManager* const rank : {&first, &second}) {
     ASSERT_TRUE(rank->requests().release(wanted.id, Fence{}).has_value());
+    rank->settle();
     rank->check_invariants();
   }
 }
@@ -453,14 +455,17 @@ TEST(RequestEvents, are_taken_all_together_or_for_one_request) {
   CacheManager manager{sizes(2, 2)};
   Requests& requests = manager.requests();
   const auto cached = keys_of({1, 2});
-  ASSERT_EQ(requests.acquire(test::request_for(1, cached)).value(), Acquired::ready);
+  ASSERT_EQ(manager.acquire(test::request_for(1, cached)).value(), Acquired::ready);
   ASSERT_TRUE(requests.commit(RequestId{1}, cached, Fence{}).has_value());
+  manager.settle();
   ASSERT_TRUE(requests.release(RequestId{1}, Fence{}).has_value());
+  manager.settle();
   for (const std::uint32_t id : {2U, 3U}) {
-    ASSERT_EQ(requests.acquire(test::request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
+    ASSERT_EQ(manager.acquire(test::request_for(id, keys_of({10 + id}))).value(), Acquired::pending);
   }
   EXPECT_FALSE(requests.has_events());
   manager.administration().clear({});
+  manager.settle();
   const std::optional<RequestEvent> end = requests.take_end(RequestId{3});
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->id, RequestId{3});
@@ -483,23 +488,25 @@ TEST(Shards, that_are_full_refuse_and_change_nothing) {
   wanted.id = RequestId{1};
   wanted.keys = keys;
   wanted.units = 3;
-  ASSERT_TRUE(rank.requests().acquire(wanted).has_value());
+  ASSERT_TRUE(rank.acquire(wanted).has_value());
   const Ledger before = rank.device_ledger();
   AcquireRequest more = wanted;
   more.id = RequestId{2};
   more.keys = std::span{keys}.first(2);
   more.units = 2;
-  EXPECT_EQ(rank.requests().acquire(more).error(), Errc::no_room);
+  EXPECT_EQ(rank.acquire(more).error(), Errc::no_room);
   more.units = 5;
-  EXPECT_EQ(rank.requests().acquire(more).error(), Errc::never_fits);
+  EXPECT_EQ(rank.acquire(more).error(), Errc::never_fits);
   EXPECT_EQ(rank.requests().extend(wanted.id, 2).error(), Errc::never_fits);
   const Ledger after = rank.device_ledger();
   EXPECT_EQ(before.free, after.free);
   EXPECT_EQ(before.held, after.held);
   EXPECT_EQ(rank.requests().live_requests(), 1U);
   ASSERT_TRUE(rank.requests().extend(wanted.id, 1).has_value());
+  rank.settle();
   EXPECT_EQ(rank.requests().block_table(wanted.id)->back(), SlotId{11});
   ASSERT_TRUE(rank.requests().release(wanted.id, Fence{}).has_value());
+  rank.settle();
   ASSERT_TRUE(rank.administration().resize(Tier::device, 2).has_value());
   EXPECT_EQ(rank.usage(Tier::device).free, 2U);
   EXPECT_EQ(rank.administration().resize(Tier::device, 0).error(), Errc::invalid_argument);

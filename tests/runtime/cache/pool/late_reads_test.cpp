@@ -56,7 +56,7 @@ class LateReads : public testing::Test {
         manager->on_store({StoreEvent::Kind::written, order.token, order.block.key, {}, {}});
       }
       for (const std::uint64_t round : flushes) manager->on_store({StoreEvent::Kind::flushed, round, {}, {}, {}});
-      manager->settle();
+      manager->settle_and_reclaim();
     }
   }
   void arrive(const Transfer& transfer) {
@@ -68,7 +68,7 @@ class LateReads : public testing::Test {
   }
   void bring_up() {
     for (const Transfer& transfer : std::exchange(swap_ins, {})) arrive(transfer);
-    manager->settle();
+    manager->settle_and_reclaim();
     carry_out();
   }
   void end_reads(ErrorCode error) {
@@ -76,24 +76,26 @@ class LateReads : public testing::Test {
       manager->on_store({StoreEvent::Kind::read, read.token, read.key, error, {}});
       manager->check_invariants();
     }
-    manager->settle();
+    manager->settle_and_reclaim();
     carry_out();
   }
   void pass(Duration time) {
     now += time;
     manager->on_time(now);
-    manager->settle();
+    manager->settle_and_reclaim();
     carry_out();
   }
   void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_TRUE(manager->requests().acquire(test::request_for(id, keys)).has_value());
+    ASSERT_TRUE(manager->acquire(test::request_for(id, keys)).has_value());
     carry_out();
   }
   void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
     ASSERT_EQ(manager->requests().state(RequestId{id}), RequestState::ready);
     ASSERT_TRUE(manager->requests().commit(RequestId{id}, keys, Fence{}).has_value());
+    manager->settle();
     carry_out();
     ASSERT_TRUE(manager->requests().release(RequestId{id}, Fence{}).has_value());
+    manager->settle();
     carry_out();
   }
   void run(std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -202,6 +204,7 @@ TEST_F(LateReads, of_a_released_request_leave_their_blocks_in_the_host) {
   acquire(4, keys_of({1, 2, 3}));
   ASSERT_EQ(reads.size(), 3U);
   ASSERT_TRUE(manager->requests().release(RequestId{4}, Fence{}).has_value());
+  manager->settle();
   EXPECT_EQ(manager->device_ledger().filling, 0U);
   manager->check_invariants();
   carry_out();
@@ -253,7 +256,7 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
   const MatchResult left = manager->requests().match(keys_of({1, 2, 3}));
   EXPECT_EQ(left.found[Source::device], 0U);
   EXPECT_EQ(left.found[Source::host], 3U);
-  manager->settle();
+  manager->settle_and_reclaim();
   carry_out();
   bring_up();
   commit_and_release(3, keys_of({1, 2, 3}));

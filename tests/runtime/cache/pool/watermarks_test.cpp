@@ -60,12 +60,14 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   wanted.id = RequestId{1};
   wanted.keys = keys;
   wanted.units = 3;
-  ASSERT_TRUE(manager.requests().acquire(wanted).has_value());
+  ASSERT_TRUE(manager.acquire(wanted).has_value());
   ASSERT_TRUE(manager.requests().commit(wanted.id, keys, Fence{}).has_value());
+  manager.settle();
   ASSERT_TRUE(manager.requests().release(wanted.id, Fence{}).has_value());
+  manager.settle();
   EXPECT_TRUE(manager.actions().transfers.empty());
   EXPECT_TRUE(manager.wants_reclaim());
-  manager.settle();
+  manager.settle_and_reclaim();
   EXPECT_FALSE(manager.wants_reclaim());
   ASSERT_EQ(manager.actions().transfers.size(), 1U);
   EXPECT_EQ(manager.actions().transfers[0].urgency, Urgency::make_room);
@@ -77,10 +79,11 @@ TEST(Watermarks, use_the_lane_of_what_nobody_waits_for) {
   wanted.id = RequestId{2};
   const auto others = keys_of({7, 8, 9});
   wanted.keys = others;
-  ASSERT_EQ(*manager.requests().acquire(wanted), Acquired::pending);
+  ASSERT_EQ(*manager.acquire(wanted), Acquired::pending);
   EXPECT_EQ(manager.actions().raises, std::vector{ahead});
   manager.actions().clear();
   ASSERT_TRUE(manager.requests().release(wanted.id, Fence{}).has_value());
+  manager.settle();
   EXPECT_TRUE(manager.actions().raises.empty());  // it is raised only once
 }
 
