@@ -239,26 +239,26 @@ Durability Administration::durability() const {
 Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint until) {
   if (state_.status != CacheStatus::normal) return Errc::paused;
   if (!state_.config.caching) return Errc::not_found;
-  const std::uint32_t hits = planner_.look_up(keys, Source::storage);
-  if (hits == 0) return Errc::not_found;
+  planner_.look_up(keys, Source::storage, hit_);
+  if (hit_.units == 0) return Errc::not_found;
   // Pinned copies cannot be promised to requests. So the pin is refused if it would break a promise.
   std::vector<std::uint64_t> wanted = pinned_;
   for (std::size_t g = 0; g < groups_.size(); ++g)
-    wanted[groups_.rules()[g].config().pool.value()] += planner_.hit(g).end - planner_.hit(g).first;
-  planner_.pin_hits(keys, TenantId{});
+    wanted[groups_.rules()[g].config().pool.value()] += hit_.groups[g].end - hit_.groups[g].first;
+  planner_.pin_hit(hit_, keys, TenantId{});
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     const std::uint64_t half = groups_.pools()[pool]->sizes().device_blocks / 2;
     const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
     if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
-    planner_.unpin_hits();
+    planner_.unpin_hit(hit_);
     return failure<Errc::no_room, "too many blocks are pinned (pinned_blocks_max), or requests were promised them">;
   }
   Pin pin;
   pin.until = until;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const PoolId pool = groups_.rules()[g].config().pool;
-    if (planner_.hit(g).found.prefix.length > 0) pin.prefixes.push_back({pool, planner_.hit(g).found.prefix});
-    for (const Found& unchained_block : planner_.hit(g).unchained) pin.prefixes.push_back({pool, unchained_block.prefix});
+    if (hit_.groups[g].found.prefix.length > 0) pin.prefixes.push_back({pool, hit_.groups[g].found.prefix});
+    for (const Found& unchained_block : hit_.groups[g].unchained) pin.prefixes.push_back({pool, unchained_block.prefix});
   }
   // Without this, a block that is being evicted could keep its copy, because it is pinned when its swap-out ends, although the
   // block before it has lost its copy.
@@ -290,21 +290,21 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   if (priority > highest_priority) return failure<Errc::invalid_argument, "the priority is above highest_priority">;
   if (!ranked) return failure<Errc::invalid_argument, "the eviction policy knows no priorities; lru and adaptive do">;
   if (state_.status != CacheStatus::normal) return Errc::paused;
-  const std::uint32_t hits = planner_.look_up(keys, Source::storage);
-  if (hits == 0) return Errc::not_found;
+  planner_.look_up(keys, Source::storage, hit_);
+  if (hit_.units == 0) return Errc::not_found;
   const std::uint64_t most =
       state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;
-  if (retained_blocks_ + hits > most) {
+  if (retained_blocks_ + hit_.units > most) {
     return failure<Errc::no_room, "retentions name too many blocks (retained_units_max): end some first">;
   }
   last_retention_ = RetentionId{last_retention_.value() + 1};
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
-    if (planner_.hit(g).found.prefix.length > 0) pool.retain(planner_.hit(g).found.prefix, last_retention_, priority);
-    for (const Found& unchained_block : planner_.hit(g).unchained) pool.retain(unchained_block.prefix, last_retention_, priority);
+    if (hit_.groups[g].found.prefix.length > 0) pool.retain(hit_.groups[g].found.prefix, last_retention_, priority);
+    for (const Found& unchained_block : hit_.groups[g].unchained) pool.retain(unchained_block.prefix, last_retention_, priority);
   }
-  retentions_.emplace(last_retention_, Retention{{keys.begin(), keys.begin() + hits}, until});
-  retained_blocks_ += hits;
+  retentions_.emplace(last_retention_, Retention{{keys.begin(), keys.begin() + hit_.units}, until});
+  retained_blocks_ += hit_.units;
   return last_retention_;
 }
 

@@ -141,6 +141,7 @@ class Administration {
   std::map<RetentionId, Retention> retentions_;
   RetentionId last_retention_;
   std::uint64_t retained_blocks_ = 0;
+  Hit hit_;  ///< scratch: of the last look-up
 };
 
 }  // namespace terrace

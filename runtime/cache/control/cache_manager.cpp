@@ -9,9 +9,7 @@
 namespace terrace {
 
 CacheManager::CacheManager(const ManagerConfig& config)
-    : state_{config},
-      look_ups_{state_.config.shared, state_.groups.at({}).actions().shared, state_.shared},
-      write_backs_{state_.groups.pools(), config.write_back_blocks_ahead} {}
+    : state_{config}, write_backs_{state_.groups.pools(), config.write_back_blocks_ahead} {}
 
 CacheManager::~CacheManager() = default;
 
@@ -31,20 +29,16 @@ void CacheManager::on_store(const StoreEvent& event, PoolId pool) {
 void CacheManager::on_shared_probed(SharedActions::Probe::Asker asker, std::uint32_t token, ErrorCode error,
                                     std::uint32_t leading, PoolId pool) {
   if (asker == SharedActions::Probe::Asker::writer) return state_.groups.at(pool).on_shared_probed(token, error, leading);
-  look_ups_.on_probed(token, error, leading, state_.now);
+  questions_.on_probed(token, error, leading);
   on_answers();
 }
 
 void CacheManager::on_answers() {
-  using Kind = SharedLookUps::Asker::Kind;
-  while (look_ups_.has_answers()) {
-    look_ups_.take_answers(answers_);
-    for (SharedLookUps::Answer& answer : answers_) {
-      switch (answer.asker.kind) {
-        case Kind::request: requests_.on_answer(answer); break;
-        case Kind::prefetch: prefetches_.on_answer(answer); break;
-        case Kind::find: offload_.on_answer(answer.asker.number, answer.end); break;
-      }
+  while (questions_.has_answers()) {
+    questions_.take_answers(answers_);
+    for (SharedQuestions::Answer& answer : answers_) {
+      if (answer.asker.kind == SharedQuestions::Asker::Kind::request) requests_.on_answer(answer);
+      else prefetches_.on_answer(answer);
     }
   }
 }
@@ -63,12 +57,12 @@ void CacheManager::set_shared_usable(bool usable) {
 
 void CacheManager::resume_shared() {
   state_.shared_off = false;
-  look_ups_.forget();
+  questions_.forget();
 }
 
 void CacheManager::on_time(TimePoint now) {
   note_time(now);
-  look_ups_.on_time(state_.now);
+  questions_.on_time();
   on_answers();
   state_.write_budget.on_time(state_.now);
   for (const auto& pool : state_.groups.pools()) {
@@ -150,7 +144,7 @@ void CacheManager::overwritten_by(std::span<const SlotId> device, Fence fence, P
 
 TimePoint CacheManager::next_deadline() const {
   TimePoint next = std::min({requests_.next_deadline(), write_backs_.next_deadline(), administration_.next_deadline(),
-                             look_ups_.next_deadline(), state_.link.next_deadline()});
+                             questions_.next_deadline(), state_.link.next_deadline()});
   for (const auto& pool : state_.groups.pools()) next = std::min(next, pool->next_deadline());
   return next;
 }
@@ -160,14 +154,14 @@ bool CacheManager::wants_reclaim() const {
 }
 
 bool CacheManager::has_pending_work() const {
-  return write_backs_.wants_pump() || look_ups_.probes() > 0 ||
+  return write_backs_.wants_pump() || questions_.probes() > 0 ||
          !std::ranges::all_of(state_.groups.pools(), [](const auto& pool) { return pool->idle(); });
 }
 
 std::string CacheManager::describe_pending() const {
   std::string text =
       fmt::format("{} requests, {} quarantined, {} look-ups in the shared store, {} prefetches", requests_.live_requests(),
-                  requests_.quarantined_requests(), look_ups_.asking(), prefetches_.running());
+                  requests_.quarantined_requests(), questions_.asking(), prefetches_.running());
   for (const auto& pool : state_.groups.pools()) text += "; " + pool->describe_pending();
   return text;
 }

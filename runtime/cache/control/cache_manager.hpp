@@ -6,7 +6,7 @@
 #include "runtime/cache/control/offload_jobs.hpp"
 #include "runtime/cache/control/prefetches.hpp"
 #include "runtime/cache/control/requests.hpp"
-#include "runtime/cache/control/shared_look_ups.hpp"
+#include "runtime/cache/control/shared_questions.hpp"
 #include "runtime/cache/control/write_back_jobs.hpp"
 #include "runtime/cache/measure/load_costs.hpp"
 #include "runtime/cache/orders/actions.hpp"
@@ -28,7 +28,7 @@ namespace terrace {
 ///
 ///     ManagerState     what the parts share: configuration, counts, time, the groups of the model and their pools
 ///     HitPlanner       answers what a prompt hits, and which of these hits are worth loading
-///     SharedLookUps    asks the shared store which blocks it has
+///     SharedQuestions  asks the shared store which blocks it has
 ///     Prefetches       brings blocks up for requests that have not come yet
 ///     Requests         serves the requests of engines
 ///     WriteBackJobs    runs the orders to write cached blocks to storage
@@ -95,8 +95,7 @@ class CacheManager {
   void drop_shared_wishes() {
     for (TieredPool* const pool : state_.groups.pools()) pool->drop_shared_wishes();
   }
-  [[nodiscard]] double shared_round_trip_seconds() const { return look_ups_.round_trip_seconds(); }
-  [[nodiscard]] const SharedLookUps& look_ups() const { return look_ups_; }
+  [[nodiscard]] double shared_round_trip_seconds() const { return questions_.round_trip_seconds(); }
   [[nodiscard]] const SharedTotals& shared_totals() const { return state_.shared; }
   /// Number of blocks out of SharedTotals::wished that wait, or are being written.
   [[nodiscard]] std::uint64_t shared_waiting_blocks() const;
@@ -207,14 +206,14 @@ class CacheManager {
 
   ManagerState state_;
   HitPlanner planner_{state_};
-  SharedLookUps look_ups_;
-  Prefetches prefetches_{state_, planner_, look_ups_};
-  Requests requests_{state_, planner_, look_ups_, prefetches_};
+  SharedQuestions questions_{state_, planner_};
+  Prefetches prefetches_{state_, planner_, questions_};
+  Requests requests_{state_, planner_, questions_, prefetches_};
   WriteBackJobs write_backs_;
-  OffloadJobs offload_{state_, look_ups_};
+  OffloadJobs offload_{state_, questions_};
   Administration administration_{state_, planner_, requests_, write_backs_, prefetches_};
   std::uint64_t last_transfer_ = 0;
-  std::vector<SharedLookUps::Answer> answers_;  ///< scratch
+  std::vector<SharedQuestions::Answer> answers_;  ///< scratch
 };
 
 }  // namespace terrace

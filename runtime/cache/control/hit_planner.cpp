@@ -8,76 +8,75 @@
 
 namespace terrace {
 
-HitPlanner::HitPlanner(ManagerState& state) : state_{state}, groups_{state.groups} {
-  hits_.resize(groups_.size());
-  needs_.resize(groups_.pools().size());
+std::uint32_t Hit::near_units() const {
+  const auto is_far = [](Source source) { return source >= Source::storage; };
+  return static_cast<std::uint32_t>(std::ranges::find_if(sources(), is_far) - sources().begin());
 }
 
-std::uint32_t HitPlanner::look_up(std::span<const BlockKey> keys, Source farthest) const {
-  if (groups_.single()) {
-    GroupHit& hit = hits_.front();
-    const TieredPool& pool = *groups_.pools().front();
-    // An engine asks for a prompt's hits, and acquires the prompt right after that, so the result is reused. Keys are chained: if
-    // the last keys are equal, the prompts are equal.
-    const std::uint64_t changes = pool.residency().tree().changes();
-    const bool known = !keys.empty() && asked_.changes == changes && asked_.keys == keys.size() && asked_.farthest == farthest &&
-                       asked_.last == keys.back();
-    if (known) return hit.end;
-    hit.found = pool.find(keys, farthest, found_);
-    hit.end = hit.found.prefix.length;
-    asked_ = {.changes = changes, .keys = keys.size(), .farthest = farthest, .last = keys.empty() ? BlockKey{} : keys.back()};
-    return hit.end;
+HitPlanner::HitPlanner(ManagerState& state) : state_{state}, groups_{state.groups} { needs_.resize(groups_.pools().size()); }
+
+void HitPlanner::look_up(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit) {
+  hit.groups.resize(groups_.size());
+  if (!groups_.single()) return look_up_groups(keys, farthest, shared, hit);
+  // An engine asks for a prompt's hits, and acquires the prompt right after that, so the answer is used again. Keys are chained:
+  // if the last keys are equal, the prompts are equal.
+  GroupHit& only = hit.groups.front();
+  const TieredPool& pool = groups_.pool_of(0);
+  const std::uint64_t changes = pool.residency().tree().changes();
+  const bool known = !keys.empty() && hit.asked.changes == changes && hit.asked.keys == keys.size() &&
+                     hit.asked.farthest == farthest && hit.asked.last == keys.back();
+  if (!known) {
+    only.found = pool.find(keys, farthest, only.sources);
+    hit.units = only.end = only.found.prefix.length;
+    hit.asked = {.changes = changes, .keys = keys.size(), .farthest = farthest, .last = keys.empty() ? BlockKey{} : keys.back()};
   }
-  return look_up_groups(keys, farthest, {});
+  const auto units = static_cast<std::uint32_t>(keys.size());
+  if (hit.units == units || !shared.has(0, hit.units)) return;
+  while (hit.units < units && shared.has(0, hit.units)) ++hit.units;
+  only.end = hit.units;
+  only.sources.resize(hit.units, Source::shared);
+  hit.asked = {};  // it is no longer the answer of the tiers alone
 }
 
-std::uint32_t HitPlanner::look_up_with(const SharedAnswer& answer, std::span<const BlockKey> keys, Source farthest) const {
-  return look_up_groups(keys, farthest, {.answer = &answer});
-}
-
-std::uint32_t HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const {
+void HitPlanner::look_up_groups(std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared, Hit& hit) {
   struct There {
-    const HitPlanner& planner;
+    HitPlanner& planner;
     std::span<const BlockKey> keys;
     Source farthest;
-    Elsewhere elsewhere;
+    const SharedAnswer& shared;
+    Hit& hit;
 
     std::uint32_t chain(std::size_t group, std::uint32_t blocks) const {
       // One look-up for the whole prompt is enough: a shorter prefix of the prompt finds the same blocks.
-      GroupHit& hit = planner.hits_[group];
-      if (!hit.looked_up) {
+      GroupHit& in_group = hit.groups[group];
+      if (!in_group.looked_up) {
         const std::span<const BlockKey> all = planner.groups_.keys_in(group, keys, 0);
-        hit.reach = planner.groups_.pool_of(group).find(all, farthest, hit.sources).prefix.length;
-        while (hit.reach < all.size() && elsewhere.has(group, hit.reach)) ++hit.reach;
+        in_group.reach = planner.groups_.pool_of(group).find(all, farthest, in_group.sources).prefix.length;
+        while (in_group.reach < all.size() && shared.has(group, in_group.reach)) ++in_group.reach;
       }
-      hit.looked_up = true;
-      return std::min(blocks, hit.reach);
+      in_group.looked_up = true;
+      return std::min(blocks, in_group.reach);
     }
     bool has(std::size_t group, std::uint32_t block) const {
-      return planner.in_tiers(group, keys, block, farthest) || elsewhere.has(group, block);
+      const BlockKey key = planner.groups_.key_in(group, keys, block);
+      const TieredPool& pool = planner.groups_.pool_of(group);
+      return pool.find(std::span{&key, 1}, farthest, planner.unchained_source_).prefix.length > 0 || shared.has(group, block);
     }
   };
-  for (GroupHit& hit : hits_) hit.looked_up = false;
+  for (GroupHit& in_group : hit.groups) in_group.looked_up = false;
   const auto all = static_cast<std::uint32_t>(keys.size());
-  const std::uint32_t hits = longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all,
-                                                There{*this, keys, farthest, elsewhere});
-  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hits), farthest, elsewhere);
-  note_sources(hits);
-  return hits;
+  hit.units = longest_common_hit(groups_.rules(), groups_.unit_tokens(), groups_.alignment(), all,
+                                 There{*this, keys, farthest, shared, hit});
+  for (std::size_t g = 0; g < groups_.size(); ++g) look_up_group(g, keys.first(hit.units), farthest, shared, hit.groups[g]);
+  note_sources(hit);
 }
 
-/// Returns true if `farthest` or a nearer tier has this unchained block of the group.
-bool HitPlanner::in_tiers(std::size_t group, std::span<const BlockKey> keys, std::uint32_t block, Source farthest) const {
-  const BlockKey key = groups_.key_in(group, keys, block);
-  return groups_.pool_of(group).find(std::span{&key, 1}, farthest, unchained_source_).prefix.length > 0;
-}
-
-/// Sets hits_[group] to the contribution of the group to a hit of all of `keys`.
-void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, Elsewhere elsewhere) const {
+/// Sets `hit` to the contribution of the group to a hit of all of `keys`.
+void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys, Source farthest, const SharedAnswer& shared,
+                               GroupHit& hit) {
   const GroupRule& rule = groups_.rules()[group];
   const TieredPool& pool = groups_.pool_of(group);
   const auto hits = static_cast<std::uint32_t>(keys.size());
-  GroupHit& hit = hits_[group];
   hit.found = {};
   hit.unchained.clear();
   hit.sources.clear();
@@ -87,7 +86,7 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
   hit.end = rule.full_blocks(hits);
   if (rule.chained()) {
     hit.found = pool.find(groups_.keys_in(group, keys, 0), farthest, hit.sources);
-    while (hit.sources.size() < hit.end && elsewhere.has(group, static_cast<std::uint32_t>(hit.sources.size()))) {
+    while (hit.sources.size() < hit.end && shared.has(group, static_cast<std::uint32_t>(hit.sources.size()))) {
       hit.sources.push_back(Source::shared);
     }
     hit.serves = hit.sources.size() == hit.end;
@@ -97,7 +96,7 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
       const BlockKey key = groups_.key_in(group, keys, block);
       const Found unchained_block = pool.find(std::span{&key, 1}, farthest, unchained_source_);
       const bool is_here = unchained_block.prefix.length > 0;
-      if (!is_here && !elsewhere.has(group, block)) {
+      if (!is_here && !shared.has(group, block)) {
         hit.serves = false;
         break;
       }
@@ -117,143 +116,71 @@ void HitPlanner::look_up_group(std::size_t group, std::span<const BlockKey> keys
   hit.first = hit.end;
 }
 
-/// Sets found_: for each hash unit, the farthest source from which a group takes it.
-void HitPlanner::note_sources(std::uint32_t hits) const {
-  found_.assign(hits, Source::device);
+/// Sets the sources of the units from those of the groups' blocks.
+void HitPlanner::note_sources(Hit& hit) const {
+  hit.unit_sources.assign(hit.units, Source::device);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = hits_[g];
+    const GroupHit& in_group = hit.groups[g];
     const std::uint32_t units = groups_.rules()[g].units_per_block();
-    for (std::size_t i = 0; i < hit.sources.size(); ++i) {
-      for (std::size_t unit = (hit.first + i) * units; unit < (hit.first + i + 1) * units; ++unit) {
-        found_[unit] = std::max(found_[unit], hit.sources[i]);
+    for (std::size_t i = 0; i < in_group.sources.size(); ++i) {
+      for (std::size_t unit = (in_group.first + i) * units; unit < (in_group.first + i + 1) * units; ++unit) {
+        hit.unit_sources[unit] = std::max(hit.unit_sources[unit], in_group.sources[i]);
       }
     }
   }
 }
 
-std::uint32_t HitPlanner::add_shared(std::uint32_t units) const {
-  TERRACE_CHECK(groups_.single());
-  asked_.keys = 0;  // hits_ and found_ are no longer the result of look_up()
-  hits_.front().end = units;
-  found_.resize(units, Source::shared);
-  return units;
+bool HitPlanner::shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) {
+  look_up(keys, farthest, SharedAnswer::everything(), if_shared_);
+  return worth_loading(if_shared_) > hits;
 }
 
-bool HitPlanner::shared_would_pay(std::uint32_t all, std::uint32_t hits) const {
-  (void)add_shared(all);
-  const bool pays = worth_loading(all) > hits;
-  hits_.front().end = hits;
-  found_.resize(hits);
-  return pays;
-}
-
-bool HitPlanner::shared_would_pay(std::span<const BlockKey> keys, std::uint32_t hits, Source farthest) const {
-  const std::uint32_t all = look_up_groups(keys, farthest, {.everything = true});
-  const bool pays = worth_loading(all) > hits;
-  TERRACE_CHECK(look_up(keys.first(hits), farthest) == hits);
-  return pays;
-}
-
-/// A chained group needs all blocks after those that the tiers have. For any other group, the question has every block that a
-/// longer hit may need, for each place where it may end. look_up_with() chooses the end when the answer is there.
-HitPlanner::Question HitPlanner::ask(std::span<const BlockKey> keys, std::uint32_t found, Source farthest,
-                                     SharedAnswer& answer) const {
-  asked_keys_.clear();
-  asked_groups_.clear();
-  first_missing_.clear();
-  answer.clear();
-  const auto units = static_cast<std::uint32_t>(keys.size());
-  const std::uint32_t all = units - units % groups_.alignment();
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupRule& rule = groups_.rules()[g];
-    std::uint32_t first = 0;
-    const std::uint32_t end = rule.cached() && all > found ? rule.full_blocks(all) : 0;
-    if (end > 0 && rule.chained()) {
-      const std::span<const BlockKey> its = groups_.keys_in(g, keys, 0).first(end);
-      first = groups_.pool_of(g).find(its, farthest, unchained_source_).prefix.length;
-      if (first < end && !rule.config().optional) first_missing_.push_back(its[first]);
-    } else if (end > 0) {
-      first = rule.first_needed(std::uint64_t{found + groups_.alignment()} * groups_.unit_tokens());
-    }
-    first = std::min(first, end);
-    answer.add(first, end - first);
-    for (std::uint32_t block = first; block < end; ++block) {
-      asked_keys_.push_back(groups_.key_in(g, keys, block));
-      asked_groups_.push_back(ModelGroups::id_of(g));
-    }
-  }
-  return {asked_keys_, asked_groups_, first_missing_};
-}
-
-std::span<const BlockKey> HitPlanner::not_there(std::span<const BlockKey> keys, const SharedAnswer& answer) const {
-  first_missing_.clear();
-  for (std::size_t g = 0; g < answer.parts().size(); ++g) {
-    const auto& [first, blocks, begin] = answer.parts()[g];
-    const GroupRule& rule = groups_.rules()[g];
-    if (blocks == 0 || !rule.chained() || rule.config().optional || answer.has(g, first)) continue;
-    first_missing_.push_back(groups_.key_in(g, keys, first));
-  }
-  return first_missing_;
-}
-
-std::uint32_t HitPlanner::near_units() const {
-  const auto is_far = [](Source source) { return source >= Source::storage; };
-  return static_cast<std::uint32_t>(std::ranges::find_if(found_, is_far) - found_.begin());
-}
-
-void HitPlanner::pin_hits(std::span<const BlockKey> keys, TenantId tenant) {
-  if (groups_.single()) {
-    GroupHit& hit = hits_.front();
-    TieredPool& pool = groups_.pool_of(0);
-    const std::uint32_t local = hit.found.prefix.length;
-    if (hit.end == local) return pool.pin(hit.found.prefix);
-    hit.found.prefix = pool.extend_pinned(hit.found.prefix, keys.first(hit.end).subspan(local), tenant, GroupId{});
-    return;
-  }
+void HitPlanner::pin_hit(Hit& hit, std::span<const BlockKey> keys, TenantId tenant) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
     const GroupId id = ModelGroups::id_of(g);
-    GroupHit& hit = hits_[g];
-    Prefix& prefix = hit.found.prefix;
-    if (groups_.rules()[g].chained() && hit.serves && hit.end > prefix.length) {
-      const std::span<const BlockKey> more = groups_.keys_in(g, keys, prefix.length).first(hit.end - prefix.length);
+    GroupHit& in_group = hit.groups[g];
+    Prefix& prefix = in_group.found.prefix;
+    if (groups_.rules()[g].chained() && in_group.serves && in_group.end > prefix.length) {
+      const std::span<const BlockKey> more = groups_.keys_in(g, keys, prefix.length).first(in_group.end - prefix.length);
       prefix = pool.extend_pinned(prefix, more, tenant, id);
     } else if (groups_.rules()[g].chained()) {
       pool.pin(prefix);
     }
-    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
-      Prefix& block = hit.unchained[i].prefix;
+    for (std::uint32_t i = 0; i < in_group.unchained.size(); ++i) {
+      Prefix& block = in_group.unchained[i].prefix;
       if (block.length > 0) {
         pool.pin(block);
         continue;
       }
-      const BlockKey key = groups_.key_in(g, keys, hit.first + i);
+      const BlockKey key = groups_.key_in(g, keys, in_group.first + i);
       block = pool.extend_pinned({}, {&key, 1}, tenant, id);
     }
   }
 }
 
-void HitPlanner::unpin_hits() {
+void HitPlanner::unpin_hit(const Hit& hit) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     TieredPool& pool = groups_.pool_of(g);
-    if (groups_.rules()[g].chained()) pool.unpin(hits_[g].found.prefix);
-    for (const Found& unchained_block : hits_[g].unchained) pool.unpin(unchained_block.prefix);
+    if (groups_.rules()[g].chained()) pool.unpin(hit.groups[g].found.prefix);
+    for (const Found& unchained_block : hit.groups[g].unchained) pool.unpin(unchained_block.prefix);
   }
 }
 
-std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
+std::uint32_t HitPlanner::worth_loading(const Hit& hit) {
+  const std::span<const Source> sources = hit.sources();
   // While copies to the device fail, only hits that are on the device already are of use.
   if (!state_.link.allows()) {
-    const auto first_below = std::ranges::find_if(found_, [](Source source) { return source != Source::device; });
-    return std::min(hits, static_cast<std::uint32_t>(first_below - found_.begin()));
+    const auto first_below = std::ranges::find_if(sources, [](Source source) { return source != Source::device; });
+    return static_cast<std::uint32_t>(first_below - sources.begin());
   }
-  if (!measures_loads()) return hits;
+  if (!measures_loads()) return hit.units;
   // Without a stated prefill speed, hits in the host are always loaded: a learned speed decides only about storage and the shared
   // store.
   const Source measured_from = prefill_is_stated() ? Source::host : Source::storage;
-  if (std::ranges::none_of(found_, [&](Source source) { return source >= measured_from; })) return hits;
-  unit_costs_.assign(hits, {});
-  for (std::size_t g = 0; g < groups_.size(); ++g) add_costs(g);
+  if (std::ranges::none_of(sources, [&](Source source) { return source >= measured_from; })) return hit.units;
+  unit_costs_.assign(hit.units, {});
+  for (std::size_t g = 0; g < groups_.size(); ++g) add_costs(g, hit.groups[g]);
   LoadQueues queues;
   double round_trip = 0;  // one probe asks for the blocks of all pools
   for (const auto& pool : groups_.pools()) {
@@ -277,29 +204,25 @@ std::uint32_t HitPlanner::worth_loading(std::uint32_t hits) const {
 }
 
 /// Adds the cost of the group's blocks to unit_costs_. The cost of a block is counted in the last unit of the block.
-void HitPlanner::add_costs(std::size_t group) const {
-  const GroupHit& hit = hits_[group];
+void HitPlanner::add_costs(std::size_t group, const GroupHit& hit) {
   const LoadCosts& costs = groups_.pool_of(group).load_costs();
-  // With a single group, look_up() writes the sources to found_ only.
-  const std::span<const Source> sources = groups_.single() ? std::span{std::as_const(found_)} : std::span{hit.sources};
-  for (std::uint32_t i = 0; i < sources.size(); ++i) {
-    if (sources[i] == Source::device) continue;
+  for (std::uint32_t i = 0; i < hit.sources.size(); ++i) {
+    const Source source = hit.sources[i];
+    if (source == Source::device) continue;
     // In the prefix of a group, the blocks that a load is bringing follow those that the device has.
     const Found& found = hit.unchained.empty() ? hit.found : hit.unchained[i];
     const std::uint32_t place = hit.unchained.empty() ? i : 0;
     const bool joins = place >= found.on_device && place < found.on_device + found.filling;
     UnitCost& unit = unit_costs_[std::size_t{hit.first + i + 1} * groups_.rules()[group].units_per_block() - 1];
     if (joins) {
-      (sources[i] == Source::shared    ? unit.joins_shared
-       : sources[i] == Source::storage ? unit.joins_read
-                                       : unit.joins_link) = true;
+      (source == Source::shared ? unit.joins_shared : source == Source::storage ? unit.joins_read : unit.joins_link) = true;
       continue;
     }
     if (prefill_is_stated()) unit.link_seconds += costs.link_seconds;
-    if (sources[i] == Source::storage) {
+    if (source == Source::storage) {
       unit.read_seconds += costs.read_seconds;
       ++unit.reads;
-    } else if (sources[i] == Source::shared) {
+    } else if (source == Source::shared) {
       unit.shared_seconds += costs.shared_seconds;
       ++unit.shared;
     }
@@ -326,17 +249,12 @@ std::uint32_t HitPlanner::new_blocks(std::size_t group, const RequestSize& r, st
   return to - rule.first_new(from, to, std::min(r.key_count, r.blocks_now));
 }
 
-void HitPlanner::sum_needs(const RequestSize& r, std::span<std::uint32_t> needs) const {
-  if (groups_.single()) {
-    const Found& found = hits_.front().found;
-    needs.front() = std::max(r.blocks_now, found.prefix.length) - found.on_device - found.filling;
-    return;
-  }
+void HitPlanner::sum_needs(const RequestSize& r, const Hit& hit, std::span<std::uint32_t> needs) const {
   std::ranges::fill(needs, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = hits_[g];
-    const std::uint32_t to_load = hit.end - hit.first - hit.found.on_device - hit.found.filling;
-    needs[groups_.rules()[g].config().pool.value()] += to_load + new_blocks(g, r, hit.end);
+    const GroupHit& in_group = hit.groups[g];
+    const std::uint32_t to_load = in_group.end - in_group.first - in_group.found.on_device - in_group.found.filling;
+    needs[groups_.rules()[g].config().pool.value()] += to_load + new_blocks(g, r, in_group.end);
   }
 }
 
@@ -347,17 +265,13 @@ bool HitPlanner::can_promise(std::span<const std::uint32_t> needs) const {
   return true;
 }
 
-bool HitPlanner::could_ever_fit(const RequestSize& r) const {
-  if (groups_.single()) {
-    needs_.front() = r.blocks;
-    return fit_in_empty_pools(needs_);
-  }
+bool HitPlanner::could_ever_fit(const RequestSize& r, const Hit& hit) {
   std::ranges::fill(needs_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = hits_[g];
-    const bool all = groups_.rules()[g].chained() && hit.serves;
+    const GroupHit& in_group = hit.groups[g];
+    const bool all = groups_.rules()[g].chained() && in_group.serves;
     needs_[groups_.rules()[g].config().pool.value()] +=
-        all ? groups_.rules()[g].blocks_for(r.blocks) : hit.end - hit.first + new_blocks(g, r, hit.end);
+        all ? groups_.rules()[g].blocks_for(r.blocks) : in_group.end - in_group.first + new_blocks(g, r, in_group.end);
   }
   return fit_in_empty_pools(needs_);
 }

@@ -15,8 +15,8 @@ constexpr auto& no_such_job = failure<Errc::not_found, "there is no job of this 
 
 }  // namespace
 
-OffloadJobs::OffloadJobs(ManagerState& state, SharedLookUps& look_ups)
-    : state_{state}, groups_{state.groups}, finds_{state, look_ups} {}
+OffloadJobs::OffloadJobs(ManagerState& state, SharedQuestions& questions)
+    : state_{state}, groups_{state.groups}, questions_{questions} {}
 
 void OffloadJobs::look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const {
   std::ranges::fill(hits, OffloadHit::miss);
@@ -38,7 +38,7 @@ OffloadFound OffloadJobs::find(std::span<const BlockKey> keys, std::span<const O
   const std::uint32_t local = leading_from(0);
   const bool asks = state_.shared_usable && state_.status == CacheStatus::normal && !stopped_;
   if (local == keys.size() || !asks) return {local, false};
-  OffloadFound found = finds_.find(keys, local);
+  OffloadFound found = questions_.find(keys, local);
   if (found.blocks > local) found.blocks = leading_from(found.blocks);
   return found;
 }

@@ -2,8 +2,7 @@
 
 #include "runtime/cache/control/manager_state.hpp"
 #include "runtime/cache/control/model_groups.hpp"
-#include "runtime/cache/control/shared_finds.hpp"
-#include "runtime/cache/control/shared_look_ups.hpp"
+#include "runtime/cache/control/shared_questions.hpp"
 #include "terrace/offload_orders.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
@@ -21,7 +20,7 @@ namespace terrace {
 /// Threads: the manager's. Errors: a call that fails returns the reason and changes nothing.
 class OffloadJobs {
  public:
-  OffloadJobs(ManagerState& state, SharedLookUps& look_ups);
+  OffloadJobs(ManagerState& state, SharedQuestions& questions);
   OffloadJobs(const OffloadJobs&) = delete;
   OffloadJobs& operator=(const OffloadJobs&) = delete;
 
@@ -30,8 +29,6 @@ class OffloadJobs {
   void look_up(std::span<const BlockKey> keys, KeyOrder order, PoolId pool, std::span<OffloadHit> hits) const;
   /// The same as OffloadCache::find. `hits`: the present result of look_up() for these keys.
   [[nodiscard]] OffloadFound find(std::span<const BlockKey> keys, std::span<const OffloadHit> hits);
-  /// Takes an answer of the shared store.
-  void on_answer(std::uint64_t number, std::uint32_t end) { finds_.on_answer(number, end); }
   [[nodiscard]] Result<void> load(const OffloadOrder& order) { return begin(order, Direction::swap_in); }
   [[nodiscard]] Result<void> store(const OffloadOrder& order) { return begin(order, Direction::swap_out); }
   /// Counts an order that the caller refuses before it calls this class.
@@ -90,7 +87,7 @@ class OffloadJobs {
 
   ManagerState& state_;
   ModelGroups& groups_;
-  SharedFinds finds_;
+  SharedQuestions& questions_;
   OffloadLimits limits_;
   std::map<OffloadJobId, Job> jobs_;  ///< jobs that have not ended
   std::map<OffloadJobId, Pin> pins_;

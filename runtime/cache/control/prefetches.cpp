@@ -8,8 +8,8 @@
 
 namespace terrace {
 
-Prefetches::Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups)
-    : state_{state}, groups_{state.groups}, planner_{planner}, look_ups_{look_ups} {}
+Prefetches::Prefetches(ManagerState& state, HitPlanner& planner, SharedQuestions& questions)
+    : state_{state}, groups_{state.groups}, planner_{planner}, questions_{questions} {}
 
 Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
   const auto refuse = [&](Errc why) -> Result<PrefetchId> {
@@ -41,79 +41,42 @@ Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
 /// asked.
 bool Prefetches::ask(Place place) {
   Prefetch& it = place->second;
-  if (!state_.shared_usable || it.farthest < Source::shared || !look_ups_.has_room()) return false;
-  const std::uint32_t found = planner_.look_up(it.keys, it.farthest);
-  const auto all = static_cast<std::uint32_t>(it.keys.size());
-  if (found == all) return false;
-  if (!groups_.single()) return ask_each(place, found);
-  if (!planner_.shared_would_pay(all, found)) return false;
-  if (look_ups_.is_missing(it.keys[found], state_.now)) {
-    ++state_.shared.look_ups_skipped;
-    return false;
-  }
-  it.from = planner_.near_units();
+  if (!state_.shared_usable || it.farthest < Source::shared) return false;
+  planner_.look_up(it.keys, it.farthest, hit_);
+  const auto question = questions_.worth_asking(it.keys, hit_.units, hit_.units, it.farthest, it.answer);
+  if (!question) return false;
+  it.from = hit_.near_units();
   it.asking = true;
-  look_ups_.look({SharedLookUps::Asker::Kind::prefetch, place->first.value()}, std::span{it.keys}.subspan(found), found,
-                 it.deadline, state_.now);
+  questions_.ask({SharedQuestions::Asker::Kind::prefetch, place->first.value()}, *question, it.deadline);
   return true;
 }
 
-/// The same for a model with several groups.
-bool Prefetches::ask_each(Place place, std::uint32_t found) {
-  Prefetch& it = place->second;
-  if (!planner_.shared_would_pay(it.keys, found, it.farthest)) return false;
-  const HitPlanner::Question question = planner_.ask(it.keys, found, it.farthest, it.answer);
-  if (question.keys.empty()) return false;
-  const auto is_missing = [this](const BlockKey& key) { return look_ups_.is_missing(key, state_.now); };
-  if (std::ranges::any_of(question.first_missing, is_missing)) {
-    ++state_.shared.look_ups_skipped;
-    return false;
-  }
-  it.from = planner_.near_units();
-  it.asking = true;
-  look_ups_.look_each({SharedLookUps::Asker::Kind::prefetch, place->first.value()}, question.keys, question.groups, it.deadline,
-                      state_.now);
-  return true;
-}
-
-void Prefetches::on_answer(SharedLookUps::Answer& answer) {
+void Prefetches::on_answer(SharedQuestions::Answer& answer) {
   const Place place = running_.find(PrefetchId{answer.asker.number});
   TERRACE_CHECK(place != running_.end() && place->second.asking);
   Prefetch& it = place->second;
   it.asking = false;
-  it.shared_end = answer.end;
-  if (!groups_.single()) {
-    it.answer.set(std::move(answer.there));
-    if (answer.complete) {
-      for (const BlockKey& key : planner_.not_there(it.keys, it.answer)) look_ups_.missed(key, state_.now);
-    }
-  }
+  it.answered = true;
+  it.answer.set(answer.end, std::move(answer.there));
   load(place);
 }
 
-/// Returns the number of leading units that the tiers and the shared store have, at most `units`.
-std::uint32_t Prefetches::look_up(const Prefetch& it, std::size_t units) const {
-  const std::uint32_t local = planner_.look_up(std::span{it.keys}.first(units), it.farthest);
-  if (!groups_.single()) {
-    const std::span<const BlockKey> keys = std::span{it.keys}.first(units);
-    return it.shared_end.value_or(0) > 0 ? planner_.look_up_with(it.answer, keys, it.farthest) : local;
-  }
-  const std::size_t shared_end = std::min<std::size_t>(it.shared_end.value_or(0), units);
-  return shared_end > local ? planner_.add_shared(static_cast<std::uint32_t>(shared_end)) : local;
+/// Looks up the leading units that the tiers and the shared store have, at most `units`.
+void Prefetches::look_up(const Prefetch& it, std::size_t units) {
+  planner_.look_up(std::span{it.keys}.first(units), it.farthest, it.answer, hit_);
 }
 
 /// Returns true if the device or the host tier has this block of the last look-up, or if a load is bringing it to the device.
 bool Prefetches::is_near(std::size_t group, std::uint32_t block) const {
-  const GroupHit& hit = planner_.hit(group);
-  const std::span<const Source> sources = groups_.single() ? planner_.sources() : std::span{hit.sources};
+  const GroupHit& hit = hit_.groups[group];
   const Found& found = hit.unchained.empty() ? hit.found : hit.unchained[block];
   const std::uint32_t place = hit.unchained.empty() ? block : 0;
-  return place < found.on_device + found.filling || sources[block] <= Source::host;
+  return place < found.on_device + found.filling || hit.sources[block] <= Source::host;
 }
 
 std::uint32_t Prefetches::first_to_bring(std::size_t group) const {
-  std::uint32_t first = planner_.hit(group).first;
-  while (first < planner_.hit(group).end && is_near(group, first)) ++first;
+  std::uint32_t first = hit_.groups[group].first;
+  while (first < hit_.groups[group].end && is_near(group, first)) ++first;
   return first;
 }
 
@@ -121,7 +84,7 @@ std::uint32_t Prefetches::first_to_bring(std::size_t group) const {
 std::uint32_t Prefetches::over_bound(std::vector<std::uint32_t>& brings) const {
   brings.assign(groups_.pools().size(), 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = planner_.hit(g);
+    const GroupHit& hit = hit_.groups[g];
     for (std::uint32_t i = 0; i < hit.end - hit.first; ++i) brings[groups_.rules()[g].config().pool.value()] += !is_near(g, i);
   }
   std::uint32_t over = 0;
@@ -136,18 +99,18 @@ std::uint32_t Prefetches::over_bound(std::vector<std::uint32_t>& brings) const {
 
 void Prefetches::load(Place place) {
   Prefetch& it = place->second;
-  std::uint32_t units = look_up(it, it.keys.size());
-  if (const std::uint32_t worth = planner_.worth_loading(units); worth < units) units = look_up(it, worth);
+  look_up(it, it.keys.size());
+  if (const std::uint32_t worth = planner_.worth_loading(hit_); worth < hit_.units) look_up(it, worth);
   bool cut = false;
-  for (std::uint32_t over = over_bound(it.brings); over > 0 && units > 0; over = over_bound(it.brings)) {
+  for (std::uint32_t over = over_bound(it.brings); over > 0 && hit_.units > 0; over = over_bound(it.brings)) {
     cut = true;
     const auto less = std::max(1U, over / static_cast<std::uint32_t>(groups_.size()));
-    units = look_up(it, units - std::min(units, less));
+    look_up(it, hit_.units - std::min(hit_.units, less));
   }
   if (cut) ++state_.prefetches.cut;
-  it.from = planner_.near_units();
-  it.keys.resize(units);
-  start_jobs(place, units);
+  it.from = hit_.near_units();
+  it.keys.resize(hit_.units);
+  start_jobs(place);
   // The jobs have pinned blocks on the device. The slots of these blocks may have been promised to requests.
   const auto keeps_promises = [](const auto& pool) { return pool->device_slots().can_promise(0); };
   if (!std::ranges::all_of(groups_.pools(), keeps_promises)) stop(place);
@@ -158,15 +121,15 @@ void Prefetches::load(Place place) {
 /// Cancels the evictions of the blocks of the last look-up that the device has, because the jobs have pinned these blocks.
 void Prefetches::cancel_evictions() {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = planner_.hit(g);
+    const GroupHit& hit = hit_.groups[g];
     if (groups_.rules()[g].chained() && hit.found.evicting) groups_.pool_of(g).cancel_evictions(hit.found.prefix);
   }
 }
 
-void Prefetches::start_jobs(Place place, std::uint32_t units) {
-  const std::span<const BlockKey> keys = std::span{place->second.keys}.first(units);
+void Prefetches::start_jobs(Place place) {
+  const std::span<const BlockKey> keys = place->second.keys;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = planner_.hit(g);
+    const GroupHit& hit = hit_.groups[g];
     if (groups_.rules()[g].chained()) {
       const std::uint32_t first = first_to_bring(g);
       if (first < hit.end) start_job(place, g, groups_.keys_in(g, keys, 0).first(hit.end), first);
@@ -183,7 +146,7 @@ void Prefetches::start_jobs(Place place, std::uint32_t units) {
 void Prefetches::start_job(Place place, std::size_t group, std::span<const BlockKey> keys, std::uint32_t first) {
   Prefetch& it = place->second;
   const PoolId pool = groups_.rules()[group].config().pool;
-  const TimePoint wanted_by = planner_.reads_wanted_by(planner_.sources());
+  const TimePoint wanted_by = planner_.reads_wanted_by(hit_.sources());
   last_job_ = OffloadJobId{last_job_.value() + 1};
   it.jobs.push_back(last_job_);
   by_job_.emplace(last_job_, place->first);
@@ -195,7 +158,7 @@ void Prefetches::start_job(Place place, std::size_t group, std::span<const Block
   order.tenant = it.tenant;
   order.urgency = Urgency::make_room;  // no request waits for it yet
   order.deadline = std::min(it.deadline, wanted_by);
-  const std::optional<TimePoint> shared_until = it.shared_end ? std::optional{wanted_by} : std::nullopt;
+  const std::optional<TimePoint> shared_until = it.answered ? std::optional{wanted_by} : std::nullopt;
   state_.prefetches.blocks += order.keys.size() - order.first;
   groups_.at(pool).load_named(order, shared_until, ++state_.last_stamp, ModelGroups::id_of(group));
 }
@@ -250,7 +213,7 @@ void Prefetches::cancel_all() {
 /// Cancels the look-up and the jobs of the prefetch. The jobs end in the next pump().
 void Prefetches::stop(Place place) {
   Prefetch& it = place->second;
-  if (it.asking) look_ups_.leave({SharedLookUps::Asker::Kind::prefetch, place->first.value()});
+  if (it.asking) questions_.leave({SharedQuestions::Asker::Kind::prefetch, place->first.value()});
   it.asking = false;
   it.failed = true;
   if (!std::exchange(it.cancelled, true)) ++state_.prefetches.cancelled;
@@ -260,10 +223,10 @@ void Prefetches::stop(Place place) {
 }
 
 void Prefetches::end(Place place) {
-  const Prefetch& it = place->second;
+  Prefetch& it = place->second;
   // After a failed prefetch, a request does not try the shared store for these blocks again.
-  const std::optional<std::uint32_t> shared_end = it.shared_end && it.failed ? std::optional{0U} : it.shared_end;
-  for (const std::uint32_t request : it.waiters) resumed_.push_back({request, shared_end, it.answer});
+  if (it.failed) it.answer.clear();
+  for (const std::uint32_t request : it.waiters) resumed_.push_back({request, it.answered, it.answer});
   running_.erase(place);
 }
 
@@ -295,7 +258,7 @@ void Prefetches::check_invariants() const {
   std::size_t jobs = 0;
   for (const auto& [id, it] : running_) {
     TERRACE_CHECK(it.asking != !it.jobs.empty());
-    TERRACE_CHECK(it.asking == look_ups_.asks({SharedLookUps::Asker::Kind::prefetch, id.value()}));
+    TERRACE_CHECK(it.asking == questions_.asks({SharedQuestions::Asker::Kind::prefetch, id.value()}));
     for (const OffloadJobId job : it.jobs) TERRACE_CHECK(by_job_.at(job) == id);
     jobs += it.jobs.size();
   }

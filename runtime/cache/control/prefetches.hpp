@@ -2,7 +2,7 @@
 
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/manager_state.hpp"
-#include "runtime/cache/control/shared_look_ups.hpp"
+#include "runtime/cache/control/shared_questions.hpp"
 #include "terrace/offload_orders.hpp"
 #include "terrace/request.hpp"
 #include "terrace/result.hpp"
@@ -38,12 +38,11 @@ class Prefetches {
   /// A request that can continue, because the prefetch that it waited for has ended.
   struct Resumed {
     std::uint32_t request = 0;
-    /// The answer of the shared store: it has the units before this place. No value: it was not asked.
-    std::optional<std::uint32_t> shared_end;
-    SharedAnswer answer{};  ///< the answer for a model with several groups, if shared_end is not 0
+    bool asked = false;     ///< the shared store was asked for the blocks
+    SharedAnswer answer{};  ///< its answer
   };
 
-  Prefetches(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups);
+  Prefetches(ManagerState& state, HitPlanner& planner, SharedQuestions& questions);
   Prefetches(const Prefetches&) = delete;
   Prefetches& operator=(const Prefetches&) = delete;
 
@@ -55,7 +54,7 @@ class Prefetches {
   [[nodiscard]] std::size_t running() const { return running_.size(); }
 
   /// Takes an answer of the shared store.
-  void on_answer(SharedLookUps::Answer& answer);
+  void on_answer(SharedQuestions::Answer& answer);
   /// Takes the events of the jobs. Returns true if there were any.
   bool pump();
   /// pump() would do nothing, and no request can continue.
@@ -84,8 +83,8 @@ class Prefetches {
     std::uint32_t from = 0;  ///< the first unit that it brings
     bool asking = false;
     bool cancelled = false;
-    bool failed = false;                      ///< a block did not arrive
-    std::optional<std::uint32_t> shared_end;  ///< the answer of the shared store, as in Requests
+    bool failed = false;    ///< a block did not arrive
+    bool answered = false;  ///< the shared store has answered
     SharedAnswer answer;
     std::vector<OffloadJobId> jobs;      ///< the jobs that have not ended
     std::vector<std::uint32_t> brings;   ///< by PoolId: number of blocks that the jobs bring
@@ -93,14 +92,13 @@ class Prefetches {
   };
   using Place = std::map<PrefetchId, Prefetch>::iterator;
 
-  [[nodiscard]] std::uint32_t look_up(const Prefetch& it, std::size_t units) const;
+  void look_up(const Prefetch& it, std::size_t units);
   [[nodiscard]] std::uint32_t first_to_bring(std::size_t group) const;
   [[nodiscard]] bool is_near(std::size_t group, std::uint32_t block) const;
   [[nodiscard]] std::uint32_t over_bound(std::vector<std::uint32_t>& brings) const;
   bool ask(Place place);
-  [[nodiscard]] bool ask_each(Place place, std::uint32_t found);
   void load(Place place);
-  void start_jobs(Place place, std::uint32_t units);
+  void start_jobs(Place place);
   void start_job(Place place, std::size_t group, std::span<const BlockKey> keys, std::uint32_t first);
   void cancel_evictions();
   void stop(Place place);
@@ -109,12 +107,13 @@ class Prefetches {
   ManagerState& state_;
   ModelGroups& groups_;
   HitPlanner& planner_;
-  SharedLookUps& look_ups_;
+  SharedQuestions& questions_;
   std::map<PrefetchId, Prefetch> running_;
   std::map<OffloadJobId, PrefetchId> by_job_;
   std::vector<Resumed> resumed_;  ///< not taken yet
   PrefetchId last_id_;
   OffloadJobId last_job_;
+  Hit hit_;                           ///< scratch: of the last look-up
   std::vector<OffloadEvent> events_;  ///< scratch
 };
 

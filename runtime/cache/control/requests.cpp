@@ -1,5 +1,5 @@
-// Requests from acquire to release, and the queries about them. The other files of the class: requests_shared.cpp (waits before
-// the plan), requests_plan.cpp (pending requests), requests_blocks.cpp (ready requests).
+// Requests from acquire to release, and the queries about them. The other files of the class: requests_plan.cpp (pending
+// requests) and requests_blocks.cpp (ready requests).
 
 #include "runtime/cache/control/requests.hpp"
 
@@ -13,23 +13,23 @@
 
 namespace terrace {
 
-Requests::Requests(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups, Prefetches& prefetches)
-    : state_{state}, groups_{state.groups}, planner_{planner}, look_ups_{look_ups}, prefetches_{prefetches} {
+Requests::Requests(ManagerState& state, HitPlanner& planner, SharedQuestions& questions, Prefetches& prefetches)
+    : state_{state}, groups_{state.groups}, planner_{planner}, questions_{questions}, prefetches_{prefetches} {
   needs_.resize(groups_.pools().size());
   used_.resize(groups_.pools().size());
   planned_loads_.resize(groups_.size());
 }
 
-MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) const {
+MatchResult Requests::match(std::span<const BlockKey> keys, Source farthest) {
   MatchResult result;
   if (state_.status != CacheStatus::normal || !state_.config.caching) return result;
-  const std::uint32_t hits = planner_.look_up(keys, farthest);
-  if (groups_.single() && planner_.hit(0).found.on_device == hits) {
-    result.found[Source::device] = hits;
+  planner_.look_up(keys, farthest, hit_);
+  if (hit_.all_on_device()) {
+    result.found[Source::device] = hit_.units;
     return result;
   }
   // A block that a load is bringing to the device counts under the source that it is loaded from.
-  for (const Source source : planner_.sources()) ++result.found[source];
+  for (const Source source : hit_.sources()) ++result.found[source];
   return result;
 }
 
@@ -366,6 +366,7 @@ void Requests::forget(Index index) {
   for (GroupPart& part : r.parts) part.clear();
   r.found.clear();
   r.kept_keys.clear();
+  r.shared.clear();
   free_requests_.push_back(index);
 }
 
@@ -402,7 +403,7 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
     ++live;
     const bool pending = r.state == State::waiting_for_slots || r.state == State::loading;
     if (pending && std::ranges::find(to_replan_, index) == to_replan_.end()) check_slots(index);
-    const bool looks = look_ups_.asks({SharedLookUps::Asker::Kind::request, index}) || prefetches_.waits(index);
+    const bool looks = questions_.asks({SharedQuestions::Asker::Kind::request, index}) || prefetches_.waits(index);
     TERRACE_CHECK(looks == (r.state == State::looking));
     const SlotState state = r.quarantined_until ? SlotState::quarantined : SlotState::held;
     for (const auto& [pool, slot] : own_slots(r)) {
@@ -434,7 +435,7 @@ void Requests::check_invariants(std::span<std::uint64_t> held) const {
     if (!may_have_slots) TERRACE_CHECK(std::ranges::all_of(r.own, [](const auto& own) { return own.empty(); }));
   }
   TERRACE_CHECK(live == by_id_.size() + quarantined_.size());
-  look_ups_.check_invariants();
+  questions_.check_invariants();
   prefetches_.check_invariants();
 }
 

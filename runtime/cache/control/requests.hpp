@@ -4,7 +4,7 @@
 #include "runtime/cache/control/group_part.hpp"
 #include "runtime/cache/control/hit_planner.hpp"
 #include "runtime/cache/control/prefetches.hpp"
-#include "runtime/cache/control/shared_look_ups.hpp"
+#include "runtime/cache/control/shared_questions.hpp"
 #include "terrace/result.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -31,7 +31,7 @@ namespace terrace {
 ///
 /// What a pending request waits for, by its internal state:
 ///
-///     looking            the answer of the shared store (SharedLookUps), or the end of a prefetch of its blocks (Prefetches)
+///     looking            the answer of the shared store (SharedQuestions), or the end of a prefetch of its blocks (Prefetches)
 ///     waiting_for_slots  device slots: evictions, which may be swap-outs (DeviceSlotAllocator)
 ///     loading            its loads. Each block waits for a landing slot and a read, unless the host has it,
 ///                        then for its turn in the lane of requests, and for the fence of its device slot
@@ -49,7 +49,7 @@ namespace terrace {
 ///
 /// No call of this class continues other requests, or makes transfers: CacheManager::settle() does that after each call.
 ///
-/// Ownership: CacheManager owns this object; `state`, `planner`, `look_ups` and `prefetches` outlive it.
+/// Ownership: CacheManager owns this object; `state`, `planner`, `questions` and `prefetches` outlive it.
 /// Threads: the manager's.
 /// Units: blocks and keys are counted in hash units, unless a comment names a group (AcquireRequest).
 /// Errors: a call that fails returns the reason and changes nothing. Its comment lists the errors.
@@ -57,13 +57,13 @@ class Requests {
  public:
   using Index = std::uint32_t;  ///< of the record of a request
 
-  Requests(ManagerState& state, HitPlanner& planner, SharedLookUps& look_ups, Prefetches& prefetches);
+  Requests(ManagerState& state, HitPlanner& planner, SharedQuestions& questions, Prefetches& prefetches);
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
   // Cache has the same calls (terrace/cache.hpp). The comments here tell only what is different.
 
-  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back()) const;
+  [[nodiscard]] MatchResult match(std::span<const BlockKey> keys, Source farthest = all_sources.back());
 
   /// Cache::acquire in two halves, with settle() between (CacheManager::acquire). begin() accepts and plans the request; it fails
   /// as Cache::acquire. settled() tells whether the request is ready now. If it is still pending, an event will report the end of
@@ -128,8 +128,8 @@ class Requests {
   /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() also adds events; the next round of settle() handles
   /// these. No other call of the pool adds events.
   void handle_events(TieredPool& pool);
-  /// Takes an answer of SharedLookUps: plans the request with this number again.
-  void on_answer(SharedLookUps::Answer& answer);
+  /// Takes an answer of the shared store: plans the request with this number again.
+  void on_answer(SharedQuestions::Answer& answer);
   /// Fails each pending request.
   void fail_pending(ErrorCode error);
   /// Fails the pending requests whose deadline has passed.
@@ -173,9 +173,6 @@ class Requests {
     Source farthest = all_sources.back();  ///< AcquireRequest::farthest_source, or nearer after a failure
     bool may_look = false;                 ///< it is new, and may ask the shared store
     bool looked = false;
-    /// According to the shared store, it has the units from the end of the local hits to before this one. With several groups:
-    /// not 0 if the store has blocks; Request::shared tells which.
-    std::uint32_t shared_end = 0;
     std::uint32_t joined = 0;
     bool preempted = false;
     std::uint32_t failures = 0;  ///< number of times that a block it needed did not arrive
@@ -198,7 +195,7 @@ class Requests {
     std::vector<Source> found;             ///< the source in which each hit was found
     std::vector<LoadRef> loads;            ///< loads that the request waits for; it is a waiter of each
     std::vector<BlockKey> kept_keys;
-    SharedAnswer shared;  ///< the answer for a model with several groups; not valid while shared_end is 0
+    SharedAnswer shared;  ///< what the shared store has for it; nothing if it was not asked
   };
 
   [[nodiscard]] Result<Index> find(RequestId id) const;
@@ -216,17 +213,11 @@ class Requests {
   void keep_keys(Request& request);
   void recall_keys(Request& request);
   [[nodiscard]] Result<void> plan(Index index, std::span<const BlockKey> keys);
-  [[nodiscard]] bool wants_to_look(Request& request, std::span<const BlockKey> usable, std::uint32_t found, std::uint32_t hits,
-                                   std::uint32_t turned_down);
-  [[nodiscard]] bool wants_to_look_each(Request& request, std::span<const BlockKey> usable, std::uint32_t found,
-                                        std::uint32_t hits);
-  std::uint32_t add_shared(const Request& request, std::span<const BlockKey> keys, Source farthest) const;
   [[nodiscard]] bool waits_for_prefetch(Index index, std::span<const BlockKey> usable);
   void stop_looking(Index index);
-  void begin_look(Index index, std::span<const BlockKey> usable, std::uint32_t found);
-  void pin_while_looking(Request& request);
+  void begin_look(Index index, const SharedQuestions::Question& question);
   void note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found);
-  void take_hits(Request& request, std::span<const BlockKey> keys, std::uint32_t hits);
+  void take_hits(Request& request, std::span<const BlockKey> keys);
   void handle(TieredPool& pool, const Loads::Event& event);
   void on_served(PoolId pool, const DeviceSlotAllocator::Served& served, std::span<const SlotId> slots);
   [[nodiscard]] BlockRef hit_block(const GroupPart& part, std::size_t group, std::uint32_t block) const;
@@ -262,7 +253,7 @@ class Requests {
   ManagerState& state_;
   ModelGroups& groups_;
   HitPlanner& planner_;
-  SharedLookUps& look_ups_;
+  SharedQuestions& questions_;
   Prefetches& prefetches_;
   std::vector<Request> requests_;
   std::vector<Index> free_requests_;
@@ -273,11 +264,11 @@ class Requests {
   std::vector<RequestEvent> events_;                 ///< not taken yet
   std::vector<TransferId> awaited_;                  ///< result of the last transfers_for()
   std::vector<Duplicate> duplicates_;                ///< result of the last commit()
+  Hit hit_;                                          ///< scratch: of the last look-up
   std::vector<std::uint32_t> needs_;                 ///< scratch: slots by PoolId
   std::vector<Copy> row_;                            ///< scratch: copies on the device
   std::vector<Copy> host_row_;                       ///< scratch
   std::vector<PlannedLoad> planned_loads_;           ///< scratch: by group
-  HitPlanner::Question question_;                    ///< scratch of plan(): for a request that looks
   std::vector<std::size_t> used_;                    ///< scratch: by PoolId, number of slots of Request::own that are used
   std::vector<DeviceSlotAllocator::Served> served_;  ///< scratch
   std::vector<SlotId> served_slots_;                 ///< scratch, the slots of served_

@@ -16,7 +16,6 @@ Result<void> Requests::advance(RequestId id, std::uint64_t tokens, Fence last_us
   if (tokens > std::uint64_t{r.blocks_now} * groups_.unit_tokens()) {
     return failure<Errc::invalid_argument, "the request has blocks for fewer tokens: extend() comes first">;
   }
-  if (groups_.single()) return {};
   for (std::size_t g = 0; g < groups_.size(); ++g)
     give_up_before(r.parts[g], g, groups_.rules()[g].first_needed(tokens), last_use);
   return {};

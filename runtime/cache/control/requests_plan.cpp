@@ -1,4 +1,5 @@
-// A pending request: how it is planned, the slots and loads that it waits for, and how it is planned again after a failed load.
+// A pending request: how it is planned, what it waits for (an answer of the shared store, a prefetch, slots, loads), and how it
+// is planned again after a failed load.
 
 #include "base/check.hpp"
 #include "base/failure.hpp"
@@ -17,42 +18,47 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   // After two failed loads the request takes only hits on the device, and computes the rest.
   const Source farthest = r.failures >= 2 ? Source::device : r.farthest;
   const std::span<const BlockKey> usable = keys.first(std::min<std::size_t>(keys.size(), r.hit_units_max));
-  const std::uint32_t shared_end = farthest >= Source::shared ? r.shared_end : 0;
   const auto look_up = [&](std::size_t units) {
-    const std::uint32_t local = planner_.look_up(usable.first(units), farthest);
-    return shared_end > local ? add_shared(r, usable.first(units), farthest) : local;
+    if (farthest >= Source::shared) planner_.look_up(usable.first(units), farthest, r.shared, hit_);
+    else planner_.look_up(usable.first(units), farthest, hit_);
   };
-  const std::uint32_t found = look_up(usable.size());
+  look_up(usable.size());
+  const std::uint32_t found = hit_.units;
   // If the keys are those of an earlier hit (recall_keys), the last hit was dropped then, and its key is not included.
   const bool was_dropped = r.keys_are_hits && found == usable.size();
-  std::uint32_t hits = r.drop_last_hit && found > 0 && !was_dropped ? look_up(found - 1) : found;
-  std::uint32_t turned_down = hits;
-  if (const std::uint32_t worth = planner_.worth_loading(hits); worth < hits) hits = look_up(worth);
+  if (r.drop_last_hit && found > 0 && !was_dropped) look_up(found - 1);
+  std::uint32_t turned_down = hit_.units;
+  if (const std::uint32_t worth = planner_.worth_loading(hit_); worth < hit_.units) look_up(worth);
+  const std::uint32_t hits = hit_.units;
   turned_down -= hits;
   r.blocks_now = hits + std::min(r.blocks - hits, r.new_units_max);
   const bool is_new = r.state == State::unused;
-  if (is_new && !planner_.could_ever_fit(r)) {
+  if (is_new && !planner_.could_ever_fit(r, hit_)) {
     if (groups_.pools().front()->sizes().device_blocks > 0) return Errc::never_fits;
     return failure<Errc::never_fits,
                    "the cache has no device slots of its own: with engine_owns_slots, order loads and stores by an OffloadCache">;
   }
   if (is_new && prefetches_.running() > 0 && waits_for_prefetch(index, usable)) return {};
-  const bool looks = std::exchange(r.may_look, false) && wants_to_look(r, usable, found, hits, turned_down);
+  // A request that does not take all hits of the tiers does not want blocks after them.
+  std::optional<SharedQuestions::Question> question;
+  if (std::exchange(r.may_look, false) && turned_down == 0) {
+    question = questions_.worth_asking(usable, found, hits, r.farthest, r.shared);
+  }
 
-  planner_.sum_needs(r, needs_);
-  planner_.pin_hits(usable, r.tenant);
+  planner_.sum_needs(r, hit_, needs_);
+  planner_.pin_hit(hit_, usable, r.tenant);
   // The hits are pinned first, so that they do not count as evictable when slots are promised.
   if (!planner_.can_promise(needs_)) {
-    planner_.unpin_hits();
+    planner_.unpin_hit(hit_);
     return Errc::no_room;
   }
-  if (looks) {
-    begin_look(index, usable, found);
+  if (question) {
+    begin_look(index, *question);
     return {};
   }
   state_.stats.turned_down += turned_down;
   if (state_.misses.on() && r.failures == 0) note_misses(usable, hits, hits + turned_down);
-  take_hits(r, keys, hits);
+  take_hits(r, keys);
 
   r.pools_waited_for = 0;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
@@ -79,17 +85,74 @@ void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits,
   }
 }
 
-/// Records the last hit of the planner as the hit of the request. The request owns the pins from now on.
-void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32_t hits) {
+/// Asks the shared store. The hit is pinned, and the request owns these pins from now on. It holds nothing else until the answer
+/// comes.
+void Requests::begin_look(Index index, const SharedQuestions::Question& question) {
+  Request& r = requests_[index];
+  r.state = State::looking;
+  r.looked = true;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = hit_.groups[g];
+    TieredPool& pool = groups_.pool_of(g);
+    if (groups_.rules()[g].chained()) {
+      r.parts[g].prefix = hit.found.prefix;
+      if (hit.found.evicting) pool.cancel_evictions(hit.found.prefix);
+    }
+    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
+      r.parts[g].unchained.push_back({hit.first + i, hit.unchained[i].prefix});
+      if (hit.unchained[i].evicting) pool.cancel_evictions(hit.unchained[i].prefix);
+    }
+  }
+  questions_.ask({SharedQuestions::Asker::Kind::request, index}, question, r.deadline);
+}
+
+void Requests::on_answer(SharedQuestions::Answer& answer) {
+  const auto index = static_cast<Index>(answer.asker.number);
+  Request& r = requests_[index];
+  TERRACE_CHECK(r.state == State::looking);
+  r.shared.set(answer.end, std::move(answer.there));
+  release_hits(index);
+  if (const Result<void> planned = plan(index, r.keys); !planned) fail(index, planned.error());
+}
+
+/// For a new request, after the look-up of `usable`. If a prefetch is bringing the first block that neither the device nor the
+/// host tier has, makes the request wait for it, and returns true. The request holds nothing until the prefetch has ended.
+bool Requests::waits_for_prefetch(Index index, std::span<const BlockKey> usable) {
+  const std::uint32_t near = hit_.near_units();
+  Request& r = requests_[index];
+  if (near == usable.size() || !prefetches_.join(index, usable, near, r.farthest)) return false;
+  r.state = State::looking;
+  return true;
+}
+
+void Requests::stop_looking(Index index) {
+  questions_.leave({SharedQuestions::Asker::Kind::request, index});
+  prefetches_.leave(index);
+}
+
+void Requests::resume_waiting() {
+  prefetches_.take_resumed(resumed_);
+  for (Prefetches::Resumed& resumed : resumed_) {
+    Request& r = requests_[resumed.request];
+    TERRACE_CHECK(r.state == State::looking);
+    r.may_look = r.may_look && state_.shared_usable && !resumed.asked;
+    r.shared = std::move(resumed.answer);
+    if (const Result<void> planned = plan(resumed.request, r.keys); !planned) fail(resumed.request, planned.error());
+  }
+}
+
+/// Makes hit_ the hit of the request. The request owns its pins from now on.
+void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
+  const std::uint32_t hits = hit_.units;
   r.hits = hits;
   r.joined = 0;
   // If the request is planned again, its blocks keep the source in which they were found first.
   const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
   r.found.resize(hits, Source::device);
-  const bool on_device = groups_.single() && planner_.hit(0).found.on_device == hits;
+  const bool on_device = hit_.all_on_device();
   r.all_on_device = on_device && (known == 0 || r.all_on_device);
   if (!on_device) {
-    std::ranges::copy(planner_.sources().first(hits).subspan(known), r.found.begin() + static_cast<std::ptrdiff_t>(known));
+    std::ranges::copy(hit_.sources().subspan(known), r.found.begin() + static_cast<std::ptrdiff_t>(known));
   }
   const bool is_first = r.stamp == 0;
   if (is_first) {
@@ -97,7 +160,7 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
     for (const auto& pool : groups_.pools()) pool->set_sample_time(r.stamp);
   }
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = planner_.hit(g);
+    const GroupHit& hit = hit_.groups[g];
     GroupPart& part = r.parts[g];
     TieredPool& pool = groups_.pool_of(g);
     part.serves = hit.serves;
@@ -183,7 +246,7 @@ void Requests::join_load(Index index, PoolId pool, BlockRef block) {
 /// So it joins these loads, and they continue even if the requests that started them leave.
 void Requests::join_loads(Index index) {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
-    if (planner_.hit(g).found.filling == 0) continue;
+    if (hit_.groups[g].found.filling == 0) continue;
     const GroupPart& part = requests_[index].parts[g];
     read_hits(part, g, Tier::device, row_);
     for (std::uint32_t i = part.first; i < part.end; ++i) {
@@ -227,8 +290,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
       while (next < end && !row_[next - part.first].present() && host_row_[next - part.first].usable()) ++next;
     } else if (residency.stored(block) && r.farthest >= Source::storage) {
       source = Source::storage;
-    } else if (r.farthest >= Source::shared &&
-               (groups_.single() ? i < r.shared_end : r.shared_end > 0 && r.shared.has(group, i))) {
+    } else if (r.farthest >= Source::shared && r.shared.has(group, i)) {
       source = Source::shared;
     } else {
       return false;  // the block was evicted while the request waited for slots
@@ -254,7 +316,7 @@ bool Requests::collect_loads(Index index, std::size_t group) {
 void Requests::start_loads(Index index) {
   Request& r = requests_[index];
   r.state = State::loading;
-  if (groups_.single() && r.parts.front().on_device) return become_ready(index);  // there is nothing to load
+  if (std::ranges::all_of(r.parts, &GroupPart::on_device)) return become_ready(index);  // there is nothing to load
   std::ranges::fill(used_, 0);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (collect_loads(index, g)) continue;

@@ -44,7 +44,7 @@ struct Postponement {
 /// The work that the manager wants the shared store to do, in the order of the members. The tokens of each kind of work are
 /// numbers below 2^30. A token can be used again after the event.
 struct SharedActions {
-  /// A question of SharedLookUps (Asker::requests) or of SharedWriter. The asker keeps the keys, and the memory of the last two
+  /// A question of SharedQuestions (Asker::requests) or of SharedWriter. The asker keeps the keys, and the memory of the last two
   /// members, until the event comes.
   struct Probe {
     enum class Asker : std::uint8_t { requests, writer };
