@@ -114,8 +114,8 @@ class SwapOuts {
   ManagerStats& stats_;
   const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
-  /// Swap-outs that have begun and have no transfer yet. They wait for the end of CacheManager::settle(), so that neighbouring blocks
-  /// that different steps evict become one run.
+  /// Swap-outs that have begun and have no transfer yet. They wait for the end of CacheManager::settle(), so that neighbouring
+  /// blocks that different steps evict become one run.
   std::vector<Blocks> collected_;
   VectorPool<Blocks> spare_;
   TransferTable<std::vector<Blocks>> transfers_;

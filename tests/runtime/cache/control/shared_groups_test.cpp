@@ -76,15 +76,21 @@ TEST(SharedGroupsInstances, find_where_a_state_was_kept_within_a_longer_prompt) 
 TEST(SharedGroupsInstances, read_behind_what_their_own_tiers_have) {
   const auto engine = std::make_shared<SharedMemoryEngine>(MiB);
   const ManagerConfig config = model_of({full_of_two, window_of_three}, 32, 32);
-  GroupsInstance writer{engine, config, WritePolicy::write_through};
-  GroupsInstance reader{engine, config, WritePolicy::none};
   const auto keys = prompt_of(100, 12);
-  (void)reader.serve(1, {keys.begin(), keys.begin() + 6});
+  GroupsInstance writer{engine, config, WritePolicy::write_through};
+  GroupsInstance has_half{engine, config, WritePolicy::none};
+  GroupsInstance has_most{engine, config, WritePolicy::none};  // more than it lacks
+  (void)has_half.serve(1, {keys.begin(), keys.begin() + 6});
+  (void)has_most.serve(1, {keys.begin(), keys.begin() + 10});
   (void)writer.serve(1, keys);
-  const RequestStats found = reader.serve(2, keys);
-  EXPECT_EQ(found.found[Source::device], 6U);
-  EXPECT_EQ(found.found[Source::shared], 6U);
-  EXPECT_EQ(reader.cache->moved().shared_reads.blocks, 3U + 2U);
+  const RequestStats half = has_half.serve(2, keys);
+  EXPECT_EQ(half.found[Source::device], 6U);
+  EXPECT_EQ(half.found[Source::shared], 6U);
+  EXPECT_EQ(has_half.cache->moved().shared_reads.blocks, 3U + 2U);
+  const RequestStats most = has_most.serve(2, keys);
+  EXPECT_EQ(most.found[Source::device], 10U);
+  EXPECT_EQ(most.found[Source::shared], 2U);
+  EXPECT_EQ(has_most.cache->moved().shared_reads.blocks, 1U + 2U);
 }
 
 TEST(SharedGroupsInstances, write_what_is_hit_again_so_that_the_same_hit_is_found) {
