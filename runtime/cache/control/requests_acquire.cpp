@@ -1,5 +1,5 @@
-// A pending request: how it is planned, what it waits for (an answer of the shared store, a prefetch, slots, loads), and how it
-// is planned again after a failed load.
+// The story of acquire, from the call to a ready request: how a request is planned, and what it may wait for (an answer of the
+// shared store, a prefetch, slots, loads).
 
 #include "base/check.hpp"
 #include "base/failure.hpp"
@@ -9,6 +9,70 @@
 #include <utility>
 
 namespace terrace {
+
+// ---- acquire: accept, plan, take the hits and the slots
+
+Result<Requests::Index> Requests::begin(const AcquireRequest& wanted) {
+  const Result<Index> accepted = accept(wanted);
+  if (accepted) return accepted;
+  ManagerStats& stats = state_.stats;
+  if (accepted.error() == Errc::no_room) ++stats.refused_no_room;
+  else if (accepted.error() == Errc::never_fits) ++stats.refused_never_fits;
+  else if (accepted.error() == Errc::paused) ++stats.refused_paused;
+  else ++stats.refused_invalid;
+  return accepted;
+}
+
+/// Does all of begin(), except that it does not count refusals. If it refuses, nothing has changed.
+Result<Requests::Index> Requests::accept(const AcquireRequest& wanted) {
+  const std::size_t needed = wanted.units == 0 ? wanted.keys.size() : wanted.units.value();
+  if (needed == 0) return failure<Errc::invalid_argument, "the request has neither keys nor units, so it needs no block">;
+  if (wanted.keys.size() > needed) {
+    return failure<Errc::invalid_argument, "there are more keys than units: units counts all blocks of the request">;
+  }
+  if (needed > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
+  if (by_id_.contains(wanted.id)) return failure<Errc::duplicate_request, "a lease of this request id is alive">;
+  if (state_.status != CacheStatus::normal) return Errc::paused;
+  if (quarantined_.size() >= quarantined_max) return Errc::no_room;
+  // A request gets at most request_units_max units, which stands for the context length of the model. It is not refused if it
+  // asks for more: the units beyond the maximum, and their keys, are ignored.
+  const auto all = static_cast<std::uint32_t>(needed);
+  const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
+  const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), units_max));
+
+  const Index index = new_request();
+  {
+    Request& r = requests_[index];
+    r.id = wanted.id;
+    r.blocks = std::min(all, units_max);
+    r.key_count = static_cast<std::uint32_t>(keys.size());
+    r.hit_units_max = state_.config.caching ? wanted.hit_units_max.value() : 0;
+    r.new_units_max = wanted.new_units_max.value();
+    r.external_units = wanted.external_units.value();
+    r.preempted = wanted.preempted;
+    r.encoder_tokens = wanted.encoder_tokens;
+    r.drop_last_hit = wanted.drop_last_hit;
+    r.farthest = std::min(wanted.farthest_source, all_sources.back());
+    r.may_look = state_.shared_usable && r.farthest >= Source::shared;
+    r.tenant = wanted.tenant;
+    r.deadline = wanted.deadline;
+    r.by_layer = wanted.by_layer;
+    r.keys = keys;
+    r.epoch = state_.epoch;
+  }
+  if (const Result<void> planned = plan(index, keys); !planned) {
+    forget(index);
+    return planned.error();
+  }
+  ++state_.stats.acquired;
+  by_id_.emplace(wanted.id, index);
+  if (requests_[index].state != State::ready) {
+    Request& r = requests_[index];
+    r.announce = true;
+    if (r.deadline != never) deadlines_.set(index, r.deadline);
+  }
+  return index;
+}
 
 /// Pins the hits of the request, and takes slots for its other blocks or waits for them. If it fails, it changes nothing. Only a
 /// new request fails with never_fits. A request that is planned again was accepted before, and its pool may have become smaller
@@ -73,6 +137,47 @@ Result<void> Requests::plan(Index index, std::span<const BlockKey> keys) {
   return {};
 }
 
+/// Makes hit_ the hit of the request. The request owns its pins from now on.
+void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
+  const std::uint32_t hits = hit_.units;
+  r.hits = hits;
+  r.joined = 0;
+  // If the request is planned again, its blocks keep the source in which they were found first.
+  const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
+  r.found.resize(hits, Source::device);
+  const bool on_device = hit_.all_on_device();
+  r.all_on_device = on_device && (known == 0 || r.all_on_device);
+  if (!on_device) {
+    std::ranges::copy(hit_.sources().subspan(known), r.found.begin() + static_cast<std::ptrdiff_t>(known));
+  }
+  const bool is_first = r.stamp == 0;
+  if (is_first) {
+    r.stamp = ++state_.last_stamp;
+    for (const auto& pool : groups_.pools()) pool->set_sample_time(r.stamp);
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const GroupHit& hit = hit_.groups[g];
+    GroupPart& part = r.parts[g];
+    TieredPool& pool = groups_.pool_of(g);
+    part.serves = hit.serves;
+    part.on_device = groups_.rules()[g].chained() && hit.found.on_device == hit.found.prefix.length;
+    part.first = hit.first;
+    part.end = part.committed = hit.end;
+    state_.stats.joined += hit.found.filling;
+    r.joined = std::max(r.joined, hit.found.filling * groups_.rules()[g].units_per_block());
+    if (groups_.rules()[g].chained()) {
+      part.prefix = hit.found.prefix;
+      if (is_first) pool.sample_uses(groups_.keys_in(g, keys, 0).first(part.prefix.length));
+      pool.hit(hit.found, r.stamp);
+    }
+    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
+      part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
+      if (is_first) pool.sample_uses(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
+      pool.hit(hit.unchained[i], r.stamp);
+    }
+  }
+}
+
 /// Counts the misses of the request: the units after its hits, which it computes. The units up to `found` were turned down: they
 /// could have been loaded. Only the blocks of the first group are counted.
 void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits, std::uint32_t found) {
@@ -84,6 +189,8 @@ void Requests::note_misses(std::span<const BlockKey> usable, std::uint32_t hits,
     at += units;
   }
 }
+
+// ---- before the plan: the answer of the shared store, or the end of a prefetch
 
 /// Asks the shared store. The hit is pinned, and the request owns these pins from now on. It holds nothing else until the answer
 /// comes.
@@ -141,46 +248,7 @@ void Requests::resume_waiting() {
   }
 }
 
-/// Makes hit_ the hit of the request. The request owns its pins from now on.
-void Requests::take_hits(Request& r, std::span<const BlockKey> keys) {
-  const std::uint32_t hits = hit_.units;
-  r.hits = hits;
-  r.joined = 0;
-  // If the request is planned again, its blocks keep the source in which they were found first.
-  const std::size_t known = std::min<std::size_t>(r.found.size(), hits);
-  r.found.resize(hits, Source::device);
-  const bool on_device = hit_.all_on_device();
-  r.all_on_device = on_device && (known == 0 || r.all_on_device);
-  if (!on_device) {
-    std::ranges::copy(hit_.sources().subspan(known), r.found.begin() + static_cast<std::ptrdiff_t>(known));
-  }
-  const bool is_first = r.stamp == 0;
-  if (is_first) {
-    r.stamp = ++state_.last_stamp;
-    for (const auto& pool : groups_.pools()) pool->set_sample_time(r.stamp);
-  }
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    const GroupHit& hit = hit_.groups[g];
-    GroupPart& part = r.parts[g];
-    TieredPool& pool = groups_.pool_of(g);
-    part.serves = hit.serves;
-    part.on_device = groups_.rules()[g].chained() && hit.found.on_device == hit.found.prefix.length;
-    part.first = hit.first;
-    part.end = part.committed = hit.end;
-    state_.stats.joined += hit.found.filling;
-    r.joined = std::max(r.joined, hit.found.filling * groups_.rules()[g].units_per_block());
-    if (groups_.rules()[g].chained()) {
-      part.prefix = hit.found.prefix;
-      if (is_first) pool.sample_uses(groups_.keys_in(g, keys, 0).first(part.prefix.length));
-      pool.hit(hit.found, r.stamp);
-    }
-    for (std::uint32_t i = 0; i < hit.unchained.size(); ++i) {
-      part.unchained.push_back({hit.first + i, hit.unchained[i].prefix});
-      if (is_first) pool.sample_uses(std::span{&pool.residency().tree().key(hit.unchained[i].prefix.last()), 1});
-      pool.hit(hit.unchained[i], r.stamp);
-    }
-  }
-}
+// ---- slots and loads, until it is ready
 
 void Requests::handle_events(TieredPool& pool) {
   // If a handler below makes a request leave a load, that may add events.
@@ -398,27 +466,30 @@ void Requests::count_ready(const Request& r) {
   add(totals.miss, stats.miss);
 }
 
-Result<std::span<const TransferId>> Requests::transfers_for(RequestId id, std::uint32_t layers) {
-  const Result<Index> index = find(id);
-  if (!index) return index.error();
-  const Request& r = requests_[*index];
-  awaited_.clear();
-  if (r.state == State::failed) return r.error;
-  if (r.state == State::ready) return std::span<const TransferId>{};
-  if (r.state != State::loading) return Errc::not_ready;
-  for (const LoadRef load : r.loads) {
-    if (!groups_.at(load.pool).loads().transfers_for(load.load, layers, awaited_)) return Errc::not_ready;
+/// If the request has nothing to wait for, it is ready by now. If it has failed by now, the answer is `pending`, too: the event
+/// tells the error.
+Acquired Requests::settled(Index index) {
+  Request& r = requests_[index];
+  if (r.state == State::ready) {
+    // The result `ready` replaces the event.
+    if (r.announce) std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id; });
+    r.announce = false;
+    return Acquired::ready;
   }
-  return std::span<const TransferId>{awaited_};
+  keep_keys(r);
+  return Acquired::pending;
 }
 
-void Requests::expect_layers(RequestId id, std::uint32_t layers) {
-  const Result<Index> index = find(id);
-  TERRACE_CHECK(index.has_value());
-  Request& r = requests_[*index];
-  if (r.state != State::loading || layers <= r.layers) return;
-  if (r.layers == 0) make_tables(r);
-  r.layers = layers;
+/// The request is pending, and the caller's keys are not valid after this call. While the request waits for slots or loads, it
+/// pins its hits, and the tree has their keys (recall_keys). So no copy is made then: it would take as long as planning the loads
+/// of a long prompt.
+void Requests::keep_keys(Request& r) {
+  if (groups_.single() && r.state != State::looking) {
+    r.keys = {};
+    return;
+  }
+  r.kept_keys.assign(r.keys.begin(), r.keys.end());
+  r.keys = r.kept_keys;
 }
 
 /// Reports the number of leading layers that all loads of the request have brought, if it has grown since the last report.
@@ -439,136 +510,6 @@ void Requests::report_layers(Index index) {
 void Requests::withdraw_layers(const Request& r) {
   if (r.layers == 0 || r.quarantined_until) return;
   std::erase_if(events_, [&](const RequestEvent& event) { return event.id == r.id && !event.ends_wait(); });
-}
-
-/// Takes back all that plan() and start_loads() did for a pending request.
-void Requests::undo(Index index) {
-  release_hits(index);
-  release_slots(index);
-}
-
-void Requests::release_hits(Index index) {
-  Request& r = requests_[index];
-  for (const LoadRef load : r.loads) groups_.at(load.pool).leave_load(load.load, index);
-  r.loads.clear();
-  r.hits = 0;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    TieredPool& pool = groups_.pool_of(g);
-    if (groups_.rules()[g].chained()) pool.unpin_incomplete(r.parts[g].prefix);
-    for (const UnchainedBlock& unchained_block : r.parts[g].unchained) pool.unpin_incomplete(unchained_block.prefix);
-    r.parts[g].clear();
-  }
-}
-
-void Requests::release_slots(Index index) {
-  Request& r = requests_[index];
-  r.pools_waited_for = 0;
-  for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    groups_.pools()[pool]->stop_waiting(index);
-    groups_.pools()[pool]->free_slots(r.own[pool]);
-    r.own[pool].clear();
-  }
-}
-
-void Requests::fail(Index index, ErrorCode error) {
-  Request& r = requests_[index];
-  if (r.state == State::looking) stop_looking(index);
-  deadlines_.erase(index);
-  release_hits(index);
-  // If layers were reported, the caller may have launched work that writes the new blocks. So the request keeps their slots until
-  // it is released.
-  if (r.layers == 0) release_slots(index);
-  std::erase(to_replan_, index);
-  withdraw_layers(r);
-  r.state = State::failed;
-  r.error = error;
-  if (!r.quarantined_until) events_.push_back({r.id, error});
-}
-
-/// Each request that waits for the load and needs the block gives up its prefix and is planned again. But if layers were reported
-/// for the request, it fails: its caller may already compute with blocks that will not arrive. A request that waits for slots,
-/// and is not a waiter of the load, has its own slot for the block, so nothing changes for it.
-void Requests::on_load_failed(LoadRef load, const Loads::Event& event) {
-  const BlockRef missing = event.block;
-  const PrefixTree& tree = groups_.at(load.pool).residency().tree();
-  for (const Index index : groups_.at(load.pool).loads().waiters(load.load)) {
-    Request& r = requests_[index];
-    if (!waits_for(r, load)) continue;  // it has given up its prefix because of another missing block of this load
-    const auto needs_it = [&](std::size_t g) {
-      const GroupPart& part = r.parts[g];
-      if (groups_.rules()[g].config().pool != load.pool) return false;
-      if (groups_.rules()[g].chained()) return part.end > missing.depth && tree.same({part.prefix.node, missing.depth}, missing);
-      return std::ranges::any_of(part.unchained, [&](const UnchainedBlock& i) { return tree.same(i.prefix.last(), missing); });
-    };
-    bool needed = false;
-    for (std::size_t g = 0; g < groups_.size(); ++g) needed |= needs_it(g);
-    if (!needed) continue;
-    ++r.failures;
-    // The request does not use a failed source again: not the shared store after any failure, and not storage after a late read.
-    if (event.source == Source::shared) r.farthest = std::min(r.farthest, Source::storage);
-    else if (event.late == Loads::Late::yes) r.farthest = std::min(r.farthest, Source::host);
-    if (r.layers > 0) {
-      release_hits(index);
-    } else {
-      recall_keys(r);
-      undo(index);
-    }
-    to_replan_.push_back(index);
-  }
-}
-
-void Requests::on_load_ended(Index index, LoadRef load) {
-  Request& r = requests_[index];
-  // A request that was planned again, or released, does not wait for this load any more. A request that still waits for slots
-  // continues when it has them.
-  if (std::erase(r.loads, load) == 0 || r.state != State::loading) return;
-  if (r.loads.empty()) become_ready(index);
-  else report_layers(index);
-}
-
-/// The request is pending, and the caller's keys are not valid after this call. While the request waits for slots or loads, it
-/// pins its hits, and the tree has their keys (recall_keys). So no copy is made then: it would take as long as planning the loads
-/// of a long prompt.
-void Requests::keep_keys(Request& r) {
-  if (groups_.single() && r.state != State::looking) {
-    r.keys = {};
-    return;
-  }
-  r.kept_keys.assign(r.keys.begin(), r.keys.end());
-  r.keys = r.kept_keys;
-}
-
-/// The request will give up its hits and be planned again: takes the keys of the hits from the tree, unless it has kept keys. It
-/// has no keys of the blocks after its hits, so it cannot find such blocks even if they have been cached since.
-void Requests::recall_keys(Request& r) {
-  if (!r.keys.empty()) return;
-  const Prefix prefix = r.parts.front().prefix;
-  const PrefixTree& tree = groups_.pool_of(0).residency().tree();
-  r.kept_keys.clear();
-  while (r.kept_keys.size() < prefix.length) {
-    const auto depth = static_cast<std::uint32_t>(r.kept_keys.size());
-    Run run = tree.blocks_in(tree.at(prefix, depth).node).value();
-    run.end = std::min(run.end, prefix.length);
-    const std::span<const BlockKey> keys = tree.keys(run);
-    r.kept_keys.insert(r.kept_keys.end(), keys.begin(), keys.end());
-  }
-  r.keys = r.kept_keys;
-  r.keys_are_hits = true;
-}
-
-bool Requests::replan_failed() {
-  const bool any = !to_replan_.empty();
-  while (!to_replan_.empty()) {
-    const Index index = to_replan_.front();
-    to_replan_.erase(to_replan_.begin());
-    if (requests_[index].layers > 0) {
-      fail(index, Errc::load_failed);
-      continue;
-    }
-    ++state_.stats.replans;
-    if (const Result<void> planned = plan(index, requests_[index].keys); !planned) fail(index, planned.error());
-  }
-  return any;
 }
 
 }  // namespace terrace
