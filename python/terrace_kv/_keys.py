@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from ctypes import byref
 from typing import overload
 
-from ._library import Names, check, lib
+from ._interface import Names
+from ._library import check, lib
 
 KEY_BYTES = 32
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_size_t, c_void_p
 from typing import Any, ClassVar, Protocol
 
-from . import _library
+from . import _interface, _library
 from ._library import NEVER, check, error_of, lib
 
 
@@ -73,13 +73,13 @@ class Attempts:
         self._unsure.append(attempt)
         try:
             status = call()
-            sentence = _library.last_error() if status != _library.OK else ""
-            if status != _library.OK:
+            sentence = _library.last_error() if status != _interface.OK else ""
+            if status != _interface.OK:
                 undo()
             self._unsure.remove(attempt)
         finally:
             attempt.ended = True
-        if status != _library.OK:
+        if status != _interface.OK:
             raise error_of(status, sentence)
 
     def settle(self) -> None:
@@ -164,7 +164,7 @@ class Polled:
 
     def _open(self) -> c_void_p:
         if self._handle is None:
-            raise error_of(_library.STOPPED, self._end)
+            raise error_of(_interface.STOPPED, self._end)
         return self._handle
 
     # ---- threads

@@ -12,9 +12,10 @@ from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_voi
 from types import TracebackType
 from typing import Any, Union
 
-from . import _library
+from . import _interface, _library
+from ._interface import OK
 from ._keys import Keys, keys_of_names
-from ._library import OK, TerraceError, check, error_of, lib, row_numbers
+from ._library import TerraceError, check, error_of, lib, row_numbers
 from ._memory import Kept, Rows
 from ._polling import Polled, Returned, end_of, nanoseconds
 from ._staging import Call, Row, Staging
@@ -153,13 +154,13 @@ class Store(Polled):
         self._late: dict[int, _Job] = {}  # jobs that have ended, but whose memory is still in use
         self._results: dict[int, list[Result]] = {}  # results for poll(), by the call that returned them
         self._events: dict[int, list[Event]] = {}
-        self._returned_results = Returned(lib.terrace_store_poll, _library.BatchResult)
-        self._returned_events = Returned(lib.terrace_store_events, _library.StoreEvent)
+        self._returned_results = Returned(lib.terrace_store_poll, _interface.BatchResult)
+        self._returned_events = Returned(lib.terrace_store_events, _interface.StoreEvent)
         self._own_jobs = _OWN_JOBS
         self._regions: set[Region] = set()
         self._buffers: set[Rows] = set()  # buffers of the regions
         self._log = _log_function(log)
-        given = _library.OpenOptions(config=text.encode(), config_name=_library.GENERATED.encode())
+        given = _interface.OpenOptions(config=text.encode(), config_name=_library.GENERATED.encode())
         if self._log is not None:
             given.log = self._log
         handle = c_void_p()
@@ -374,13 +375,13 @@ class Store(Polled):
             self._open()
         if not self._until(self._is_idle, end_of(timeout)):
             self._open()
-            raise error_of(_library.DEADLINE_EXCEEDED, "drain: jobs are still under way")
+            raise error_of(_interface.DEADLINE_EXCEEDED, "drain: jobs are still under way")
 
     # ---- how it is
 
     def statistics(self) -> dict[str, int]:
         """Counts since the store was opened, by the names of terrace_store_statistics in terrace.h. Sizes are in bytes."""
-        value = _library.StoreStatistics()
+        value = _interface.StoreStatistics()
         with self._lock:
             check(lib.terrace_store_read_statistics(self._open(), byref(value)))
         return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
@@ -420,7 +421,7 @@ class Store(Polled):
             if handle is None:
                 return
             self._stop_serving()
-            report = _library.CloseReport()
+            report = _interface.CloseReport()
             left = None if end is None else end - time.monotonic()
             status = lib.terrace_store_close(handle, nanoseconds(left), byref(report))
             sentence = _library.last_error()
@@ -438,7 +439,7 @@ class Store(Polled):
         if status != OK:
             raise error_of(status, sentence)
         if not report.closed:
-            raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk has not answered in time")
+            raise error_of(_interface.DEADLINE_EXCEEDED, "close: a disk has not answered in time")
         if report.error != OK:
             raise error_of(report.error, f"close: the last flush has failed: {_library.status_text(report.error)}")
 
@@ -491,7 +492,7 @@ class Store(Polled):
     def _user_job(self, job: int) -> int:
         """Checks the number of a new job."""
         if self._checked_job(job) in self._jobs or job in self._late:
-            raise error_of(_library.DUPLICATE_REQUEST, f"job {job} is under way, or its memory is in use; choose another number")
+            raise error_of(_interface.DUPLICATE_REQUEST, f"job {job} is under way, or its memory is in use; choose another number")
         return job
 
     def _begin(self, number: int, job: _Job, submit: Callable[[], int]) -> None:
@@ -508,7 +509,7 @@ class Store(Polled):
     def _drop(self, number: int) -> None:
         """Removes a job that the library does not have, and cancels a job that it has; the result of that job comes as usual."""
         job = self._jobs.get(number)
-        if job is not None and lib.terrace_store_cancel(self._open(), number) == _library.NOT_FOUND:
+        if job is not None and lib.terrace_store_cancel(self._open(), number) == _interface.NOT_FOUND:
             self._free_memory(number, job)
             self._jobs.pop(number, None)
 
@@ -564,7 +565,7 @@ class Store(Polled):
         deadline: int = 0,
     ) -> None:
         handle = self._open()
-        batch = _library.Batch(
+        batch = _interface.Batch(
             id=number,
             keys=ctypes.addressof(keys._array),
             rows=rows.buffer_info()[0],
@@ -579,7 +580,7 @@ class Store(Polled):
 
     def _probe(self, number: int, made: Keys, timeout: float, call: Call | None) -> None:
         handle = self._open()
-        asked = _library.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
+        asked = _interface.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
         self._begin(number, _Job(call=call), lambda: lib.terrace_store_probe(handle, byref(asked)))
 
     # -- jobs whose results poll() does not return, for adapters that wait on threads
@@ -667,7 +668,7 @@ class Store(Polled):
 
     def _result_of(self, call: Call) -> Result:
         if call.result is None:
-            raise error_of(_library.STOPPED, self._end)
+            raise error_of(_interface.STOPPED, self._end)
         return call.result
 
     def _end_call(self, call: Call) -> None:
@@ -750,7 +751,7 @@ class Store(Polled):
                 return  # a disk that has not answered may still use it
             if self._handle is not None and region.number != _NO_REGION:
                 status = lib.terrace_store_unregister(self._handle, region.number)
-                if status != _library.NOT_FOUND:
+                if status != _interface.NOT_FOUND:
                     check(status)
             self._release(region)
 
@@ -768,7 +769,7 @@ def _check_put(status: int) -> None:
 
 
 def _is_hit(status: int) -> bool:
-    if status in (_library.NOT_FOUND, _library.CORRUPT):
+    if status in (_interface.NOT_FOUND, _interface.CORRUPT):
         return False
     if status != OK:
         raise error_of(status, f"get: {_library.status_text(status)}")
@@ -786,4 +787,4 @@ def _log_function(log: Callable[[int, str], None] | None) -> Any:
     def write(_context: Any, level: int, sentence: int, size: int) -> None:
         log(level, ctypes.string_at(sentence, size).decode("utf-8", "replace"))
 
-    return _library.LogFunction(write)
+    return _interface.LogFunction(write)
