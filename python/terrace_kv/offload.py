@@ -8,12 +8,11 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from . import _interface, _library
-from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens
-from ._library import TerraceError, check, error_of, lib, row_numbers
+from ._keys import Keys, Names, keys_of_names, keys_of_prefix, keys_of_tokens
+from ._library import check, error_of, lib, row_numbers
 from ._memory import Kept, Rows
 from ._offload_types import (
     Change,
@@ -35,7 +34,6 @@ from ._offload_types import (
 from ._polling import Polled, Returned, Waiter, end_of, nanoseconds
 from ._structures import in_range
 from ._toml import document
-from .store import Names, _log_function
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,17 +81,13 @@ class OffloadCache(Polled):
         namespace: bytes = b"",
         log: Callable[[int, str], None] | None = None,
     ) -> None:
-        super().__init__()
-        self.namespace = bytes(namespace)
-        self._log = _log_function(log)
+        super().__init__(namespace, log)
         self._jobs: dict[int, list[Rows]] = {}  # jobs that have not ended, and the buffers that they use
         self._events: dict[int, list[JobEvent]] = {}  # events for poll(), by the call that returned them
         self._returned = Returned(lib.terrace_offload_poll, _interface.OffloadEvent)
         self._waiters: dict[int, _End] = {}
         text, name = (config, "config") if isinstance(config, str) else (document(config), _library.GENERATED)
-        given = _interface.OpenOptions(config=text.encode(), config_name=name.encode())
-        if self._log is not None:
-            given.log = self._log
+        given = self._options(text, name)
         made = (_interface.DeviceRegion * len(regions))(
             *(
                 _interface.DeviceRegion(
@@ -404,16 +398,6 @@ class OffloadCache(Polled):
         with self._lock:
             check(lib.terrace_offload_clear(self._open(), flags))
 
-    def resume_shared(self, weights_revision: str | None = None) -> None:
-        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
-        as before the clear."""
-        with self._lock:
-            check(
-                lib.terrace_offload_resume_shared(
-                    self._open(), None if weights_revision is None else weights_revision.encode()
-                )
-            )
-
     def resize_host(self, blocks: int, pool: int = 0) -> None:
         """Makes the host tier larger or smaller. Does not wait."""
         with self._lock:
@@ -426,10 +410,7 @@ class OffloadCache(Polled):
 
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_offload_statistics in terrace.h. Sizes are in bytes."""
-        value = _interface.OffloadStatistics()
-        with self._lock:
-            check(lib.terrace_offload_read_statistics(self._open(), byref(value)))
-        return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
+        return self._statistics(_interface.OffloadStatistics())
 
     def record_changes(self) -> None:
         """Records changes of the cached blocks from now on. Call changes() regularly, because all changes are kept until then."""
@@ -547,21 +528,6 @@ class OffloadCache(Polled):
         if not ended:
             raise error_of(_interface.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
 
-    def __enter__(self) -> OffloadCache:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            try:
-                self.close()
-            except TerraceError:
-                pass
-
     # ---- inside
 
     def _states(self, keys: Keys, pool: int = 0) -> bytes:
@@ -570,9 +536,6 @@ class OffloadCache(Polled):
         with self._lock:
             check(lib.terrace_offload_look_up(self._open(), _pool(pool, keys), keys._array, keys.count, states))
         return states.raw[: keys.count]
-
-    def _keys(self, keys: Names) -> Keys:
-        return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
     def _host_slots(
         self, job: int, keys: Names, first: int, pool: int, tenant: int

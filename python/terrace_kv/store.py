@@ -9,13 +9,12 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
-from types import TracebackType
-from typing import Any, Union
+from typing import Any
 
 from . import _interface, _library
 from ._interface import OK
-from ._keys import Keys, keys_of_names
-from ._library import TerraceError, check, error_of, lib, row_numbers
+from ._keys import Keys, Names, keys_of_names
+from ._library import check, error_of, lib, row_numbers
 from ._memory import Kept, Rows
 from ._polling import Polled, Returned, end_of, nanoseconds
 from ._staging import Call, Row, Staging
@@ -24,7 +23,6 @@ from ._toml import Value, table
 
 __all__ = ["BatchKind", "Event", "EventKind", "Health", "Names", "Region", "Result", "Store"]
 
-Names = Union[Sequence[bytes], Keys]
 
 _EVENT = struct.Struct("<32sQII")  # terrace_store_event: key, batch, kind, reserved
 _OWN_JOBS = 1 << 63  # job numbers from here on are used for put() and get()
@@ -127,7 +125,7 @@ class Store(Polled):
         shared: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
-        super().__init__()
+        super().__init__(namespace, log)
         paths = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(each) for each in path]
         if not paths:
             raise ValueError("path: at least one directory is needed")
@@ -149,7 +147,6 @@ class Store(Polled):
             text += table("[shared]", shared)
         self.shares = shared is not None
         """True if there is a shared store behind this one."""
-        self.namespace = bytes(namespace)
         self._jobs: dict[int, _Job] = {}
         self._late: dict[int, _Job] = {}  # jobs that have ended, but whose memory is still in use
         self._results: dict[int, list[Result]] = {}  # results for poll(), by the call that returned them
@@ -159,10 +156,7 @@ class Store(Polled):
         self._own_jobs = _OWN_JOBS
         self._regions: set[Region] = set()
         self._buffers: set[Rows] = set()  # buffers of the regions
-        self._log = _log_function(log)
-        given = _interface.OpenOptions(config=text.encode(), config_name=_library.GENERATED.encode())
-        if self._log is not None:
-            given.log = self._log
+        given = self._options(text, _library.GENERATED)
         handle = c_void_p()
         try:
             check(lib.terrace_store_open(byref(given), byref(handle)))
@@ -278,13 +272,6 @@ class Store(Polled):
         with self._lock:
             check(lib.terrace_store_clear(self._open()))
 
-    def resume_shared(self, weights_revision: str | None = None) -> None:
-        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
-        as before the clear."""
-        with self._lock:
-            revision = None if weights_revision is None else weights_revision.encode()
-            check(lib.terrace_store_resume_shared(self._open(), revision))
-
     # ---- jobs
 
     def register(self, buffer: Any) -> Region:
@@ -381,10 +368,7 @@ class Store(Polled):
 
     def statistics(self) -> dict[str, int]:
         """Counts since the store was opened, by the names of terrace_store_statistics in terrace.h. Sizes are in bytes."""
-        value = _interface.StoreStatistics()
-        with self._lock:
-            check(lib.terrace_store_read_statistics(self._open(), byref(value)))
-        return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
+        return self._statistics(_interface.StoreStatistics())
 
     def health(self) -> tuple[Health, str]:
         """The state of the disk, and a sentence with the reason if it does not work ("" while it works)."""
@@ -443,25 +427,7 @@ class Store(Polled):
         if report.error != OK:
             raise error_of(report.error, f"close: the last flush has failed: {_library.status_text(report.error)}")
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            try:
-                self.close()
-            except TerraceError:
-                pass
-
     # ---- inside
-
-    def _keys(self, keys: Names) -> Keys:
-        return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
     def _let_go(self) -> None:
         for region in list(self._regions):
@@ -778,13 +744,3 @@ def _is_hit(status: int) -> bool:
 
 def _size(size: int | str) -> str:
     return f"{size}B" if isinstance(size, int) else size
-
-
-def _log_function(log: Callable[[int, str], None] | None) -> Any:
-    if log is None:
-        return None
-
-    def write(_context: Any, level: int, sentence: int, size: int) -> None:
-        log(level, ctypes.string_at(sentence, size).decode("utf-8", "replace"))
-
-    return _interface.LogFunction(write)
