@@ -6,9 +6,10 @@ import ctypes
 from array import array as packed_array
 from collections.abc import Iterator, Sequence
 from ctypes import byref
-from typing import overload
+from typing import Union, overload
 
-from ._library import Names, check, lib
+from . import _interface
+from ._library import check, lib
 
 KEY_BYTES = 32
 
@@ -59,7 +60,10 @@ class Keys:
         return memoryview(self._array)[start * KEY_BYTES : (start + count) * KEY_BYTES].tobytes()
 
 
-def _names(names: Sequence[bytes]) -> tuple[Names, object]:
+Names = Union[Sequence[bytes], Keys]
+
+
+def _names(names: Sequence[bytes]) -> tuple[_interface.Names, object]:
     """The names in one buffer, and the object that owns their lengths."""
     try:
         joined = b"".join(names)
@@ -69,9 +73,9 @@ def _names(names: Sequence[bytes]) -> tuple[Names, object]:
     lengths = list(map(len, names))
     count = len(lengths)
     if count == 0 or lengths.count(lengths[0]) == count:
-        return Names(joined, None, lengths[0] if count else 0, count), None
+        return _interface.Names(joined, None, lengths[0] if count else 0, count), None
     each = (ctypes.c_uint32 * count)(*lengths)
-    return Names(joined, ctypes.addressof(each), 0, count), each
+    return _interface.Names(joined, ctypes.addressof(each), 0, count), each
 
 
 def keys_of_names(key_namespace: bytes, names: Sequence[bytes], alone: bool = False) -> Keys:

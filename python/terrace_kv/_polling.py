@@ -17,10 +17,14 @@ import time
 import weakref
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_size_t, c_void_p
-from typing import Any, ClassVar, Protocol
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from . import _library
-from ._library import NEVER, check, error_of, lib
+from . import _interface, _library
+from ._keys import Keys, Names, keys_of_names
+from ._library import NEVER, TerraceError, check, error_of, lib
+
+Self = TypeVar("Self", bound="Polled")
 
 
 class Returned:
@@ -73,13 +77,13 @@ class Attempts:
         self._unsure.append(attempt)
         try:
             status = call()
-            sentence = _library.last_error() if status != _library.OK else ""
-            if status != _library.OK:
+            sentence = _library.last_error() if status != _interface.OK else ""
+            if status != _interface.OK:
                 undo()
             self._unsure.remove(attempt)
         finally:
             attempt.ended = True
-        if status != _library.OK:
+        if status != _interface.OK:
             raise error_of(status, sentence)
 
     def settle(self) -> None:
@@ -121,7 +125,7 @@ class Waiter:
 
 
 class Polled:
-    """A handle of the library that threads and event loops poll.
+    """A handle of the library that threads and event loops poll: what a Store and an OffloadCache share.
 
     Threads: `_lock` guards everything, and is not held during a wait. Each waiting thread polls for all threads, and rings the
     bells of the others if there are results. An event loop polls when the descriptor is readable, or when a deadline has come.
@@ -132,7 +136,9 @@ class Polled:
     _what: ClassVar[str]  # "store" or "cache", in errors
     _prefix: ClassVar[str]  # prefix of the library's functions
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: bytes, log: Callable[[int, str], None] | None) -> None:
+        self.namespace = bytes(namespace)
+        self._log = _log_function(log)
         self._handle: c_void_p | None = None
         self._lock = threading.RLock()
         self._sleepers: set[_Bell] = set()
@@ -164,8 +170,29 @@ class Polled:
 
     def _open(self) -> c_void_p:
         if self._handle is None:
-            raise error_of(_library.STOPPED, self._end)
+            raise error_of(_interface.STOPPED, self._end)
         return self._handle
+
+    def _options(self, config: str, name: str) -> _interface.OpenOptions:
+        given = _interface.OpenOptions(config=config.encode(), config_name=name.encode())
+        if self._log is not None:
+            given.log = self._log
+        return given
+
+    def _keys(self, keys: Names) -> Keys:
+        return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
+
+    def _statistics(self, value: ctypes.Structure) -> dict[str, int]:
+        with self._lock:
+            check(getattr(lib, self._prefix + "_read_statistics")(self._open(), byref(value)))
+        return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
+
+    def resume_shared(self, weights_revision: str | None = None) -> None:
+        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
+        as before the clear."""
+        revision = None if weights_revision is None else weights_revision.encode()
+        with self._lock:
+            check(getattr(lib, self._prefix + "_resume_shared")(self._open(), revision))
 
     # ---- threads
 
@@ -262,6 +289,25 @@ class Polled:
 
     # ---- the end
 
+    def close(self, timeout: float | None = None) -> None:
+        """Ends all work, and releases all memory."""
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            try:
+                self.close()
+            except TerraceError:
+                pass
+
     @property
     def closed(self) -> bool:
         """True after close(), and in a child process that a fork has made."""
@@ -324,6 +370,16 @@ def _wait_until_readable(descriptor: int, bell: _Bell, time_left: int) -> None:
         readable.poll(None if time_left == NEVER else min(-(-time_left // 1_000_000), 2**31 - 1))
     finally:
         os.close(descriptor)
+
+
+def _log_function(log: Callable[[int, str], None] | None) -> Any:
+    if log is None:
+        return None
+
+    def write(_context: Any, level: int, sentence: int, size: int) -> None:
+        log(level, ctypes.string_at(sentence, size).decode("utf-8", "replace"))
+
+    return _interface.LogFunction(write)
 
 
 def nanoseconds(seconds: float | None) -> int:

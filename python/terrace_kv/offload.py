@@ -8,12 +8,11 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_int32, c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import _library
-from ._keys import Keys, keys_of_names, keys_of_prefix, keys_of_tokens
-from ._library import TerraceError, check, error_of, in_range, lib, row_numbers
+from . import _interface, _library
+from ._keys import Keys, Names, keys_of_names, keys_of_prefix, keys_of_tokens
+from ._library import check, error_of, lib, row_numbers
 from ._memory import Kept, Rows
 from ._offload_types import (
     Change,
@@ -33,8 +32,8 @@ from ._offload_types import (
     WriteBackState,
 )
 from ._polling import Polled, Returned, Waiter, end_of, nanoseconds
+from ._structures import in_range
 from ._toml import document
-from .store import Names, _log_function
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,20 +81,16 @@ class OffloadCache(Polled):
         namespace: bytes = b"",
         log: Callable[[int, str], None] | None = None,
     ) -> None:
-        super().__init__()
-        self.namespace = bytes(namespace)
-        self._log = _log_function(log)
+        super().__init__(namespace, log)
         self._jobs: dict[int, list[Rows]] = {}  # jobs that have not ended, and the buffers that they use
         self._events: dict[int, list[JobEvent]] = {}  # events for poll(), by the call that returned them
-        self._returned = Returned(lib.terrace_offload_poll, _library.OffloadEvent)
+        self._returned = Returned(lib.terrace_offload_poll, _interface.OffloadEvent)
         self._waiters: dict[int, _End] = {}
         text, name = (config, "config") if isinstance(config, str) else (document(config), _library.GENERATED)
-        given = _library.OpenOptions(config=text.encode(), config_name=name.encode())
-        if self._log is not None:
-            given.log = self._log
-        made = (_library.DeviceRegion * len(regions))(
+        given = self._options(text, name)
+        made = (_interface.DeviceRegion * len(regions))(
             *(
-                _library.DeviceRegion(
+                _interface.DeviceRegion(
                     rank=r.rank, group=r.group, base=r.base, stride=r.stride, bytes=r.bytes, layer=r.layer
                 )
                 for r in regions
@@ -108,9 +103,9 @@ class OffloadCache(Polled):
         handle = c_void_p()
         try:
             self._host_rows += (Rows(each.buffer, each.block_bytes) for each in host_memory)
-            rows = (_library.HostRows * len(host_memory))(
+            rows = (_interface.HostRows * len(host_memory))(
                 *(
-                    _library.HostRows(address=r.address, stride=r.stride, rows=r.count, pool=m.pool)
+                    _interface.HostRows(address=r.address, stride=r.stride, rows=r.count, pool=m.pool)
                     for r, m in zip(self._host_rows, host_memory)
                 )
             )
@@ -321,7 +316,7 @@ class OffloadCache(Polled):
                 told = any(event.job == job for each in self._events.values() for event in each)
                 if (job not in self._jobs and not told) or job in self._waiters:
                     why = "somebody waits for it" if job in self._waiters else f"there is no job {job}"
-                    raise error_of(_library.NOT_FOUND, f"ended: {why}")
+                    raise error_of(_interface.NOT_FOUND, f"ended: {why}")
                 self._waiters[job] = end
                 self._serve_on(loop)
                 for number, events in sorted(self._events.items()):
@@ -362,9 +357,9 @@ class OffloadCache(Polled):
                 status = lib.terrace_offload_drain(self._open(), nanoseconds(left))
                 sentence = _library.last_error()
                 self._poll()
-            if status == _library.OK:
+            if status == _interface.OK:
                 return
-            if status != _library.DEADLINE_EXCEEDED or (end is not None and time.monotonic() >= end):
+            if status != _interface.DEADLINE_EXCEEDED or (end is not None and time.monotonic() >= end):
                 raise error_of(status, sentence)
 
     # ---- streams of the engine
@@ -403,16 +398,6 @@ class OffloadCache(Polled):
         with self._lock:
             check(lib.terrace_offload_clear(self._open(), flags))
 
-    def resume_shared(self, weights_revision: str | None = None) -> None:
-        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
-        as before the clear."""
-        with self._lock:
-            check(
-                lib.terrace_offload_resume_shared(
-                    self._open(), None if weights_revision is None else weights_revision.encode()
-                )
-            )
-
     def resize_host(self, blocks: int, pool: int = 0) -> None:
         """Makes the host tier larger or smaller. Does not wait."""
         with self._lock:
@@ -425,10 +410,7 @@ class OffloadCache(Polled):
 
     def statistics(self) -> dict[str, int]:
         """Counts by the names of terrace_offload_statistics in terrace.h. Sizes are in bytes."""
-        value = _library.OffloadStatistics()
-        with self._lock:
-            check(lib.terrace_offload_read_statistics(self._open(), byref(value)))
-        return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
+        return self._statistics(_interface.OffloadStatistics())
 
     def record_changes(self) -> None:
         """Records changes of the cached blocks from now on. Call changes() regularly, because all changes are kept until then."""
@@ -476,7 +458,7 @@ class OffloadCache(Polled):
             InvalidArgument: There is no such target, among others.
         """
         made = self._keys(keys) if keys is not None else None
-        order = _library.WriteBack(
+        order = _interface.WriteBack(
             scope=int(scope),
             target=int(target),
             not_durable=int(not durable),
@@ -514,7 +496,7 @@ class OffloadCache(Polled):
         Raises:
             NotFound: There is no such job, or it ended long ago.
         """
-        value = _library.WriteBackProgress()
+        value = _interface.WriteBackProgress()
         with self._lock:
             check(lib.terrace_write_back_read(self._open(), _job(job), byref(value)))
         counts = {field: getattr(value, field) for field, *_ in value._fields_ if field not in ("struct_size", "state")}
@@ -544,22 +526,7 @@ class OffloadCache(Polled):
                 self._let_go()
                 self._kept.end()
         if not ended:
-            raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
-
-    def __enter__(self) -> OffloadCache:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            try:
-                self.close()
-            except TerraceError:
-                pass
+            raise error_of(_interface.DEADLINE_EXCEEDED, "close: a disk or device has not answered in time")
 
     # ---- inside
 
@@ -570,16 +537,13 @@ class OffloadCache(Polled):
             check(lib.terrace_offload_look_up(self._open(), _pool(pool, keys), keys._array, keys.count, states))
         return states.raw[: keys.count]
 
-    def _keys(self, keys: Names) -> Keys:
-        return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
-
     def _host_slots(
         self, job: int, keys: Names, first: int, pool: int, tenant: int
-    ) -> tuple[Keys, _library.Order, ctypes.Array[c_uint32]]:
+    ) -> tuple[Keys, _interface.Order, ctypes.Array[c_uint32]]:
         """Makes an order for host slots, with the keys that it points to, and an array for the slots."""
         made = self._keys(keys)
         _check_first(first, made)
-        order = _library.Order(
+        order = _interface.Order(
             id=_job(job), keys=ctypes.addressof(made._array), count=made.count, first=first, pool=_pool(pool, made), tenant=tenant
         )
         return made, order, (c_uint32 * (made.count - first))()
@@ -622,13 +586,13 @@ class OffloadCache(Polled):
 
     def _drop(self, job: int) -> None:
         """Removes a job that the library does not have, and cancels a job that it has; the events of that job come as usual."""
-        if job in self._jobs and lib.terrace_offload_cancel(self._open(), job) == _library.NOT_FOUND:
+        if job in self._jobs and lib.terrace_offload_cancel(self._open(), job) == _interface.NOT_FOUND:
             _release_all(self._jobs[job])
             self._jobs.pop(job, None)
 
     def _raw_changes(self, fields: struct.Struct) -> Iterator[tuple[Any, ...]]:
         """The changes since the last call, unpacked."""
-        raw = POINTER(_library.CacheEvent)()
+        raw = POINTER(_interface.CacheEvent)()
         count = c_size_t()
         with self._lock:
             check(lib.terrace_offload_events(self._open(), byref(raw), byref(count)))
@@ -661,7 +625,7 @@ class OffloadCache(Polled):
         given = len(slots) if slots is not None else len(memory or ())
         if given != moved and not anywhere:
             raise ValueError(f"the job moves {moved} blocks, and {given} slots or buffers are given")
-        order = _library.Order(
+        order = _interface.Order(
             id=job,
             keys=ctypes.addressof(made._array),
             count=made.count,
@@ -686,7 +650,7 @@ class OffloadCache(Polled):
             with self._lock:
                 handle = self._open()
                 if job in self._jobs:
-                    raise error_of(_library.DUPLICATE_REQUEST, f"job {job} is under way; choose another number")
+                    raise error_of(_interface.DUPLICATE_REQUEST, f"job {job} is under way; choose another number")
 
                 def enter() -> int:
                     self._jobs[job] = owners  # assigned before the call

@@ -9,12 +9,12 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref, c_char_p, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
-from types import TracebackType
-from typing import Any, Union
+from typing import Any
 
-from . import _library
-from ._keys import Keys, keys_of_names
-from ._library import OK, TerraceError, check, error_of, lib, row_numbers
+from . import _interface, _library
+from ._interface import OK
+from ._keys import Keys, Names, keys_of_names
+from ._library import check, error_of, lib, row_numbers
 from ._memory import Kept, Rows
 from ._polling import Polled, Returned, end_of, nanoseconds
 from ._staging import Call, Row, Staging
@@ -23,7 +23,6 @@ from ._toml import Value, table
 
 __all__ = ["BatchKind", "Event", "EventKind", "Health", "Names", "Region", "Result", "Store"]
 
-Names = Union[Sequence[bytes], Keys]
 
 _EVENT = struct.Struct("<32sQII")  # terrace_store_event: key, batch, kind, reserved
 _OWN_JOBS = 1 << 63  # job numbers from here on are used for put() and get()
@@ -126,7 +125,7 @@ class Store(Polled):
         shared: Mapping[str, Value | None] | None = None,
         **options: Value | None,
     ) -> None:
-        super().__init__()
+        super().__init__(namespace, log)
         paths = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(each) for each in path]
         if not paths:
             raise ValueError("path: at least one directory is needed")
@@ -148,20 +147,16 @@ class Store(Polled):
             text += table("[shared]", shared)
         self.shares = shared is not None
         """True if there is a shared store behind this one."""
-        self.namespace = bytes(namespace)
         self._jobs: dict[int, _Job] = {}
         self._late: dict[int, _Job] = {}  # jobs that have ended, but whose memory is still in use
         self._results: dict[int, list[Result]] = {}  # results for poll(), by the call that returned them
         self._events: dict[int, list[Event]] = {}
-        self._returned_results = Returned(lib.terrace_store_poll, _library.BatchResult)
-        self._returned_events = Returned(lib.terrace_store_events, _library.StoreEvent)
+        self._returned_results = Returned(lib.terrace_store_poll, _interface.BatchResult)
+        self._returned_events = Returned(lib.terrace_store_events, _interface.StoreEvent)
         self._own_jobs = _OWN_JOBS
         self._regions: set[Region] = set()
         self._buffers: set[Rows] = set()  # buffers of the regions
-        self._log = _log_function(log)
-        given = _library.OpenOptions(config=text.encode(), config_name=_library.GENERATED.encode())
-        if self._log is not None:
-            given.log = self._log
+        given = self._options(text, _library.GENERATED)
         handle = c_void_p()
         try:
             check(lib.terrace_store_open(byref(given), byref(handle)))
@@ -277,13 +272,6 @@ class Store(Polled):
         with self._lock:
             check(lib.terrace_store_clear(self._open()))
 
-    def resume_shared(self, weights_revision: str | None = None) -> None:
-        """Uses the shared store again, for weights of this revision from now on. None: the names of blocks have the same meaning
-        as before the clear."""
-        with self._lock:
-            revision = None if weights_revision is None else weights_revision.encode()
-            check(lib.terrace_store_resume_shared(self._open(), revision))
-
     # ---- jobs
 
     def register(self, buffer: Any) -> Region:
@@ -374,16 +362,13 @@ class Store(Polled):
             self._open()
         if not self._until(self._is_idle, end_of(timeout)):
             self._open()
-            raise error_of(_library.DEADLINE_EXCEEDED, "drain: jobs are still under way")
+            raise error_of(_interface.DEADLINE_EXCEEDED, "drain: jobs are still under way")
 
     # ---- how it is
 
     def statistics(self) -> dict[str, int]:
         """Counts since the store was opened, by the names of terrace_store_statistics in terrace.h. Sizes are in bytes."""
-        value = _library.StoreStatistics()
-        with self._lock:
-            check(lib.terrace_store_read_statistics(self._open(), byref(value)))
-        return {field: getattr(value, field) for field, *_ in value._fields_ if field != "struct_size"}
+        return self._statistics(_interface.StoreStatistics())
 
     def health(self) -> tuple[Health, str]:
         """The state of the disk, and a sentence with the reason if it does not work ("" while it works)."""
@@ -420,7 +405,7 @@ class Store(Polled):
             if handle is None:
                 return
             self._stop_serving()
-            report = _library.CloseReport()
+            report = _interface.CloseReport()
             left = None if end is None else end - time.monotonic()
             status = lib.terrace_store_close(handle, nanoseconds(left), byref(report))
             sentence = _library.last_error()
@@ -438,29 +423,11 @@ class Store(Polled):
         if status != OK:
             raise error_of(status, sentence)
         if not report.closed:
-            raise error_of(_library.DEADLINE_EXCEEDED, "close: a disk has not answered in time")
+            raise error_of(_interface.DEADLINE_EXCEEDED, "close: a disk has not answered in time")
         if report.error != OK:
             raise error_of(report.error, f"close: the last flush has failed: {_library.status_text(report.error)}")
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) is not None:
-            try:
-                self.close()
-            except TerraceError:
-                pass
-
     # ---- inside
-
-    def _keys(self, keys: Names) -> Keys:
-        return keys if isinstance(keys, Keys) else keys_of_names(self.namespace, keys)
 
     def _let_go(self) -> None:
         for region in list(self._regions):
@@ -491,7 +458,7 @@ class Store(Polled):
     def _user_job(self, job: int) -> int:
         """Checks the number of a new job."""
         if self._checked_job(job) in self._jobs or job in self._late:
-            raise error_of(_library.DUPLICATE_REQUEST, f"job {job} is under way, or its memory is in use; choose another number")
+            raise error_of(_interface.DUPLICATE_REQUEST, f"job {job} is under way, or its memory is in use; choose another number")
         return job
 
     def _begin(self, number: int, job: _Job, submit: Callable[[], int]) -> None:
@@ -508,7 +475,7 @@ class Store(Polled):
     def _drop(self, number: int) -> None:
         """Removes a job that the library does not have, and cancels a job that it has; the result of that job comes as usual."""
         job = self._jobs.get(number)
-        if job is not None and lib.terrace_store_cancel(self._open(), number) == _library.NOT_FOUND:
+        if job is not None and lib.terrace_store_cancel(self._open(), number) == _interface.NOT_FOUND:
             self._free_memory(number, job)
             self._jobs.pop(number, None)
 
@@ -564,7 +531,7 @@ class Store(Polled):
         deadline: int = 0,
     ) -> None:
         handle = self._open()
-        batch = _library.Batch(
+        batch = _interface.Batch(
             id=number,
             keys=ctypes.addressof(keys._array),
             rows=rows.buffer_info()[0],
@@ -579,7 +546,7 @@ class Store(Polled):
 
     def _probe(self, number: int, made: Keys, timeout: float, call: Call | None) -> None:
         handle = self._open()
-        asked = _library.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
+        asked = _interface.Probe(id=number, keys=ctypes.addressof(made._array), count=made.count, deadline=nanoseconds(timeout) or 1)
         self._begin(number, _Job(call=call), lambda: lib.terrace_store_probe(handle, byref(asked)))
 
     # -- jobs whose results poll() does not return, for adapters that wait on threads
@@ -667,7 +634,7 @@ class Store(Polled):
 
     def _result_of(self, call: Call) -> Result:
         if call.result is None:
-            raise error_of(_library.STOPPED, self._end)
+            raise error_of(_interface.STOPPED, self._end)
         return call.result
 
     def _end_call(self, call: Call) -> None:
@@ -750,7 +717,7 @@ class Store(Polled):
                 return  # a disk that has not answered may still use it
             if self._handle is not None and region.number != _NO_REGION:
                 status = lib.terrace_store_unregister(self._handle, region.number)
-                if status != _library.NOT_FOUND:
+                if status != _interface.NOT_FOUND:
                     check(status)
             self._release(region)
 
@@ -768,7 +735,7 @@ def _check_put(status: int) -> None:
 
 
 def _is_hit(status: int) -> bool:
-    if status in (_library.NOT_FOUND, _library.CORRUPT):
+    if status in (_interface.NOT_FOUND, _interface.CORRUPT):
         return False
     if status != OK:
         raise error_of(status, f"get: {_library.status_text(status)}")
@@ -777,13 +744,3 @@ def _is_hit(status: int) -> bool:
 
 def _size(size: int | str) -> str:
     return f"{size}B" if isinstance(size, int) else size
-
-
-def _log_function(log: Callable[[int, str], None] | None) -> Any:
-    if log is None:
-        return None
-
-    def write(_context: Any, level: int, sentence: int, size: int) -> None:
-        log(level, ctypes.string_at(sentence, size).decode("utf-8", "replace"))
-
-    return _library.LogFunction(write)

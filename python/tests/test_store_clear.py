@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from terrace_kv import Store
-from terrace_kv._library import CANCELLED
+from terrace_kv._interface import CANCELLED
 
 BLOCK = 4096
 COUNT = 64

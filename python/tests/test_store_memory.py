@@ -18,7 +18,7 @@ import pytest
 from interruption import Interrupted, alarm, in_child, interrupted_at
 
 from terrace_kv import DeadlineExceeded, EventKind, InvalidArgument, Result, Stopped, Store, TerraceError
-from terrace_kv import _library, _staging
+from terrace_kv import _interface, _library, _staging
 
 BLOCK = 4096
 SLOW = {"io": "threads", "bandwidth": "100KiB/s"}  # a block takes 40 ms
@@ -266,7 +266,7 @@ def test_a_result_at_its_deadline_says_that_the_memory_is_in_use(tmp_path: Path)
         store.submit_put(1, keys, memory, range(8), timeout=0.01)
         late = finish(store, 1)
         assert late.memory_in_use and not late.ok
-        assert _library.DEADLINE_EXCEEDED in late.statuses
+        assert _interface.DEADLINE_EXCEEDED in late.statuses
         with pytest.raises(BufferError):
             memory.extend(b"x")  # the store keeps it
         with pytest.raises(InvalidArgument, match="job 1"):

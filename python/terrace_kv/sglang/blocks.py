@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Protocol
 
 from .._keys import KEY_BYTES, Keys, keys_of_names
-from .._library import CORRUPT, NOT_FOUND, OK, Busy, TerraceError, status_text
+from .._interface import CORRUPT, NOT_FOUND, OK
+from .._library import Busy, TerraceError, status_text
 from .._memory import Rows
 from .._staging import Call
 from ..store import Region, Result, Store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_offload.base import OffloadingCounterMetadata, OffloadingGaugeMetadata
 
-from .. import _library
+from .. import _interface
 from ..store import Health
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class Counts:
     def count_failed_loads(self, statuses: Iterable[int]) -> None:
         """Counts each status of a load that is not OK."""
         for status in statuses:
-            if status == _library.CORRUPT:
+            if status == _interface.CORRUPT:
                 self.damaged += 1
-            elif status == _library.NOT_FOUND:
+            elif status == _interface.NOT_FOUND:
                 self.gone += 1
-            elif status != _library.OK:
+            elif status != _interface.OK:
                 self.load_failures += 1
 
 
