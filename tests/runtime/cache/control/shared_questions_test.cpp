@@ -18,6 +18,7 @@ class Questions : public testing::Test {
  protected:
   static ManagerConfig config() {
     ManagerConfig made = test::sizes(8, 8);
+    made.pools[0].staging_blocks = 2;
     made.shared.on = true;
     return made;
   }
