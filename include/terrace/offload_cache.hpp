@@ -167,6 +167,7 @@ class TERRACE_API OffloadCache {
   [[nodiscard]] Result<void> see(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool, KeyOrder order) const;
 
   Cache& cache_;
+  CacheState& state_;  ///< the state of the cache
   std::vector<OffloadEvent> events_;
   mutable std::vector<OffloadHit> hits_;  ///< scratch
 };
