@@ -83,6 +83,8 @@ terrace_status fail_with_exception(std::string_view function) noexcept {
     return say(TERRACE_NO_MEMORY, "not enough memory");
   } catch (const std::invalid_argument& error) {  // also a ConfigError
     return say(TERRACE_INVALID_ARGUMENT, error.what());
+  } catch (const Refusal& error) {
+    return say(error.status, error.what());
   } catch (const boost::system::system_error& error) {
     return say(status_of(error.code()), error.what());
   } catch (const std::system_error& error) {
@@ -117,23 +119,14 @@ int64_t until(TimePoint when) noexcept {
   return std::max<int64_t>(0, std::chrono::nanoseconds{when - std::chrono::steady_clock::now()}.count());
 }
 
-terrace_status handle_of_another_process(std::string_view function) noexcept {
-  try {
-    return fail(TERRACE_STOPPED, std::string{function} + ": the handle belongs to the parent of this process, which was forked;" +
-                                     " open one in this process");
-  } catch (...) {
-    return fail(function, Errc::stopped);
-  }
-}
-
-terrace_status wait_for(std::string_view function, int descriptor, int64_t next_poll, int64_t timeout) noexcept {
+Result<void> wait_for(int descriptor, int64_t next_poll, int64_t timeout) noexcept {
   const int64_t time = std::max<int64_t>(0, std::min(next_poll, timeout));
   constexpr int64_t second = 1'000'000'000;
   const timespec limit{time / second, time % second};
   pollfd readable{descriptor, POLLIN, 0};
   const int ready = ::ppoll(&readable, 1, time == TERRACE_NEVER ? nullptr : &limit, nullptr);
-  if (ready < 0 && errno != EINTR) return fail(function, ErrorCode{errno, boost::system::system_category()});
-  return TERRACE_OK;
+  if (ready < 0 && errno != EINTR) return ErrorCode{errno, boost::system::system_category()};
+  return {};
 }
 
 }  // namespace terrace::capi
