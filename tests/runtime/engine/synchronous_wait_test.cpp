@@ -3,6 +3,7 @@
 #include "terrace/system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request_for.hpp"
 
 #include <gtest/gtest.h>
 
@@ -30,10 +31,7 @@ class SynchronousWait : public testing::Test {
     return options;
   }
   static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = test::request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   }
