@@ -223,8 +223,8 @@ WorkLeft Cache::work_left() const {
   state_->take_returned();
   const ActionExecutor& executor = state_->executor;
   return {state_->manager.requests().live_requests(), executor.transfers_under_way(),
-          executor.reads_under_way() + state_->shared.reads_under_way(),
-          executor.writes_under_way() + state_->shared.writes_under_way(), has_pending_work()};
+          executor.reads_under_way() + state_->shared.reads().speed.under_way(),
+          executor.writes_under_way() + state_->shared.writes().speed.under_way(), has_pending_work()};
 }
 
 bool Cache::uses_device_memory() const {
@@ -453,8 +453,8 @@ void Cache::resume_transfers() { state_->resume_transfers(); }
 std::uint64_t Cache::transfers_in_flight() const {
   const ActionExecutor& executor = state_->executor;
   const SharedExecutor& shared = state_->shared;
-  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() + shared.reads_under_way() +
-         shared.writes_under_way();
+  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() +
+         shared.reads().speed.under_way() + shared.writes().speed.under_way();
 }
 
 // ---- statistics and events
@@ -466,16 +466,16 @@ LinkHealth Cache::link_health() const { return state_->manager.link_health(); }
 
 MovedTotals Cache::moved() const {
   MovedTotals moved = state_->executor.moved();
-  moved.shared_reads = state_->shared.read();
-  moved.shared_writes = state_->shared.written();
+  moved.shared_reads = state_->shared.reads().moved;
+  moved.shared_writes = state_->shared.writes().moved;
   return moved;
 }
 CallTimes Cache::call_times() const { return state_->call_times; }
 TransferTimes Cache::transfer_times() const {
   TransferTimes times = state_->executor.transfer_clock().times();
   times.shared_probe = state_->shared.probe_times();
-  times.shared_read = state_->shared.read_times();
-  times.shared_write = state_->shared.write_times();
+  times.shared_read = state_->shared.reads().times;
+  times.shared_write = state_->shared.writes().times;
   return times;
 }
 

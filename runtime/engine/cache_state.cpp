@@ -338,8 +338,8 @@ void CacheState::tell_load_costs() {
   // While the prefill speed is unknown, risk no more than on an unknown link.
   const bool knows_prefill = !manager.learns_prefill() || prefill.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? executor.reads().trusted(now) : Throughput::trusted_unseen;
-  const double shared_read = shared.on() ? shared.reads().seconds_per_byte(now) : 0;
-  const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().trusted(now) : Throughput::trusted_unseen;
+  const double shared_read = shared.on() ? shared.reads().speed.seconds_per_byte(now) : 0;
+  const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().speed.trusted(now) : Throughput::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
     const Bytes block = executor.pools()[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
