@@ -4,12 +4,12 @@
 #include "terrace/types.hpp"
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 namespace terrace::test {
 
 /// A request for the blocks of these keys and for `extra` more. The keys must stay valid as long as the request does.
-inline AcquireRequest request_for(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0) {
+inline AcquireRequest request_for(std::uint64_t id, std::span<const BlockKey> keys, std::uint32_t extra = 0) {
   AcquireRequest wanted;
   wanted.id = RequestId{id};
   wanted.keys = keys;

@@ -220,7 +220,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     }
   };
   const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
-    AcquireRequest wanted = test::request_for(id, keys);
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   };
@@ -330,7 +330,7 @@ class IdleEngine : public testing::Test {
 
   [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
   static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
-    return stack.cache().acquire(test::request_for(id, keys)).value();
+    return stack.cache().acquire(request_for(id, keys)).value();
   }
   static void run(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(stack, id, keys);
@@ -421,11 +421,8 @@ TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   const SteadyClock clock;
-  AcquireRequest wanted;
   const auto keys = keys_of({1, 2});
-  wanted.id = RequestId{3};
-  wanted.keys = keys;
-  wanted.units = 2;
+  AcquireRequest wanted = request_for(3, keys);
   wanted.deadline = clock.now() + milliseconds{20};
   const Lease lease = stack.cache().acquire(wanted).value();
   const RequestEvent told = sleep_until_told(stack.cache());

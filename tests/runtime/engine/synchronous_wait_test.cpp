@@ -31,7 +31,7 @@ class SynchronousWait : public testing::Test {
     return options;
   }
   static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
-    AcquireRequest wanted = test::request_for(id, keys);
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   }
