@@ -328,6 +328,14 @@ class IdleEngine : public testing::Test {
   }
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
+  [[nodiscard]] CacheSystemOptions with_a_host_tier_only(const EmulatedGpu& gpu) const {
+    CacheSystemOptions options = options_;
+    options.ranks[0].device = gpu;
+    options.pools[0].host_blocks = 4;
+    options.storage = NoStorage{};
+    options.write_policy = WritePolicy::none;
+    return options;
+  }
   [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
   static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     return stack.cache().acquire(request_for(id, keys)).value();
@@ -396,13 +404,9 @@ TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_
 }
 
 TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
-  options_.pools[0].host_blocks = 4;
-  options_.storage = NoStorage{};
-  options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
-  options_.ranks[0].device = gpu;
-  CacheSystem stack{options_};
+  CacheSystem stack{with_a_host_tier_only(gpu)};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::host], 2U);
@@ -410,14 +414,10 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
 }
 
 TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
-  options_.pools[0].host_blocks = 4;
-  options_.storage = NoStorage{};
-  options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{500};
-  options_.ranks[0].device = gpu;
-  CacheSystem stack{options_};
+  CacheSystem stack{with_a_host_tier_only(gpu)};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   const SteadyClock clock;
