@@ -81,7 +81,7 @@ struct terrace_store {
 
   static constexpr const char* name = "store";
   /// Nothing: the calls of a TierStore take their turns.
-  [[nodiscard]] static std::monostate take_turn() { return {}; }
+  [[nodiscard]] std::monostate take_turn() const { return {}; }
   [[nodiscard]] bool is_here() const { return store.is_of_this_process(); }
 
   std::unique_ptr<FunctionSink> sink;
@@ -285,7 +285,7 @@ terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout) {
 
 namespace {
 
-terrace::Result<void> explained(terrace::Result<void> erased) {
+terrace::Result<void> explained(const terrace::Result<void>& erased) {
   if (erased || erased.error() == terrace::Errc::no_room || erased.error() == terrace::Errc::stopped) return erased;
   const bool is_late = erased.error() == terrace::Errc::deadline_exceeded;
   const std::string why = is_late ? "the disk has not confirmed it in time" : "the flush has failed: " + erased.error().message();
