@@ -26,6 +26,13 @@ static_assert(static_cast<int>(Errc::corrupt) == TERRACE_CORRUPT && static_cast<
 
 terrace_status system_status(int number) noexcept { return number > 0 ? -number : TERRACE_INTERNAL; }
 
+/// Stores "FUNCTION: WHAT".
+terrace_status fail(std::string_view function, terrace_status status, const char* what) noexcept {
+  std::array<char, last_error.size()> sentence{};
+  (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(), what);
+  return capi::fail(status, sentence.data());
+}
+
 }  // namespace
 
 terrace_status status_of(const ErrorCode& error) noexcept {
@@ -41,20 +48,12 @@ terrace_status fail(terrace_status status, std::string_view sentence) noexcept {
 }
 
 terrace_status fail(std::string_view function, const ErrorCode& error) noexcept {
-  const terrace_status status = status_of(error);
-  std::array<char, last_error.size()> sentence{};
   std::array<char, 512> message{};
-  (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(),
-                      error.message(message.data(), message.size()));
-  return fail(status, sentence.data());
+  return fail(function, status_of(error), error.message(message.data(), message.size()));
 }
 
 terrace_status fail_with_exception(std::string_view function) noexcept {
-  const auto say = [&](terrace_status status, const char* what) {
-    std::array<char, last_error.size()> sentence{};
-    (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(), what);
-    return fail(status, sentence.data());
-  };
+  const auto say = [&](terrace_status status, const char* what) { return fail(function, status, what); };
   try {
     throw;
   } catch (const std::bad_alloc&) {
