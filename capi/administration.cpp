@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 
 using namespace terrace::capi;
@@ -35,42 +36,34 @@ terrace_cache_event to_c(const KvEvent& event) {
 }  // namespace terrace::capi
 
 terrace_status terrace_offload_clear(terrace_offload* cache, uint32_t flags) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+  return on(cache, __func__, [&] {
     constexpr uint32_t known = TERRACE_CLEAR_KEEP_STORAGE | TERRACE_CLEAR_KEEP_SHARED | 1U;
     if ((flags & ~known) != 0) {
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": flags is " + std::to_string(flags) +
-                                                ", must be a sum of TERRACE_CLEAR_KEEP_STORAGE and TERRACE_CLEAR_KEEP_SHARED");
+      throw std::invalid_argument{"flags is " + std::to_string(flags) +
+                                  ", must be a sum of TERRACE_CLEAR_KEEP_STORAGE and TERRACE_CLEAR_KEEP_SHARED"};
     }
     cache->cache().clear(
         {.keep_storage = (flags & TERRACE_CLEAR_KEEP_STORAGE) != 0, .keep_shared = (flags & TERRACE_CLEAR_KEEP_SHARED) != 0});
-    return TERRACE_OK;
   });
 }
 
 terrace_status terrace_offload_resume_shared(terrace_offload* cache, const char* weights_revision) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function,
-                  weights_revision == nullptr ? cache->cache().resume_shared() : cache->system.resume_shared(weights_revision));
+  return on(cache, __func__, [&] {
+    return weights_revision == nullptr ? cache->cache().resume_shared() : cache->system.resume_shared(weights_revision);
   });
 }
 
 terrace_status terrace_offload_resize(terrace_offload* cache, uint32_t tier, uint32_t blocks, uint16_t pool) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
+  return on(cache, __func__, [&] {
     if (tier != TERRACE_TIER_HOST && tier != TERRACE_TIER_STORAGE) {
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": tier is " + std::to_string(tier) +
-                                                ", must be TERRACE_TIER_HOST or TERRACE_TIER_STORAGE");
+      throw std::invalid_argument{"tier is " + std::to_string(tier) + ", must be TERRACE_TIER_HOST or TERRACE_TIER_STORAGE"};
     }
-    return finish(function,
-                  cache->cache().resize(static_cast<terrace::Tier>(tier), terrace::Blocks{blocks}, terrace::PoolId{pool}));
+    return cache->cache().resize(static_cast<terrace::Tier>(tier), terrace::Blocks{blocks}, terrace::PoolId{pool});
   });
 }
 
 terrace_status terrace_offload_read_statistics(const terrace_offload* cache, terrace_offload_statistics* out) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
+  return on(cache, __func__, [&] {
     const terrace::OffloadTotals jobs = cache->offload->totals();
     const terrace::ManagerStats stats = cache->cache().stats();
     const terrace::MovedTotals moved = cache->cache().moved();
@@ -112,67 +105,48 @@ terrace_status terrace_offload_read_statistics(const terrace_offload* cache, ter
     value.asked = jobs.asked;
     value.found = jobs.found;
     value.link_down = cache->cache().link_health().in_use ? 0 : 1;
-    return write_struct(function, "out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
+    write_struct("out", value, out, offsetof(terrace_offload_statistics, loaded_shared));
   });
 }
 
 terrace_status terrace_offload_record_events(terrace_offload* cache) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&]() -> terrace_status {
-    cache->cache().record_events();
-    return TERRACE_OK;
-  });
+  return on(cache, __func__, [&] { cache->cache().record_events(); });
 }
 
 terrace_status terrace_offload_events(terrace_offload* cache, const terrace_cache_event** events, size_t* count) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(events);
-  TERRACE_NEEDS(count);
-  return guarded(__func__, [&]() -> terrace_status {
-    *events = nullptr;
-    *count = 0;
-    cache->cache_events.clear();
-    cache->changes.clear();
-    cache->cache().take_events(cache->changes);
-    for (const terrace::KvEvent& event : cache->changes) cache->cache_events.push_back(to_c(event));
-    *events = cache->cache_events.data();
-    *count = cache->cache_events.size();
-    return TERRACE_OK;
+  return on(cache, __func__, [&] {
+    give("events", events, count, [&]() -> auto& {
+      cache->cache_events.clear();
+      cache->changes.clear();
+      cache->cache().take_events(cache->changes);
+      for (const terrace::KvEvent& event : cache->changes) cache->cache_events.push_back(to_c(event));
+      return cache->cache_events;
+    });
   });
 }
 
 terrace_status terrace_offload_event_expiries(terrace_offload* cache, const int64_t** expire_after, size_t* count) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(expire_after);
-  TERRACE_NEEDS(count);
-  return guarded(__func__, [&]() -> terrace_status {
-    *expire_after = nullptr;
-    *count = 0;
-    cache->expiries.clear();
-    for (const terrace::KvEvent& event : cache->changes) cache->expiries.push_back(event.expires_after.count());
-    *expire_after = cache->expiries.data();
-    *count = cache->expiries.size();
-    return TERRACE_OK;
+  return on(cache, __func__, [&] {
+    give("expire_after", expire_after, count, [&]() -> auto& {
+      cache->expiries.clear();
+      for (const terrace::KvEvent& event : cache->changes) cache->expiries.push_back(event.expires_after.count());
+      return cache->expiries;
+    });
   });
 }
 
 terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_write_back* order, uint64_t* job) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(job);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace_write_back given{};
-    constexpr std::size_t first = offsetof(terrace_write_back, target);
-    if (const terrace_status wrong = read_struct(function, "order", order, given, first)) return wrong;
+  return on(cache, __func__, [&] {
+    need(job, "job");
+    const terrace_write_back given = read_struct("order", order, offsetof(terrace_write_back, target));
     if (given.scope < TERRACE_SCOPE_PREFIX || given.scope > TERRACE_SCOPE_ALL) {
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->scope is " + std::to_string(given.scope) +
-                                                ", must be a TERRACE_SCOPE_ number");
+      throw std::invalid_argument{"order->scope is " + std::to_string(given.scope) + ", must be a TERRACE_SCOPE_ number"};
     }
     if (given.target > TERRACE_TARGET_SHARED) {
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->target is " + std::to_string(given.target) +
-                                                ", must be a TERRACE_TARGET_ number");
+      throw std::invalid_argument{"order->target is " + std::to_string(given.target) + ", must be a TERRACE_TARGET_ number"};
     }
-    if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "order->keys");
-    if (given.unused_for < 0) return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->unused_for is negative");
+    if (given.count > 0) need(given.keys, "order->keys");
+    if (given.unused_for < 0) throw std::invalid_argument{"order->unused_for is negative"};
     terrace::WriteBackOrder to;
     to.target = static_cast<terrace::WriteBackOrder::Target>(given.target);
     to.scope = static_cast<terrace::WriteBackOrder::Scope>(given.scope);
@@ -182,39 +156,26 @@ terrace_status terrace_write_back_start(terrace_offload* cache, const terrace_wr
     to.deadline = deadline_of(given.deadline);
     to.durable = given.not_durable == 0;
     to.budget = terrace::Bytes{given.budget};
-    const terrace::Result<terrace::WriteBackId> id = cache->cache().start_write_back(to);
-    if (!id) return fail(function, id.error());
-    *job = id->value();
-    return TERRACE_OK;
+    *job = value_of(cache->cache().start_write_back(to)).value();
   });
 }
 
 terrace_status terrace_write_back_pause(terrace_offload* cache, uint64_t job) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->cache().pause_write_back(terrace::WriteBackId{job}));
-  });
+  return on(cache, __func__, [&] { return cache->cache().pause_write_back(terrace::WriteBackId{job}); });
 }
 
 terrace_status terrace_write_back_resume(terrace_offload* cache, uint64_t job) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->cache().resume_write_back(terrace::WriteBackId{job}));
-  });
+  return on(cache, __func__, [&] { return cache->cache().resume_write_back(terrace::WriteBackId{job}); });
 }
 
 terrace_status terrace_write_back_cancel(terrace_offload* cache, uint64_t job) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->cache().cancel_write_back(terrace::WriteBackId{job}));
-  });
+  return on(cache, __func__, [&] { return cache->cache().cancel_write_back(terrace::WriteBackId{job}); });
 }
 
 terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t job, terrace_write_back_progress* out) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+  return on(cache, __func__, [&] {
     const std::optional<terrace::WriteBackProgress> now = cache->cache().write_back(terrace::WriteBackId{job});
-    if (!now) return fail(function, terrace::Errc::not_found);
+    if (!now) throw Refusal{terrace::Errc::not_found};
     using Outcome = terrace::WriteBackOutcome;
     terrace_write_back_progress value{};
     value.state = static_cast<uint32_t>(now->state);
@@ -229,26 +190,20 @@ terrace_status terrace_write_back_read(const terrace_offload* cache, uint64_t jo
     value.under_way = now->under_way;
     value.written_bytes = count(now->written);
     value.durable_bytes = count(now->durable);
-    return write_struct(function, "out", value, out, sizeof value);
+    write_struct("out", value, out);
   });
 }
 
 terrace_status terrace_write_back_results(terrace_offload* cache, uint64_t job, const terrace_write_back_result** results,
                                           size_t* count) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(results);
-  TERRACE_NEEDS(count);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    *results = nullptr;
-    *count = 0;
-    const auto taken = cache->cache().take_write_back_results(terrace::WriteBackId{job});
-    if (!taken) return fail(function, taken.error());
-    cache->write_backs.clear();
-    for (const terrace::WriteBackResult& each : *taken) {
-      cache->write_backs.push_back({key_to_c(each.key), static_cast<uint32_t>(each.outcome), status_of(each.error)});
-    }
-    *results = cache->write_backs.data();
-    *count = cache->write_backs.size();
-    return TERRACE_OK;
+  return on(cache, __func__, [&] {
+    give("results", results, count, [&]() -> auto& {
+      const auto taken = value_of(cache->cache().take_write_back_results(terrace::WriteBackId{job}));
+      cache->write_backs.clear();
+      for (const terrace::WriteBackResult& each : taken) {
+        cache->write_backs.push_back({key_to_c(each.key), static_cast<uint32_t>(each.outcome), status_of(each.error)});
+      }
+      return cache->write_backs;
+    });
   });
 }

@@ -4,7 +4,7 @@
 #include "terrace/keys.hpp"
 
 #include <algorithm>
-#include <string>
+#include <stdexcept>
 
 namespace terrace::capi {
 namespace {
@@ -27,14 +27,16 @@ BlockKey before_first(const void* key_namespace, std::size_t namespace_bytes, co
   return parent != nullptr ? key_of(*parent) : root_key({.model_digest = bytes_of(key_namespace, namespace_bytes)});
 }
 
-terrace_status check_names(std::string_view function, const void* key_namespace, std::size_t namespace_bytes,
-                           const terrace_names* names, const terrace_key* out) {
-  if (names == nullptr) return null_pointer(function, "names");
-  if (key_namespace == nullptr && namespace_bytes > 0) return null_pointer(function, "key_namespace");
-  if (names->count == 0) return TERRACE_OK;
-  if (out == nullptr) return null_pointer(function, "out");
-  if (names->bytes == nullptr && (names->lengths != nullptr || names->length > 0)) return null_pointer(function, "names->bytes");
-  return TERRACE_OK;
+void check_namespace(const void* key_namespace, std::size_t namespace_bytes) {
+  if (namespace_bytes > 0) need(key_namespace, "key_namespace");
+}
+
+void check_names(const void* key_namespace, std::size_t namespace_bytes, const terrace_names* names, const terrace_key* out) {
+  need(names, "names");
+  check_namespace(key_namespace, namespace_bytes);
+  if (names->count == 0) return;
+  need(out, "out");
+  if (names->lengths != nullptr || names->length > 0) need(names->bytes, "names->bytes");
 }
 
 }  // namespace
@@ -44,40 +46,37 @@ using namespace terrace::capi;
 
 terrace_status terrace_keys_of_names(const void* key_namespace, size_t namespace_bytes, const terrace_names* names,
                                      terrace_key* out) {
-  return guarded(__func__, [&, function = __func__] {
-    if (const terrace_status wrong = check_names(function, key_namespace, namespace_bytes, names, out)) return wrong;
+  return guarded(__func__, [&] {
+    check_names(key_namespace, namespace_bytes, names, out);
     terrace::OpaqueKeys key{bytes_of(key_namespace, namespace_bytes)};
     for_each_name(*names, [&](std::uint32_t i, std::span<const std::byte> name) { out[i] = key_to_c(key(name)); });
-    return terrace_status{TERRACE_OK};
   });
 }
 
 terrace_status terrace_keys_of_prefix(const void* key_namespace, size_t namespace_bytes, const terrace_key* parent,
                                       const terrace_names* names, terrace_key* out) {
-  return guarded(__func__, [&, function = __func__] {
-    if (const terrace_status wrong = check_names(function, key_namespace, namespace_bytes, names, out)) return wrong;
+  return guarded(__func__, [&] {
+    check_names(key_namespace, namespace_bytes, names, out);
     terrace::KeyChain chain{before_first(key_namespace, namespace_bytes, parent), 1};
-    terrace_status status = TERRACE_OK;
+    terrace::Result<void> added;
     for_each_name(*names, [&](std::uint32_t, std::span<const std::byte> name) {
-      if (status == TERRACE_OK) status = finish(function, chain.append_opaque(name));
+      if (added) added = chain.append_opaque(name);
     });
-    if (status == TERRACE_OK) std::ranges::transform(chain.keys(), out, key_to_c);
-    return status;
+    if (added) std::ranges::transform(chain.keys(), out, key_to_c);
+    return added;
   });
 }
 
 terrace_status terrace_keys_of_tokens(const void* key_namespace, size_t namespace_bytes, const terrace_key* parent,
                                       const uint32_t* tokens, size_t count, uint32_t block_tokens, terrace_key* out) {
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (key_namespace == nullptr && namespace_bytes > 0) return null_pointer(function, "key_namespace");
-    if (tokens == nullptr && count > 0) return null_pointer(function, "tokens");
-    if (block_tokens == 0)
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": block_tokens is 0, must be at least 1");
-    if (count < block_tokens) return TERRACE_OK;
-    if (out == nullptr) return null_pointer(function, "out");
+  return guarded(__func__, [&] {
+    check_namespace(key_namespace, namespace_bytes);
+    if (count > 0) need(tokens, "tokens");
+    if (block_tokens == 0) throw std::invalid_argument{"block_tokens is 0, must be at least 1"};
+    if (count < block_tokens) return;
+    need(out, "out");
     terrace::KeyChain chain{before_first(key_namespace, namespace_bytes, parent), block_tokens};
     chain.append({tokens, count / block_tokens * block_tokens});
     std::ranges::transform(chain.keys(), out, key_to_c);
-    return TERRACE_OK;
   });
 }

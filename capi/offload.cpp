@@ -72,54 +72,49 @@ KeysIn keys_in(uint16_t pool) {
   return {PoolId{static_cast<uint16_t>(pool & ~TERRACE_ALONE)}, (pool & TERRACE_ALONE) != 0 ? KeyOrder::flat : KeyOrder::prefix};
 }
 
+/// The same. Throws if there is no such pool.
+KeysIn keys_in_known(const terrace_offload& cache, uint16_t pool) {
+  const KeysIn in = keys_in(pool);
+  if (in.pool.value() < cache.block_bytes.size()) return in;
+  throw std::invalid_argument{"there is no pool " + std::to_string(in.pool.value())};
+}
+
 /// Converts slots from C to C++; none if the pointer is null.
 std::span<SlotId> slots_of(uint32_t* slots, std::size_t count) {
   return slots == nullptr ? std::span<SlotId>{} : std::span{reinterpret_cast<SlotId*>(slots), count};
-}
-
-terrace_status no_such_pool(std::string_view function, PoolId pool) {
-  return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": there is no pool " + std::to_string(pool.value()));
 }
 
 /// The memory that an order must name.
 enum class Names : unsigned char { slots_or_memory, anything, nothing };
 
 /// Converts an order from C to C++. The spans refer to the caller's memory.
-terrace_status read_order(std::string_view function, terrace_offload& cache, const terrace_order* order, Names names,
-                          OffloadOrder& to) {
-  terrace_order given{};
-  if (const terrace_status wrong = read_struct(function, "order", order, given, sizeof given)) return wrong;
-  if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "order->keys");
+OffloadOrder read_order(terrace_offload& cache, const terrace_order* order, Names names) {
+  const terrace_order given = read_struct("order", order);
+  if (given.count > 0) need(given.keys, "order->keys");
   const bool neither = given.slots == nullptr && given.memory == nullptr;
   if ((given.slots != nullptr && given.memory != nullptr) || (neither && names == Names::slots_or_memory)) {
-    return fail(TERRACE_INVALID_ARGUMENT,
-                std::string{function} + ": exactly one of order->slots and order->memory must be given");
+    throw std::invalid_argument{"exactly one of order->slots and order->memory must be given"};
   }
-  if (!neither && names == Names::nothing) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->slots and order->memory must be null");
-  }
+  if (!neither && names == Names::nothing) throw std::invalid_argument{"order->slots and order->memory must be null"};
   if (given.first > given.count) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->first is " + std::to_string(given.first) +
-                                              ", beyond the " + std::to_string(given.count) + " keys");
+    throw std::invalid_argument{"order->first is " + std::to_string(given.first) + ", beyond the " + std::to_string(given.count) +
+                                " keys"};
   }
   if (given.urgency > TERRACE_URGENCY_STORE) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->urgency is " + std::to_string(given.urgency) +
-                                              ", must be a TERRACE_URGENCY_ number");
+    throw std::invalid_argument{"order->urgency is " + std::to_string(given.urgency) + ", must be a TERRACE_URGENCY_ number"};
   }
-  const KeysIn in = keys_in(given.pool);
-  if (in.pool.value() >= cache.block_bytes.size()) {
-    return no_such_pool(function, in.pool);
-  }
+  const KeysIn in = keys_in_known(cache, given.pool);
   // A job lives until its last event has been polled, even if a drain has collected the event.
   if (std::ranges::find(cache.drained, given.id, &terrace_offload_event::job) != cache.drained.end()) {
-    return fail(TERRACE_DUPLICATE_REQUEST, std::string{function} + ": a job of id " + std::to_string(given.id) +
-                                               " has ended in a drain: terrace_offload_poll() has its events");
+    throw Refusal{TERRACE_DUPLICATE_REQUEST,
+                  "a job of id " + std::to_string(given.id) + " has ended in a drain: terrace_offload_poll() has its events"};
   }
   if (given.after > *std::ranges::min_element(cache.points)) {
-    return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": order->after is " + std::to_string(given.after) +
-                                              ", which terrace_offload_signal() has not returned for each rank");
+    throw std::invalid_argument{"order->after is " + std::to_string(given.after) +
+                                ", which terrace_offload_signal() has not returned for each rank"};
   }
   const std::size_t moved = given.count - given.first;
+  OffloadOrder to;
   to.id = OffloadJobId{given.id};
   to.keys = keys_of(given.keys, given.count);
   to.first = given.first;
@@ -131,25 +126,21 @@ terrace_status read_order(std::string_view function, terrace_offload& cache, con
   to.after = Fence{given.after};
   to.by_layer = given.by_layer != 0;
   to.shared = given.shared != 0;
-  if (neither) return TERRACE_OK;
-  if (given.slots != nullptr) {
-    to.slots = {reinterpret_cast<const SlotId*>(given.slots), moved};
-    return TERRACE_OK;
-  }
+  if (given.slots != nullptr) to.slots = {reinterpret_cast<const SlotId*>(given.slots), moved};
+  if (given.memory == nullptr) return to;
   cache.memory.clear();
   for (void* const each : std::span{given.memory, moved}) {
-    if (each == nullptr) return null_pointer(function, "an element of order->memory");
-    cache.memory.emplace_back(static_cast<std::byte*>(each), terrace_offload_block_bytes(&cache, in.pool.value()));
+    need(each, "an element of order->memory");
+    cache.memory.emplace_back(static_cast<std::byte*>(each), cache.block_bytes[in.pool.value()]);
   }
   to.memory = cache.memory;
-  return TERRACE_OK;
+  return to;
 }
 
-/// Fails if the stream cannot belong to the rank's device.
-terrace_status check_stream(std::string_view function, const terrace_offload& cache, const void* stream, uint32_t rank) {
-  if (stream == nullptr || rank >= cache.has_streams.size() || cache.has_streams[rank]) return TERRACE_OK;
-  return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": stream must be null, because the device of rank " +
-                                            std::to_string(rank) + " is ordinary memory");
+/// Returns the stream. Throws if it cannot belong to the rank's device.
+StreamRef stream_of(const terrace_offload& cache, void* stream, uint32_t rank) {
+  if (stream == nullptr || rank >= cache.has_streams.size() || cache.has_streams[rank]) return StreamRef{stream};
+  throw std::invalid_argument{"stream must be null, because the device of rank " + std::to_string(rank) + " is ordinary memory"};
 }
 
 /// Appends the events of one poll.
@@ -161,11 +152,10 @@ void collect(terrace_offload& cache, std::vector<terrace_offload_event>& to) {
 }  // namespace terrace::capi
 
 terrace_status terrace_offload_open(const terrace_open_options* options, terrace_offload** out) {
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (out == nullptr) return null_pointer(function, "out");
+  return guarded(__func__, [&] {
+    need(out, "out");
     *out = nullptr;
-    terrace_open_options given{};
-    if (const terrace_status wrong = read_struct(function, "options", options, given, open_options_size)) return wrong;
+    const terrace_open_options given = read_struct("options", options, open_options_size);
     terrace::Config config = read_config(given);
     config.set("--engine-owns-slots", "on");
     terrace::CacheSystemOptions all = config.options();
@@ -175,7 +165,6 @@ terrace_status terrace_offload_open(const terrace_open_options* options, terrace
     auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
     all.log.sink = sink.get();
     *out = new terrace_offload{all, std::move(sink)};
-    return TERRACE_OK;
   });
 }
 
@@ -193,158 +182,122 @@ uint64_t terrace_offload_block_bytes(const terrace_offload* cache, uint16_t pool
 
 terrace_status terrace_offload_look_up(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                        uint8_t* states) {
-  TERRACE_CACHE(cache);
-  if (count == 0) return TERRACE_OK;
-  TERRACE_NEEDS(keys);
-  TERRACE_NEEDS(states);
-  return guarded(__func__, [&, function = __func__] {
+  return on(cache, __func__, [&] {
+    if (count == 0) return terrace::Result<void>{};
+    need(keys, "keys");
+    need(states, "states");
     static_assert(sizeof(terrace::OffloadHit) == sizeof *states);
     const KeysIn in = keys_in(pool);
     const std::span<terrace::OffloadHit> hits{reinterpret_cast<terrace::OffloadHit*>(states), count};
-    return finish(function, cache->offload->look_up(keys_of(keys, count), hits, in.pool, in.order));
+    return cache->offload->look_up(keys_of(keys, count), hits, in.pool, in.order);
   });
 }
 
 terrace_status terrace_offload_leading(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                        size_t* leading) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(leading);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    const KeysIn in = keys_in(pool);
-    if (in.pool.value() >= cache->block_bytes.size()) return no_such_pool(function, in.pool);
+  return on(cache, __func__, [&] {
+    need(leading, "leading");
+    if (count > 0) need(keys, "keys");
+    const KeysIn in = keys_in_known(*cache, pool);
     *leading = cache->offload->leading(keys_of(keys, count), in.pool, in.order);
-    return TERRACE_OK;
   });
 }
 
 terrace_status terrace_offload_contains(const terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count,
                                         uint64_t* bitmap) {
-  TERRACE_CACHE(cache);
-  if (count == 0) return TERRACE_OK;
-  TERRACE_NEEDS(keys);
-  TERRACE_NEEDS(bitmap);
-  return guarded(__func__, [&, function = __func__] {
+  return on(cache, __func__, [&] {
+    if (count == 0) return terrace::Result<void>{};
+    need(keys, "keys");
+    need(bitmap, "bitmap");
     const KeysIn in = keys_in(pool);
-    return finish(function, cache->offload->bitmap(keys_of(keys, count), words_of(bitmap, count), in.pool, in.order));
+    return cache->offload->bitmap(keys_of(keys, count), words_of(bitmap, count), in.pool, in.order);
   });
 }
 
 terrace_status terrace_offload_find(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count, size_t* leading,
                                     int32_t* looking) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(leading);
-  TERRACE_NEEDS(looking);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    const KeysIn in = keys_in(pool);
-    if (in.pool.value() >= cache->block_bytes.size()) return no_such_pool(function, in.pool);
+  return on(cache, __func__, [&] {
+    need(leading, "leading");
+    need(looking, "looking");
+    if (count > 0) need(keys, "keys");
+    const KeysIn in = keys_in_known(*cache, pool);
     const terrace::OffloadFound found = cache->offload->find(keys_of(keys, count), in.pool, in.order);
     *leading = found.blocks;
     *looking = found.looking ? 1 : 0;
-    return TERRACE_OK;
   });
 }
 
 terrace_status terrace_offload_load(terrace_offload* cache, const terrace_order* order) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, Names::anything, given)) return wrong;
-    return finish(function, cache->offload->load(given));
-  });
+  return on(cache, __func__, [&] { return cache->offload->load(read_order(*cache, order, Names::anything)); });
 }
 
 terrace_status terrace_offload_store(terrace_offload* cache, const terrace_order* order) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, Names::slots_or_memory, given)) return wrong;
-    return finish(function, cache->offload->store(given));
-  });
+  return on(cache, __func__, [&] { return cache->offload->store(read_order(*cache, order, Names::slots_or_memory)); });
 }
 
 terrace_status terrace_offload_cancel(terrace_offload* cache, uint64_t job) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__,
-                 [&, function = __func__] { return finish(function, cache->offload->cancel(terrace::OffloadJobId{job})); });
+  return on(cache, __func__, [&] { return cache->offload->cancel(terrace::OffloadJobId{job}); });
 }
 
 terrace_status terrace_offload_pin(terrace_offload* cache, uint64_t job, uint16_t pool, const terrace_key* keys, size_t count,
                                    uint32_t* pinned) {
-  TERRACE_CACHE(cache);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+  return on(cache, __func__, [&] {
+    if (count > 0) need(keys, "keys");
     const KeysIn in = keys_in(pool);
     const terrace::Result<std::uint32_t> blocks =
         cache->offload->pin(terrace::OffloadJobId{job}, keys_of(keys, count), in.pool, {}, in.order);
     if (pinned != nullptr) *pinned = blocks ? *blocks : 0;
-    return finish(function, blocks);
+    return blocks;
   });
 }
 
 terrace_status terrace_offload_pin_slots(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, Names::nothing, given)) return wrong;
+  return on(cache, __func__, [&] {
+    const terrace::OffloadOrder given = read_order(*cache, order, Names::nothing);
     const std::size_t meant = given.keys.size() - given.first;
-    if (meant > 0 && host_slots == nullptr) return null_pointer(function, "host_slots");
-    return finish(function, cache->offload->pin(given.id, given.keys, given.pool, slots_of(host_slots, meant), given.key_order));
+    if (meant > 0) need(host_slots, "host_slots");
+    return cache->offload->pin(given.id, given.keys, given.pool, slots_of(host_slots, meant), given.key_order);
   });
 }
 
 terrace_status terrace_offload_unpin(terrace_offload* cache, uint64_t job) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__,
-                 [&, function = __func__] { return finish(function, cache->offload->unpin(terrace::OffloadJobId{job})); });
+  return on(cache, __func__, [&] { return cache->offload->unpin(terrace::OffloadJobId{job}); });
 }
 
 terrace_status terrace_offload_touch(terrace_offload* cache, uint16_t pool, const terrace_key* keys, size_t count) {
-  TERRACE_CACHE(cache);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&, function = __func__] {
+  return on(cache, __func__, [&] {
+    if (count > 0) need(keys, "keys");
     const KeysIn in = keys_in(pool);
-    return finish(function, cache->offload->touch(keys_of(keys, count), in.pool, in.order));
+    return cache->offload->touch(keys_of(keys, count), in.pool, in.order);
   });
 }
 
 terrace_status terrace_offload_reserve(terrace_offload* cache, const terrace_order* order, uint32_t* host_slots,
                                        uint32_t* reserved) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(reserved);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+  return on(cache, __func__, [&] {
+    need(reserved, "reserved");
     *reserved = 0;
-    terrace::OffloadOrder given;
-    if (const terrace_status wrong = read_order(function, *cache, order, Names::nothing, given)) return wrong;
+    const terrace::OffloadOrder given = read_order(*cache, order, Names::nothing);
     const std::size_t moved = given.keys.size() - given.first;
-    if (moved > 0 && host_slots == nullptr) return null_pointer(function, "host_slots");
+    if (moved > 0) need(host_slots, "host_slots");
     const terrace::Result<std::uint32_t> blocks = cache->offload->reserve(given, slots_of(host_slots, moved));
     if (blocks) *reserved = *blocks;
-    return finish(function, blocks);
+    return blocks;
   });
 }
 
 terrace_status terrace_offload_publish(terrace_offload* cache, uint64_t job, int32_t filled) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, cache->offload->publish(terrace::OffloadJobId{job}, filled != 0));
-  });
+  return on(cache, __func__, [&] { return cache->offload->publish(terrace::OffloadJobId{job}, filled != 0); });
 }
 
 terrace_status terrace_offload_poll(terrace_offload* cache, const terrace_offload_event** events, size_t* count) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(events);
-  TERRACE_NEEDS(count);
-  return guarded(__func__, [&]() -> terrace_status {
-    *events = nullptr;
-    *count = 0;
-    cache->job_events.clear();
-    cache->job_events.swap(cache->drained);
-    collect(*cache, cache->job_events);
-    *events = cache->job_events.data();
-    *count = cache->job_events.size();
-    return TERRACE_OK;
+  return on(cache, __func__, [&] {
+    give("events", events, count, [&]() -> auto& {
+      cache->job_events.clear();
+      cache->job_events.swap(cache->drained);
+      collect(*cache, cache->job_events);
+      return cache->job_events;
+    });
   });
 }
 
@@ -359,8 +312,10 @@ int64_t terrace_offload_next_poll(const terrace_offload* cache) {
 }
 
 terrace_status terrace_offload_wait(const terrace_offload* cache, int64_t timeout) {
-  TERRACE_HANDLE(cache);  // without a turn, which would last as long as the wait
-  return wait_for(__func__, terrace_offload_fd(cache), terrace_offload_next_poll(cache), timeout);
+  return guarded(__func__, [&] {
+    check_handle(cache);  // without a turn, which would last as long as the wait
+    return wait_for(terrace_offload_fd(cache), terrace_offload_next_poll(cache), timeout);
+  });
 }
 
 void terrace_offload_stop(terrace_offload* cache) {
@@ -370,50 +325,41 @@ void terrace_offload_stop(terrace_offload* cache) {
 }
 
 terrace_status terrace_offload_pause_idle_service(terrace_offload* cache, int64_t longest) {
-  TERRACE_CACHE(cache);
-  constexpr int64_t hour = 3'600'000'000'000;
-  if (longest < 0 || longest > hour) {
-    return fail(TERRACE_INVALID_ARGUMENT,
-                std::string{__func__} + ": longest is " + std::to_string(longest) + ", must be from 0 to an hour of nanoseconds");
-  }
-  cache->system.pause_idle_service(std::chrono::nanoseconds{longest});
-  return TERRACE_OK;
+  return on(cache, __func__, [&] {
+    constexpr int64_t hour = 3'600'000'000'000;
+    if (longest < 0 || longest > hour) {
+      throw std::invalid_argument{"longest is " + std::to_string(longest) + ", must be from 0 to an hour of nanoseconds"};
+    }
+    cache->system.pause_idle_service(std::chrono::nanoseconds{longest});
+  });
 }
 
 terrace_status terrace_offload_drain(terrace_offload* cache, int64_t timeout) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+  return on(cache, __func__, [&]() -> terrace::Result<void> {
     const terrace::TimePoint end = time_from_now(timeout);
     cache->cache().resume_transfers();
     collect(*cache, cache->drained);
     while (cache->offload->blocks_in_flight() > 0) {
       const int64_t left = until(end);
-      if (left == 0) return fail(function, terrace::Errc::deadline_exceeded);
+      if (left == 0) return terrace::Errc::deadline_exceeded;
       const int64_t next = until(cache->offload->next_deadline());
-      if (const terrace_status failed = wait_for(function, cache->offload->wake_fd(), next, left)) return failed;
+      if (const auto waited = wait_for(cache->offload->wake_fd(), next, left); !waited) return waited;
       collect(*cache, cache->drained);
       cache->cache().resume_transfers();  // an operator may have paused them meanwhile
     }
-    return TERRACE_OK;
+    return {};
   });
 }
 
 terrace_status terrace_offload_signal(terrace_offload* cache, void* stream, uint32_t rank, uint64_t* point) {
-  TERRACE_CACHE(cache);
-  TERRACE_NEEDS(point);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (const terrace_status wrong = check_stream(function, *cache, stream, rank)) return wrong;
-    const terrace::Result<terrace::Fence> marked = cache->offload->signal(terrace::StreamRef{stream}, rank);
-    if (!marked) return fail(function, marked.error());
-    *point = cache->points[rank] = marked->value();
-    return TERRACE_OK;
+  return on(cache, __func__, [&] {
+    need(point, "point");
+    const terrace::Fence marked = value_of(cache->offload->signal(stream_of(*cache, stream, rank), rank));
+    *point = cache->points[rank] = marked.value();
   });
 }
 
 terrace_status terrace_offload_await(terrace_offload* cache, uint64_t job, uint32_t layers, void* stream, uint32_t rank) {
-  TERRACE_CACHE(cache);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (const terrace_status wrong = check_stream(function, *cache, stream, rank)) return wrong;
-    return finish(function, cache->offload->await(terrace::OffloadJobId{job}, layers, terrace::StreamRef{stream}, rank));
-  });
+  return on(cache, __func__,
+            [&] { return cache->offload->await(terrace::OffloadJobId{job}, layers, stream_of(*cache, stream, rank), rank); });
 }

@@ -14,11 +14,6 @@
 #include <variant>
 #include <vector>
 
-/// Fails as TERRACE_HANDLE, and takes a turn, so that the idle service does not run until the end of the call.
-#define TERRACE_CACHE(cache) \
-  TERRACE_HANDLE(cache);     \
-  const terrace::Turn turn = (cache)->system.take_turn()
-
 /// A cache, and the arrays that its calls have returned.
 struct terrace_offload {
   terrace_offload(const terrace::CacheSystemOptions& options, std::unique_ptr<terrace::capi::FunctionSink> log)
@@ -31,6 +26,9 @@ struct terrace_offload {
     }
   }
 
+  static constexpr const char* name = "cache";
+  /// The idle service does not run during a turn.
+  [[nodiscard]] terrace::Turn take_turn() const { return system.take_turn(); }
   [[nodiscard]] bool is_here() const { return system.is_of_this_process(); }
   [[nodiscard]] terrace::Cache& cache() const { return offload->cache(); }
 

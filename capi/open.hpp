@@ -5,6 +5,7 @@
 #include "terrace/log.hpp"
 
 #include <cstddef>
+#include <stdexcept>
 #include <string_view>
 
 namespace terrace::capi {
@@ -24,7 +25,15 @@ class FunctionSink final : public LogSink {
 };
 
 /// Reads the configuration text of the options. Throws ConfigError.
-[[nodiscard]] Config read_config(const terrace_open_options& options);
+[[nodiscard]] inline Config read_config(const terrace_open_options& options) {
+  if (options.config == nullptr) throw std::invalid_argument{"terrace_open_options: config is null"};
+  if (options.regions == nullptr && options.region_count > 0) {
+    throw std::invalid_argument{"terrace_open_options: regions is null, and region_count is not 0"};
+  }
+  Config config;
+  config.read_text(options.config, options.config_name == nullptr ? "configuration" : options.config_name);
+  return config;
+}
 
 /// The size of terrace_open_options before host rows were added, which later libraries also accept.
 inline constexpr std::size_t open_options_size = offsetof(terrace_open_options, host_rows);

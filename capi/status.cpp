@@ -21,32 +21,17 @@ namespace {
 thread_local std::array<char, 1024> last_error{};
 thread_local std::array<char, 128> status_text{};
 
-/// All codes in order, so that the checks below fail if a new code of the library is missing here.
-constexpr std::array codes{Errc::ok,
-                           Errc::invalid_argument,
-                           Errc::no_room,
-                           Errc::never_fits,
-                           Errc::unknown_request,
-                           Errc::duplicate_request,
-                           Errc::not_ready,
-                           Errc::not_found,
-                           Errc::corrupt,
-                           Errc::parent_missing,
-                           Errc::full,
-                           Errc::io_failed,
-                           Errc::load_failed,
-                           Errc::refused,
-                           Errc::cancelled,
-                           Errc::deadline_exceeded,
-                           Errc::incompatible,
-                           Errc::in_use,
-                           Errc::paused,
-                           Errc::cleared,
-                           Errc::stopped};
-static_assert(static_cast<int>(codes.back()) == TERRACE_STOPPED && codes.size() == TERRACE_STOPPED + 1);
+static_assert(static_cast<int>(Errc::stopped) == TERRACE_STOPPED);
 static_assert(static_cast<int>(Errc::corrupt) == TERRACE_CORRUPT && static_cast<int>(Errc::refused) == TERRACE_REFUSED);
 
 terrace_status system_status(int number) noexcept { return number > 0 ? -number : TERRACE_INTERNAL; }
+
+/// Stores "FUNCTION: WHAT".
+terrace_status fail(std::string_view function, terrace_status status, const char* what) noexcept {
+  std::array<char, last_error.size()> sentence{};
+  (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(), what);
+  return capi::fail(status, sentence.data());
+}
 
 }  // namespace
 
@@ -63,26 +48,20 @@ terrace_status fail(terrace_status status, std::string_view sentence) noexcept {
 }
 
 terrace_status fail(std::string_view function, const ErrorCode& error) noexcept {
-  const terrace_status status = status_of(error);
-  std::array<char, last_error.size()> sentence{};
   std::array<char, 512> message{};
-  (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(),
-                      error.message(message.data(), message.size()));
-  return fail(status, sentence.data());
+  return fail(function, status_of(error), error.message(message.data(), message.size()));
 }
 
 terrace_status fail_with_exception(std::string_view function) noexcept {
-  const auto say = [&](terrace_status status, const char* what) {
-    std::array<char, last_error.size()> sentence{};
-    (void)std::snprintf(sentence.data(), sentence.size(), "%.*s: %s", static_cast<int>(function.size()), function.data(), what);
-    return fail(status, sentence.data());
-  };
+  const auto say = [&](terrace_status status, const char* what) { return fail(function, status, what); };
   try {
     throw;
   } catch (const std::bad_alloc&) {
     return say(TERRACE_NO_MEMORY, "not enough memory");
   } catch (const std::invalid_argument& error) {  // also a ConfigError
     return say(TERRACE_INVALID_ARGUMENT, error.what());
+  } catch (const Refusal& error) {
+    return say(error.status, error.what());
   } catch (const boost::system::system_error& error) {
     return say(status_of(error.code()), error.what());
   } catch (const std::system_error& error) {
@@ -117,23 +96,14 @@ int64_t until(TimePoint when) noexcept {
   return std::max<int64_t>(0, std::chrono::nanoseconds{when - std::chrono::steady_clock::now()}.count());
 }
 
-terrace_status handle_of_another_process(std::string_view function) noexcept {
-  try {
-    return fail(TERRACE_STOPPED, std::string{function} + ": the handle belongs to the parent of this process, which was forked;" +
-                                     " open one in this process");
-  } catch (...) {
-    return fail(function, Errc::stopped);
-  }
-}
-
-terrace_status wait_for(std::string_view function, int descriptor, int64_t next_poll, int64_t timeout) noexcept {
+Result<void> wait_for(int descriptor, int64_t next_poll, int64_t timeout) noexcept {
   const int64_t time = std::max<int64_t>(0, std::min(next_poll, timeout));
   constexpr int64_t second = 1'000'000'000;
   const timespec limit{time / second, time % second};
   pollfd readable{descriptor, POLLIN, 0};
   const int ready = ::ppoll(&readable, 1, time == TERRACE_NEVER ? nullptr : &limit, nullptr);
-  if (ready < 0 && errno != EINTR) return fail(function, ErrorCode{errno, boost::system::system_category()});
-  return TERRACE_OK;
+  if (ready < 0 && errno != EINTR) return ErrorCode{errno, boost::system::system_category()};
+  return {};
 }
 
 }  // namespace terrace::capi

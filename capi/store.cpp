@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 using namespace terrace::capi;
@@ -78,6 +79,9 @@ struct terrace_store {
           return options;
         }()} {}
 
+  static constexpr const char* name = "store";
+  /// Nothing: the calls of a TierStore take their turns.
+  [[nodiscard]] std::monostate take_turn() const { return {}; }
   [[nodiscard]] bool is_here() const { return store.is_of_this_process(); }
 
   std::unique_ptr<FunctionSink> sink;
@@ -96,22 +100,16 @@ struct terrace_store {
 };
 
 terrace_status terrace_store_open(const terrace_open_options* options, terrace_store** out) {
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (out == nullptr) return null_pointer(function, "out");
+  return guarded(__func__, [&] {
+    need(out, "out");
     *out = nullptr;
-    terrace_open_options given{};
-    if (const terrace_status wrong = read_struct(function, "options", options, given, open_options_size)) return wrong;
-    if (given.region_count > 0) {
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": a store has no device, so regions must be null");
-    }
+    const terrace_open_options given = read_struct("options", options, open_options_size);
+    if (given.region_count > 0) throw std::invalid_argument{"a store has no device, so regions must be null"};
     if (given.host_rows != nullptr || given.host_rows_count > 0) {
-      return fail(
-          TERRACE_INVALID_ARGUMENT,
-          std::string{function} + ": a store has no host tier, so host_rows must be null; terrace_store_register() names memory");
+      throw std::invalid_argument{"a store has no host tier, so host_rows must be null; terrace_store_register() names memory"};
     }
     auto sink = given.log == nullptr ? nullptr : std::make_unique<FunctionSink>(given.log, given.log_context);
     *out = new terrace_store{store_options(read_config(given)), std::move(sink)};
-    return TERRACE_OK;
   });
 }
 
@@ -120,15 +118,12 @@ void terrace_store_destroy(terrace_store* store) {
 }
 
 terrace_status terrace_store_close(terrace_store* store, int64_t timeout, terrace_close_report* report) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    if (report != nullptr) {  // the check comes before anything is done
-      if (const terrace_status wrong = check_struct(function, "report", report, sizeof *report)) return wrong;
-    }
+  return on(store, __func__, [&] {
+    if (report != nullptr) check_struct("report", report);  // the check comes before anything is done
     const terrace::TierCloseReport closed = store->store.close(time_from_now(timeout));
-    if (report == nullptr) return TERRACE_OK;
+    if (report == nullptr) return;
     const terrace_close_report value{sizeof value, closed.closed ? 1 : 0, closed.batches_left, status_of(closed.error), 0};
-    return write_struct(function, "report", value, report, sizeof value);
+    write_struct("report", value, report);
   });
 }
 
@@ -137,173 +132,144 @@ uint64_t terrace_store_block_bytes(const terrace_store* store) {
 }
 
 terrace_status terrace_store_register(terrace_store* store, void* address, uint32_t rows, uint64_t stride, uint32_t* region) {
-  TERRACE_HANDLE(store);
-  TERRACE_NEEDS(region);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
+  return on(store, __func__, [&] {
+    need(region, "region");
     const terrace::HostRows memory{static_cast<std::byte*>(address), rows, store->store.block_bytes(), terrace::Bytes{stride}};
-    const terrace::Result<terrace::HostRegionId> id = store->store.register_region(memory);
-    if (!id) return fail(function, id.error());
-    *region = id->value();
-    return TERRACE_OK;
+    *region = value_of(store->store.register_region(memory)).value();
   });
 }
 
 terrace_status terrace_store_unregister(terrace_store* store, uint32_t region) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, store->store.unregister_region(terrace::HostRegionId{region}));
-  });
+  return on(store, __func__, [&] { return store->store.unregister_region(terrace::HostRegionId{region}); });
 }
 
 terrace_status terrace_store_contains(const terrace_store* store, const terrace_key* keys, size_t count, uint64_t* bitmap) {
-  TERRACE_HANDLE(store);
-  if (count == 0) return TERRACE_OK;
-  TERRACE_NEEDS(keys);
-  TERRACE_NEEDS(bitmap);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, store->store.look_up(keys_of(keys, count), words_of(bitmap, count)));
+  return on(store, __func__, [&] {
+    if (count == 0) return terrace::Result<void>{};
+    need(keys, "keys");
+    need(bitmap, "bitmap");
+    return store->store.look_up(keys_of(keys, count), words_of(bitmap, count));
   });
 }
 
 terrace_status terrace_store_leading(const terrace_store* store, const terrace_key* keys, size_t count, size_t* leading) {
-  TERRACE_HANDLE(store);
-  TERRACE_NEEDS(leading);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&]() -> terrace_status {
+  return on(store, __func__, [&] {
+    need(leading, "leading");
+    if (count > 0) need(keys, "keys");
     *leading = store->store.leading(keys_of(keys, count));
-    return TERRACE_OK;
   });
 }
 
 terrace_status terrace_store_touch(terrace_store* store, const terrace_key* keys, size_t count) {
-  TERRACE_HANDLE(store);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__, [&]() -> terrace_status {
+  return on(store, __func__, [&] {
+    if (count > 0) need(keys, "keys");
     store->store.touch(keys_of(keys, count));
-    return TERRACE_OK;
   });
 }
 
 namespace {
 
-terrace_status check_batch(std::string_view function, const terrace_batch* batch, terrace_batch& given) {
-  if (const terrace_status wrong = read_struct(function, "batch", batch, given, sizeof given)) return wrong;
-  if (given.count == 0) return TERRACE_OK;
-  if (given.keys == nullptr) return null_pointer(function, "batch->keys");
-  return given.rows == nullptr ? null_pointer(function, "batch->rows") : TERRACE_OK;
+terrace_batch read_batch(const terrace_batch* batch) {
+  const terrace_batch given = read_struct("batch", batch);
+  if (given.count == 0) return given;
+  need(given.keys, "batch->keys");
+  need(given.rows, "batch->rows");
+  return given;
+}
+
+/// Converts what a put and a get have in common. The spans refer to the caller's memory.
+template <class To>
+To batch_of(const terrace_batch& given) {
+  To to;
+  to.id = terrace::BatchId{given.id};
+  to.keys = keys_of(given.keys, given.count);
+  to.region = terrace::HostRegionId{given.region};
+  to.rows = {given.rows, given.count};
+  to.deadline = deadline_of(given.deadline);
+  return to;
 }
 
 }  // namespace
 
 terrace_status terrace_store_put(terrace_store* store, const terrace_batch* batch) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace_batch given{};
-    if (const terrace_status wrong = check_batch(function, batch, given)) return wrong;
-    terrace::TierPut put;
-    put.id = terrace::BatchId{given.id};
-    put.keys = keys_of(given.keys, given.count);
-    put.region = terrace::HostRegionId{given.region};
-    put.rows = {given.rows, given.count};
+  return on(store, __func__, [&] {
+    const terrace_batch given = read_batch(batch);
+    auto put = batch_of<terrace::TierPut>(given);
     if (given.parents != nullptr) put.parents = keys_of(given.parents, given.count);
-    put.deadline = deadline_of(given.deadline);
-    return finish(function, store->store.submit_put(put));
+    return store->store.submit_put(put);
   });
 }
 
 terrace_status terrace_store_get(terrace_store* store, const terrace_batch* batch) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace_batch given{};
-    if (const terrace_status wrong = check_batch(function, batch, given)) return wrong;
-    if (given.parents != nullptr) {
-      return fail(TERRACE_INVALID_ARGUMENT, std::string{function} + ": a get has no parents; set batch->parents to null");
-    }
-    terrace::TierGet get;
-    get.id = terrace::BatchId{given.id};
-    get.keys = keys_of(given.keys, given.count);
-    get.region = terrace::HostRegionId{given.region};
-    get.rows = {given.rows, given.count};
-    get.deadline = deadline_of(given.deadline);
-    return finish(function, store->store.submit_get(get));
+  return on(store, __func__, [&] {
+    const terrace_batch given = read_batch(batch);
+    if (given.parents != nullptr) throw std::invalid_argument{"a get has no parents; set batch->parents to null"};
+    return store->store.submit_get(batch_of<terrace::TierGet>(given));
   });
 }
 
 terrace_status terrace_store_probe(terrace_store* store, const terrace_probe* probe) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__]() -> terrace_status {
-    terrace_probe given{};
-    if (const terrace_status wrong = read_struct(function, "probe", probe, given, sizeof given)) return wrong;
-    if (given.count > 0 && given.keys == nullptr) return null_pointer(function, "probe->keys");
+  return on(store, __func__, [&] {
+    const terrace_probe given = read_struct("probe", probe);
+    if (given.count > 0) need(given.keys, "probe->keys");
     const terrace::TierProbe asked{terrace::BatchId{given.id}, keys_of(given.keys, given.count), deadline_of(given.deadline)};
-    return finish(function, store->store.submit_probe(asked));
+    return store->store.submit_probe(asked);
   });
 }
 
 terrace_status terrace_store_flush(terrace_store* store, uint64_t id) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__,
-                 [&, function = __func__] { return finish(function, store->store.submit_flush(terrace::BatchId{id})); });
+  return on(store, __func__, [&] { return store->store.submit_flush(terrace::BatchId{id}); });
 }
 
 terrace_status terrace_store_cancel(terrace_store* store, uint64_t id) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] { return finish(function, store->store.cancel(terrace::BatchId{id})); });
+  return on(store, __func__, [&] { return store->store.cancel(terrace::BatchId{id}); });
 }
 
 terrace_status terrace_store_poll(terrace_store* store, const terrace_batch_result** results, size_t* count) {
-  TERRACE_HANDLE(store);
-  TERRACE_NEEDS(results);
-  TERRACE_NEEDS(count);
-  return guarded(__func__, [&]() -> terrace_status {
-    *results = nullptr;
-    *count = 0;
-    store->results.erase(store->results.begin(), store->results.begin() + static_cast<std::ptrdiff_t>(store->results_returned));
-    store->results_returned = 0;
-    store->results_c.clear();
-    store->statuses.clear();
-    store->store.poll(store->results);
-    for (const terrace::BatchResult& result : store->results) {
-      for (const terrace::ErrorCode& error : result.errors) store->statuses.push_back(status_of(error));
-    }
-    const terrace_status* at = store->statuses.data();
-    for (const terrace::BatchResult& result : store->results) {
-      terrace_batch_result& to = store->results_c.emplace_back();
-      to.id = result.id.value();
-      to.bytes = terrace::count(result.bytes);
-      to.duration = static_cast<uint64_t>(std::chrono::nanoseconds{result.duration}.count());
-      to.statuses = at;
-      to.count = static_cast<uint32_t>(result.errors.size());
-      to.succeeded = result.succeeded;
-      to.kind = static_cast<uint32_t>(result.kind);
-      to.memory_in_use = result.memory_in_use ? 1 : 0;
-      at += result.errors.size();
-    }
-    store->results_returned = store->results.size();
-    *results = store->results_c.data();
-    *count = store->results_c.size();
-    return TERRACE_OK;
+  return on(store, __func__, [&] {
+    give("results", results, count, [&]() -> auto& {
+      auto& taken = store->results;
+      taken.erase(taken.begin(), taken.begin() + static_cast<std::ptrdiff_t>(store->results_returned));
+      store->results_returned = 0;
+      store->results_c.clear();
+      store->statuses.clear();
+      store->store.poll(taken);
+      for (const terrace::BatchResult& result : taken) {
+        for (const terrace::ErrorCode& error : result.errors) store->statuses.push_back(status_of(error));
+      }
+      const terrace_status* at = store->statuses.data();
+      for (const terrace::BatchResult& result : taken) {
+        terrace_batch_result& to = store->results_c.emplace_back();
+        to.id = result.id.value();
+        to.bytes = terrace::count(result.bytes);
+        to.duration = static_cast<uint64_t>(std::chrono::nanoseconds{result.duration}.count());
+        to.statuses = at;
+        to.count = static_cast<uint32_t>(result.errors.size());
+        to.succeeded = result.succeeded;
+        to.kind = static_cast<uint32_t>(result.kind);
+        to.memory_in_use = result.memory_in_use ? 1 : 0;
+        at += result.errors.size();
+      }
+      store->results_returned = taken.size();
+      return store->results_c;
+    });
   });
 }
 
 terrace_status terrace_store_events(terrace_store* store, const terrace_store_event** events, size_t* count) {
-  TERRACE_HANDLE(store);
-  TERRACE_NEEDS(events);
-  TERRACE_NEEDS(count);
-  return guarded(__func__, [&]() -> terrace_status {
-    *events = nullptr;
-    *count = 0;
-    store->events.erase(store->events.begin(), store->events.begin() + static_cast<std::ptrdiff_t>(store->events_returned));
-    store->events_returned = 0;
-    store->events_c.clear();
-    store->store.poll_events(store->events);
-    for (const terrace::TierEvent& event : store->events) {
-      store->events_c.push_back({key_to_c(event.key), event.batch.value(), static_cast<uint32_t>(event.kind), 0});
-    }
-    store->events_returned = store->events.size();
-    *events = store->events_c.data();
-    *count = store->events_c.size();
-    return TERRACE_OK;
+  return on(store, __func__, [&] {
+    give("events", events, count, [&]() -> auto& {
+      auto& taken = store->events;
+      taken.erase(taken.begin(), taken.begin() + static_cast<std::ptrdiff_t>(store->events_returned));
+      store->events_returned = 0;
+      store->events_c.clear();
+      store->store.poll_events(taken);
+      for (const terrace::TierEvent& event : taken) {
+        store->events_c.push_back({key_to_c(event.key), event.batch.value(), static_cast<uint32_t>(event.kind), 0});
+      }
+      store->events_returned = taken.size();
+      return store->events_c;
+    });
   });
 }
 
@@ -314,42 +280,35 @@ int64_t terrace_store_next_poll(const terrace_store* store) {
 }
 
 terrace_status terrace_store_wait(const terrace_store* store, int64_t timeout) {
-  TERRACE_HANDLE(store);
-  return wait_for(__func__, terrace_store_fd(store), terrace_store_next_poll(store), timeout);
+  return on(store, __func__, [&] { return wait_for(terrace_store_fd(store), terrace_store_next_poll(store), timeout); });
 }
 
 namespace {
 
-terrace_status finish_erasure(const char* function, const terrace::Result<void>& erased) {
-  if (erased || erased.error() == terrace::Errc::no_room || erased.error() == terrace::Errc::stopped) {
-    return finish(function, erased);
-  }
+terrace::Result<void> explained(const terrace::Result<void>& erased) {
+  if (erased || erased.error() == terrace::Errc::no_room || erased.error() == terrace::Errc::stopped) return erased;
   const bool is_late = erased.error() == terrace::Errc::deadline_exceeded;
   const std::string why = is_late ? "the disk has not confirmed it in time" : "the flush has failed: " + erased.error().message();
-  return fail(status_of(erased.error()), std::string{function} +
-                                             ": the blocks are not served any more, but after a crash they may be there again (" +
-                                             why + "); call it once more to make sure");
+  throw Refusal{status_of(erased.error()), "the blocks are not served any more, but after a crash they may be there again (" +
+                                               why + "); call it once more to make sure"};
 }
 
 }  // namespace
 
 terrace_status terrace_store_remove(terrace_store* store, const terrace_key* keys, size_t count) {
-  TERRACE_HANDLE(store);
-  if (count > 0) TERRACE_NEEDS(keys);
-  return guarded(__func__,
-                 [&, function = __func__] { return finish_erasure(function, store->store.remove(keys_of(keys, count))); });
+  return on(store, __func__, [&] {
+    if (count > 0) need(keys, "keys");
+    return explained(store->store.remove(keys_of(keys, count)));
+  });
 }
 
 terrace_status terrace_store_clear(terrace_store* store) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] { return finish_erasure(function, store->store.clear()); });
+  return on(store, __func__, [&] { return explained(store->store.clear()); });
 }
 
 terrace_status terrace_store_resume_shared(terrace_store* store, const char* weights_revision) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] {
-    return finish(function, weights_revision == nullptr ? store->store.resume_shared()
-                                                        : store->store.resume_shared(std::string{weights_revision}));
+  return on(store, __func__, [&] {
+    return weights_revision == nullptr ? store->store.resume_shared() : store->store.resume_shared(std::string{weights_revision});
   });
 }
 
@@ -358,16 +317,13 @@ void terrace_store_stop(terrace_store* store) {
 }
 
 terrace_status terrace_store_drain(terrace_store* store, int64_t timeout) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] {
-    return store->store.drain(time_from_now(timeout)) ? terrace_status{TERRACE_OK}
-                                                      : fail(function, terrace::Errc::deadline_exceeded);
+  return on(store, __func__, [&] {
+    if (!store->store.drain(time_from_now(timeout))) throw Refusal{terrace::Errc::deadline_exceeded};
   });
 }
 
 terrace_status terrace_store_read_statistics(const terrace_store* store, terrace_store_statistics* out) {
-  TERRACE_HANDLE(store);
-  return guarded(__func__, [&, function = __func__] {
+  return on(store, __func__, [&] {
     const terrace::TierStatistics now = store->store.statistics();
     const terrace::StoreStat stat = store->store.stat();
     terrace_store_statistics value{};
@@ -410,28 +366,23 @@ terrace_status terrace_store_read_statistics(const terrace_store* store, terrace
     value.shared_puts_declined = now.shared_puts_declined;
     value.asked = now.asked;
     value.found = now.found;
-    return write_struct(function, "out", value, out, sizeof value);
+    write_struct("out", value, out);
   });
 }
 
 terrace_status terrace_store_health(terrace_store* store, int32_t* health, const char** reason) {
-  TERRACE_HANDLE(store);
-  TERRACE_NEEDS(health);
-  TERRACE_NEEDS(reason);
-  return guarded(__func__, [&]() -> terrace_status {
+  return on(store, __func__, [&] {
+    need(health, "health");
+    need(reason, "reason");
     terrace::StoreHealth now = store->store.health();
     store->reason = now.state == terrace::StoreState::well ? std::string{} : std::move(now.reason);
     *health = static_cast<int32_t>(now.state);
     *reason = store->reason.c_str();
-    return TERRACE_OK;
   });
 }
 
 const char* terrace_store_io(terrace_store* store) {
   if (store == nullptr || !store->is_here()) return "";
-  const terrace_status made = guarded(__func__, [&]() -> terrace_status {
-    store->io = store->store.io();
-    return TERRACE_OK;
-  });
+  const terrace_status made = guarded(__func__, [&] { store->io = store->store.io(); });
   return made == TERRACE_OK ? store->io.c_str() : "";
 }

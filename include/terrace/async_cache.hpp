@@ -13,7 +13,10 @@
 #include <boost/asio/associated_cancellation_slot.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/cancellation_type.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/strand.hpp>
 
+#include <atomic>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -86,15 +89,15 @@ class TERRACE_API AsyncCache {
   auto acquire(AcquireRequest request, Token&& token) {
     return asio::async_initiate<Token, void(ErrorCode, Grant)>(
         [this](auto handler, AcquireRequest wanted) {
-          const std::uint64_t number = next_acquire();
+          const std::uint64_t number = ++last_acquire_;
           auto slot = asio::get_associated_cancellation_slot(handler);
           auto wait = make_wait<Grant>(std::move(handler));
           if (slot.is_connected()) {
             slot.assign([this, number](asio::cancellation_type type) {
-              if (type != asio::cancellation_type::none) cancel_acquire(number);
+              if (type != asio::cancellation_type::none) asio::dispatch(strand_, [this, number] { end_acquire(number); });
             });
           }
-          begin_acquire(number, wanted, std::move(wait));
+          on_strand(&AsyncCache::begin_acquire, std::move(wait), number, wanted);
         },
         token, request);
   }
@@ -104,31 +107,19 @@ class TERRACE_API AsyncCache {
   /// with the same error, and the caller must end the lease. Fails with unknown_request if the lease has ended.
   template <class Token>
   auto layers(const Lease& lease, std::uint32_t count, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, std::uint32_t)>(
-        [this](auto handler, RequestId id, std::uint32_t wanted) {
-          begin_layers(id, wanted, make_wait<std::uint32_t>(std::move(handler)));
-        },
-        token, lease.id(), count);
+    return initiate(&AsyncCache::begin_layers, std::forward<Token>(token), lease.id(), count);
   }
 
   /// void(ErrorCode, Commit). The lease must not end before it completes.
   template <class Token>
   auto commit(const Lease& lease, std::span<const BlockKey> keys, Fence written, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, Commit)>(
-        [this](auto handler, RequestId id, std::span<const BlockKey> blocks, Fence fence) {
-          begin_commit(id, blocks, fence, make_wait<Commit>(std::move(handler)));
-        },
-        token, lease.id(), keys, written);
+    return initiate(&AsyncCache::begin_commit, std::forward<Token>(token), lease.id(), keys, written);
   }
 
   /// void(ErrorCode, std::vector<SlotId>). Returns the whole new block table. The lease must not end before it completes.
   template <class Token>
   auto extend(const Lease& lease, HashUnits units, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, std::vector<SlotId>)>(
-        [this](auto handler, RequestId id, HashUnits more) {
-          begin_extend(id, more, make_wait<std::vector<SlotId>>(std::move(handler)));
-        },
-        token, lease.id(), units);
+    return initiate(&AsyncCache::begin_extend, std::forward<Token>(token), lease.id(), units);
   }
 
   /// void(ErrorCode), or void(ErrorCode, T). Calls `function(cache)` once, with a Cache&, and completes with what it returns: a
@@ -169,8 +160,7 @@ class TERRACE_API AsyncCache {
   /// `paused`. Pending requests fail with `cleared`.
   template <class Token>
   auto clear(const ClearOptions& options, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode)>(
-        [this](auto handler, const ClearOptions& how) { begin_clear(how, make_wait<>(std::move(handler))); }, token, options);
+    return initiate(&AsyncCache::begin_clear, std::forward<Token>(token), options);
   }
   /// void(ErrorCode). Makes a tier larger or smaller (Cache::resize), and completes when the device or host tier has its new
   /// size: when the last slot has retired, or the last chunk of memory has arrived. Fails as Cache::resize, and with no_room if
@@ -178,11 +168,7 @@ class TERRACE_API AsyncCache {
   /// storage, it completes when the store has accepted the size.
   template <class Token>
   auto resize(Tier tier, Blocks blocks, PoolId pool, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode)>(
-        [this](auto handler, Tier of, Blocks wanted, PoolId in) {
-          begin_resize(of, wanted, in, make_wait<>(std::move(handler)));
-        },
-        token, tier, blocks, pool);
+    return initiate(&AsyncCache::begin_resize, std::forward<Token>(token), tier, blocks, pool);
   }
 
   /// Returns at once. Can be called from any thread.
@@ -192,16 +178,13 @@ class TERRACE_API AsyncCache {
   /// operation then completes with the state `cancelled`.
   template <class Token>
   auto wait_write_back(WriteBackId id, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, WriteBackProgress)>(
-        [this](auto handler, WriteBackId job) { begin_wait(job, make_wait<WriteBackProgress>(std::move(handler))); }, token, id);
+    return initiate(&AsyncCache::begin_wait, std::forward<Token>(token), id);
   }
   /// void(ErrorCode, CheckpointReport). Writes everything that is cached to storage and flushes storage, within `budget`. The
   /// cache serves meanwhile. Fails as Cache::start_write_back, and with stopped.
   template <class Token>
   auto checkpoint(Duration budget, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, CheckpointReport)>(
-        [this](auto handler, Duration within) { begin_checkpoint(within, make_wait<CheckpointReport>(std::move(handler))); },
-        token, budget);
+    return initiate(&AsyncCache::begin_checkpoint, std::forward<Token>(token), budget);
   }
 
   /// void(ErrorCode, WorkLeft). Completes when the last lease has been returned and no work is under way. It fails requests that
@@ -218,56 +201,32 @@ class TERRACE_API AsyncCache {
   /// the earliest `until` of them.
   template <class Token>
   auto stop(TimePoint until, Token&& token) {
-    return asio::async_initiate<Token, void(ErrorCode, WorkLeft)>(
-        [this](auto handler, TimePoint deadline) { begin_stop(deadline, make_wait<WorkLeft>(std::move(handler))); }, token,
-        until);
+    return initiate(&AsyncCache::begin_stop, std::forward<Token>(token), until);
   }
 
  private:
   template <class... T>
-  using Wait = detail::Wait<T...>;
+  using Wait = std::unique_ptr<detail::Wait<T...>>;
 
   template <class... T, class Handler>
-  std::unique_ptr<Wait<T...>> make_wait(Handler handler) {
+  Wait<T...> make_wait(Handler handler) {
     return std::make_unique<detail::WaitFor<Handler, T...>>(std::move(handler), executor_);
   }
 
-  /// A function of perform(), with its completion handler.
-  class Call {
-   public:
-    virtual ~Call() = default;
-    virtual void run(Cache& cache) = 0;
-    virtual void fail(ErrorCode error) = 0;
-  };
-  template <class Function, class... T>
-  class CallOf final : public Call {
-   public:
-    CallOf(Function function, std::unique_ptr<Wait<T...>> wait) : function_{std::move(function)}, wait_{std::move(wait)} {}
-    void run(Cache& cache) override {
-      if constexpr (std::is_void_v<std::invoke_result_t<Function, Cache&>>) {
-        std::invoke(std::move(function_), cache);
-        finish(Result<void>{});
-      } else {
-        finish(std::invoke(std::move(function_), cache));
-      }
-    }
-    void fail(ErrorCode error) override { Wait<T...>::fail(std::move(wait_), error); }
+  /// The part of an operation that runs on the strand: it gets the wait that it must complete, and the arguments.
+  template <class ItsWait, class... Args>
+  using Operation = void (AsyncCache::*)(ItsWait, Args...);
 
-   private:
-    template <class Value>
-    void finish(Value value) {
-      Wait<T...>::complete(std::move(wait_), {}, std::move(value));
-    }
-    template <class Value>
-    void finish(Result<Value> result) {
-      if (!result) return fail(result.error());
-      Wait<T...>::complete(std::move(wait_), {}, std::move(*result));
-    }
-    void finish(const Result<void>& result) { Wait<T...>::complete(std::move(wait_), result ? ErrorCode{} : result.error()); }
-
-    Function function_;
-    std::unique_ptr<Wait<T...>> wait_;
-  };
+  template <class... T, class... Args>
+  void on_strand(Operation<Wait<T...>, Args...> operation, Wait<T...> wait, std::type_identity_t<Args>... args) {
+    asio::dispatch(
+        strand_, [this, operation, wait = std::move(wait), args...]() mutable { (this->*operation)(std::move(wait), args...); });
+  }
+  template <class... T, class... Args, class Token>
+  auto initiate(Operation<Wait<T...>, Args...> operation, Token&& token, std::type_identity_t<Args>... args) {
+    return asio::async_initiate<Token, void(ErrorCode, T...)>(
+        [this, operation, args...](auto handler) { on_strand(operation, make_wait<T...>(std::move(handler)), args...); }, token);
+  }
 
   /// Maps the return type of the function of perform() to the values with which perform() completes.
   template <class... T>
@@ -285,27 +244,39 @@ class TERRACE_API AsyncCache {
     static_assert(((std::is_object_v<T> && !std::is_pointer_v<T> && !std::ranges::view<T>)&&...), "the result must own its data");
     return asio::async_initiate<Token, void(ErrorCode, T...)>(
         [this](auto handler, auto work) {
-          begin_call(std::make_unique<CallOf<decltype(work), T...>>(std::move(work), make_wait<T...>(std::move(handler))));
+          asio::dispatch(strand_, [this, work = std::move(work), wait = make_wait<T...>(std::move(handler))]() mutable {
+            const bool performed = visit([&](Cache& cache) {
+              if constexpr (std::is_void_v<std::invoke_result_t<decltype(work), Cache&>>) {
+                std::invoke(std::move(work), cache);
+                detail::complete(std::move(wait), {});
+              } else {
+                detail::finish(std::move(wait), std::invoke(std::move(work), cache));
+              }
+            });
+            if (!performed) detail::fail(std::move(wait), Errc::stopped);
+          });
         },
         token, std::forward<Function>(function));
   }
 
-  // Each of these can be called from any thread. The work itself runs on the strand.
-  [[nodiscard]] std::uint64_t next_acquire();
-  void begin_acquire(std::uint64_t number, const AcquireRequest& request, std::unique_ptr<Wait<Grant>> wait);
-  void cancel_acquire(std::uint64_t number);
-  void begin_layers(RequestId id, std::uint32_t wanted, std::unique_ptr<Wait<std::uint32_t>> wait);
-  void begin_commit(RequestId id, std::span<const BlockKey> keys, Fence written, std::unique_ptr<Wait<Commit>> wait);
-  void begin_extend(RequestId id, HashUnits units, std::unique_ptr<Wait<std::vector<SlotId>>> wait);
-  void begin_call(std::unique_ptr<Call> call);
-  void begin_clear(const ClearOptions& options, std::unique_ptr<Wait<>> wait);
-  void begin_resize(Tier tier, Blocks blocks, PoolId pool, std::unique_ptr<Wait<>> wait);
-  void begin_wait(WriteBackId id, std::unique_ptr<Wait<WriteBackProgress>> wait);
-  void begin_checkpoint(Duration budget, std::unique_ptr<Wait<CheckpointReport>> wait);
-  void begin_stop(TimePoint until, std::unique_ptr<Wait<WorkLeft>> wait);
+  // All of these run on the strand.
+  void begin_acquire(Wait<Grant> wait, std::uint64_t number, AcquireRequest request);
+  void end_acquire(std::uint64_t number);
+  void begin_layers(Wait<std::uint32_t> wait, RequestId id, std::uint32_t wanted);
+  void begin_commit(Wait<Commit> wait, RequestId id, std::span<const BlockKey> keys, Fence written);
+  void begin_extend(Wait<std::vector<SlotId>> wait, RequestId id, HashUnits units);
+  void begin_clear(Wait<> wait, ClearOptions options);
+  void begin_resize(Wait<> wait, Tier tier, Blocks blocks, PoolId pool);
+  void begin_wait(Wait<WriteBackProgress> wait, WriteBackId id);
+  void begin_checkpoint(Wait<CheckpointReport> wait, Duration budget);
+  void begin_stop(Wait<WorkLeft> wait, TimePoint until);
+  /// Returns false, and does not call the function, after stop() was called.
+  bool visit(const std::function<void(Cache&)>& function);
 
   struct State;
   const asio::any_io_executor executor_;
+  asio::strand<asio::any_io_executor> strand_;
+  std::atomic<std::uint64_t> last_acquire_{0};  ///< number of the last acquire(), because a RequestId may be used again
   std::unique_ptr<State> state_;
 };
 

@@ -23,6 +23,7 @@ namespace terrace {
 
 class CacheManager;
 struct CacheParts;
+struct CacheState;
 struct ManagerConfig;
 
 /// The cache in confined mode, for engines whose device slots the cache owns. It decides which request holds which blocks and
@@ -374,18 +375,15 @@ class TERRACE_API Cache {
 
   /// Used by Terrace's own tools and tests: the type is internal.
   [[nodiscard]] const CacheManager& manager() const;
+  /// Used by OffloadCache and AsyncCache, which work with the same state: the type is internal.
+  [[nodiscard]] CacheState& engine() const { return *state_; }
   /// Used by the idle service of CacheSystem: does the work of poll() while the engine makes no calls, and keeps the events for
   /// the engine's next poll(). Returns at about `until`. The result is true if there is more to do at once.
   bool serve_idle(TimePoint until);
   [[nodiscard]] bool has_idle_service() const;
 
  private:
-  friend class AsyncCache;    ///< its strand may run on any thread
-  friend class OffloadCache;  ///< the same machinery, for an engine that owns the slots of its device
-  void resume_if_paused();
-
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<CacheState> state_;
 };
 
 }  // namespace terrace

@@ -119,9 +119,7 @@ class TERRACE_API OffloadCache {
 
   // ---- streams of the engine
 
-  /// Marks all work that is on the stream of this rank's engine now, and returns the point at which it is done, for
-  /// OffloadOrder::after. With several ranks, mark a stream of each rank in turn; the point is the same on all. Fails as
-  /// Cache::signal().
+  /// Does the same as Cache::signal(). The point is for OffloadOrder::after.
   [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank = 0);
   /// Makes the stream wait, on the device, for a job. For a load: until the leading `layers` layers of all its blocks have
   /// arrived in their slots (all_layers: the whole blocks). For a store: until the copies out of its slots have ended, for any
@@ -167,6 +165,7 @@ class TERRACE_API OffloadCache {
   [[nodiscard]] Result<void> see(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool, KeyOrder order) const;
 
   Cache& cache_;
+  CacheState& state_;  ///< the state of the cache
   std::vector<OffloadEvent> events_;
   mutable std::vector<OffloadHit> hits_;  ///< scratch
 };

@@ -78,8 +78,6 @@ std::uint64_t ActionExecutor::make(const MemoryCopy& copy, PoolId pool) {
   return block.size();
 }
 
-void ActionExecutor::trace_to(SpanSink* sink) { spans_ = sink; }
-
 TimePoint ActionExecutor::next_deadline() const {
   if (!transfer_events_.empty() || !std::ranges::all_of(store_events_, &Ended<StoreEvent>::empty)) return clock_.now();
   TimePoint next = transfers_.next_deadline();

@@ -83,7 +83,7 @@ class ActionExecutor {
 
   /// Reports to `sink` the transfers that end from now on, and the reads and writes that are ordered from now on. nullptr:
   /// reports nothing.
-  void trace_to(SpanSink* sink);
+  void trace_to(SpanSink* sink) { spans_ = sink; }
 
   [[nodiscard]] std::uint64_t transfers_under_way() const { return links_[0].under_way() + links_[1].under_way(); }
   [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }

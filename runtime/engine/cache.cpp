@@ -17,7 +17,7 @@ constexpr auto& empty_lease = failure<Errc::unknown_request, "the lease is empty
 
 void Lease::stop_for_empty() { stop_for_misuse("Lease::id() was called for an empty lease, which was moved from, or has ended"); }
 
-Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : state_{std::make_unique<State>(config, parts)} {}
+Cache::Cache(const ManagerConfig& config, const CacheParts& parts) : state_{std::make_unique<CacheState>(config, parts)} {}
 
 Cache::~Cache() {
   state_->take_returned();
@@ -45,9 +45,9 @@ MatchResult Cache::match(std::span<const BlockKey> keys, Source farthest) const 
 }
 
 Result<Lease> Cache::acquire(const AcquireRequest& request) {
-  State& s = *state_;
+  CacheState& s = *state_;
   TERRACE_CHECK(!s.visited);
-  const State::CallTimer timer{s, TraceSpan::Kind::acquire};
+  const CacheState::CallTimer timer{s, TraceSpan::Kind::acquire};
   s.note_thread();
   s.note_time();
   s.note_shared();
@@ -72,19 +72,14 @@ Result<Lease> Cache::acquire(const AcquireRequest& request) {
 }
 
 Result<PrefetchId> Cache::prefetch(const PrefetchOrder& order) {
-  State& s = *state_;
-  s.note_time();
-  s.note_shared();
-  const Result<PrefetchId> begun = s.manager.prefetches().begin(order);
-  s.end_call_of_step();
-  return begun;
+  return state_->change_in_step([&](CacheManager& manager) {
+    state_->note_shared();
+    return manager.prefetches().begin(order);
+  });
 }
 
 Result<void> Cache::cancel_prefetch(PrefetchId id) {
-  state_->note_time();
-  const Result<void> cancelled = state_->manager.prefetches().cancel(id);
-  state_->end_call();
-  return cancelled;
+  return state_->change([&](CacheManager& manager) { return manager.prefetches().cancel(id); });
 }
 
 bool Cache::prefetching(PrefetchId id) const { return state_->manager.prefetches().runs(id); }
@@ -94,7 +89,7 @@ RequestState Cache::state(const Lease& lease) const {
 }
 
 Result<void> Cache::wait(const Lease& lease) {
-  State& s = *state_;
+  CacheState& s = *state_;
   TERRACE_CHECK(!s.visited);
   if (!lease) return empty_lease;
   const auto waits = [&] { return state(lease) == RequestState::waiting; };
@@ -109,7 +104,7 @@ Result<void> Cache::wait(const Lease& lease) {
 
 Result<void> Cache::extend(const Lease& lease, HashUnits units) {
   if (!lease) return empty_lease;
-  const State::CallTimer timer{*state_, TraceSpan::Kind::extend};
+  const CacheState::CallTimer timer{*state_, TraceSpan::Kind::extend};
   state_->note_time();
   state_->end_quarantines();
   const Result<void> extended = state_->manager.requests().extend(lease.id(), units.value());
@@ -119,8 +114,8 @@ Result<void> Cache::extend(const Lease& lease, HashUnits units) {
 
 Result<std::span<const Duplicate>> Cache::commit(const Lease& lease, std::span<const BlockKey> keys, Fence written) {
   if (!lease) return empty_lease;
-  State& s = *state_;
-  const State::CallTimer timer{s, TraceSpan::Kind::commit};
+  CacheState& s = *state_;
+  const CacheState::CallTimer timer{s, TraceSpan::Kind::commit};
   if (!s.given_out(written)) return no_such_fence;
   s.note_time();
   const Result<std::span<const Duplicate>> committed = s.manager.requests().commit(lease.id(), keys, written);
@@ -142,10 +137,7 @@ Result<HashUnits> Cache::committed_units(const Lease& lease) const {
 Result<void> Cache::advance(const Lease& lease, std::uint64_t tokens, Fence last_use) {
   if (!lease) return empty_lease;
   if (!state_->given_out(last_use)) return no_such_fence;
-  state_->note_time();
-  const Result<void> advanced = state_->manager.requests().advance(lease.id(), tokens, last_use);
-  state_->end_call_of_step();
-  return advanced;
+  return state_->change_in_step([&](CacheManager& manager) { return manager.requests().advance(lease.id(), tokens, last_use); });
 }
 
 void Cache::release(Lease lease, Fence last_use) {
@@ -192,9 +184,9 @@ std::uint32_t Cache::common_prefix(GroupId group) const { return state_->manager
 // ---- the event loop of the engine
 
 std::span<const RequestEvent> Cache::poll() {
-  State& s = *state_;
+  CacheState& s = *state_;
   TERRACE_CHECK(!s.visited);
-  const State::CallTimer timer{s, TraceSpan::Kind::poll};
+  const CacheState::CallTimer timer{s, TraceSpan::Kind::poll};
   s.collect();
   s.manager.requests().take_events(s.events);
   for (const RequestEvent& event : s.events) {
@@ -223,13 +215,7 @@ bool Cache::has_pending_work() const { return state_->manager.has_pending_work()
 void Cache::drain() { (void)drain_until(never); }
 
 WorkLeft Cache::drain_until(TimePoint until) {
-  state_->collect_while(
-      [this] {
-        resume_if_paused();
-        return has_pending_work();
-      },
-      until);
-  state_->end_call();
+  state_->drain_while([this] { return has_pending_work(); }, until);
   return work_left();
 }
 
@@ -237,8 +223,8 @@ WorkLeft Cache::work_left() const {
   state_->take_returned();
   const ActionExecutor& executor = state_->executor;
   return {state_->manager.requests().live_requests(), executor.transfers_under_way(),
-          executor.reads_under_way() + state_->shared.reads_under_way(),
-          executor.writes_under_way() + state_->shared.writes_under_way(), has_pending_work()};
+          executor.reads_under_way() + state_->shared.reads().speed.under_way(),
+          executor.writes_under_way() + state_->shared.writes().speed.under_way(), has_pending_work()};
 }
 
 bool Cache::uses_device_memory() const {
@@ -296,7 +282,7 @@ bool Cache::erasing() const { return state_->manager.administration().erasing();
 bool Cache::shared_is_off() const { return state_->manager.shared_is_off(); }
 
 Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>& fingerprint) {
-  State& s = *state_;
+  CacheState& s = *state_;
   if (!s.shared.on()) return failure<Errc::invalid_argument, "there is no shared store">;
   // Work that was ordered before may be for the old weights. It must reach the shared store under the old fingerprint, or not at
   // all.
@@ -308,26 +294,17 @@ Result<void> Cache::resume_shared(const std::optional<std::array<std::byte, 32>>
 }
 
 Result<void> Cache::resume() {
-  state_->note_time();
-  const Result<void> resumed = state_->manager.administration().resume();
-  state_->end_call();
-  return resumed;
+  return state_->change([](CacheManager& manager) { return manager.administration().resume(); });
 }
 
 CacheStatus Cache::status() const noexcept { return state_->status.load(std::memory_order_acquire); }
 
 Result<std::uint32_t> Cache::drop(std::span<const BlockKey> keys) {
-  state_->note_time();
-  const Result<std::uint32_t> dropped = state_->manager.administration().drop(keys);
-  state_->end_call();
-  return dropped;
+  return state_->change([&](CacheManager& manager) { return manager.administration().drop(keys); });
 }
 
 Result<EvictedBlocks> Cache::evict(std::span<const SlotId> slots, PoolId pool) {
-  state_->note_time();
-  Result<EvictedBlocks> evicted = state_->manager.administration().evict(slots, pool);
-  state_->end_call();
-  return evicted;
+  return state_->change([&](CacheManager& manager) { return manager.administration().evict(slots, pool); });
 }
 
 std::optional<BlockPlace> Cache::find_block(const BlockKey& key, GroupId group) const {
@@ -339,10 +316,7 @@ Result<PinId> Cache::pin(std::span<const BlockKey> keys, TimePoint until) {
 }
 
 Result<void> Cache::unpin(PinId pin) {
-  state_->note_time();
-  const Result<void> unpinned = state_->manager.administration().unpin(pin);
-  state_->end_call();
-  return unpinned;
+  return state_->change([&](CacheManager& manager) { return manager.administration().unpin(pin); });
 }
 
 Result<RetentionId> Cache::retain(std::span<const BlockKey> keys, Priority priority, TimePoint until) {
@@ -364,7 +338,7 @@ std::optional<std::uint64_t> Cache::tenant_blocks(TenantId tenant, Tier tier, Po
 }
 
 Result<void> Cache::resize(Tier tier, Blocks blocks, PoolId pool) {
-  State& s = *state_;
+  CacheState& s = *state_;
   if (pool.value() >= s.executor.pools().size()) return no_such_pool;
   if (tier == Tier::storage) {
     BlockStore* const store = s.executor.pools()[pool.value()].store;
@@ -373,11 +347,10 @@ Result<void> Cache::resize(Tier tier, Blocks blocks, PoolId pool) {
     s.wake();
     return resized;
   }
-  s.note_time();
-  const Result<void> resized = tier == Tier::host ? s.host_chunks[pool.value()].resize(blocks.value())
-                                                  : s.manager.administration().resize(tier, blocks.value(), pool);
-  s.end_call();
-  return resized;
+  return s.change([&](CacheManager& manager) {
+    return tier == Tier::host ? s.host_chunks[pool.value()].resize(blocks.value())
+                              : manager.administration().resize(tier, blocks.value(), pool);
+  });
 }
 
 std::uint64_t Cache::retiring(Tier tier, PoolId pool) const { return state_->manager.administration().retiring(tier, pool); }
@@ -402,7 +375,7 @@ CacheSettings Cache::settings() const {
 }
 
 Result<void> Cache::change(const CacheSettings& settings) {
-  State& s = *state_;
+  CacheState& s = *state_;
   if (settings.lane_rates[static_cast<std::size_t>(Urgency::request)] != BytesPerSecond{}) {
     return failure<Errc::invalid_argument, "transfers for which a request waits have no limit">;
   }
@@ -420,7 +393,7 @@ Result<void> Cache::change(const CacheSettings& settings) {
 // ---- storage
 
 Result<WriteBackId> Cache::start_write_back(const WriteBackOrder& order) {
-  State& s = *state_;
+  CacheState& s = *state_;
   s.manager.on_time(s.parts.clock.now());
   const Result<WriteBackId> started = s.manager.administration().start_write_back(order);
   s.end_call();
@@ -437,10 +410,7 @@ Result<void> Cache::resume_write_back(WriteBackId id) {
 }
 
 Result<void> Cache::cancel_write_back(WriteBackId id) {
-  state_->note_time();
-  const Result<void> cancelled = state_->manager.administration().cancel_write_back(id);
-  state_->end_call();
-  return cancelled;
+  return state_->change([&](CacheManager& manager) { return manager.administration().cancel_write_back(id); });
 }
 
 std::optional<WriteBackProgress> Cache::write_back(WriteBackId id) const { return state_->manager.write_backs().progress(id); }
@@ -463,11 +433,7 @@ Result<WriteBackId> Cache::start_checkpoint(Duration budget) {
 Result<CheckpointReport> Cache::checkpoint(Duration budget) {
   const Result<WriteBackId> job = start_checkpoint(budget);
   if (!job) return job.error();
-  state_->collect_while([&] {
-    resume_if_paused();
-    return !write_back(*job)->ended();
-  });
-  state_->end_call();
+  state_->drain_while([&] { return !write_back(*job)->ended(); });
   return CheckpointReport{*write_back(*job), durability()};
 }
 
@@ -482,20 +448,13 @@ void Cache::pause_transfers() { state_->executor.pause(); }
 
 bool Cache::transfers_paused() const { return state_->executor.paused(); }
 
-void Cache::resume_if_paused() {
-  if (state_->executor.paused()) resume_transfers();
-}
-
-void Cache::resume_transfers() {
-  state_->executor.resume();
-  state_->end_call();
-}
+void Cache::resume_transfers() { state_->resume_transfers(); }
 
 std::uint64_t Cache::transfers_in_flight() const {
   const ActionExecutor& executor = state_->executor;
   const SharedExecutor& shared = state_->shared;
-  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() + shared.reads_under_way() +
-         shared.writes_under_way();
+  return executor.transfers_under_way() + executor.reads_under_way() + executor.writes_under_way() +
+         shared.reads().speed.under_way() + shared.writes().speed.under_way();
 }
 
 // ---- statistics and events
@@ -507,16 +466,16 @@ LinkHealth Cache::link_health() const { return state_->manager.link_health(); }
 
 MovedTotals Cache::moved() const {
   MovedTotals moved = state_->executor.moved();
-  moved.shared_reads = state_->shared.read();
-  moved.shared_writes = state_->shared.written();
+  moved.shared_reads = state_->shared.reads().moved;
+  moved.shared_writes = state_->shared.writes().moved;
   return moved;
 }
 CallTimes Cache::call_times() const { return state_->call_times; }
 TransferTimes Cache::transfer_times() const {
   TransferTimes times = state_->executor.transfer_clock().times();
   times.shared_probe = state_->shared.probe_times();
-  times.shared_read = state_->shared.read_times();
-  times.shared_write = state_->shared.write_times();
+  times.shared_read = state_->shared.reads().times;
+  times.shared_write = state_->shared.writes().times;
   return times;
 }
 

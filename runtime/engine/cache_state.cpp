@@ -15,7 +15,7 @@ constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
 
 }  // namespace
 
-Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
+CacheState::CacheState(const ManagerConfig& config, const CacheParts& cache_parts)
     : parts{cache_parts},
       manager{config},
       executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock},
@@ -38,7 +38,7 @@ Cache::State::State(const ManagerConfig& config, const CacheParts& cache_parts)
   ask_for_spans();
 }
 
-void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
+void CacheState::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   if (thread_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
     const CallTimer timer{*this, TraceSpan::Kind::release};
     return end_lease(std::move(lease));
@@ -47,7 +47,7 @@ void Cache::State::give_back(std::unique_ptr<ReturnedLease> lease) noexcept {
   wake_engine();
 }
 
-void Cache::State::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
+void CacheState::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
   note_time();
   const bool is_fenced = lease->last_use && given_out(*lease->last_use);
   const Fence after = is_fenced ? *lease->last_use : parts.transfers.after_all_work();
@@ -63,7 +63,7 @@ void Cache::State::end_lease(std::unique_ptr<ReturnedLease> lease) noexcept {
   end_call_of_step();
 }
 
-void Cache::State::restore_stored() {
+void CacheState::restore_stored() {
   for (const PoolId pool : pool_ids_) {
     manager.begin_recovery(pool);
     executor.pools()[pool.value()].store->adopt_all(
@@ -73,21 +73,21 @@ void Cache::State::restore_stored() {
   }
 }
 
-void Cache::State::collect() {
+void CacheState::collect() {
   note_thread();
   // Acknowledge before collecting, so that anything that arrives later wakes the thread again.
   if (parts.waker != nullptr) parts.waker->acknowledge();
   collect_until(never);
 }
 
-bool Cache::State::serve(TimePoint until) {
+bool CacheState::serve(TimePoint until) {
   more_ = false;
   collect_until(until);
   end_call();
   return more_;
 }
 
-void Cache::State::collect_until(TimePoint until) {
+void CacheState::collect_until(TimePoint until) {
   executor.collect([this](TransferEvent event) { manager.on_transfer(std::move(event)); },
                    [this](const StoreEvent& event, PoolId pool) { on_store(event, pool); }, until);
   executor.copy_memory([this](std::uint64_t token, PoolId pool) { manager.on_copied(token, pool); });
@@ -112,7 +112,7 @@ void Cache::State::collect_until(TimePoint until) {
   ask_for_spans();
 }
 
-void Cache::State::collect_while(const std::function<bool()>& condition, TimePoint until) {
+void CacheState::collect_while(const std::function<bool()>& condition, TimePoint until) {
   TERRACE_CHECK(!visited);
   while (condition()) {
     collect();
@@ -130,13 +130,27 @@ void Cache::State::collect_while(const std::function<bool()>& condition, TimePoi
   }
 }
 
-void Cache::State::end_quarantines() {
+void CacheState::drain_while(const std::function<bool()>& condition, TimePoint until) {
+  const auto continues = [&] {
+    if (executor.paused()) resume_transfers();
+    return condition();
+  };
+  collect_while(continues, until);
+  end_call();
+}
+
+void CacheState::resume_transfers() {
+  executor.resume();
+  end_call();
+}
+
+void CacheState::end_quarantines() {
   Requests& requests = manager.requests();
   if (requests.quarantined_requests() > 0 && requests.end_quarantines(parts.transfers.reached())) manager.settle();
   quarantine_in_the_way &= requests.quarantined_requests() > 0;
 }
 
-void Cache::State::note_end(const RequestEvent& event) {
+void CacheState::note_end(const RequestEvent& event) {
   const TimePoint now = parts.clock.now();
   if (!lives_.empty()) end_wait_span(event.id, now, bool{event.error});
   if (event.error) {
@@ -147,8 +161,8 @@ void Cache::State::note_end(const RequestEvent& event) {
   }
 }
 
-Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
-                                 std::uint32_t rank) {
+Result<void> CacheState::await(std::span<const TransferId> transfers, std::uint32_t layers, StreamRef stream,
+                               std::uint32_t rank) {
   parts.transfers.wake_engine();  // the transfers that the stream waits for have been ordered now
   for (const TransferId transfer : transfers) {
     const Result<void> ordered = parts.transfers.await(transfer, layers, stream, rank);
@@ -157,19 +171,19 @@ Result<void> Cache::State::await(std::span<const TransferId> transfers, std::uin
   return {};
 }
 
-void Cache::State::note_time() {
+void CacheState::note_time() {
   take_returned();
   if (manager.measures_loads() || shared.on()) manager.note_time(parts.clock.now());
 }
 
-void Cache::State::note_ready(RequestId id, TimePoint now) {
+void CacheState::note_ready(RequestId id, TimePoint now) {
   if (!manager.learns_prefill()) return;
   // Blocks that another engine computes do not show the speed of this engine.
   const bool computes = manager.requests().request_stats(id)->external == 0;
   prefill.on_ready(id, computes ? manager.requests().prompt_left(id) : 0, now);
 }
 
-void Cache::State::note_acquired(const AcquireRequest& request, bool ready) {
+void CacheState::note_acquired(const AcquireRequest& request, bool ready) {
   for (CacheWatch* const watch : parts.watches) watch->on_acquired(request);
   if (!tracing_) return;
   const TimePoint now = parts.clock.now();
@@ -178,9 +192,9 @@ void Cache::State::note_acquired(const AcquireRequest& request, bool ready) {
   if (ready) end_wait_span(request.id, now, false);
 }
 
-bool Cache::State::offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
+bool CacheState::offload_is_watched() const { return std::ranges::any_of(parts.watches, &CacheWatch::wants_offload_asked); }
 
-TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
+TimeTotal& CacheState::time_of(TraceSpan::Kind call) {
   switch (call) {
     case TraceSpan::Kind::acquire: return call_times.acquire;
     case TraceSpan::Kind::extend: return call_times.extend;
@@ -192,7 +206,7 @@ TimeTotal& Cache::State::time_of(TraceSpan::Kind call) {
   }
 }
 
-void Cache::State::ask_for_spans() {
+void CacheState::ask_for_spans() {
   tracing_ = std::ranges::any_of(parts.watches, &CacheWatch::wants_spans);
   executor.trace_to(tracing_ ? this : nullptr);
   shared.trace_to(tracing_ ? this : nullptr);
@@ -201,20 +215,20 @@ void Cache::State::ask_for_spans() {
   jobs_.clear();
 }
 
-void Cache::State::on_span(const TraceSpan& span) {
+void CacheState::on_span(const TraceSpan& span) {
   for (CacheWatch* const watch : parts.watches) {
     if (watch->wants_spans()) watch->on_span(span);
   }
 }
 
-void Cache::State::end_wait_span(RequestId id, TimePoint now, bool failed) {
+void CacheState::end_wait_span(RequestId id, TimePoint now, bool failed) {
   const auto found = lives_.find(id);
   if (found == lives_.end() || found->second.waited != never) return;
   found->second.waited = now;
   on_span({TraceSpan::Kind::wait, id.value(), found->second.acquired, now, found->second.blocks, failed});
 }
 
-void Cache::State::end_hold_span(RequestId id) {
+void CacheState::end_hold_span(RequestId id) {
   const auto found = lives_.find(id);
   if (found == lives_.end()) return;
   const TimePoint now = parts.clock.now();
@@ -223,12 +237,20 @@ void Cache::State::end_hold_span(RequestId id) {
   lives_.erase(found);
 }
 
-void Cache::State::begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks) {
-  if (!tracing_) return;
-  jobs_.insert_or_assign(id, TraceSpan{kind, id.value(), parts.clock.now(), never, static_cast<std::uint32_t>(blocks), false});
+Result<void> CacheState::begin_job(const OffloadOrder& order, Direction direction) {
+  OffloadJobs& jobs = manager.offload();
+  const bool loads = direction == Direction::swap_in;
+  const Result<void> begun = !given_out(order.after) ? jobs.refuse(no_such_fence) : loads ? jobs.load(order) : jobs.store(order);
+  if (begun && tracing_) {
+    const auto blocks = static_cast<std::uint32_t>(order.keys.size() - order.first);
+    const TraceSpan::Kind kind = loads ? TraceSpan::Kind::load_job : TraceSpan::Kind::store_job;
+    jobs_.insert_or_assign(order.id, TraceSpan{kind, order.id.value(), parts.clock.now(), never, blocks, false});
+  }
+  end_call();
+  return begun;
 }
 
-void Cache::State::end_job_spans(std::span<const OffloadEvent> ended) {
+void CacheState::end_job_spans(std::span<const OffloadEvent> ended) {
   if (jobs_.empty()) return;
   for (const OffloadEvent& event : ended) {
     const auto found = event.kind == OffloadEvent::Kind::ended ? jobs_.find(event.job) : jobs_.end();
@@ -240,29 +262,29 @@ void Cache::State::end_job_spans(std::span<const OffloadEvent> ended) {
   }
 }
 
-void Cache::State::end_call() {
+void CacheState::end_call() {
   end_call_of_step();
   carry_out_shared();
   parts.transfers.wake_engine();
 }
 
-void Cache::State::end_call_of_step() {
+void CacheState::end_call_of_step() {
   manager.settle();
   carry_out();
 }
 
-void Cache::State::carry_out() {
+void CacheState::carry_out() {
   give_orders();
   if (manager.requests().has_events() || manager.offload().has_events()) wake_engine();
   if (executor.has_memory_copies()) wake();
 }
 
-void Cache::State::carry_out_shared() {
+void CacheState::carry_out_shared() {
   if (!shared.on() || executor.paused()) return;
   for (const PoolId pool : pool_ids_) shared.carry_out(manager.actions(pool).shared, pool);
 }
 
-void Cache::State::on_shared(const SharedExecutor::Ended& ended) {
+void CacheState::on_shared(const SharedExecutor::Ended& ended) {
   switch (ended.kind) {
     case SharedEvent::Kind::probed:
       manager.on_shared_probed(ended.asker, ended.token, ended.error, ended.leading, ended.pool);
@@ -272,7 +294,7 @@ void Cache::State::on_shared(const SharedExecutor::Ended& ended) {
   }
 }
 
-void Cache::State::clear(const ClearOptions& options) {
+void CacheState::clear(const ClearOptions& options) {
   const bool storage = manager.config().storage;
   std::vector<std::vector<BlockKey>> stored;  // by PoolId
   if (storage && !options.keep_storage) {
@@ -289,7 +311,7 @@ void Cache::State::clear(const ClearOptions& options) {
   if (storage && options.keep_storage) restore_stored();
 }
 
-TimePoint Cache::State::next_deadline() const {
+TimePoint CacheState::next_deadline() const {
   if (manager.wants_reclaim() || (shared.on() && !executor.paused() && manager.has_shared_work())) return parts.clock.now();
   TimePoint next = std::min({manager.next_deadline(), executor.next_deadline(), shared.next_deadline()});
   for (const CacheWatch* const watch : parts.watches) next = std::min(next, watch->next_deadline());
@@ -298,7 +320,7 @@ TimePoint Cache::State::next_deadline() const {
   return next;
 }
 
-void Cache::State::give_orders() {
+void CacheState::give_orders() {
   status.store(manager.administration().status(), std::memory_order_release);
   for (const PoolId pool : pool_ids_) {
     if (parts.poison != nullptr) poison_freed(pool);
@@ -307,7 +329,7 @@ void Cache::State::give_orders() {
   for (HostChunks& chunks : host_chunks) chunks.give_back_emptied();
 }
 
-void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
+void CacheState::on_store(const StoreEvent& event, PoolId pool) {
   if (event.kind == StoreEvent::Kind::flushed) {
     for (CacheWatch* const watch : parts.watches) watch->on_flushed(event.error, pool);
   }
@@ -315,7 +337,7 @@ void Cache::State::on_store(const StoreEvent& event, PoolId pool) {
 }
 
 /// All pools share the link and the disk. The cost of a block depends on its size.
-void Cache::State::tell_load_costs() {
+void CacheState::tell_load_costs() {
   if (!manager.measures_loads()) return;
   const TimePoint now = parts.clock.now();
   const double link = executor.link(Direction::swap_in).seconds_per_byte(now);
@@ -323,8 +345,8 @@ void Cache::State::tell_load_costs() {
   // While the prefill speed is unknown, risk no more than on an unknown link.
   const bool knows_prefill = !manager.learns_prefill() || prefill.unit_seconds() > 0;
   const Bytes trusted = knows_prefill ? executor.reads().trusted(now) : Throughput::trusted_unseen;
-  const double shared_read = shared.on() ? shared.reads().seconds_per_byte(now) : 0;
-  const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().trusted(now) : Throughput::trusted_unseen;
+  const double shared_read = shared.on() ? shared.reads().speed.seconds_per_byte(now) : 0;
+  const Bytes shared_trusted = !shared.on() || knows_prefill ? shared.reads().speed.trusted(now) : Throughput::trusted_unseen;
   for (const PoolId pool : pool_ids_) {
     const Bytes block = executor.pools()[pool.value()].arena->block_bytes();
     const auto bytes = static_cast<double>(count(block));
@@ -340,12 +362,12 @@ void Cache::State::tell_load_costs() {
   }
 }
 
-void Cache::State::learn_prefill(TimePoint now) {
+void CacheState::learn_prefill(TimePoint now) {
   prefill.on_reached(parts.transfers.reached(), now);
   manager.learn_prefill(prefill.unit_seconds());
 }
 
-void Cache::State::poison_freed(PoolId pool) {
+void CacheState::poison_freed(PoolId pool) {
   constexpr int poison_byte = 0xDB;
   auto& freed_on_device = freed_[0];
   auto& freed_in_arena = freed_[1];

@@ -24,10 +24,10 @@
 
 namespace terrace {
 
-/// A CacheManager, together with everything that carries out its decisions. Cache's calls use it. Threads: the thread
-/// of the cache.
-struct Cache::State final : LeaseHome, SpanSink {
-  State(const ManagerConfig& config, const CacheParts& parts);
+/// A CacheManager, together with everything that carries out its decisions. Cache and OffloadCache are made of its calls.
+/// Threads: the thread of the cache.
+struct CacheState final : LeaseHome, SpanSink {
+  CacheState(const ManagerConfig& config, const CacheParts& parts);
 
   /// Any thread. On another thread than the cache's, the lease ends in the cache's next call.
   void give_back(std::unique_ptr<ReturnedLease> lease) noexcept override;
@@ -53,6 +53,9 @@ struct Cache::State final : LeaseHome, SpanSink {
   bool serve(TimePoint until);
   /// Collects while the condition is true, at most until `until`, and sleeps between.
   void collect_while(const std::function<bool()>& condition, TimePoint until = never);
+  /// The same, and resumes transfers whenever they are paused.
+  void drain_while(const std::function<bool()>& condition, TimePoint until = never);
+  void resume_transfers();
   void end_quarantines();
   void note_end(const RequestEvent& event);
   /// Makes the stream wait for the leading layers of these transfers. Fails as TransferPort::await(), but with not_ready for a
@@ -64,14 +67,6 @@ struct Cache::State final : LeaseHome, SpanSink {
   void note_ready(RequestId id, TimePoint now);
   void note_acquired(const AcquireRequest& request, bool ready);
   [[nodiscard]] bool offload_is_watched() const;
-  /// Notes that the engine has computed the keys for which `missed(index)` is true.
-  template <class Missed>
-  void note_offload_misses(std::span<const BlockKey> keys, Missed missed) {
-    if (!manager.misses().on()) return;
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (missed(i)) manager.misses().missed(keys[i], 1);
-    }
-  }
   /// Reports the keys for which `asked(index)` is true to the watches.
   template <class Asked>
   void note_offload_asked(PoolId pool, std::span<const BlockKey> keys, Asked asked) {
@@ -82,8 +77,15 @@ struct Cache::State final : LeaseHome, SpanSink {
     if (offload_asked_.empty()) return;
     for (CacheWatch* const watch : parts.watches) watch->on_offload_asked(pool, offload_asked_);
   }
-  /// An OffloadCache has begun a job with `blocks` blocks.
-  void begin_job_span(TraceSpan::Kind kind, OffloadJobId id, std::size_t blocks);
+  /// The same for keys that the engine has computed because they were not cached.
+  template <class Missed>
+  void note_offload_computed(PoolId pool, std::span<const BlockKey> keys, Missed missed) {
+    note_offload_asked(pool, keys, missed);
+    if (!manager.misses().on()) return;
+    for (const BlockKey& key : offload_asked_) manager.misses().missed(key, 1);
+  }
+  /// Begins a load or a store of an OffloadCache.
+  [[nodiscard]] Result<void> begin_job(const OffloadOrder& order, Direction direction);
   /// Handles the events of an OffloadCache: some of them end a job.
   void end_job_spans(std::span<const OffloadEvent> events);
   /// Passes the span to all watches that want spans.
@@ -92,8 +94,29 @@ struct Cache::State final : LeaseHome, SpanSink {
   /// Called at the end of each call that may have left work or events, except poll(), which takes the events: lets the manager
   /// settle, and carries out its decisions. The transfers start at once.
   void end_call();
+  /// Makes a call that may leave work or events: returns the result of `call(manager)`.
+  template <class Call>
+  auto act(const Call& call) {
+    auto result = call(manager);
+    end_call();
+    return result;
+  }
+  /// The same for a call that may free slots.
+  template <class Call>
+  auto change(const Call& call) {
+    note_time();
+    return act(call);
+  }
   /// The same for calls of a step: the transfers start at the end of the step.
   void end_call_of_step();
+  /// The same as change() for a call of a step.
+  template <class Call>
+  auto change_in_step(const Call& call) {
+    note_time();
+    auto result = call(manager);
+    end_call_of_step();
+    return result;
+  }
   /// The same for a call that has settled by itself. Gives the manager's orders to the executors, and wakes the engine if there
   /// are events.
   void carry_out();
@@ -116,7 +139,8 @@ struct Cache::State final : LeaseHome, SpanSink {
   /// Measures one call in sixteen, from its construction to its destruction, or each call while a watch wants spans.
   class CallTimer {
    public:
-    CallTimer(State& state, TraceSpan::Kind kind) : state_{state}, kind_{kind}, counts_{++state.calls_ % measured_one_in == 0} {
+    CallTimer(CacheState& state, TraceSpan::Kind kind)
+        : state_{state}, kind_{kind}, counts_{++state.calls_ % measured_one_in == 0} {
       TERRACE_CHECK(state.parts.turns == nullptr || state.parts.turns->held());
       if (counts_ || state.tracing_) begun_ = state.parts.clock.now();
     }
@@ -131,7 +155,7 @@ struct Cache::State final : LeaseHome, SpanSink {
 
    private:
     static constexpr unsigned measured_one_in = 16;
-    State& state_;
+    CacheState& state_;
     TraceSpan::Kind kind_;
     bool counts_;
     TimePoint begun_ = never;

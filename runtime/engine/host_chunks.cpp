@@ -146,16 +146,12 @@ void HostChunks::stop_growing() {
 }
 
 void HostChunks::give_back_emptied() {
-  for (std::size_t i = 0; i < going_.size();) {
-    Going& going = going_[i];
+  std::erase_if(going_, [this](Going& going) {
     going.next = manager_.administration().first_in_use({SlotId{going.next}, going.slots.end() - going.next}, pool_);
-    if (going.next < going.slots.end()) {
-      ++i;
-      continue;
-    }
+    if (going.next < going.slots.end()) return false;
     arena_.give_back(going.chunk);
-    going_.erase(going_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
+    return true;
+  });
 }
 
 HostMemory HostChunks::memory() const {

@@ -8,21 +8,21 @@
 
 namespace terrace {
 
-OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache} {
-  for (const PoolSizes& pool : cache_.state_->manager.config().pools) {
+OffloadCache::OffloadCache(Cache& cache, const OffloadLimits& limits) : cache_{cache}, state_{cache.engine()} {
+  for (const PoolSizes& pool : state_.manager.config().pools) {
     if (pool.device_blocks == 0) continue;
     throw std::invalid_argument{
         "an OffloadCache needs a cache without device slots of its own: set CacheSystemOptions::engine_owns_slots, or call the "
         "Cache itself (acquire)"};
   }
-  cache_.state_->manager.offload().set_limits(limits);
+  state_.manager.offload().set_limits(limits);
 }
 
 /// The same as look_up(), but is not counted as a look-up of the engine.
 Result<void> OffloadCache::see(std::span<const BlockKey> keys, std::span<OffloadHit> hits, PoolId pool, KeyOrder order) const {
-  if (pool.value() >= cache_.state_->executor.pools().size()) return no_such_pool;
+  if (pool.value() >= state_.executor.pools().size()) return no_such_pool;
   if (hits.size() != keys.size()) return failure<Errc::invalid_argument, "there must be one of `hits` for each key">;
-  cache_.state_->manager.offload().look_up(keys, order, pool, hits);
+  state_.manager.offload().look_up(keys, order, pool, hits);
   return {};
 }
 
@@ -36,16 +36,16 @@ Result<void> OffloadCache::look_up(std::span<const BlockKey> keys, std::span<Off
                                    KeyOrder order) const {
   if (const Result<void> known = see(keys, hits, pool, order); !known) return known;
   const auto misses = static_cast<std::size_t>(std::ranges::count(hits, OffloadHit::miss));
-  cache_.state_->manager.offload().note_asked(keys.size(), keys.size() - misses);
+  state_.manager.offload().note_asked(keys.size(), keys.size() - misses);
   return {};
 }
 
 std::uint32_t OffloadCache::leading(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) const {
   hits_.resize(keys.size());
   if (!see(keys, hits_, pool, order)) return 0;
-  const bool loads = cache_.state_->manager.link_allows();
+  const bool loads = state_.manager.link_allows();
   const auto found = loads ? static_cast<std::uint32_t>(std::ranges::find(hits_, OffloadHit::miss) - hits_.begin()) : 0;
-  cache_.state_->manager.offload().note_asked(keys.size(), found);
+  state_.manager.offload().note_asked(keys.size(), found);
   return found;
 }
 
@@ -67,122 +67,105 @@ Result<void> OffloadCache::bitmap(std::span<const BlockKey> keys, std::span<std:
 OffloadFound OffloadCache::find(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) {
   hits_.resize(keys.size());
   if (!see(keys, hits_, pool, order)) return {};
-  cache_.state_->note_time();
-  cache_.state_->note_shared();
-  OffloadFound found;
-  if (cache_.state_->manager.link_allows()) found = cache_.state_->manager.offload().find(keys, hits_);
-  if (!found.looking) cache_.state_->manager.offload().note_asked(keys.size(), found.blocks);
   // The next poll() sends questions to the shared store, because that may be a system call.
-  cache_.state_->end_call_of_step();
-  return found;
+  return state_.change_in_step([&](CacheManager& manager) {
+    state_.note_shared();
+    OffloadFound found;
+    if (manager.link_allows()) found = manager.offload().find(keys, hits_);
+    if (!found.looking) manager.offload().note_asked(keys.size(), found.blocks);
+    return found;
+  });
 }
 
 Result<void> OffloadCache::load(const OffloadOrder& order) {
-  const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::load};
-  cache_.state_->note_time();
-  cache_.state_->note_shared();
-  OffloadJobs& jobs = cache_.state_->manager.offload();
-  const Result<void> begun = cache_.state_->given_out(order.after) ? jobs.load(order) : jobs.refuse(no_such_fence);
-  if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::load_job, order.id, order.keys.size() - order.first);
-  cache_.state_->end_call();
-  if (begun && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(order.pool, order.keys.subspan(order.first), [](std::size_t) { return true; });
+  const CacheState::CallTimer timer{state_, TraceSpan::Kind::load};
+  state_.note_time();
+  state_.note_shared();
+  const Result<void> begun = state_.begin_job(order, Direction::swap_in);
+  if (begun && state_.offload_is_watched()) {
+    state_.note_offload_asked(order.pool, order.keys.subspan(order.first), [](std::size_t) { return true; });
   }
   return begun;
 }
 
 Result<void> OffloadCache::store(const OffloadOrder& order) {
-  const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::store};
-  cache_.state_->note_time();
-  const bool watched = cache_.state_->offload_is_watched();
+  const CacheState::CallTimer timer{state_, TraceSpan::Kind::store};
+  state_.note_time();
+  const bool watched = state_.offload_is_watched();
   if (watched) {
     hits_.resize(order.keys.size());
     (void)see(order.keys, hits_, order.pool, order.key_order);
   }
-  OffloadJobs& jobs = cache_.state_->manager.offload();
-  const Result<void> begun = cache_.state_->given_out(order.after) ? jobs.store(order) : jobs.refuse(no_such_fence);
-  if (begun) cache_.state_->begin_job_span(TraceSpan::Kind::store_job, order.id, order.keys.size() - order.first);
-  cache_.state_->end_call();
+  const Result<void> begun = state_.begin_job(order, Direction::swap_out);
   if (watched && begun) {
-    const auto missed = [&](std::size_t i) { return i >= order.first && hits_[i] == OffloadHit::miss; };
-    cache_.state_->note_offload_asked(order.pool, order.keys, missed);
-    cache_.state_->note_offload_misses(order.keys, missed);
+    const auto missed = [&](std::size_t i) { return hits_[order.first + i] == OffloadHit::miss; };
+    state_.note_offload_computed(order.pool, order.keys.subspan(order.first), missed);
   }
   return begun;
 }
 
 Result<void> OffloadCache::cancel(OffloadJobId job) {
-  const Result<void> cancelled = cache_.state_->manager.offload().cancel(job);
-  cache_.state_->end_call();
-  return cancelled;
+  return state_.act([&](CacheManager& manager) { return manager.offload().cancel(job); });
 }
 
 Result<Fence> OffloadCache::signal(StreamRef stream, std::uint32_t rank) { return cache_.signal(stream, rank); }
 
 Result<void> OffloadCache::await(OffloadJobId job, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  const Result<std::span<const TransferId>> transfers = cache_.state_->manager.offload().transfers_for(job, layers);
+  const Result<std::span<const TransferId>> transfers = state_.manager.offload().transfers_for(job, layers);
   if (!transfers) return transfers.error();
-  return cache_.state_->await(*transfers, layers, stream, rank);
+  return state_.await(*transfers, layers, stream, rank);
 }
 
 Result<std::uint32_t> OffloadCache::pin(OffloadJobId job, std::span<const BlockKey> keys, PoolId pool, std::span<SlotId> slots,
                                         KeyOrder order) {
-  const Result<std::uint32_t> pinned = cache_.state_->manager.offload().pin(job, keys, order, pool, slots);
-  if (pinned && !slots.empty() && cache_.state_->offload_is_watched()) {
-    cache_.state_->note_offload_asked(pool, keys.last(slots.size()), [&](std::size_t i) { return slots[i] != no_host_slot; });
+  const Result<std::uint32_t> pinned = state_.manager.offload().pin(job, keys, order, pool, slots);
+  if (pinned && !slots.empty() && state_.offload_is_watched()) {
+    state_.note_offload_asked(pool, keys.last(slots.size()), [&](std::size_t i) { return slots[i] != no_host_slot; });
   }
   return pinned;
 }
 
 Result<void> OffloadCache::unpin(OffloadJobId job) {
-  const Result<void> unpinned = cache_.state_->manager.offload().unpin(job);
-  cache_.state_->end_call();
-  return unpinned;
+  return state_.act([&](CacheManager& manager) { return manager.offload().unpin(job); });
 }
 
 Result<void> OffloadCache::touch(std::span<const BlockKey> keys, PoolId pool, KeyOrder order) {
-  const Result<void> touched = cache_.state_->manager.offload().touch(keys, order, pool);
-  cache_.state_->end_call();
-  return touched;
+  return state_.act([&](CacheManager& manager) { return manager.offload().touch(keys, order, pool); });
 }
 
 Result<std::uint32_t> OffloadCache::reserve(const OffloadOrder& order, std::span<SlotId> slots) {
-  cache_.state_->note_time();
-  const Result<std::uint32_t> reserved = cache_.state_->manager.offload().reserve(order, slots);
-  cache_.state_->end_call();
-  if (reserved && cache_.state_->offload_is_watched()) {
+  const Result<std::uint32_t> reserved =
+      state_.change([&](CacheManager& manager) { return manager.offload().reserve(order, slots); });
+  if (reserved && state_.offload_is_watched()) {
     const auto missed = [&](std::size_t i) { return slots[i] != no_host_slot; };
-    cache_.state_->note_offload_asked(order.pool, order.keys.subspan(order.first), missed);
-    cache_.state_->note_offload_misses(order.keys.subspan(order.first), missed);
+    state_.note_offload_computed(order.pool, order.keys.subspan(order.first), missed);
   }
   return reserved;
 }
 
 Result<void> OffloadCache::publish(OffloadJobId job, bool filled) {
-  const Result<void> ended = cache_.state_->manager.offload().publish(job, filled);
-  cache_.state_->end_call();
-  return ended;
+  return state_.act([&](CacheManager& manager) { return manager.offload().publish(job, filled); });
 }
 
 std::span<const OffloadEvent> OffloadCache::poll() {
-  const Cache::State::CallTimer timer{*cache_.state_, TraceSpan::Kind::poll};
-  cache_.state_->collect();
-  cache_.state_->manager.offload().take_events(events_);
-  cache_.state_->end_job_spans(events_);
-  cache_.state_->end_call();
+  const CacheState::CallTimer timer{state_, TraceSpan::Kind::poll};
+  state_.collect();
+  state_.manager.offload().take_events(events_);
+  state_.end_job_spans(events_);
+  state_.end_call();
   return events_;
 }
 
 int OffloadCache::wake_fd() const { return cache_.wake_fd(); }
 TimePoint OffloadCache::next_deadline() const { return cache_.next_deadline(); }
 bool OffloadCache::has_pending_work() const { return cache_.has_pending_work(); }
-void OffloadCache::stop_accepting() { cache_.state_->manager.offload().stop_accepting(); }
+void OffloadCache::stop_accepting() { state_.manager.offload().stop_accepting(); }
 void OffloadCache::drain() {
   cache_.resume_transfers();
   cache_.drain();
 }
-std::uint32_t OffloadCache::unconfirmed() const { return cache_.state_->manager.offload().unconfirmed(); }
-std::uint32_t OffloadCache::blocks_in_flight() const { return cache_.state_->manager.offload().blocks_in_flight(); }
-OffloadTotals OffloadCache::totals() const { return cache_.state_->manager.offload().totals(); }
+std::uint32_t OffloadCache::unconfirmed() const { return state_.manager.offload().unconfirmed(); }
+std::uint32_t OffloadCache::blocks_in_flight() const { return state_.manager.offload().blocks_in_flight(); }
+OffloadTotals OffloadCache::totals() const { return state_.manager.offload().totals(); }
 
 }  // namespace terrace

@@ -35,13 +35,13 @@ void SharedExecutor::carry_out(SharedActions& actions, PoolId pool) {
   for (const SharedActions::Write& write : actions.writes) {
     batch_writes_.push_back({begin(pool, Kind::write, write.token, now), write.block, arena.block(write.from), write.deadline});
   }
-  writes_.began(batch_writes_.size(), now);
+  writes_.speed.began(batch_writes_.size(), now);
   if (!batch_writes_.empty()) store_->write(batch_writes_);
   batch_reads_.clear();
   for (const SharedActions::Read& read : actions.reads) {
     batch_reads_.push_back({begin(pool, Kind::read, read.token, now), read.block, arena.block(read.into), read.deadline});
   }
-  reads_.began(batch_reads_.size(), now);
+  reads_.speed.began(batch_reads_.size(), now);
   if (!batch_reads_.empty()) store_->read(batch_reads_);
   if (!actions.renewals.empty()) store_->renew(actions.renewals);
   for (const std::uint32_t probe : actions.cancelled_probes) store_->cancel(token_of(pool, Kind::request_probe, probe));
@@ -56,30 +56,22 @@ SharedExecutor::Ended SharedExecutor::note(const SharedEvent& event) {
   const TimePoint now = clock_.now();
   const TimePoint begun = begun_[pool.value()][static_cast<std::size_t>(kind)].at(number);
   const bool done = !event.error;
-  const Bytes bytes = done ? arenas_[pool.value()]->block_bytes() : Bytes{};
-  const auto count_block = [&](Throughput& link, Moved& moved, TimeTotal& times) {
-    link.ended(1, bytes, now);
-    moved.blocks += done ? 1 : 0;
-    moved.bytes += bytes;
-    moved.seconds = link.busy_seconds();
-    times.add(now - begun);
-  };
+  const bool probes = kind == Kind::request_probe || kind == Kind::writer_probe;
   TraceSpan::Kind span = TraceSpan::Kind::shared_probe;
-  switch (kind) {
-    case Kind::request_probe:
-    case Kind::writer_probe: probe_times_.add(now - begun); break;
-    case Kind::read:
-      span = TraceSpan::Kind::shared_read;
-      count_block(reads_, read_, read_times_);
-      break;
-    case Kind::write:
-      span = TraceSpan::Kind::shared_write;
-      count_block(writes_, written_, write_times_);
-      break;
+  if (probes) {
+    probe_times_.add(now - begun);
+  } else {
+    span = kind == Kind::read ? TraceSpan::Kind::shared_read : TraceSpan::Kind::shared_write;
+    Copies& copies = kind == Kind::read ? reads_ : writes_;
+    const Bytes bytes = done ? arenas_[pool.value()]->block_bytes() : Bytes{};
+    copies.speed.ended(1, bytes, now);
+    copies.moved.blocks += done ? 1 : 0;
+    copies.moved.bytes += bytes;
+    copies.moved.seconds = copies.speed.busy_seconds();
+    copies.times.add(now - begun);
   }
   if (spans_ != nullptr) {
-    const std::uint32_t blocks = span == TraceSpan::Kind::shared_probe ? event.leading : 1;
-    spans_->on_span({span, 0, begun, now, blocks, !done});
+    spans_->on_span({span, 0, begun, now, probes ? event.leading : 1, !done});
   }
   using Asker = SharedActions::Probe::Asker;
   return {event.kind, pool, kind == Kind::writer_probe ? Asker::writer : Asker::requests, number, event.error, event.leading};

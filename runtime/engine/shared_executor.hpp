@@ -48,14 +48,15 @@ class SharedExecutor {
 
   void trace_to(SpanSink* sink) { spans_ = sink; }
 
-  [[nodiscard]] std::uint64_t reads_under_way() const { return reads_.under_way(); }
-  [[nodiscard]] std::uint64_t writes_under_way() const { return writes_.under_way(); }
-  [[nodiscard]] const Throughput& reads() const { return reads_; }
-  [[nodiscard]] const Moved& read() const { return read_; }
-  [[nodiscard]] const Moved& written() const { return written_; }
+  /// The reads or the writes so far.
+  struct Copies {
+    Throughput speed;
+    Moved moved;
+    TimeTotal times;  ///< from the order to the end of each
+  };
+  [[nodiscard]] const Copies& reads() const { return reads_; }
+  [[nodiscard]] const Copies& writes() const { return writes_; }
   [[nodiscard]] const TimeTotal& probe_times() const { return probe_times_; }
-  [[nodiscard]] const TimeTotal& read_times() const { return read_times_; }
-  [[nodiscard]] const TimeTotal& write_times() const { return write_times_; }
 
  private:
   /// The kind of work that a token of the store stands for. Each kind has its own numbers in each pool.
@@ -74,13 +75,9 @@ class SharedExecutor {
   SharedStore* store_;
   std::vector<const HostArena*> arenas_;  ///< by PoolId, like begun_
   const Clock& clock_;
-  Throughput reads_;
-  Throughput writes_;
-  Moved read_;
-  Moved written_;
+  Copies reads_;
+  Copies writes_;
   TimeTotal probe_times_;
-  TimeTotal read_times_;
-  TimeTotal write_times_;
   SpanSink* spans_ = nullptr;
   std::vector<Begun> begun_;
   std::vector<SharedEvent> events_;  ///< scratch, like the next ones

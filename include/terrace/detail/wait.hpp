@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace terrace {
@@ -25,17 +26,32 @@ template <class... T>
 class Wait {
  public:
   virtual ~Wait() = default;
-
-  static void complete(std::unique_ptr<Wait> wait, ErrorCode error, T... values) {
-    Wait* const w = wait.get();
-    w->post(std::move(wait), error, std::move(values)...);
-  }
-  /// Completes with default values.
-  static void fail(std::unique_ptr<Wait> wait, ErrorCode error) { complete(std::move(wait), error, T{}...); }
-
- private:
-  virtual void post(std::unique_ptr<Wait> self, ErrorCode error, T... values) = 0;
+  /// Used by complete().
+  virtual void post(ErrorCode error, T... values) = 0;
 };
+
+template <class... T>
+void complete(std::unique_ptr<Wait<T...>> wait, ErrorCode error, std::type_identity_t<T>... values) {
+  wait->post(error, std::move(values)...);
+}
+/// Completes with default values.
+template <class... T>
+void fail(std::unique_ptr<Wait<T...>> wait, ErrorCode error) {
+  complete(std::move(wait), error, T{}...);
+}
+/// Completes with the value or the error of a result.
+template <class T>
+void finish(std::unique_ptr<Wait<T>> wait, T value) {
+  complete(std::move(wait), {}, std::move(value));
+}
+template <class T>
+void finish(std::unique_ptr<Wait<T>> wait, Result<T> result) {
+  if (!result) return fail(std::move(wait), result.error());
+  complete(std::move(wait), {}, std::move(*result));
+}
+inline void finish(std::unique_ptr<Wait<>> wait, const Result<void>& result) {
+  complete(std::move(wait), result ? ErrorCode{} : result.error());
+}
 
 template <class Handler, class... T>
 class WaitFor final : public Wait<T...> {
@@ -44,8 +60,7 @@ class WaitFor final : public Wait<T...> {
   WaitFor(Handler handler, const asio::any_io_executor& fallback)
       : handler_{std::move(handler)}, work_{asio::get_associated_executor(handler_, fallback)} {}
 
- private:
-  void post(std::unique_ptr<Wait<T...>>, ErrorCode error, T... values) override {
+  void post(ErrorCode error, T... values) override {
     const auto executor = work_.get_executor();
     asio::post(executor, [handler = std::move(handler_), error, all = std::tuple<T...>{std::move(values)...}]() mutable {
       if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected()) slot.clear();
@@ -53,6 +68,7 @@ class WaitFor final : public Wait<T...> {
     });
   }
 
+ private:
   Handler handler_;
   asio::executor_work_guard<asio::associated_executor_t<Handler, asio::any_io_executor>> work_;
 };

@@ -19,6 +19,17 @@ class CacheLife : public test::CacheFixture {
     cache->take_events(since_last_time);
     return since_last_time;
   }
+  /// The blocks 1 and 2 of request 1 are being written to storage.
+  void make_while_two_blocks_are_written() {
+    make(with_storage(sizes(8), WritePolicy::write_through));
+    ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
+    ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
+    for (int i = 0; i < 10 && store->stat().writing < 2; ++i) {
+      device->run();
+      poll();
+    }
+    ASSERT_EQ(store->stat().writing, 2U);
+  }
 };
 
 // ---- clearing
@@ -169,14 +180,7 @@ TEST_F(CacheLife, a_disk_that_fails_does_not_keep_a_cleared_cache_from_service) 
 }
 
 TEST_F(CacheLife, a_block_that_is_being_written_at_a_clear_is_erased_too) {
-  make(with_storage(sizes(8), WritePolicy::write_through));
-  ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
-  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
-  for (int i = 0; i < 10 && store->stat().writing < 2; ++i) {
-    device->run();
-    poll();
-  }
-  ASSERT_EQ(store->stat().writing, 2U);
+  make_while_two_blocks_are_written();
   cache->clear({});
   EXPECT_TRUE(cache->erasing());
   settle();
@@ -185,13 +189,7 @@ TEST_F(CacheLife, a_block_that_is_being_written_at_a_clear_is_erased_too) {
 }
 
 TEST_F(CacheLife, a_clear_removes_also_what_an_earlier_one_has_left_to_storage_alone) {
-  make(with_storage(sizes(8), WritePolicy::write_through));
-  ASSERT_TRUE(acquire(1, keys_of({1, 2})).has_value());
-  ASSERT_TRUE(commit(1, keys_of({1, 2})).has_value());
-  for (int i = 0; i < 10 && store->stat().writing < 2; ++i) {
-    device->run();
-    poll();
-  }
+  make_while_two_blocks_are_written();
   cache->clear({.keep_storage = true});  // the tree forgets the blocks, and the store gets them
   release(1);
   settle();

@@ -2,6 +2,7 @@
 #include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/emulated_stream.hpp"
 #include "terrace/system.hpp"
+#include "tests/runtime/request_for.hpp"
 #include "tests/transfer/support.hpp"
 
 #include "terrace/cache.hpp"
@@ -57,10 +58,7 @@ class CacheStreams : public testing::Test {
     return {chain.keys().begin(), chain.keys().end()};
   }
   Result<Lease> acquire(std::span<const BlockKey> keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{++last_};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = test::request_for(++last_, keys);
     wanted.by_layer = true;
     return cache().acquire(wanted);
   }

@@ -1,6 +1,7 @@
 // CacheSystem::relocate on two CUDA devices with the fake driver, with two groups of regions on each.
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request_for.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 #include "tests/transfer/engine_memory.hpp"
 #include "tests/transfer/support.hpp"
@@ -92,11 +93,7 @@ class CudaRelocationOfRanks : public testing::Test {
   std::size_t serve(std::uint32_t name) {
     Cache& cache = system_->cache();
     const std::vector<BlockKey> keys = test::keys_of(std::vector<std::uint32_t>(tokens, name));
-    AcquireRequest wanted;
-    wanted.id = RequestId{++requests_};
-    wanted.keys = keys;
-    wanted.units = tokens;
-    Lease lease = cache.acquire(wanted).value();
+    Lease lease = cache.acquire(test::request_for(++requests_, keys)).value();
     EXPECT_TRUE(cache.wait(lease).has_value());
     const auto found = cache.hit_sources(lease).value();
     const auto from_storage = static_cast<std::size_t>(std::ranges::count(found, Source::storage));

@@ -316,12 +316,8 @@ TEST(CacheSystemMemory, can_serve_before_it_is_warm_and_is_warm_soon) {
   options.host_warm_up = HostWarmUp::while_serving;
   CacheSystem stack{options};
   Cache& cache = stack.cache();
-  AcquireRequest wanted;
-  wanted.id = RequestId{1};
   const auto keys = keys_of({1, 2});
-  wanted.keys = keys;
-  wanted.units = 2;
-  Lease lease = cache.acquire(wanted).value();
+  Lease lease = cache.acquire(test::request_for(1, keys)).value();
   EXPECT_TRUE(cache.state(lease) == RequestState::ready);
   lease.reset();
   EventFdWaker never;

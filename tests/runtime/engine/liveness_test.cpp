@@ -9,6 +9,7 @@
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "tests/runtime/request_for.hpp"
 #include "tests/simulated/simulated_io.hpp"
 #include "tests/storage/damage.hpp"
 #include "tests/transfer/support.hpp"
@@ -219,10 +220,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
     }
   };
   const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   };
@@ -330,13 +328,17 @@ class IdleEngine : public testing::Test {
   }
   ~IdleEngine() override { std::filesystem::remove_all(directory_); }
 
+  [[nodiscard]] CacheSystemOptions with_a_host_tier_only(const EmulatedGpu& gpu) const {
+    CacheSystemOptions options = options_;
+    options.ranks[0].device = gpu;
+    options.pools[0].host_blocks = 4;
+    options.storage = NoStorage{};
+    options.write_policy = WritePolicy::none;
+    return options;
+  }
   [[nodiscard]] std::filesystem::path data() const { return directory_ / "store" / "blocks-0000"; }
   static Lease acquire(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-    return stack.cache().acquire(wanted).value();
+    return stack.cache().acquire(request_for(id, keys)).value();
   }
   static void run(CacheSystem& stack, std::uint64_t id, const std::vector<BlockKey>& keys) {
     Lease lease = acquire(stack, id, keys);
@@ -402,13 +404,9 @@ TEST_F(IdleEngine, is_told_when_storage_is_to_be_tried_again_and_that_it_failed_
 }
 
 TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
-  options_.pools[0].host_blocks = 4;
-  options_.storage = NoStorage{};
-  options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
-  options_.ranks[0].device = gpu;
-  CacheSystem stack{options_};
+  CacheSystem stack{with_a_host_tier_only(gpu)};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   ASSERT_EQ(stack.cache().match(keys_of({1, 2})).found[Source::host], 2U);
@@ -416,22 +414,15 @@ TEST_F(IdleEngine, is_woken_by_a_load_that_the_link_fails) {
 }
 
 TEST_F(IdleEngine, is_told_of_a_deadline_though_the_load_never_ends) {
-  options_.pools[0].host_blocks = 4;
-  options_.storage = NoStorage{};
-  options_.write_policy = WritePolicy::none;
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{500};
-  options_.ranks[0].device = gpu;
-  CacheSystem stack{options_};
+  CacheSystem stack{with_a_host_tier_only(gpu)};
   run(stack, 1, keys_of({1, 2}));
   run(stack, 2, keys_of({5, 6}));
   const SteadyClock clock;
-  AcquireRequest wanted;
   const auto keys = keys_of({1, 2});
-  wanted.id = RequestId{3};
-  wanted.keys = keys;
-  wanted.units = 2;
+  AcquireRequest wanted = request_for(3, keys);
   wanted.deadline = clock.now() + milliseconds{20};
   const Lease lease = stack.cache().acquire(wanted).value();
   const RequestEvent told = sleep_until_told(stack.cache());

@@ -4,6 +4,7 @@
 #include "terrace/async_cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request_for.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
@@ -25,6 +26,7 @@ namespace terrace {
 namespace {
 
 using test::keys_of;
+using test::request_for;
 
 constexpr auto as_tuple = asio::as_tuple(asio::use_awaitable);
 
@@ -36,17 +38,9 @@ CacheSystemOptions small() {
   return options;
 }
 
-AcquireRequest request(std::uint64_t id, const std::vector<BlockKey>& keys) {
-  AcquireRequest wanted;
-  wanted.id = RequestId{id};
-  wanted.keys = keys;
-  wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
-  return wanted;
-}
-
 /// The whole life of one request. Returns its number of hits, or the error.
 asio::awaitable<ErrorCode> serve(AsyncCache& runtime, std::uint64_t id, std::vector<BlockKey> keys, RequestStats& stats) {
-  const AcquireRequest wanted = request(id, keys);
+  const AcquireRequest wanted = request_for(id, keys);
   auto [error, grant] = co_await runtime.acquire(wanted, as_tuple);
   if (error) co_return error;
   stats = grant.stats;
@@ -130,7 +124,7 @@ TEST(LoopMode, leases_end_on_any_thread) {
         for (int i = 0; i < 50; ++i) {
           const std::uint64_t id = next.fetch_add(1);
           const std::vector<BlockKey> keys = keys_of({static_cast<std::uint32_t>(id % 9), 1});
-          Grant grant = runtime.acquire(request(id, keys), asio::use_future).get();
+          Grant grant = runtime.acquire(request_for(id, keys), asio::use_future).get();
           runtime.commit(grant.lease, keys, Fence{}, asio::use_future).get();
         }  // the lease ends here, on this thread
       });
@@ -152,16 +146,16 @@ TEST(LoopMode, stop_refuses_what_is_new_and_fails_what_waits) {
     ErrorCode waiting;
     ErrorCode late;
     const auto big = keys_of({1, 2, 3, 4, 5, 6, 7, 8});
-    runtime.acquire(request(1, big), [&](ErrorCode error, Grant grant) {
+    runtime.acquire(request_for(1, big), [&](ErrorCode error, Grant grant) {
       EXPECT_FALSE(error);
       held = std::move(grant);
       const auto other = std::make_shared<std::vector<BlockKey>>(keys_of({9}));
-      runtime.acquire(request(2, *other), [&, other](ErrorCode e, Grant) {
+      runtime.acquire(request_for(2, *other), [&, other](ErrorCode e, Grant) {
         waiting = e;
         held = {};
       });
       runtime.stop([&, other](ErrorCode, const WorkLeft&) {
-        runtime.acquire(request(3, *other), [&, other](ErrorCode e, Grant) { late = e; });
+        runtime.acquire(request_for(3, *other), [&, other](ErrorCode e, Grant) { late = e; });
       });
     });
     loop.run();
@@ -177,7 +171,7 @@ TEST(LoopMode, a_request_that_can_never_fit_is_told_so) {
     AsyncCache runtime{loop.get_executor(), stack.cache()};
     ErrorCode got;
     const auto keys = keys_of({1, 2, 3, 4, 5, 6, 7, 8, 9});
-    runtime.acquire(request(1, keys), [&](ErrorCode error, Grant) {
+    runtime.acquire(request_for(1, keys), [&](ErrorCode error, Grant) {
       got = error;
       runtime.stop([](ErrorCode, const WorkLeft&) {});
     });

@@ -7,6 +7,7 @@
 #include "terrace/cache.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request_for.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"
 #include "tests/transfer/support.hpp"
 #include "transfer/device/transfer.hpp"
@@ -60,10 +61,7 @@ class CacheOfRanks : public testing::Test {
   }
 
   Result<void> acquire(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = test::request_for(id, keys);
     wanted.deadline = deadline;
     Result<Lease> lease = cache_->acquire(wanted);
     if (!lease) return lease.error();
@@ -325,11 +323,7 @@ TEST(CacheSystemOfRanks, keeps_each_ranks_share_in_its_part_of_the_block) {
   };
   const std::vector<BlockKey> keys = keys_of({1, 2});
   const auto acquire = [&](std::uint64_t id, const std::vector<BlockKey>& wanted) {
-    AcquireRequest request;
-    request.id = RequestId{id};
-    request.keys = wanted;
-    request.units = HashUnits{static_cast<std::uint32_t>(wanted.size())};
-    Lease lease = stack.cache().acquire(request).value();
+    Lease lease = stack.cache().acquire(test::request_for(id, wanted)).value();
     stack.cache().drain();
     return lease;
   };

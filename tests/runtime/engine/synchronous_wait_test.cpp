@@ -3,10 +3,12 @@
 #include "terrace/system.hpp"
 
 #include "tests/radix/key_helpers.hpp"
+#include "tests/runtime/request_for.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,19 +23,8 @@ class SynchronousWait : public testing::Test {
   const std::vector<BlockKey> one = keys_of({1, 2});
   const std::vector<BlockKey> other = keys_of({3, 4});
 
-  [[nodiscard]] static CacheSystemOptions options(const DeviceOptions& gpu = {}) {
-    CacheSystemOptions options;
-    options.ranks[0].device = gpu;
-    options.pools[0].device_blocks = 4;
-    options.pools[0].host_blocks = 8;
-    options.pools[0].block_bytes = KiB * 8;
-    return options;
-  }
   static Lease acquire(Cache& cache, std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline = never) {
-    AcquireRequest wanted;
-    wanted.id = RequestId{id};
-    wanted.keys = keys;
-    wanted.units = HashUnits{static_cast<std::uint32_t>(keys.size())};
+    AcquireRequest wanted = request_for(id, keys);
     wanted.deadline = deadline;
     return cache.acquire(wanted).value();
   }
@@ -43,21 +34,28 @@ class SynchronousWait : public testing::Test {
     ASSERT_TRUE(cache.commit(lease, keys, Fence{}).has_value());
     cache.release(std::move(lease), no_longer_used);
   }
-  void fill(Cache& cache) const {
+  Cache& make(const DeviceOptions& gpu = {}) {
+    CacheSystemOptions options;
+    options.ranks[0].device = gpu;
+    options.pools[0].device_blocks = 4;
+    options.pools[0].host_blocks = 8;
+    options.pools[0].block_bytes = KiB * 8;
+    Cache& cache = stack_.emplace(options).cache();
     serve(cache, 1, one);
     serve(cache, 2, other);
     serve(cache, 3, keys_of({5, 6}));
     serve(cache, 4, keys_of({7, 8}));
     cache.drain();
-    ASSERT_EQ(cache.match(one).found[Source::host], 2U);
-    ASSERT_EQ(cache.match(other).found[Source::host], 2U);
+    EXPECT_EQ(cache.match(one).found[Source::host], 2U);
+    EXPECT_EQ(cache.match(other).found[Source::host], 2U);
+    return cache;
   }
+
+  std::optional<CacheSystem> stack_;
 };
 
 TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_from) {
-  CacheSystem stack{options()};
-  Cache& cache = stack.cache();
-  fill(cache);
+  Cache& cache = make();
   Lease lease = acquire(cache, 5, one);
   ASSERT_EQ(cache.state(lease), RequestState::waiting);
   ASSERT_TRUE(cache.wait(lease).has_value());
@@ -71,9 +69,7 @@ TEST_F(SynchronousWait, ends_when_every_block_is_there_and_says_where_it_came_fr
 }
 
 TEST_F(SynchronousWait, ends_over_a_device_that_copies_at_once) {
-  CacheSystem stack{options(InstantGpu{})};
-  Cache& cache = stack.cache();
-  fill(cache);
+  Cache& cache = make(InstantGpu{});
   Lease lease = acquire(cache, 5, one);
   EXPECT_EQ(cache.state(lease), RequestState::waiting) << "the manager hears of a copy's end in a poll, as ever";
   ASSERT_TRUE(cache.wait(lease).has_value());
@@ -84,9 +80,7 @@ TEST_F(SynchronousWait, ends_over_a_device_that_copies_at_once) {
 TEST_F(SynchronousWait, says_which_blocks_did_not_arrive) {
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].fail_every = 1;
-  CacheSystem stack{options(gpu)};
-  Cache& cache = stack.cache();
-  fill(cache);
+  Cache& cache = make(gpu);
   Lease lease = acquire(cache, 5, one);
   ASSERT_TRUE(cache.wait(lease).has_value()) << "the request goes on without them";
   EXPECT_TRUE(cache.hit_sources(lease).value().empty());
@@ -98,9 +92,7 @@ TEST_F(SynchronousWait, fails_as_its_request_does_and_keeps_what_others_are_told
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{300};
-  CacheSystem stack{options(gpu)};
-  Cache& cache = stack.cache();
-  fill(cache);
+  Cache& cache = make(gpu);
   const SteadyClock clock;
   Lease first = acquire(cache, 5, one, clock.now() + milliseconds{10});
   Lease second = acquire(cache, 6, other, clock.now() + milliseconds{40});
@@ -123,9 +115,7 @@ TEST_F(SynchronousWait, says_that_the_cache_was_cleared) {
   EmulatedGpu gpu;
   gpu.link[Direction::swap_in].stall_every = 1;
   gpu.link[Direction::swap_in].stall = milliseconds{50};
-  CacheSystem stack{options(gpu)};
-  Cache& cache = stack.cache();
-  fill(cache);
+  Cache& cache = make(gpu);
   const Lease lease = acquire(cache, 5, one);
   ASSERT_EQ(cache.state(lease), RequestState::waiting);
   cache.clear({});

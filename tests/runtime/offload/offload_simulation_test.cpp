@@ -3,160 +3,143 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 
 namespace terrace {
 namespace {
 
+using Seen = test::OffloadWorld::Seen;
+
 constexpr int steps = 1200;
 
-TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_result) {
+/// One of the counts of what happened in the worlds of a test. Worlds in which nothing happens would prove nothing, so many
+/// worlds together must have more than `least` for each of them.
+template <class Totals>
+struct Counted {
+  const char* name;
+  std::uint64_t Totals::*count;
+  double least = -1;  ///< -1: it may be 0
+};
+
+constexpr Counted<Seen> counted[] = {
+    {"loaded", &Seen::loaded, 10},
+    {"loaded alone", &Seen::loaded_alone, 1. / 2},
+    {"from storage", &Seen::from_storage, 1. / 2},
+    {"stored", &Seen::stored, 20},
+    {"late", &Seen::late, 1},
+    {"cancelled", &Seen::cancelled, 1},
+    {"missed", &Seen::missed, 1},
+    {"full", &Seen::full, 1. / 4},
+    {"orphans", &Seen::orphans, 1. / 4},
+    {"in memory", &Seen::in_memory, 1},
+    {"layers", &Seen::layers, 1. / 4},
+    {"unconfirmed", &Seen::unconfirmed, 1. / 4},
+    {"crashes", &Seen::crashes, 1. / 10},
+    {"durable", &Seen::durable, 1. / 10},
+    {"hits compared", &Seen::hits_compared, 1. / 4},
+    {"joined", &Seen::joined, 0},
+    {"refused", &Seen::refused, 1. / 4},
+    {"errors of storage", &Seen::storage_errors, 0},
+    {"awaited loads", &Seen::awaited_loads, 1. / 4},
+    {"awaited stores", &Seen::awaited_stores, 1. / 4},
+    {"not ready", &Seen::not_ready, 1. / 4},
+    {"brought", &Seen::brought},
+    {"reserved", &Seen::reserved},
+    {"given back", &Seen::given_back},
+    {"pinned slots", &Seen::pinned_slots},
+};
+constexpr Counted<Seen> counted_with_shared[] = {
+    {"loaded", &Seen::loaded},
+    {"from the shared store", &Seen::from_shared, 1},
+    {"found there", &Seen::found_shared, 1},
+    {"looking", &Seen::looking, 1},
+};
+constexpr Counted<SharedTotals> counted_of_shared[] = {
+    {"look-ups late", &SharedTotals::look_ups_late, 1. / 10},
+    {"joined", &SharedTotals::look_ups_joined},
+    {"skipped", &SharedTotals::look_ups_skipped, 1. / 10},
+    {"reads gone", &SharedTotals::read_gone, 1. / 10},
+    {"corrupt", &SharedTotals::read_corrupt, 1. / 10},
+    {"late", &SharedTotals::read_late, 1. / 10},
+    {"failed", &SharedTotals::read_failed, 1. / 10},
+    {"written", &SharedTotals::written, 1},
+    {"present", &SharedTotals::present, 1},
+};
+
+template <class Totals>
+void add(Totals& total, const Totals& more, std::span<const Counted<Totals>> counts) {
+  for (const Counted<Totals>& each : counts) total.*each.count += more.*each.count;
+}
+
+template <class Totals>
+void judge(const Totals& total, std::span<const Counted<Totals>> counts, std::uint64_t worlds) {
+  for (const Counted<Totals>& each : counts) {
+    std::printf("%s %lu\n", each.name, total.*each.count);
+    if (worlds < 100) continue;
+    EXPECT_GT(static_cast<double>(total.*each.count), each.least * static_cast<double>(worlds)) << each.name;
+  }
+}
+
+/// Runs a world for each seed, and calls `see` with it afterwards.
+template <class See>
+void run_worlds(std::uint64_t count, int steps_of_each, test::OffloadWorldOptions (*options)(std::uint64_t seed),
+                const See& see) {
   const std::uint64_t first = test::seed_from_env_or(1);
-  const std::uint64_t count = test::seeds_from_env_or(300, 300);
-  test::OffloadWorld::Seen total;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
     if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
-    test::OffloadWorld world{seed, test::random_offload_options(seed)};
+    test::OffloadWorld world{seed, options(seed)};
     SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
-    for (int i = 0; i < steps; ++i) {
+    for (int i = 0; i < steps_of_each; ++i) {
       world.step();
       world.check();
     }
     world.wind_down();
-    const test::OffloadWorld::Seen& seen = world.seen();
-    total.loaded += seen.loaded;
-    total.loaded_alone += seen.loaded_alone;
-    total.from_storage += seen.from_storage;
-    total.stored += seen.stored;
-    total.late += seen.late;
-    total.cancelled += seen.cancelled;
-    total.missed += seen.missed;
-    total.full += seen.full;
-    total.orphans += seen.orphans;
-    total.in_memory += seen.in_memory;
-    total.layers += seen.layers;
-    total.unconfirmed += seen.unconfirmed;
-    total.crashes += seen.crashes;
-    total.durable += seen.durable;
-    total.hits_compared += seen.hits_compared;
-    total.joined += seen.joined;
-    total.refused += seen.refused;
-    total.storage_errors += seen.storage_errors;
-    total.awaited_loads += seen.awaited_loads;
-    total.awaited_stores += seen.awaited_stores;
-    total.not_ready += seen.not_ready;
-    total.brought += seen.brought;
-    total.reserved += seen.reserved;
-    total.given_back += seen.given_back;
-    total.pinned_slots += seen.pinned_slots;
+    see(world);
   }
-  std::printf(
-      "loaded %lu (alone %lu, storage %lu), stored %lu, late %lu, cancelled %lu, missed %lu, full %lu, orphans %lu, memory %lu, "
-      "layers %lu, "
-      "unconfirmed %lu, crashes %lu, durable %lu, hits %lu, joined %lu, refused %lu, errors %lu, awaited %lu + %lu, not ready "
-      "%lu, brought %lu, reserved %lu (given back %lu), pinned slots %lu\n",
-      total.loaded, total.loaded_alone, total.from_storage, total.stored, total.late, total.cancelled, total.missed, total.full,
-      total.orphans, total.in_memory, total.layers, total.unconfirmed, total.crashes, total.durable, total.hits_compared,
-      total.joined, total.refused, total.storage_errors, total.awaited_loads, total.awaited_stores, total.not_ready,
-      total.brought, total.reserved, total.given_back, total.pinned_slots);
-  if (count < 100) return;
-  // Worlds in which nothing happens would prove nothing.
-  EXPECT_GT(total.loaded, count * 10);
-  EXPECT_GT(total.loaded_alone, count / 2);
-  EXPECT_GT(total.from_storage, count / 2);
-  EXPECT_GT(total.stored, count * 20);
-  EXPECT_GT(total.late, count);
-  EXPECT_GT(total.cancelled, count);
-  EXPECT_GT(total.missed, count);
-  EXPECT_GT(total.full, count / 4);
-  EXPECT_GT(total.orphans, count / 4);
-  EXPECT_GT(total.in_memory, count);
-  EXPECT_GT(total.layers, count / 4);
-  EXPECT_GT(total.unconfirmed, count / 4);
-  EXPECT_GT(total.crashes, count / 10);
-  EXPECT_GT(total.durable, count / 10);
-  EXPECT_GT(total.hits_compared, count / 4);
-  EXPECT_GT(total.joined, 0U);
-  EXPECT_GT(total.refused, count / 4);
-  EXPECT_GT(total.storage_errors, 0U);
-  EXPECT_GT(total.awaited_loads, count / 4);
-  EXPECT_GT(total.awaited_stores, count / 4);
-  EXPECT_GT(total.not_ready, count / 4);
+}
+
+std::uint64_t digest_of(std::uint64_t seed, const test::OffloadWorldOptions& options) {
+  test::OffloadWorld world{seed, options};
+  for (int i = 0; i < steps; ++i) world.step();
+  world.wind_down();
+  return world.digest();
+}
+
+TEST(OffloadSimulation, moves_only_right_blocks_and_touches_no_slot_after_its_result) {
+  const std::uint64_t count = test::seeds_from_env_or(300, 300);
+  Seen total;
+  run_worlds(count, steps, test::random_offload_options,
+             [&](const test::OffloadWorld& world) { add<Seen>(total, world.seen(), counted); });
+  judge<Seen>(total, counted, count);
 }
 
 TEST(OffloadSimulation, the_same_seed_ends_in_the_same_state) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
-    std::uint64_t digests[2] = {};
-    for (std::uint64_t& digest : digests) {
-      test::OffloadWorld world{seed, test::random_offload_options(seed)};
-      for (int i = 0; i < steps; ++i) world.step();
-      world.wind_down();
-      digest = world.digest();
-    }
-    EXPECT_EQ(digests[0], digests[1]);
+    const test::OffloadWorldOptions options = test::random_offload_options(seed);
+    EXPECT_EQ(digest_of(seed, options), digest_of(seed, options)) << "seed " << seed;
   }
 }
 
 TEST(OffloadSimulation, serves_only_right_blocks_whatever_a_shared_store_does) {
-  const std::uint64_t first = test::seed_from_env_or(1);
   const std::uint64_t count = test::seeds_from_env_or(100, 300);
-  test::OffloadWorld::Seen total;
+  Seen total;
   SharedTotals shared;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
-    if (std::getenv("TERRACE_VERBOSE") != nullptr) std::fprintf(stderr, "seed %lu\n", seed);
-    test::OffloadWorld world{seed, test::shared_offload_options(seed)};
-    SCOPED_TRACE("TERRACE_SEED=" + std::to_string(seed));
-    for (int i = 0; i < 2 * steps; ++i) {
-      world.step();
-      world.check();
-    }
-    world.wind_down();
-    total.loaded += world.seen().loaded;
-    total.from_shared += world.seen().from_shared;
-    total.found_shared += world.seen().found_shared;
-    total.looking += world.seen().looking;
-    const SharedTotals its = world.shared_totals();
-    shared.look_ups_late += its.look_ups_late;
-    shared.look_ups_joined += its.look_ups_joined;
-    shared.look_ups_skipped += its.look_ups_skipped;
-    shared.read_gone += its.read_gone;
-    shared.read_corrupt += its.read_corrupt;
-    shared.read_late += its.read_late;
-    shared.read_failed += its.read_failed;
-    shared.present += its.present;
-    shared.written += its.written;
-  }
-  std::printf("loaded %lu (shared %lu), found %lu, looking %lu; look-ups: late %lu, joined %lu, skipped %lu; reads: gone %lu, "
-              "corrupt %lu, "
-              "late %lu, failed %lu; written %lu, present %lu\n",
-              total.loaded, total.from_shared, total.found_shared, total.looking, shared.look_ups_late, shared.look_ups_joined,
-              shared.look_ups_skipped, shared.read_gone, shared.read_corrupt, shared.read_late, shared.read_failed,
-              shared.written, shared.present);
-  if (count < 100) return;
-  EXPECT_GT(total.from_shared, count);
-  EXPECT_GT(total.found_shared, count);
-  EXPECT_GT(total.looking, count);
-  EXPECT_GT(shared.look_ups_late, count / 10);
-  EXPECT_GT(shared.look_ups_skipped, count / 10);
-  EXPECT_GT(shared.read_gone, count / 10);
-  EXPECT_GT(shared.read_corrupt, count / 10);
-  EXPECT_GT(shared.read_late, count / 10);
-  EXPECT_GT(shared.read_failed, count / 10);
-  EXPECT_GT(shared.written, count);
-  EXPECT_GT(shared.present, count);
+  run_worlds(count, 2 * steps, test::shared_offload_options, [&](const test::OffloadWorld& world) {
+    add<Seen>(total, world.seen(), counted_with_shared);
+    add<SharedTotals>(shared, world.shared_totals(), counted_of_shared);
+  });
+  judge<Seen>(total, counted_with_shared, count);
+  judge<SharedTotals>(shared, counted_of_shared, count);
 }
 
 TEST(OffloadSimulation, ends_in_the_same_state_for_the_same_seed_with_a_shared_store) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    std::uint64_t digests[2];
-    for (std::uint64_t& digest : digests) {
-      test::OffloadWorld world{seed, test::shared_offload_options(seed)};
-      for (int i = 0; i < steps; ++i) world.step();
-      world.wind_down();
-      digest = world.digest();
-    }
-    EXPECT_EQ(digests[0], digests[1]) << "seed " << seed;
+    const test::OffloadWorldOptions options = test::shared_offload_options(seed);
+    EXPECT_EQ(digest_of(seed, options), digest_of(seed, options)) << "seed " << seed;
   }
 }
 
