@@ -172,7 +172,6 @@ struct CacheSystem::Parts {
     parts.watches = {&watch};
     if (admin) parts.watches.push_back(&*admin);
     if (!options.trace_out.empty()) parts.watches.push_back(&trace.emplace(options.trace_out, clock.now(), log));
-    parts.lane_rates = options.lane_rates;
     parts.shared = shared.get();
     if (idle) parts.turns = &idle->turns();
     WatchedParts watched{nullptr, {}, ranked ? &*ranked : nullptr};
@@ -219,16 +218,13 @@ struct CacheSystem::Parts {
   }
 
   void begin_publishing(const CacheSystemOptions& options) {
-    std::vector<Bytes> block_bytes;
-    block_bytes.reserve(arenas.size());
-    for (const auto& arena : arenas) block_bytes.push_back(arena->block_bytes());
     std::vector<std::uint32_t> device_max;
     device_max.reserve(options.pools.size());
     for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
     const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
     const std::uint32_t key_tokens = options.groups.empty() ? options.admin.block_tokens : hash_unit(options.groups);
     admin->begin(
-        *cache, std::move(block_bytes),
+        *cache,
         [this, tokens, key_tokens, device_max = std::move(device_max),
          io = storage.empty() ? std::string{} : storage.front()->io()](AdminSnapshot& snapshot) {
           snapshot.unit_tokens = tokens;

@@ -137,6 +137,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
       sizes.device_blocks = pool.device_blocks.value();
       sizes.device_blocks_max = most_device_blocks(pool);
     }
+    sizes.block_bytes = pool.block_bytes;
     sizes.first_slot = pool.first_slot;
     sizes.null_block = pool.null_block;
     sizes.host_blocks = pool.host_blocks.value();
@@ -149,19 +150,20 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.selective_hits = options.selective_hits;
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;
-  config.request_units_max = options.request_units_max.value();
-  config.pinned_blocks_max = options.pinned_blocks_max.value();
-  config.retained_units_max = options.retained_units_max.value();
+  config.request_units_max = options.request_units_max;
+  config.pinned_blocks_max = options.pinned_blocks_max;
+  config.retained_units_max = options.retained_units_max;
   config.policy = options.policy;
-  config.evictions_in_flight_max = options.evictions_in_flight_max.value();
+  config.evictions_in_flight_max = options.evictions_in_flight_max;
   config.device_reserve_max = options.device_reserve_max;
   config.device_watermarks = options.device_watermarks;
   config.host_watermarks = options.host_watermarks;
+  config.lane_rates = options.lane_rates;
   config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   if (options.shared) use_shared(*options.shared, config);
   config.daily_write_bytes = options.daily_write_bytes;
-  config.write_back_blocks_ahead = options.write_back_blocks_ahead.value();
+  config.write_back_blocks_ahead = options.write_back_blocks_ahead;
   config.flush_interval = options.flush_interval;
   validate(config);
   const std::vector<std::size_t> pools = pools_of_groups(options);

@@ -75,13 +75,7 @@ Result<void> Administration::resume() {
 
 Result<void> Administration::change(const CacheSettings& settings) {
   ManagerConfig wanted = state_.config;
-  wanted.write_policy = settings.write_policy;
-  wanted.selective_hits = settings.selective_hits;
-  wanted.loads = settings.loads;
-  wanted.device_reserve_max = settings.device_reserve_max;
-  wanted.device_watermarks = settings.device_watermarks;
-  wanted.host_watermarks = settings.host_watermarks;
-  wanted.daily_write_bytes = settings.daily_write_bytes;
+  static_cast<CacheSettings&>(wanted) = settings;
   if (wanted.write_policy != WritePolicy::none && !wanted.storage) {
     return failure<Errc::invalid_argument, "a write policy other than none needs storage">;
   }
@@ -102,9 +96,10 @@ Result<void> Administration::change(const CacheSettings& settings) {
     const bool must_rank = !retentions_.empty() || groups_.pools()[pool]->residency().quotas().any();
     if (must_rank && !policies[pool].rank()) return Errc::in_use;
   }
-  state_.config = std::move(wanted);
+  static_cast<CacheSettings&>(state_.config) = settings;
+  state_.config.policy = std::move(wanted.policy);
   state_.write_budget.limit(settings.daily_write_bytes);
-  for (const auto& pool : groups_.pools()) pool->change(state_.config);
+  for (const auto& pool : groups_.pools()) pool->on_settings();
   for (std::size_t pool = 0; pool < policies.size(); ++pool) groups_.pools()[pool]->set_policies(std::move(policies[pool]));
   return {};
 }
@@ -257,7 +252,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
   planner_.pin_hits(keys, TenantId{});
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     const std::uint64_t half = groups_.pools()[pool]->sizes().device_blocks / 2;
-    const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
+    const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max.value() : half;
     if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
     planner_.unpin_hits();
     return failure<Errc::no_room, "too many blocks are pinned (pinned_blocks_max), or requests were promised them">;
@@ -303,7 +298,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   const std::uint32_t hits = planner_.look_up(keys, Source::storage);
   if (hits == 0) return Errc::not_found;
   const std::uint64_t most =
-      state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;
+      state_.config.retained_units_max > 0 ? state_.config.retained_units_max.value() : groups_.pools()[0]->sizes().device_blocks;
   if (retained_blocks_ + hits > most) {
     return failure<Errc::no_room, "retentions name too many blocks (retained_units_max): end some first">;
   }

@@ -5,6 +5,9 @@ namespace terrace {
 ManagerState::ManagerState(const ManagerConfig& wanted)
     : config{(validate(wanted), wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals, link} {
   write_budget.limit(config.daily_write_bytes);
+  // Without caching there are no hits. So everything that is committed is written.
+  WritePolicy& writes = config.shared.writes;
+  if (config.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
 }
 
 }  // namespace terrace

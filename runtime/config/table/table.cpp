@@ -59,103 +59,52 @@ std::vector<std::string> names_of() {
 
 // Conversions between fields and values.
 
+template <class T, class... Others>
+constexpr bool is_one_of = (std::same_as<T, Others> || ...);
+using Digest = std::array<std::byte, 32>;
+
 template <class T>
-struct Field;
-template <std::unsigned_integral T>
-struct Field<T> {
-  static Value value(T field) { return std::uint64_t{field}; }
-  static T field(const Value& value) { return static_cast<T>(std::get<std::uint64_t>(value)); }
-};
-template <>
-struct Field<bool> {
-  static Value value(bool field) { return field; }
-  static bool field(const Value& value) { return std::get<bool>(value); }
-};
-template <>
-struct Field<double> {
-  static Value value(double field) { return field; }
-  static double field(const Value& value) { return std::get<double>(value); }
-};
-template <>
-struct Field<Bytes> {
-  static Value value(Bytes field) { return count(field); }
-  static Bytes field(const Value& value) { return Bytes{std::get<std::uint64_t>(value)}; }
-};
-template <>
-struct Field<BytesPerSecond> {
-  static Value value(BytesPerSecond field) { return count(field); }
-  static BytesPerSecond field(const Value& value) { return BytesPerSecond{std::get<std::uint64_t>(value)}; }
-};
-template <class Tag>
-struct Field<StrongCount<Tag>> {
-  static Value value(StrongCount<Tag> field) { return std::uint64_t{field.value()}; }
-  static StrongCount<Tag> field(const Value& value) {
-    return StrongCount<Tag>{static_cast<std::uint32_t>(std::get<std::uint64_t>(value))};
-  }
-};
-template <>
-struct Field<Duration> {
-  static Value value(Duration field) {
-    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(field).count());
-  }
-  static Duration field(const Value& value) {
+Value value_of(const T& field) {
+  if constexpr (is_one_of<T, bool, double, std::string, std::vector<std::string>>) return field;
+  else if constexpr (std::unsigned_integral<T>) return std::uint64_t{field};
+  else if constexpr (is_one_of<T, Bytes, BytesPerSecond>) return count(field);
+  else if constexpr (is_one_of<T, Duration>) return static_cast<std::uint64_t>(std::chrono::nanoseconds{field}.count());
+  else if constexpr (is_one_of<T, std::filesystem::path>) return field.string();
+  else if constexpr (is_one_of<T, Digest>) return to_hex(BlockKey{field});
+  else if constexpr (is_one_of<T, HugePages>) return field == HugePages::yes;
+  else if constexpr (std::is_enum_v<T>) return std::string{to_string(field)};
+  else return std::uint64_t{field.value()};  // a StrongCount or StrongId
+}
+
+template <class T>
+T field_of(const Value& value) {
+  if constexpr (is_one_of<T, bool, double, std::string, std::vector<std::string>>) return std::get<T>(value);
+  else if constexpr (is_one_of<T, std::filesystem::path>) return std::get<std::string>(value);
+  else if constexpr (is_one_of<T, Digest>) return parse_block_key(std::get<std::string>(value))->bytes;
+  else if constexpr (is_one_of<T, HugePages>) return HugePages{std::get<bool>(value)};
+  else if constexpr (std::is_enum_v<T> && !is_one_of<T, Bytes, BytesPerSecond>)
+    return *std::ranges::find(all_of<T>, std::get<std::string>(value), [](T each) { return to_string(each); });
+  else if constexpr (is_one_of<T, Duration>)
     return std::chrono::nanoseconds{static_cast<std::chrono::nanoseconds::rep>(std::get<std::uint64_t>(value))};
-  }
-};
-template <>
-struct Field<std::string> {
-  static Value value(const std::string& field) { return field; }
-  static std::string field(const Value& value) { return std::get<std::string>(value); }
-};
-template <>
-struct Field<std::filesystem::path> {
-  static Value value(const std::filesystem::path& field) { return field.string(); }
-  static std::filesystem::path field(const Value& value) { return std::get<std::string>(value); }
-};
-template <>
-struct Field<std::vector<std::string>> {
-  static Value value(const std::vector<std::string>& field) { return field; }
-  static std::vector<std::string> field(const Value& value) { return std::get<std::vector<std::string>>(value); }
-};
-template <>
-struct Field<std::array<std::byte, 32>> {
-  static Value value(const std::array<std::byte, 32>& field) { return to_hex(BlockKey{field}); }
-  static std::array<std::byte, 32> field(const Value& value) { return parse_block_key(std::get<std::string>(value))->bytes; }
-};
-template <>
-struct Field<PoolId> {
-  static Value value(PoolId field) { return std::uint64_t{field.value()}; }
-  static PoolId field(const Value& value) { return PoolId{static_cast<PoolId::rep>(std::get<std::uint64_t>(value))}; }
-};
-template <>
-struct Field<HugePages> {
-  static Value value(HugePages field) { return field == HugePages::yes; }
-  static HugePages field(const Value& value) { return HugePages{std::get<bool>(value)}; }
-};
-template <class E>
-  requires(std::is_enum_v<E> && !all_of<E>.empty())
-struct Field<E> {
-  static Value value(E field) { return std::string{to_string(field)}; }
-  static E field(const Value& value) {
-    return *std::ranges::find(all_of<E>, std::get<std::string>(value), [](E each) { return to_string(each); });
-  }
-};
+  else if constexpr (requires { typename T::rep; }) return T{static_cast<typename T::rep>(std::get<std::uint64_t>(value))};
+  else return static_cast<T>(std::get<std::uint64_t>(value));
+}
 
 template <class T>
 std::optional<Value> read_field(const T& field) {
-  return Field<T>::value(field);
+  return value_of(field);
 }
 template <class T>
 std::optional<Value> read_field(const std::optional<T>& field) {
-  return field ? std::optional{Field<T>::value(*field)} : std::nullopt;
+  return field ? std::optional{value_of(*field)} : std::nullopt;
 }
 template <class T>
 void write_field(T& field, const Value& value) {
-  field = Field<T>::field(value);
+  field = field_of<T>(value);
 }
 template <class T>
 void write_field(std::optional<T>& field, const Value& value) {
-  field = Field<T>::field(value);
+  field = field_of<T>(value);
 }
 
 /// Makes a row. `Access` is a lambda that returns the field of a Draft.

@@ -317,7 +317,7 @@ TEST_F(CacheSystemGroups, give_the_manager_every_option) {
   const ManagerConfig& config = system.cache().manager().config();
   EXPECT_EQ(std::tuple(config.request_units_max, config.pinned_blocks_max, config.retained_units_max,
                        config.write_back_blocks_ahead, config.daily_write_bytes),
-            std::tuple(7U, 5U, 9U, 3U, MiB));
+            std::tuple(HashUnits{7U}, Blocks{5U}, HashUnits{9U}, Blocks{3U}, MiB));
   EXPECT_EQ(system.cache().daily_writes().limit, MiB);
   EXPECT_EQ(config.pool(narrow).first_slot, 3U);
   EXPECT_EQ(config.pool(narrow).staging_blocks, 64U) << "chosen automatically";
