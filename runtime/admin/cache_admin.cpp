@@ -24,7 +24,6 @@ unsigned status_of(ErrorCode error) {
 }
 
 Reply refusal(ErrorCode error, std::string_view sentence) { return {status_of(error), error_body(sentence)}; }
-Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
 
 /// Returns true if the device slots belong to the engine.
 bool is_offload(const ManagerConfig& config) { return config.pools.front().device_blocks == 0; }

@@ -1,9 +1,13 @@
 #include "runtime/admin/mailbox.hpp"
 
+#include <boost/json.hpp>
+
 #include <algorithm>
 #include <utility>
 
 namespace terrace::admin {
+
+Reply answer(const boost::json::value& body, unsigned status) { return {status, boost::json::serialize(body) + "\n"}; }
 
 std::optional<Mailbox::CommandId> Mailbox::post(Command command, Done done) {
   CommandId id = 0;

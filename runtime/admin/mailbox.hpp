@@ -5,6 +5,8 @@
 #include "runtime/admin/snapshot.hpp"
 #include "terrace/waker.hpp"
 
+#include <boost/json/fwd.hpp>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,8 @@ struct Reply {
   std::string type = "application/json";
   std::shared_ptr<const std::string> capture{};  ///< in place of `body`, for a large text that several replies share
 };
+
+[[nodiscard]] Reply answer(const boost::json::value& body, unsigned status = 200);
 
 /// Passes commands to the thread of a cache, and replies and snapshots from it to other threads. The same is used for a
 /// TierStore. No call waits long for another thread: the lock is held only for a few instructions.

@@ -1,6 +1,7 @@
 #include "runtime/admin/status.hpp"
 
 #include "runtime/admin/command.hpp"
+#include "transfer/engine/ranked_transfers.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -14,16 +15,6 @@ namespace terrace::admin {
 namespace {
 
 namespace json = boost::json;
-
-std::string_view to_string(RankHealth::State state) {
-  switch (state) {
-    case RankHealth::State::well: return "well";
-    case RankHealth::State::slow: return "slow";
-    case RankHealth::State::lost: return "lost";
-    case RankHealth::State::failing: return "failing";
-  }
-  return "unknown";
-}
 
 void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reasons) {
   if (snapshot.status != CacheStatus::normal) {
@@ -59,7 +50,7 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
   if (!snapshot.link.in_use) reasons.push_back(snapshot.link.reason);
   for (const RankHealth& rank : snapshot.ranks) {
     if (rank.state == RankHealth::State::well) continue;
-    reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
+    reasons.push_back(fmt::format("{} is {}", rank.name, terrace::to_string(rank.state)));
   }
 }
 
@@ -334,10 +325,17 @@ json::object to_json(const StorageGain& gain, std::uint32_t each) {
 
 json::object to_json(const RankHealth& rank) {
   return {{"name", rank.name},
-          {"state", to_string(rank.state)},
+          {"state", terrace::to_string(rank.state)},
           {"transfers", rank.transfers},
           {"failures_in_row", rank.failures_in_row},
           {"oldest_seconds", std::chrono::duration<double>(rank.oldest).count()}};
+}
+
+template <class T>
+json::array array_of(const std::vector<T>& all) {
+  json::array made;
+  for (const T& each : all) made.push_back(to_json(each));
+  return made;
 }
 
 }  // namespace
@@ -428,16 +426,6 @@ json::object to_json(const AdminSnapshot& snapshot) {
     if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
     return all;
   }
-  json::array pools;
-  for (const AdminSnapshot::Pool& pool : snapshot.pools) pools.push_back(to_json(pool));
-  json::array jobs;
-  for (const WriteBackProgress& job : snapshot.jobs) jobs.push_back(to_json(job));
-  json::array slowest;
-  for (const SlowRequest& request : snapshot.slowest) slowest.push_back(to_json(request));
-  json::array queues;
-  for (const TransferQueue& queue : snapshot.queues) queues.push_back(to_json(queue));
-  json::array ranks;
-  for (const RankHealth& rank : snapshot.ranks) ranks.push_back(to_json(rank));
   const WorkLeft& work = snapshot.work;
   const std::uint32_t tokens = snapshot.unit_tokens;
   json::object requests = to_json(snapshot.stats.requests, tokens == 0 ? "blocks" : "tokens");
@@ -462,8 +450,8 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
       {"requests", std::move(requests)},
       {"waits", to_json(snapshot.waits)},
-      {"queues", std::move(queues)},
-      {"slowest", std::move(slowest)},
+      {"queues", array_of(snapshot.queues)},
+      {"slowest", array_of(snapshot.slowest)},
       {"blocks", to_json(snapshot.stats)},
       {"misses", to_json(snapshot.misses)},
       {"moved", std::move(moved)},
@@ -472,8 +460,8 @@ json::object to_json(const AdminSnapshot& snapshot) {
        {{"limit_bytes", count(snapshot.daily_writes.limit)},
         {"written_bytes", count(snapshot.daily_writes.written)},
         {"elapsed_seconds", std::chrono::duration<double>(snapshot.daily_writes.elapsed).count()}}},
-      {"pools", std::move(pools)},
-      {"jobs", std::move(jobs)},
+      {"pools", array_of(snapshot.pools)},
+      {"jobs", array_of(snapshot.jobs)},
       {"link",
        {{"in_use", snapshot.link.in_use},
         {"stopped", snapshot.link.stopped},
@@ -481,7 +469,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
         {"reason", snapshot.link.reason},
         {"swap_outs", to_json(snapshot.stats.swap_outs)},
         {"swap_ins", to_json(snapshot.stats.swap_ins)}}},
-      {"ranks", std::move(ranks)},
+      {"ranks", array_of(snapshot.ranks)},
       {"io", snapshot.io},
       {"settings", to_json(snapshot.settings)}};
   if (snapshot.offload) all["offload"] = to_json(*snapshot.offload);

@@ -199,6 +199,12 @@ struct CacheSystem::Parts {
     if (shared) shared->set_waker(nullptr);  // the store may outlive the cache
   }
 
+  /// Empty if there is one rank.
+  [[nodiscard]] std::vector<RankHealth> rank_health() const {
+    std::vector<RankHealth> all;
+    for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) all.push_back(ranked->health(rank));
+    return all;
+  }
   [[nodiscard]] IdleTotals idle_totals() const { return idle ? idle->totals() : IdleTotals{}; }
   [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
   /// The waker of the thread that works on the cache: the engine's, or the idle service's, too.
@@ -241,9 +247,7 @@ struct CacheSystem::Parts {
             snapshot.pools[pool].store = storage[pool]->quick_stat();
             snapshot.pools[pool].health = storage[pool]->health();
           }
-          for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) {
-            snapshot.ranks.push_back(ranked->health(rank));
-          }
+          snapshot.ranks = rank_health();
         },
         [this](std::string_view weights_revision) { return resume_shared(weights_revision); });
   }
@@ -417,12 +421,7 @@ Result<void> CacheSystem::relocate(std::span<const RankRegions> ranks) {
   return parts().engine_memory.relocate(ranks, *parts().devices, parts().log);
 }
 
-std::vector<RankHealth> CacheSystem::rank_health() const {
-  std::vector<RankHealth> all;
-  const std::uint32_t ranks = parts().ranked ? parts().ranked->ranks() : 0;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(parts().ranked->health(rank));
-  return all;
-}
+std::vector<RankHealth> CacheSystem::rank_health() const { return parts().rank_health(); }
 
 std::size_t CacheSystem::pool_count() const { return parts().arenas.size(); }
 
