@@ -45,9 +45,8 @@ struct Option {
 
   std::vector<std::string> names{};  ///< for Type::name
   std::string_view old_name{};       ///< another word for names.front()
-  std::string_view flag{};           ///< the flag, if it is not "--TABLE-KEY"
+  std::string_view flag{};           ///< the flag, if it is not the one that flag_name() makes
   std::string_view flag_alias{};
-  bool only_in_files = false;    ///< no flag and no variable
   std::string_view otherwise{};  ///< what applies if no value is set
   std::string_view example{};    ///< TOML, if there is no default
   Needs needs = Needs::nothing;
@@ -57,7 +56,7 @@ struct Option {
   [[nodiscard]] Scope scope() const;
   /// "storage.io", "pool.host-blocks", "policy".
   [[nodiscard]] std::string name() const;
-  /// "--storage-io"; empty if there is none.
+  /// "--storage-io", "--host-blocks" (of a pool); empty for ranks and groups, whose options are only in files.
   [[nodiscard]] std::string flag_name() const;
   /// "TERRACE_STORAGE_IO"; empty if there is none.
   [[nodiscard]] std::string variable() const;
