@@ -2,7 +2,6 @@
 
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/observer.hpp"
-#include "runtime/admin/publisher.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/cache.hpp"

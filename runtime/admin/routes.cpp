@@ -218,7 +218,7 @@ Reply Routes::healthz(const AdminSnapshot& snapshot) const {
 
 Reply Routes::metrics(const AdminSnapshot& snapshot) const {
   std::optional<std::string> text =
-      metrics_text(&snapshot, health(snapshot), age(snapshot), size_effects(observations_.curve(), snapshot));
+      metrics_text(snapshot, health(snapshot), age(snapshot), size_effects(observations_.curve(), snapshot));
   if (!text)
     return failure(501, "this build has no library for Prometheus' format (prometheus-cpp); /v1/status has the same as JSON");
   return {200, *std::move(text), "text/plain; version=0.0.4; charset=utf-8"};

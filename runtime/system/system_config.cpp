@@ -147,7 +147,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   }
   config.inclusion = options.inclusion;
   config.write_policy = write_policy;
-  config.selective_hits = options.selective_hits;
+  copy_settings(options, config);
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;
   config.request_units_max = options.request_units_max;
@@ -155,14 +155,8 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.retained_units_max = options.retained_units_max;
   config.policy = options.policy;
   config.evictions_in_flight_max = options.evictions_in_flight_max;
-  config.device_reserve_max = options.device_reserve_max;
-  config.device_watermarks = options.device_watermarks;
-  config.host_watermarks = options.host_watermarks;
-  config.lane_rates = options.lane_rates;
-  config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   if (options.shared) use_shared(*options.shared, config);
-  config.daily_write_bytes = options.daily_write_bytes;
   config.write_back_blocks_ahead = options.write_back_blocks_ahead;
   config.flush_interval = options.flush_interval;
   validate(config);

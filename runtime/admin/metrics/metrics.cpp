@@ -313,38 +313,38 @@ void add_effect(Families& all, const SizeEffect& effect) {
 
 }  // namespace
 
-std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Health& health, Duration age,
+std::optional<std::string> metrics_text(const AdminSnapshot& snapshot, const Health& health, Duration age,
                                         std::span<const SizeEffect> effects) {
   Families all;
   add_endpoint(all, health, age);
-  if (snapshot != nullptr && snapshot->tier_store) {
-    add_tier_store(all, *snapshot->tier_store);
-    const std::optional<StoreStat>& store = snapshot->pools.front().store;
+  if (snapshot.tier_store) {
+    add_tier_store(all, *snapshot.tier_store);
+    const std::optional<StoreStat>& store = snapshot.pools.front().store;
     if (store) all.counter("terrace_evictions_total", evictions_help, store->evicted, label("tier", "storage"));
-    add_block_bytes(all, *snapshot);
-    add_storage(all, *snapshot);
-    if (snapshot->shared) {
-      add_shared_store(all, *snapshot->shared);
-      add_shared_tier_store(all, *snapshot->tier_store);
+    add_block_bytes(all, snapshot);
+    add_storage(all, snapshot);
+    if (snapshot.shared) {
+      add_shared_store(all, *snapshot.shared);
+      add_shared_tier_store(all, *snapshot.tier_store);
     }
-  } else if (snapshot != nullptr) {
-    add_requests(all, *snapshot);
-    add_blocks(all, snapshot->stats);
-    add_moved(all, *snapshot);
-    add_queues(all, *snapshot);
-    add_memory(all, *snapshot);
-    add_storage(all, *snapshot);
-    add_daily_writes(all, *snapshot);
-    add_jobs(all, *snapshot);
-    if (snapshot->offload) add_offload(all, *snapshot->offload);
-    else add_prefetches(all, snapshot->prefetches);
-    add_misses(all, snapshot->misses);
-    if (snapshot->shared) {
-      add_shared_store(all, *snapshot->shared);
-      add_shared_cache(all, *snapshot->shared);
+  } else {
+    add_requests(all, snapshot);
+    add_blocks(all, snapshot.stats);
+    add_moved(all, snapshot);
+    add_queues(all, snapshot);
+    add_memory(all, snapshot);
+    add_storage(all, snapshot);
+    add_daily_writes(all, snapshot);
+    add_jobs(all, snapshot);
+    if (snapshot.offload) add_offload(all, *snapshot.offload);
+    else add_prefetches(all, snapshot.prefetches);
+    add_misses(all, snapshot.misses);
+    if (snapshot.shared) {
+      add_shared_store(all, *snapshot.shared);
+      add_shared_cache(all, *snapshot.shared);
     }
   }
-  if (snapshot != nullptr) add_idle(all, snapshot->idle);
+  add_idle(all, snapshot.idle);
   for (const SizeEffect& effect : effects) add_effect(all, effect);
   return all.text();
 }

@@ -9,7 +9,7 @@
 #include "runtime/cache/pool/swap_outs.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
-#include "runtime/cache/types/shared_write_limits.hpp"
+#include "runtime/cache/types/write_budget.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"

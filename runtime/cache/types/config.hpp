@@ -44,20 +44,16 @@ inline constexpr std::uint32_t selective_hits_max = 255;
 /// How a cache uses a store that it shares with others (SharedStore).
 struct SharedConfig {
   bool on = false;
-  /// The longest time that a request waits for the answer which of its blocks the store has.
-  Duration probe_timeout = std::chrono::milliseconds{20};
+  Duration probe_timeout = std::chrono::milliseconds{20};  ///< SharedStorage::probe_deadline
   /// A block that the store does not have is not asked for again during this time.
   Duration miss_lifetime = std::chrono::seconds{1};
   /// The longest time that a request waits for blocks, if LoadPolicy does not limit the wait.
   Duration read_timeout = std::chrono::seconds{1};
   Duration write_timeout = std::chrono::seconds{5};
-  /// Which blocks are written: none, those that were hit `selective_hits` times, or all that are computed (write_through).
-  WritePolicy writes = WritePolicy::none;
-  std::uint32_t selective_hits = 2;  ///< 1 to selective_hits_max
-  /// The most bytes that are being written at a time; one block is always allowed.
-  Bytes writing_bytes_max = MiB * 64;
-  /// The most bytes per second, and per day of 24 hours. 0: no limit.
-  BytesPerSecond write_rate{};
+  WritePolicy writes = WritePolicy::none;  ///< SharedStorage::write_policy
+  std::uint32_t selective_hits = 2;
+  Bytes writing_bytes_max = MiB * 64;  ///< SharedStorage::bytes_in_flight
+  BytesPerSecond write_rate{};         ///< SharedStorage::write_bandwidth
   Bytes daily_write_bytes{};
   /// The expiry of a prefix that is hit repeatedly is renewed at most once in this time.
   Duration renew_interval = std::chrono::minutes{1};
@@ -95,6 +91,18 @@ struct ManagerConfig : CacheSettings {
   [[nodiscard]] EvictionPolicyName policy_name() const;
   [[nodiscard]] bool stores_by(WritePolicy wanted) const { return storage && write_policy == wanted; }
 };
+
+/// Copies the settings that CacheSettings and CacheSystemOptions both have, except the policies, which have other types there.
+template <class From, class To>
+void copy_settings(const From& from, To& to) {
+  to.selective_hits = from.selective_hits;
+  to.loads = from.loads;
+  to.device_reserve_max = from.device_reserve_max;
+  to.device_watermarks = from.device_watermarks;
+  to.host_watermarks = from.host_watermarks;
+  to.daily_write_bytes = from.daily_write_bytes;
+  to.lane_rates = from.lane_rates;
+}
 
 /// Checks that the sizes, groups and pools fit each other. Throws std::invalid_argument with a message that says what is wrong
 /// and what would be right.
