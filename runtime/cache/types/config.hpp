@@ -13,24 +13,18 @@
 
 namespace terrace {
 
-/// Sizes of one pool, in blocks; see also PoolOptions.
+/// Sizes of one pool, in blocks. Members with the name of a member of PoolOptions mean the same.
 struct PoolSizes {
-  /// Slots of the device pool. If `null_block` is set, the first slot is the null block: it is never handed out and never counted
-  /// as used. A pool needs a null block if a group can give blocks up while their request continues. The null block then takes
-  /// their place in the block table, so that the other blocks keep their index.
-  std::uint32_t device_blocks = 0;
-  /// Cache::resize refuses more device blocks than this; 0: no limit. The device must have memory for them.
-  std::uint32_t device_blocks_max = 0;
-  /// The pool consists of the device slots [first_slot, first_slot + device_blocks). So one device can have several shards, each
-  /// with its own manager: the hits and slots of a data-parallel rank stay within its shard. The slots below first_slot belong to
-  /// other shards; they count as null slots (SlotState).
+  std::uint32_t device_blocks = 0;      ///< the null block is never counted as used
+  std::uint32_t device_blocks_max = 0;  ///< 0: no limit
+  /// One device can have several shards, each with its own manager: the hits and slots of a data-parallel rank stay within its
+  /// shard. The slots below first_slot belong to other shards; they count as null slots (SlotState).
   std::uint32_t first_slot = 0;
   /// Slots [0, engine_blocks) of the device belong to the engine, which names them in the orders of an OffloadCache. Then the
   /// pool has no device tier of its own: device_blocks is 0.
   std::uint32_t engine_blocks = 0;
   bool null_block = false;
-  /// Slots of the host tier. 0: there is no host tier.
-  std::uint32_t host_blocks = 0;
+  std::uint32_t host_blocks = 0;  ///< 0: there is no host tier
   /// Slots of the host arena, in addition to host_blocks, through which blocks pass between device and storage. At least 1 if
   /// there is storage.
   std::uint32_t staging_blocks = 0;
