@@ -1,13 +1,15 @@
 #pragma once
 
 #include "runtime/admin/command.hpp"
-#include "runtime/admin/observed.hpp"
 #include "runtime/admin/snapshot.hpp"
+#include "runtime/cache/measure/reuse_curve.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/waker.hpp"
 
 #include <boost/json/fwd.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace terrace::admin {
 
@@ -30,6 +33,31 @@ struct Reply {
 
 /// A reply whose body is this value.
 [[nodiscard]] Reply answer(const boost::json::value& body, unsigned status = 200);
+
+/// The time that is captured.
+struct Capture {
+  std::uint64_t number = 0;  ///< 0: nothing was captured yet; the next capture of this kind has the next number
+  TimePoint begin{};
+  TimePoint end{};
+};
+
+/// A request that has ended, or that was under way when the capture ended.
+struct RecordedRequest {
+  TimePoint at{};
+  std::vector<std::uint64_t> prompt{};  ///< its blocks, by BlockKey::prefix64
+  std::uint32_t output_blocks = 0;      ///< shared after the prompt
+};
+
+/// A portion of what the thread of a cache has observed, for the endpoint.
+struct Observed {
+  TimePoint made{};
+  bool gap = false;  ///< portions before this one were lost
+  std::vector<ReuseSample> samples{};
+  std::vector<std::uint32_t> ends{};              ///< the requests in `samples`: each ends where the next one begins
+  std::array<Capture, capture_kinds> captures{};  ///< by CaptureKind
+  std::vector<TraceSpan> spans{};                 ///< spans of the trace capture
+  std::vector<RecordedRequest> requests{};
+};
 
 /// Passes commands to the thread of a cache, and replies and snapshots from it to other threads. The same is used for a
 /// TierStore. No call waits long for another thread: the lock is held only for a few instructions.

@@ -111,6 +111,7 @@ void write_field(std::optional<T>& field, const Value& value) {
 /// The type of the options for fields of type T. Text is of several types, so options for text name theirs.
 template <class T>
 constexpr Type type_of() {
+  static_assert(!is_one_of<T, std::string>);
   if constexpr (is_one_of<T, bool, HugePages>) return Type::yes_no;
   else if constexpr (is_one_of<T, double>) return Type::share;
   else if constexpr (is_one_of<T, Bytes>) return Type::size;
