@@ -56,6 +56,17 @@ void check_devices(const CacheSystemOptions& options) {
   }
 }
 
+/// The rank's part of the pool's host slots. Throws std::invalid_argument if a block cannot be divided among the ranks.
+HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
+  const std::size_t ranks = options.ranks.size();
+  if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
+  const Bytes block = options.pools[pool].block_bytes;
+  if (count(block) % ranks != 0)
+    throw std::invalid_argument{fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks)};
+  const Bytes each{count(block) / ranks};
+  return {each * rank, each};
+}
+
 std::unique_ptr<Device> open_cuda(const CudaGpu& gpu, const std::vector<PoolMemory>& memory,
                                   const std::shared_ptr<HostPins>& pins) {
   CudaOptions options;
@@ -299,7 +310,7 @@ struct CacheSystem::Parts {
   }
 
   void open_storage(const CacheSystemOptions& options) {
-    if (!has_storage(options)) return;
+    if (!config.storage) return;
     std::vector<Bytes> shares(arenas.size());
     if (!std::holds_alternative<CustomStorage>(options.storage)) {
       shares = storage_shares(storage_capacity(options.storage), options.pools);

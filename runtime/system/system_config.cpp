@@ -1,7 +1,6 @@
 #include "runtime/system/system_config.hpp"
 
 #include "radix/tree/copy.hpp"
-#include "runtime/admin/address.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>
@@ -103,13 +102,7 @@ std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options) {
   return pools;
 }
 
-bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
-
 std::uint32_t device_slots(const PoolOptions& pool) { return pool.first_slot + most_device_blocks(pool); }
-
-void check_admin(const AdminOptions& options) {
-  if (!options.listen.empty()) (void)admin::checked_address(options);
-}
 
 ManagerConfig manager_config(const CacheSystemOptions& options) {
   if (options.ranks.empty() || options.ranks.size() > RankedTransfers::ranks_max) {
@@ -117,14 +110,13 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
                        RankedTransfers::ranks_max));
   }
   if (options.pools.size() > std::numeric_limits<std::uint16_t>::max()) refuse("there are more than 65535 pools");
-  const WritePolicy write_policy =
-      options.write_policy.value_or(has_storage(options) ? WritePolicy::write_through : WritePolicy::none);
-  if (!has_storage(options) && write_policy != WritePolicy::none) {
-    refuse(fmt::format("write policy {} needs storage", to_string(write_policy)));
-  }
   ManagerConfig config;
   config.groups = options.groups;
-  config.storage = has_storage(options);
+  config.storage = !std::holds_alternative<NoStorage>(options.storage);
+  config.write_policy = options.write_policy.value_or(config.storage ? WritePolicy::write_through : WritePolicy::none);
+  if (!config.storage && config.write_policy != WritePolicy::none) {
+    refuse(fmt::format("write policy {} needs storage", to_string(config.write_policy)));
+  }
   config.key_order = options.key_order;
   config.pools.clear();
   for (std::size_t number = 0; number < options.pools.size(); ++number) {
@@ -146,7 +138,6 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
     config.pools.push_back(sizes);
   }
   config.inclusion = options.inclusion;
-  config.write_policy = write_policy;
   copy_settings(options, config);
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;
@@ -164,16 +155,6 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options.ranks[rank].regions, pools);
   check_stores(options);
   return config;
-}
-
-HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
-  const std::size_t ranks = options.ranks.size();
-  if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
-  const Bytes block = options.pools[pool].block_bytes;
-  if (count(block) % ranks != 0)
-    refuse(fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks));
-  const Bytes each{count(block) / ranks};
-  return {each * rank, each};
 }
 
 std::vector<DeviceRegion> regions_of(std::size_t pool, const GroupRegions& regions, std::span<const std::size_t> pools) {
@@ -202,7 +183,5 @@ std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>
   }
   return shares;
 }
-
-std::string store_name(const std::string& name, std::size_t pool) { return pool == 0 ? name : fmt::format("{}-{}", name, pool); }
 
 }  // namespace terrace
