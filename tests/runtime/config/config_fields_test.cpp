@@ -220,6 +220,7 @@ class Fields {
 
   Texts texts_;
 };
+#undef PUT
 
 /// One option of the table, the value that a text gives it, and the fields that have another value then.
 struct Row {
