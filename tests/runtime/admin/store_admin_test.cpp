@@ -96,18 +96,6 @@ class StoreAdmin : public ::testing::Test {
   admin::Publisher publisher{mailbox, interval};
 };
 
-TEST_F(StoreAdmin, publishes_at_once_and_then_every_interval) {
-  EXPECT_EQ(seen().number, 1U);
-  EXPECT_EQ(publisher.next_deadline(), clock.now() + interval);
-  poll();
-  EXPECT_EQ(seen().number, 1U);
-  clock.advance(interval);
-  poll();
-  EXPECT_EQ(seen().number, 2U);
-  EXPECT_EQ(seen().made, clock.now());
-  EXPECT_EQ(publisher.next_deadline(), clock.now() + interval);
-}
-
 TEST_F(StoreAdmin, tells_the_counts_of_the_store_and_whether_work_is_under_way) {
   store.held = true;
   put(1, keys_of({1, 2}));

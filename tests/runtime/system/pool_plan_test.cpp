@@ -51,16 +51,6 @@ std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequen
   return "";
 }
 
-TEST(PoolPlan, puts_groups_with_blocks_of_one_size_into_one_pool) {
-  const GroupPlan plan = plan_pools(nine_groups(), {2048, 512, 64}, GiB, GiB);
-  EXPECT_EQ(plan.pools.size(), 8U);
-  EXPECT_EQ(plan.groups[0].pool, plan.groups[7].pool);
-  EXPECT_NE(plan.groups[0].pool, plan.groups[1].pool);
-  EXPECT_NO_THROW(validate(config_of(plan)));
-  EXPECT_FALSE(plan.pools[plan.groups[1].pool.value()].null_block);
-  EXPECT_TRUE(plan.pools[plan.groups[5].pool.value()].null_block);
-}
-
 TEST(PoolPlan, leaves_less_than_the_smallest_block_over) {
   for (const Bytes device : {MiB * 300, MiB * 999, GiB * 7}) {
     const GroupPlan plan = plan_pools(nine_groups(), {2048, 512, 64}, device, device, 2);
