@@ -1,7 +1,6 @@
 #include "runtime/admin/status.hpp"
 
 #include "runtime/admin/command.hpp"
-#include "transfer/engine/ranked_transfers.hpp"
 
 #include <boost/json.hpp>
 #include <fmt/format.h>
@@ -15,6 +14,16 @@ namespace terrace::admin {
 namespace {
 
 namespace json = boost::json;
+
+std::string_view to_string(RankHealth::State state) {
+  switch (state) {
+    case RankHealth::State::well: return "well";
+    case RankHealth::State::slow: return "slow";
+    case RankHealth::State::lost: return "lost";
+    case RankHealth::State::failing: return "failing";
+  }
+  return "unknown";
+}
 
 void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reasons) {
   if (snapshot.status != CacheStatus::normal) {
@@ -50,7 +59,7 @@ void add_reasons(const AdminSnapshot& snapshot, std::vector<std::string>& reason
   if (!snapshot.link.in_use) reasons.push_back(snapshot.link.reason);
   for (const RankHealth& rank : snapshot.ranks) {
     if (rank.state == RankHealth::State::well) continue;
-    reasons.push_back(fmt::format("{} is {}", rank.name, terrace::to_string(rank.state)));
+    reasons.push_back(fmt::format("{} is {}", rank.name, to_string(rank.state)));
   }
 }
 
@@ -325,7 +334,7 @@ json::object to_json(const StorageGain& gain, std::uint32_t each) {
 
 json::object to_json(const RankHealth& rank) {
   return {{"name", rank.name},
-          {"state", terrace::to_string(rank.state)},
+          {"state", to_string(rank.state)},
           {"transfers", rank.transfers},
           {"failures_in_row", rank.failures_in_row},
           {"oldest_seconds", std::chrono::duration<double>(rank.oldest).count()}};

@@ -1,6 +1,5 @@
 // Makes the options of a CacheSystem from single values: computes what depends on several options, and checks their combinations.
 
-#include "runtime/admin/address.hpp"
 #include "runtime/config/givens.hpp"
 #include "runtime/system/system_config.hpp"
 #include "storage/redis/redis_options.hpp"
@@ -414,7 +413,7 @@ class Assembler {
   /// The same checks as at the start of a CacheSystem, so that a file that passes can be used.
   void check_endpoint() const {
     try {
-      if (!draft_.system.admin.listen.empty()) (void)admin::checked_address(draft_.system.admin);
+      check_admin(draft_.system.admin);
     } catch (const std::invalid_argument& wrong) {
       const Given* const given = givens_.find(option_named("admin.listen"), 0);
       refuse("{}: {}", given == nullptr ? "" : given->origin.where, wrong.what());

@@ -1,6 +1,7 @@
 #include "runtime/system/system_config.hpp"
 
 #include "radix/tree/copy.hpp"
+#include "runtime/admin/address.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>
@@ -103,6 +104,10 @@ std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options) {
 }
 
 std::uint32_t device_slots(const PoolOptions& pool) { return pool.first_slot + most_device_blocks(pool); }
+
+void check_admin(const AdminOptions& options) {
+  if (!options.listen.empty()) (void)admin::checked_address(options);
+}
 
 ManagerConfig manager_config(const CacheSystemOptions& options) {
   if (options.ranks.empty() || options.ranks.size() > RankedTransfers::ranks_max) {

@@ -17,6 +17,9 @@ namespace terrace {
 /// Throws std::invalid_argument with one sentence that says what is wrong and what would be right.
 [[nodiscard]] ManagerConfig manager_config(const CacheSystemOptions& options);
 
+/// The same for the admin endpoint.
+void check_admin(const AdminOptions& options);
+
 /// RankOptions::regions.
 using GroupRegions = std::vector<std::vector<DeviceRegion>>;
 /// The pool of each entry of GroupRegions.
