@@ -340,13 +340,6 @@ json::object to_json(const RankHealth& rank) {
           {"oldest_seconds", std::chrono::duration<double>(rank.oldest).count()}};
 }
 
-template <class T>
-json::array array_of(const std::vector<T>& all) {
-  json::array made;
-  for (const T& each : all) made.push_back(to_json(each));
-  return made;
-}
-
 }  // namespace
 
 std::string of_pool(const AdminSnapshot& snapshot, std::size_t pool, std::string_view sentence) {
@@ -435,6 +428,11 @@ json::object to_json(const AdminSnapshot& snapshot) {
     if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
     return all;
   }
+  const auto array_of = [](const auto& all) {
+    json::array made;
+    for (const auto& each : all) made.push_back(to_json(each));
+    return made;
+  };
   const WorkLeft& work = snapshot.work;
   const std::uint32_t tokens = snapshot.unit_tokens;
   json::object requests = to_json(snapshot.stats.requests, tokens == 0 ? "blocks" : "tokens");
