@@ -105,7 +105,7 @@ WorldOptions random_options(std::uint64_t seed) {
     options.faults.streams_freeze = random.chance(0.6);
   }
   // A job over the tree with few blocks under way sees the tree change, and must scan it again.
-  if (random.chance(0.7)) manager.write_back_blocks_ahead = Blocks{static_cast<std::uint32_t>(random.between(1, 4))};
+  if (random.chance(0.7)) manager.write_back_blocks_ahead = static_cast<std::uint32_t>(random.between(1, 4));
   options.faults.link_dies = options.faults.transfers_fail && random.chance(0.5);
   return options;
 }

@@ -252,7 +252,7 @@ Result<PinId> Administration::pin(std::span<const BlockKey> keys, TimePoint unti
   planner_.pin_hits(keys, TenantId{});
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
     const std::uint64_t half = groups_.pools()[pool]->sizes().device_blocks / 2;
-    const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max.value() : half;
+    const std::uint64_t most = state_.config.pinned_blocks_max > 0 ? state_.config.pinned_blocks_max : half;
     if (wanted[pool] <= most && groups_.pools()[pool]->device_slots().can_promise(0)) continue;
     planner_.unpin_hits();
     return failure<Errc::no_room, "too many blocks are pinned (pinned_blocks_max), or requests were promised them">;
@@ -298,7 +298,7 @@ Result<RetentionId> Administration::retain(std::span<const BlockKey> keys, Prior
   const std::uint32_t hits = planner_.look_up(keys, Source::storage);
   if (hits == 0) return Errc::not_found;
   const std::uint64_t most =
-      state_.config.retained_units_max > 0 ? state_.config.retained_units_max.value() : groups_.pools()[0]->sizes().device_blocks;
+      state_.config.retained_units_max > 0 ? state_.config.retained_units_max : groups_.pools()[0]->sizes().device_blocks;
   if (retained_blocks_ + hits > most) {
     return failure<Errc::no_room, "retentions name too many blocks (retained_units_max): end some first">;
   }

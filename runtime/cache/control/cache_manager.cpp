@@ -10,7 +10,7 @@ namespace terrace {
 
 CacheManager::CacheManager(const ManagerConfig& config)
     : state_{config},
-      write_backs_{state_.groups.pools(), config.write_back_blocks_ahead.value()},
+      write_backs_{state_.groups.pools(), config.write_back_blocks_ahead},
       look_ups_{state_.config.shared, state_.groups.at({}).actions().shared, state_.shared} {}
 
 CacheManager::~CacheManager() = default;

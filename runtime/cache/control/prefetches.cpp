@@ -25,7 +25,7 @@ Result<PrefetchId> Prefetches::begin(const PrefetchOrder& order) {
   if (running_.size() >= running_max) return refuse(Errc::refused);
   ++state_.prefetches.orders;
   last_id_ = PrefetchId{last_id_.value() + 1};
-  const std::size_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max.value() : order.keys.size();
+  const std::size_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : order.keys.size();
   const std::span<const BlockKey> keys = order.keys.first(std::min(order.keys.size(), units_max));
   Prefetch it;
   it.keys.assign(keys.begin(), keys.end());

@@ -64,7 +64,7 @@ Result<Acquired> Requests::accept(const AcquireRequest& wanted) {
   // A request gets at most request_units_max units, which stands for the context length of the model. It is not refused if it
   // asks for more: the units beyond the maximum, and their keys, are ignored.
   const auto all = static_cast<std::uint32_t>(needed);
-  const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max.value() : all;
+  const std::uint32_t units_max = state_.config.request_units_max > 0 ? state_.config.request_units_max : all;
   const std::span<const BlockKey> keys = wanted.keys.first(std::min<std::size_t>(wanted.keys.size(), units_max));
 
   const Index index = new_request();

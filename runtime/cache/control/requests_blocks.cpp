@@ -57,8 +57,7 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
   Request& r = requests_[*index];
   if (blocks == 0) return failure<Errc::invalid_argument, "`units` is 0: there is nothing to add">;
   std::uint64_t all = std::uint64_t{r.blocks_now} + blocks;
-  const std::uint32_t most = state_.config.request_units_max.value();
-  if (most > 0) all = std::min<std::uint64_t>(all, most);
+  if (state_.config.request_units_max > 0) all = std::min<std::uint64_t>(all, state_.config.request_units_max);
   if (all == r.blocks_now) return {};
   if (all > std::numeric_limits<std::uint32_t>::max()) return Errc::never_fits;
   const auto now = static_cast<std::uint32_t>(all);

@@ -31,7 +31,7 @@ class DeviceSlotAllocator {
                       HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
       : inclusive_{config.inclusion == InclusionPolicy::inclusive},
         config_{config},
-        evictions_max_{config.evictions_in_flight_max.value()},
+        evictions_max_{config.evictions_in_flight_max},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
         host_slots_{host_slots},

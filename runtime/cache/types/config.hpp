@@ -68,14 +68,14 @@ struct ManagerConfig : CacheSettings {
   InclusionPolicy inclusion = InclusionPolicy::lazy_exclusive;
   bool caching = true;
   bool store_uncached = false;
-  HashUnits request_units_max{};
-  Blocks pinned_blocks_max{};
-  HashUnits retained_units_max{};
+  std::uint32_t request_units_max = 0;
+  std::uint32_t pinned_blocks_max = 0;
+  std::uint32_t retained_units_max = 0;
   /// In place of CacheSettings::policy, which is its name: policy_name().
   PolicyFactory policy = adaptive_policy;
-  Blocks evictions_in_flight_max{};
+  std::uint32_t evictions_in_flight_max = 0;
   double unit_prefill_seconds = 0;
-  Blocks write_back_blocks_ahead = 256;
+  std::uint32_t write_back_blocks_ahead = 256;
   Duration flush_interval{};
   SharedConfig shared{};
 

@@ -95,15 +95,14 @@ class Engine {
 class AdminSystem : public ::testing::Test {
  protected:
   [[nodiscard]] std::string listen() const { return "unix:" + (directory.path() / "s").string(); }
-
   test::TemporaryDirectory directory;
-  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
 };
 
 TEST_F(AdminSystem, a_client_clears_pauses_and_resumes_a_serving_cache) {
   CacheSystem system{options_with(listen())};
   EXPECT_EQ(system.admin_address(), listen());
   Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.get("/healthz").at("status").as_string(), "ok");
   while (client.get("/v1/status").at("requests").at("asked").to_number<std::uint64_t>() == 0) {
     std::this_thread::sleep_for(std::chrono::milliseconds{1});  // until the next snapshot
@@ -135,6 +134,7 @@ TEST_F(AdminSystem, a_job_brings_everything_to_the_shared_store) {
   Engine engine{system};
   engine.serve_more(100);
   engine.end();
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   std::thread loop{[&] {
     Cache& cache = system.cache();
     while (cache.write_backs().empty() || !cache.write_backs().front().ended()) (void)cache.poll();
@@ -154,6 +154,7 @@ TEST_F(AdminSystem, a_cache_with_a_shared_store_tells_what_it_asked_for_and_what
   options.shared->write_policy = WritePolicy::write_through;
   CacheSystem system{options};
   Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   json::value shared;
   const auto tells_all = [&] {
     shared = client.get("/v1/status").at("shared");
@@ -173,6 +174,7 @@ TEST_F(AdminSystem, a_client_clears_everything_and_names_the_new_weights) {
   options.shared->weights_revision = "1";
   CacheSystem system{options};
   Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   const auto shared = [&](const char* count) {
     return client.get("/v1/status").at("shared").at("cache").at(count).to_number<std::uint64_t>();
   };
@@ -201,12 +203,14 @@ TEST_F(AdminSystem, a_client_clears_everything_and_names_the_new_weights) {
 TEST_F(AdminSystem, an_update_needs_a_shared_store) {
   CacheSystem system{options_with(listen())};
   Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.ask("POST", "/v1/update", R"({"weights-revision": "2"})").status, 400U);
 }
 
 TEST_F(AdminSystem, requests_are_recorded_and_traced_while_they_are_served) {
   CacheSystem system{options_with(listen())};
   Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.ask("GET", "/v1/trace").status, 404U);
   for (const std::string kind : {"trace", "record"}) (void)client.post("/v1/" + kind, {{"time", "1h"}});
   EXPECT_EQ(client.ask("GET", "/v1/record").status, 409U);
@@ -224,6 +228,7 @@ TEST_F(AdminSystem, requests_are_recorded_and_traced_while_they_are_served) {
 TEST_F(AdminSystem, sizes_change_while_requests_are_served) {
   CacheSystem system{options_with(listen())};
   Engine engine{system};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   for (const auto& [tier, blocks] : {std::pair{"host", 32}, std::pair{"host", 2048}, std::pair{"device", 16},
                                      std::pair{"storage", 64}, std::pair{"device", 64}}) {
     EXPECT_EQ(client.post("/v1/resize", {{"tier", tier}, {"blocks", blocks}}).at("blocks").to_number<int>(), blocks);
@@ -248,6 +253,7 @@ TEST_F(AdminSystem, commands_reach_an_event_loop_that_sleeps) {
     const auto work = boost::asio::make_work_guard(io);
     io.run();
   }};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.post("/v1/resize", {{"tier", "host"}, {"blocks", 100}}).at("blocks").to_number<int>(), 100);
   EXPECT_EQ(client.get("/v1/status").at("pools").as_array()[0].at("host").at("wanted").to_number<int>(), 100);
   std::atomic<bool> stopped{false};
@@ -261,6 +267,7 @@ TEST_F(AdminSystem, commands_reach_an_event_loop_that_sleeps) {
 
 TEST_F(AdminSystem, a_close_ends_the_endpoint) {
   CacheSystem system{options_with(listen())};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   EXPECT_EQ(client.ask("GET", "/healthz").status, 200U);
   EXPECT_TRUE(system.close(test::give_up_at()).closed);
   EXPECT_FALSE(std::filesystem::exists(directory.path() / "s"));
@@ -282,6 +289,7 @@ TEST_F(AdminSystem, the_configuration_is_told_with_its_origins) {
   CacheSystemOptions options = config.options();
   options.memory_limits = nullptr;
   const CacheSystem system{options};
+  const tools::AdminClient client{tools::Target{.socket = listen(), .token_file = {}}};
   const json::object told = client.get("/v1/config");
   bool found = false;
   for (const json::value& value : told.at("start").as_array()) {

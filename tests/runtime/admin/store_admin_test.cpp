@@ -96,6 +96,18 @@ class StoreAdmin : public ::testing::Test {
   admin::Publisher publisher{mailbox, interval};
 };
 
+TEST_F(StoreAdmin, publishes_at_once_and_then_every_interval) {
+  EXPECT_EQ(seen().number, 1U);
+  EXPECT_EQ(publisher.next_deadline(), clock.now() + interval);
+  poll();
+  EXPECT_EQ(seen().number, 1U);
+  clock.advance(interval);
+  poll();
+  EXPECT_EQ(seen().number, 2U);
+  EXPECT_EQ(seen().made, clock.now());
+  EXPECT_EQ(publisher.next_deadline(), clock.now() + interval);
+}
+
 TEST_F(StoreAdmin, tells_the_counts_of_the_store_and_whether_work_is_under_way) {
   store.held = true;
   put(1, keys_of({1, 2}));
@@ -199,21 +211,16 @@ class StoreEndpoint : public ::testing::Test {
     thread.join();
   }
 
-  /// Puts blocks of `keys`.
-  void put_two(TierStore& store) const {
-    const HostRegionId region = store.register_region(memory.rows()).value();
-    ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
-  }
-
   test::TemporaryDirectory directory;
-  const Rows memory;
-  const std::vector<BlockKey> keys = keys_of({1, 2});
 };
 
 TEST_F(StoreEndpoint, another_process_watches_and_clears_a_store_that_serves) {
   TierStore store{options()};
   EXPECT_EQ(store.admin_address(), listen());
-  put_two(store);
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   while_polling(store, [&] {
     EXPECT_EQ(client().get("/healthz").at("status").as_string(), "ok");
     while (client().get("/v1/status").at("store").at("stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
@@ -236,7 +243,10 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
   TierStoreOptions given = options();
   given.shared = std::make_shared<test::GatedSharedStore>();
   TierStore store{given};
-  put_two(store);
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   while_polling(store, [&] {
     while (client().get("/v1/status").at("store").at("shared_stored").to_number<int>() < 2) std::this_thread::sleep_for(1ms);
     const boost::json::object status = client().get("/v1/status");
@@ -249,7 +259,10 @@ TEST_F(StoreEndpoint, a_store_that_shares_tells_what_it_wrote_to_the_shared_stor
 
 TEST_F(StoreEndpoint, an_idle_store_does_what_operators_order_and_keeps_its_results) {
   TierStore store{options()};
-  put_two(store);
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   const auto tells = [this](const char* name, int value) {
     return test::comes_true([&] { return client().get("/v1/status").at("store").at(name).to_number<int>() == value; });
   };
@@ -269,7 +282,10 @@ TEST_F(StoreEndpoint, questions_are_answered_and_commands_withdrawn_while_nobody
   given.admin.command_deadline = 50ms;
   given.idle_service = false;
   TierStore store{given};
-  put_two(store);
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   ASSERT_TRUE(store.drain(test::give_up_at()));
   EXPECT_EQ(client().ask("GET", "/v1/status").status, 200U);
   EXPECT_EQ(client().ask("POST", "/v1/clear").status, 503U);
@@ -283,8 +299,11 @@ TEST_F(StoreEndpoint, a_store_that_drains_carries_commands_out) {
   const auto gated = std::make_shared<GatedStore>(32, block);
   given.store = gated;
   TierStore store{given};
+  const Rows memory;
+  const HostRegionId region = store.register_region(memory.rows()).value();
   gated->held = true;
-  put_two(store);
+  const std::vector<BlockKey> keys = keys_of({1, 2});
+  ASSERT_TRUE(store.submit_put({.id = BatchId{1}, .keys = keys, .region = region, .rows = first_rows}));
   std::thread operator_thread{[&] {
     EXPECT_TRUE(client().post("/v1/clear").at("cleared").as_bool());
     EXPECT_EQ(client().get("/v1/status").at("store").at("under_way").to_number<int>(), 2);

@@ -3,11 +3,12 @@
 #include "storage/format/format.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/tools/temporary_directory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -24,6 +25,12 @@ TimePoint in(Duration time) { return std::chrono::steady_clock::now() + time; }
 
 class CacheSystemClose : public testing::Test {
  protected:
+  CacheSystemClose() {
+    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) directory = name;
+  }
+  ~CacheSystemClose() override { std::filesystem::remove_all(directory); }
+
   /// `bandwidth`: of the disk; 0: no limit.
   [[nodiscard]] CacheSystemOptions options(BytesPerSecond bandwidth = {}) const {
     CacheSystemOptions options;
@@ -31,7 +38,7 @@ class CacheSystemClose : public testing::Test {
     options.pools[0].device_blocks = 16;
     options.write_policy = WritePolicy::write_through;
     FileStorage file;
-    file.directories = {directory.path() / "store"};
+    file.directories = {directory / "store"};
     file.capacity = capacity_for(16, options.pools[0].block_bytes);
     file.io = IoChoice::threads;
     file.bandwidth = bandwidth;
@@ -63,7 +70,7 @@ class CacheSystemClose : public testing::Test {
   }
 
   const std::vector<BlockKey> keys = keys_of({1, 2, 3, 4, 5, 6, 7, 8});
-  TemporaryDirectory directory;
+  std::filesystem::path directory;
   std::optional<CacheSystem> system;
 
  private:

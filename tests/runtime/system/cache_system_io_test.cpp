@@ -4,10 +4,10 @@
 #include "storage/io/uring_io.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
-#include "tests/tools/temporary_directory.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -16,15 +16,21 @@ namespace {
 
 class CacheSystemIo : public testing::Test {
  protected:
+  CacheSystemIo() {
+    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
+  }
+  ~CacheSystemIo() override { std::filesystem::remove_all(directory_); }
+
   CacheSystemOptions options(IoChoice io) const {
     CacheSystemOptions options;
     options.pools[0].device_blocks = 8;
     options.pools[0].host_blocks = 8;
-    options.storage = FileStorage{.directories = {directory_.path() / "store"}, .capacity = MiB, .io = io};
+    options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB, .io = io};
     return options;
   }
 
-  TemporaryDirectory directory_;
+  std::filesystem::path directory_;
 };
 
 TEST_F(CacheSystemIo, is_done_by_what_was_named) {
@@ -73,8 +79,7 @@ TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
   const CacheSystem first{one};
   const CacheSystem second{two};
   EXPECT_THROW(CacheSystem{two}, std::system_error) << "that one is in use";
-  for (const char* name : {"rank-0", "rank-1"})
-    EXPECT_TRUE(std::filesystem::exists(directory_.path() / "store" / name / "catalog"));
+  for (const char* name : {"rank-0", "rank-1"}) EXPECT_TRUE(std::filesystem::exists(directory_ / "store" / name / "catalog"));
   std::get<FileStorage>(two.storage).name = "Rank";
   EXPECT_THROW(CacheSystem{two}, std::system_error);
 }
@@ -82,7 +87,7 @@ TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
 TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
   CacheSystemOptions striped = options(IoChoice::threads);
   auto& file = std::get<FileStorage>(striped.storage);
-  file.directories.push_back(directory_.path() / "second");
+  file.directories.push_back(directory_ / "second");
   file.capacity = capacity_for(64, striped.pools[0].block_bytes, 2);
   file.stripe_bytes = striped.pools[0].block_bytes;
   {
@@ -90,15 +95,15 @@ TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
     EXPECT_EQ(stack.storage_health()->state, StoreState::well);
     EXPECT_EQ(stack.store()->stat().directories, 2U);
   }
-  std::filesystem::remove_all(directory_.path() / "second");
+  std::filesystem::remove_all(directory_ / "second");
   EXPECT_THROW(CacheSystem{striped}, std::system_error);
   file.accept_lost_directories = true;
   CacheSystem stack{striped};
   const std::optional<StoreHealth> health = stack.storage_health();
   ASSERT_TRUE(health.has_value());
   EXPECT_EQ(health->state, StoreState::degraded);
-  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_.path() / "second" / "store"});
-  EXPECT_NE(health->reason.find((directory_.path() / "second").string()), std::string::npos) << health->reason;
+  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_ / "second" / "store"});
+  EXPECT_NE(health->reason.find((directory_ / "second").string()), std::string::npos) << health->reason;
   EXPECT_EQ(stack.store()->stat().capacity_blocks, 32U);
 }
 

@@ -6,12 +6,13 @@
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
 #include "tests/simulated/simulated_io.hpp"
-#include "tests/tools/temporary_directory.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -185,18 +186,20 @@ TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
 }
 
 TEST(CacheSystemLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_did_not_ask) {
-  const TemporaryDirectory directory;
+  std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
   Collected sink;
   {
     CacheSystemOptions options;
     options.pools[0].device_blocks = 8;
     options.pools[0].host_blocks = 8;
-    options.storage = FileStorage{.directories = {directory.path() / "store"}, .capacity = MiB, .io = IoChoice::threads};
+    options.storage = FileStorage{.directories = {name + "/store"}, .capacity = MiB, .io = IoChoice::threads};
     { const CacheSystem silent{options}; }
     options.log = {.sink = &sink, .least = LogLevel::info};
     const CacheSystem stack{options};
   }
   EXPECT_EQ(sink.lines, std::vector<std::string>{"info: storage is read and written by 4 threads"});
+  std::filesystem::remove_all(name);
 }
 
 }  // namespace

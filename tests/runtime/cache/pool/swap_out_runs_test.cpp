@@ -74,7 +74,7 @@ TEST_F(SwapOutRuns, blocks_that_leave_together_go_where_they_would_go_one_by_one
   // Conversations that share their first blocks and grow, in a host that is always full.
   const auto serve = [&](std::uint32_t evictions_in_flight_max, std::vector<std::uint64_t>& found) {
     ManagerConfig config = sizes(40, 60);
-    config.evictions_in_flight_max = Blocks{evictions_in_flight_max};
+    config.evictions_in_flight_max = evictions_in_flight_max;
     cache.reset();
     transfers.reset();
     device.reset();

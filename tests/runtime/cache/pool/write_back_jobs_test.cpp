@@ -155,7 +155,7 @@ TEST_F(WriteBackJobsTest, store_all_there_is_in_device_and_host_a_part_at_a_time
   run_prefixes(1, 400);
   ASSERT_GT(resident(Tier::host), 500U);
   const WriteBackId id = start(order(Scope::all));
-  const std::uint32_t ahead_max = cache->manager().config().write_back_blocks_ahead.value();
+  const std::uint32_t ahead_max = cache->manager().config().write_back_blocks_ahead;
   EXPECT_LE(progress(id).under_way, ahead_max);
   EXPECT_TRUE(cache->has_pending_work());
   std::uint64_t most = 0;
