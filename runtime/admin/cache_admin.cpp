@@ -10,6 +10,7 @@
 #include <chrono>
 #include <limits>
 #include <utility>
+#include <vector>
 
 namespace terrace::admin {
 namespace {
@@ -23,7 +24,6 @@ unsigned status_of(ErrorCode error) {
 }
 
 Reply refusal(ErrorCode error, std::string_view sentence) { return {status_of(error), error_body(sentence)}; }
-Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
 
 /// Returns true if the device slots belong to the engine.
 bool is_offload(const ManagerConfig& config) { return config.pools.front().device_blocks == 0; }
@@ -31,16 +31,15 @@ bool is_offload(const ManagerConfig& config) { return config.pools.front().devic
 /// Carries out commands. Each call makes one reply.
 class Runner {
  public:
-  Runner(Cache& cache, Observer& observer, const Clock& clock, const std::vector<Bytes>& block_bytes,
-         const CacheAdmin::ResumeShared& resume_shared)
-      : cache_{cache}, observer_{observer}, clock_{clock}, block_bytes_{block_bytes}, resume_shared_{resume_shared} {}
+  Runner(Cache& cache, Observer& observer, const Clock& clock, const CacheAdmin::ResumeShared& resume_shared)
+      : cache_{cache}, observer_{observer}, clock_{clock}, resume_shared_{resume_shared} {}
 
   Reply operator()(const Resize& wanted) {
-    if (wanted.pool.value() >= block_bytes_.size()) {
-      return {400, error_body(
-                       fmt::format("there is no pool {}: the number of pools is {}", wanted.pool.value(), block_bytes_.size()))};
+    const std::vector<PoolSizes>& pools = cache_.manager().config().pools;
+    if (wanted.pool.value() >= pools.size()) {
+      return {400, error_body(fmt::format("there is no pool {}: the number of pools is {}", wanted.pool.value(), pools.size()))};
     }
-    const Bytes block = block_bytes_[wanted.pool.value()];
+    const Bytes block = pools[wanted.pool.value()].block_bytes;
     const std::uint64_t blocks = wanted.blocks ? *wanted.blocks : *wanted.bytes / block;
     if (blocks > std::numeric_limits<std::uint32_t>::max())
       return {400, error_body(fmt::format("{} blocks are too many", blocks))};
@@ -155,14 +154,12 @@ class Runner {
   Cache& cache_;
   Observer& observer_;
   const Clock& clock_;
-  const std::vector<Bytes>& block_bytes_;
   const CacheAdmin::ResumeShared& resume_shared_;
 };
 
 }  // namespace
 
-void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete, ResumeShared resume_shared) {
-  block_bytes_ = std::move(block_bytes);
+void CacheAdmin::begin(Cache& cache, Complete complete, ResumeShared resume_shared) {
   complete_ = std::move(complete);
   resume_shared_ = std::move(resume_shared);
   // The keys of an engine that owns the device slots are blocks of a pool; other keys are hash units.
@@ -173,7 +170,7 @@ void CacheAdmin::begin(Cache& cache, std::vector<Bytes> block_bytes, Complete co
   publisher_.begin({.describe = [this, &cache](AdminSnapshot& snapshot) { describe(cache, snapshot); },
                     .carry_out =
                         [this, &cache](const Command& command) {
-                          return std::visit(Runner{cache, observer_, clock_, block_bytes_, resume_shared_}, command);
+                          return std::visit(Runner{cache, observer_, clock_, resume_shared_}, command);
                         }},
                    clock_.now());
 }
@@ -184,13 +181,14 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.erasing = cache.erasing();
   snapshot.work = cache.work_left();
   snapshot.settings = cache.settings();
-  for (std::size_t number = 0; number < block_bytes_.size(); ++number) {
+  const CacheManager& manager = cache.manager();
+  for (std::size_t number = 0; number < manager.pool_count(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
-    snapshot.pools.push_back({.block_bytes = block_bytes_[number],
+    snapshot.pools.push_back({.block_bytes = manager.config().pool(pool).block_bytes,
                               .device = cache.usage(Tier::device, pool),
                               .host = cache.usage(Tier::host, pool),
-                              .quarantined_device = cache.manager().device_ledger(pool).quarantined,
-                              .quarantined_host = cache.manager().host_ledger(pool).quarantined,
+                              .quarantined_device = manager.device_ledger(pool).quarantined,
+                              .quarantined_host = manager.host_ledger(pool).quarantined,
                               .retiring_device = cache.retiring(Tier::device, pool),
                               .retiring_host = cache.retiring(Tier::host, pool),
                               .host_memory = cache.host_memory(pool),
@@ -206,7 +204,6 @@ void CacheAdmin::describe(const Cache& cache, AdminSnapshot& snapshot) {
   snapshot.slowest = cache.slowest_requests();
   snapshot.daily_writes = cache.daily_writes();
   snapshot.jobs = cache.write_backs();
-  const CacheManager& manager = cache.manager();
   snapshot.job_blocks = manager.write_backs().totals();
   if (is_offload(manager.config())) snapshot.offload = manager.offload().totals();
   snapshot.prefetches = cache.prefetch_totals();

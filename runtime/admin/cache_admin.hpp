@@ -2,7 +2,6 @@
 
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/observer.hpp"
-#include "runtime/admin/publisher.hpp"
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/cache.hpp"
@@ -12,7 +11,6 @@
 #include <functional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace terrace::admin {
 
@@ -31,8 +29,8 @@ class CacheAdmin final : public CacheWatch {
   CacheAdmin(Mailbox& mailbox, const Clock& clock, Duration interval)
       : clock_{clock}, publisher_{mailbox, interval}, observer_{mailbox, clock} {}
 
-  /// Call it before the first poll. `block_bytes` is by PoolId. Without `resume_shared`, an Update is refused.
-  void begin(Cache& cache, std::vector<Bytes> block_bytes, Complete complete = {}, ResumeShared resume_shared = {});
+  /// Call it before the first poll. Without `resume_shared`, an Update is refused.
+  void begin(Cache& cache, Complete complete = {}, ResumeShared resume_shared = {});
   /// The cache ends: the last commands are refused. Nothing happens afterwards.
   void end() { publisher_.end(); }
 
@@ -57,7 +55,6 @@ class CacheAdmin final : public CacheWatch {
   const Clock& clock_;
   Publisher publisher_;
   Observer observer_;
-  std::vector<Bytes> block_bytes_;  ///< by PoolId
   AdminSnapshot::Measured measured_;
   Complete complete_;
   ResumeShared resume_shared_;

@@ -1,5 +1,6 @@
 #include "runtime/admin/command.hpp"
 
+#include "runtime/cache/types/config.hpp"
 #include "runtime/config/table/nearest_name.hpp"
 #include "runtime/config/table/table.hpp"
 #include "terrace/config.hpp"
@@ -104,15 +105,8 @@ E one_of(std::string_view name, const std::string& word, const std::array<E, n>&
 config::Draft draft_of(const CacheSettings& settings) {
   config::Draft draft;
   draft.policy = to_string(settings.policy);
-  CacheSystemOptions& options = draft.system;
-  options.write_policy = settings.write_policy;
-  options.selective_hits = settings.selective_hits;
-  options.loads = settings.loads;
-  options.device_reserve_max = settings.device_reserve_max;
-  options.device_watermarks = settings.device_watermarks;
-  options.host_watermarks = settings.host_watermarks;
-  options.daily_write_bytes = settings.daily_write_bytes;
-  options.lane_rates = settings.lane_rates;
+  draft.system.write_policy = settings.write_policy;
+  copy_settings(settings, draft.system);
   return draft;
 }
 
@@ -130,16 +124,9 @@ std::vector<std::string> names_of(const config::Option& option) {
 }
 
 CacheSettings settings_of(const config::Draft& draft) {
-  const CacheSystemOptions& options = draft.system;
-  return {.policy = one_of("policy", draft.policy, policies),
-          .write_policy = options.write_policy.value(),
-          .selective_hits = options.selective_hits,
-          .loads = options.loads,
-          .device_reserve_max = options.device_reserve_max,
-          .device_watermarks = options.device_watermarks,
-          .host_watermarks = options.host_watermarks,
-          .daily_write_bytes = options.daily_write_bytes,
-          .lane_rates = options.lane_rates};
+  CacheSettings settings{.policy = one_of("policy", draft.policy, policies), .write_policy = draft.system.write_policy.value()};
+  copy_settings(draft.system, settings);
+  return settings;
 }
 
 std::vector<std::string> live_names() {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "runtime/admin/observed.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/request.hpp"
 #include "terrace/settings.hpp"
@@ -9,6 +8,7 @@
 
 #include <boost/json/fwd.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -25,6 +25,13 @@ class BadBody : public std::invalid_argument {
  public:
   using std::invalid_argument::invalid_argument;
 };
+
+/// The kinds of captures: an operator can have them recorded for some time.
+enum class CaptureKind : std::uint8_t {
+  trace,   ///< spans of requests, calls, transfers, reads and writes
+  record,  ///< the requests themselves, for `terrace replay`
+};
+inline constexpr std::size_t capture_kinds = 2;
 
 struct Resize {
   Tier tier = Tier::host;

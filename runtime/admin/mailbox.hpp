@@ -1,10 +1,15 @@
 #pragma once
 
 #include "runtime/admin/command.hpp"
-#include "runtime/admin/observed.hpp"
 #include "runtime/admin/snapshot.hpp"
+#include "runtime/cache/measure/reuse_curve.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
+#include "terrace/clock.hpp"
 #include "terrace/waker.hpp"
 
+#include <boost/json/fwd.hpp>
+
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +19,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace terrace::admin {
 
@@ -23,6 +29,34 @@ struct Reply {
   std::string body{};
   std::string type = "application/json";
   std::shared_ptr<const std::string> capture{};  ///< in place of `body`, for a large text that several replies share
+};
+
+/// A reply whose body is this value.
+[[nodiscard]] Reply answer(const boost::json::value& body, unsigned status = 200);
+
+/// The time that is captured.
+struct Capture {
+  std::uint64_t number = 0;  ///< 0: nothing was captured yet; the next capture of this kind has the next number
+  TimePoint begin{};
+  TimePoint end{};
+};
+
+/// A request that has ended, or that was under way when the capture ended.
+struct RecordedRequest {
+  TimePoint at{};
+  std::vector<std::uint64_t> prompt{};  ///< its blocks, by BlockKey::prefix64
+  std::uint32_t output_blocks = 0;      ///< shared after the prompt
+};
+
+/// A portion of what the thread of a cache has observed, for the endpoint.
+struct Observed {
+  TimePoint made{};
+  bool gap = false;  ///< portions before this one were lost
+  std::vector<ReuseSample> samples{};
+  std::vector<std::uint32_t> ends{};              ///< the requests in `samples`: each ends where the next one begins
+  std::array<Capture, capture_kinds> captures{};  ///< by CaptureKind
+  std::vector<TraceSpan> spans{};                 ///< spans of the trace capture
+  std::vector<RecordedRequest> requests{};
 };
 
 /// Passes commands to the thread of a cache, and replies and snapshots from it to other threads. The same is used for a
@@ -77,6 +111,42 @@ class Mailbox {
   CommandId last_ = 0;
   bool closed_ = false;
   std::atomic<bool> waiting_{false};
+};
+
+/// Publishes snapshots and carries out commands, on the thread of the cache or store that the endpoint serves.
+///
+/// Ownership: the mailbox must outlive it, and so must everything that the subject uses. Threads: the thread of the subject.
+class Publisher {
+ public:
+  /// The cache or store.
+  struct Subject {
+    std::function<void(AdminSnapshot&)> describe{};  ///< sets all members but `made` and `number`
+    std::function<Reply(const Command&)> carry_out{};
+  };
+
+  /// Publishes a snapshot every `interval`, and after each command.
+  Publisher(Mailbox& mailbox, Duration interval) : mailbox_{mailbox}, interval_{interval} {}
+
+  /// Publishes the first snapshot.
+  void begin(Subject subject, TimePoint now);
+  /// The subject ends: the commands that wait are refused. Nothing happens afterwards.
+  void end();
+
+  /// Call it at the end of each poll. Carries out the commands that wait, and publishes a snapshot if one is due; `changed`:
+  /// publish now. If nothing is due, the call costs two comparisons.
+  void on_polled(TimePoint now, bool changed = false);
+  /// The time at which on_polled() must be called; `never` before begin() and after end().
+  [[nodiscard]] TimePoint next_deadline() const { return next_; }
+
+ private:
+  void publish(TimePoint now);
+
+  Mailbox& mailbox_;
+  Duration interval_;
+  Subject subject_;  ///< empty before begin() and after end()
+  TimePoint next_ = never;
+  std::uint64_t number_ = 0;  ///< number of the last snapshot
+  bool running_ = false;      ///< a command is being carried out
 };
 
 }  // namespace terrace::admin

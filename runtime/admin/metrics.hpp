@@ -12,8 +12,8 @@
 namespace terrace::admin {
 
 /// The snapshot in Prometheus' text format (docs/metrics.md lists all metrics). Nothing: this build has no library for it.
-/// `snapshot` may be null: then only the state of the endpoint itself is told. Never throws for what a snapshot may contain.
-[[nodiscard]] std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Health& health, Duration age,
+/// Never throws for what a snapshot may contain.
+[[nodiscard]] std::optional<std::string> metrics_text(const AdminSnapshot& snapshot, const Health& health, Duration age,
                                                       std::span<const SizeEffect> effects = {});
 
 }  // namespace terrace::admin

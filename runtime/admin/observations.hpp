@@ -1,7 +1,7 @@
 #pragma once
 
 #include "runtime/admin/history/history.hpp"
-#include "runtime/admin/observed.hpp"
+#include "runtime/admin/mailbox.hpp"
 #include "runtime/cache/measure/reuse_curve.hpp"
 #include "runtime/cache/measure/trace_json.hpp"
 #include "terrace/types.hpp"

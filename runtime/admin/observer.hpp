@@ -1,7 +1,6 @@
 #pragma once
 
 #include "runtime/admin/mailbox.hpp"
-#include "runtime/admin/observed.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/request.hpp"
 

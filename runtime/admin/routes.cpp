@@ -24,9 +24,7 @@ constexpr std::string_view jobs_path = "/v1/jobs";
 constexpr std::string_view trace_path = "/v1/trace";
 constexpr std::string_view record_path = "/v1/record";
 
-Reply answer(const json::value& body, unsigned status = 200) { return {status, json::serialize(body) + "\n"}; }
 Reply failure(unsigned status, std::string_view sentence) { return {status, error_body(sentence)}; }
-Reply no_snapshot() { return failure(503, "nothing was published yet: the cache or store is being set up"); }
 
 constexpr std::string_view questions = "/healthz, /metrics, /v1/status, /v1/config, /v1/history, /v1/jobs, /v1/trace, /v1/record";
 constexpr std::string_view orders =
@@ -139,7 +137,7 @@ std::variant<Reply, Command> Routes::route(const Request& request) const {
   if (!allowed(request.authorization)) return failure(401, "this endpoint needs \"Authorization: Bearer TOKEN\"");
   const SharedSnapshot snapshot = mailbox_.latest();
   if (snapshot && snapshot->tier_store && !is_for_a_store(request.method, path)) return failure(404, store_only);
-  if (request.method == "GET" || request.method == "HEAD") return ask(path, request.target.substr(mark));
+  if (request.method == "GET" || request.method == "HEAD") return ask(path, request.target.substr(mark), snapshot.get());
   if (request.method != "POST") return failure(405, "the methods are GET and POST");
   if (!commands_) return failure(403, "commands are off (option admin.commands)");
   try {
@@ -161,17 +159,19 @@ bool Routes::allowed(std::string_view authorization) const {
   return differing == 0;
 }
 
-Reply Routes::ask(std::string_view path, std::string_view query) const {
-  if (path == "/healthz") return healthz();
-  if (path == "/metrics") return metrics();
-  if (path == "/v1/status") return status();
-  if (path == "/v1/config") return config();
+Reply Routes::ask(std::string_view path, std::string_view query, const AdminSnapshot* snapshot) const {
+  if (!is_question(path)) {
+    return failure(404, fmt::format("there is no such path; questions are {}; commands are POST to {}", questions, orders));
+  }
+  if (path == "/v1/config") return config(snapshot);
   if (path == "/v1/history") return history(query);
-  if (path == jobs_path) return jobs("");
-  if (path == trace_path) return captured(CaptureKind::trace);
-  if (path == record_path) return captured(CaptureKind::record);
-  if (path.starts_with("/v1/jobs/")) return jobs(path.substr(jobs_path.size() + 1));
-  return failure(404, fmt::format("there is no such path; questions are {}; commands are POST to {}", questions, orders));
+  if (path == trace_path) return captured(CaptureKind::trace, snapshot);
+  if (path == record_path) return captured(CaptureKind::record, snapshot);
+  if (snapshot == nullptr) return failure(503, "nothing was published yet: the cache or store is being set up");
+  if (path == "/healthz") return healthz(*snapshot);
+  if (path == "/metrics") return metrics(*snapshot);
+  if (path == "/v1/status") return status(*snapshot);
+  return jobs(path.substr(std::min(path.size(), jobs_path.size() + 1)), *snapshot);
 }
 
 std::variant<Reply, Command> Routes::order(std::string_view path, std::string_view body) const {
@@ -204,65 +204,57 @@ std::variant<Reply, Command> Routes::order(std::string_view path, std::string_vi
 
 Duration Routes::age(const AdminSnapshot& snapshot) const { return std::max(clock_.now() - snapshot.made, Duration{}); }
 
-Reply Routes::healthz() const {
-  const SharedSnapshot snapshot = mailbox_.latest();
-  if (!snapshot) return no_snapshot();
-  const Health health = health_of(*snapshot, age(*snapshot), interval_, mailbox_.waiting());
-  json::array reasons;
-  for (const std::string& reason : health.reasons) reasons.emplace_back(reason);
-  return answer(json::object{{"status", to_string(health.state)},
-                             {"reasons", std::move(reasons)},
-                             {"age_seconds", std::chrono::duration<double>(age(*snapshot)).count()}},
-                health.state == HealthState::stalled ? 503 : 200);
+Health Routes::health(const AdminSnapshot& snapshot) const {
+  return health_of(snapshot, age(snapshot), interval_, mailbox_.waiting());
 }
 
-Reply Routes::metrics() const {
-  const SharedSnapshot snapshot = mailbox_.latest();
-  if (!snapshot) return no_snapshot();
-  const Duration old = age(*snapshot);
-  std::optional<std::string> text = metrics_text(snapshot.get(), health_of(*snapshot, old, interval_, mailbox_.waiting()), old,
-                                                 size_effects(observations_.curve(), *snapshot));
+Reply Routes::healthz(const AdminSnapshot& snapshot) const {
+  const Health now = health(snapshot);
+  return answer(json::object{{"status", to_string(now.state)},
+                             {"reasons", json::array(now.reasons.begin(), now.reasons.end())},
+                             {"age_seconds", std::chrono::duration<double>(age(snapshot)).count()}},
+                now.state == HealthState::stalled ? 503 : 200);
+}
+
+Reply Routes::metrics(const AdminSnapshot& snapshot) const {
+  std::optional<std::string> text =
+      metrics_text(snapshot, health(snapshot), age(snapshot), size_effects(observations_.curve(), snapshot));
   if (!text)
     return failure(501, "this build has no library for Prometheus' format (prometheus-cpp); /v1/status has the same as JSON");
   return {200, *std::move(text), "text/plain; version=0.0.4; charset=utf-8"};
 }
 
-Reply Routes::status() const {
-  const SharedSnapshot snapshot = mailbox_.latest();
-  if (!snapshot) return no_snapshot();
-  const Health health = health_of(*snapshot, age(*snapshot), interval_, mailbox_.waiting());
-  json::object all{{"health", to_string(health.state)},
-                   {"reasons", json::array(health.reasons.begin(), health.reasons.end())},
-                   {"age_seconds", std::chrono::duration<double>(age(*snapshot)).count()}};
-  for (auto& [name, value] : to_json(*snapshot)) all[name] = std::move(value);
-  if (snapshot->tier_store) return answer(all);
-  all["reuse"] = reuse_json(observations_.curve(), *snapshot);
+Reply Routes::status(const AdminSnapshot& snapshot) const {
+  const Health now = health(snapshot);
+  json::object all{{"health", to_string(now.state)},
+                   {"reasons", json::array(now.reasons.begin(), now.reasons.end())},
+                   {"age_seconds", std::chrono::duration<double>(age(snapshot)).count()}};
+  for (auto& [name, value] : to_json(snapshot)) all[name] = std::move(value);
+  if (snapshot.tier_store) return answer(all);
+  all["reuse"] = reuse_json(observations_.curve(), snapshot);
   all["captures"] = json::object{{"trace", capture_json(observations_.status(CaptureKind::trace, clock_.now()))},
                                  {"record", capture_json(observations_.status(CaptureKind::record, clock_.now()))}};
   return answer(all);
 }
 
-Reply Routes::config() const {
+Reply Routes::config(const AdminSnapshot* snapshot) const {
   json::array values;
   for (const ConfigValue& each : config_) {
     values.push_back({{"name", each.name}, {"value", without_secrets(each.value)}, {"origin", each.origin.where}});
   }
-  const SharedSnapshot snapshot = mailbox_.latest();
-  const bool has_settings = snapshot && !snapshot->tier_store;
+  const bool has_settings = snapshot != nullptr && !snapshot->tier_store;
   return answer(json::object{{"start", std::move(values)}, {"now", has_settings ? to_json(snapshot->settings) : json::object{}}});
 }
 
-Reply Routes::jobs(std::string_view id) const {
-  const SharedSnapshot snapshot = mailbox_.latest();
-  if (!snapshot) return no_snapshot();
+Reply Routes::jobs(std::string_view id, const AdminSnapshot& snapshot) const {
   if (id.empty()) {
     json::array all;
-    for (const WriteBackProgress& job : snapshot->jobs) all.push_back(to_json(job));
+    for (const WriteBackProgress& job : snapshot.jobs) all.push_back(to_json(job));
     return answer(json::object{{"jobs", std::move(all)}});
   }
   const std::optional<WriteBackId> number = job_id(id);
-  const auto found = std::ranges::find_if(snapshot->jobs, [&](const WriteBackProgress& job) { return job.id == number; });
-  if (found == snapshot->jobs.end()) return failure(404, "there is no such job, or it was forgotten");
+  const auto found = std::ranges::find_if(snapshot.jobs, [&](const WriteBackProgress& job) { return job.id == number; });
+  if (found == snapshot.jobs.end()) return failure(404, "there is no such job, or it was forgotten");
   return answer(to_json(*found));
 }
 
@@ -284,11 +276,10 @@ Reply Routes::history(std::string_view query) const {
 void Routes::look(History::WallTime wall) const {
   const SharedSnapshot snapshot = mailbox_.latest();
   if (!snapshot) return;
-  observations_.history().look(moment_of(*snapshot, health_of(*snapshot, age(*snapshot), interval_, mailbox_.waiting())),
-                               clock_.now(), wall);
+  observations_.history().look(moment_of(*snapshot, health(*snapshot)), clock_.now(), wall);
 }
 
-Reply Routes::captured(CaptureKind kind) const {
+Reply Routes::captured(CaptureKind kind, const AdminSnapshot* snapshot) const {
   const Observations::Status status = observations_.status(kind, clock_.now());
   const std::string_view path = kind == CaptureKind::trace ? trace_path : record_path;
   if (status.state == Observations::State::none) {
@@ -297,8 +288,7 @@ Reply Routes::captured(CaptureKind kind) const {
   if (status.state == Observations::State::running) {
     return failure(409, fmt::format("the capture goes on for {:.1f} s; /v1/status tells when it has ended", status.seconds_left));
   }
-  const SharedSnapshot snapshot = mailbox_.latest();
-  const std::uint32_t tokens = std::max(snapshot ? snapshot->key_tokens : 0, 1U);
+  const std::uint32_t tokens = std::max(snapshot != nullptr ? snapshot->key_tokens : 0, 1U);
   const bool traces = kind == CaptureKind::trace;
   Observations::Text text = traces ? observations_.trace() : observations_.recording(tokens);
   if (!text) return failure(503, "the capture before this one is still being sent to somebody: try again later");

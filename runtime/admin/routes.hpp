@@ -4,6 +4,7 @@
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/admin/observations.hpp"
 #include "runtime/admin/snapshot.hpp"
+#include "runtime/admin/status.hpp"
 #include "terrace/admin.hpp"
 #include "terrace/clock.hpp"
 
@@ -44,16 +45,18 @@ class Routes {
 
  private:
   [[nodiscard]] bool allowed(std::string_view authorization) const;
-  [[nodiscard]] Reply ask(std::string_view path, std::string_view query) const;
+  /// `snapshot` is the last one; nullptr: there is none yet.
+  [[nodiscard]] Reply ask(std::string_view path, std::string_view query, const AdminSnapshot* snapshot) const;
   [[nodiscard]] std::variant<Reply, Command> order(std::string_view path, std::string_view body) const;
-  [[nodiscard]] Reply healthz() const;
-  [[nodiscard]] Reply metrics() const;
-  [[nodiscard]] Reply status() const;
-  [[nodiscard]] Reply config() const;
-  [[nodiscard]] Reply jobs(std::string_view id) const;
-  [[nodiscard]] Reply captured(CaptureKind kind) const;
+  [[nodiscard]] Reply healthz(const AdminSnapshot& snapshot) const;
+  [[nodiscard]] Reply metrics(const AdminSnapshot& snapshot) const;
+  [[nodiscard]] Reply status(const AdminSnapshot& snapshot) const;
+  [[nodiscard]] Reply config(const AdminSnapshot* snapshot) const;
+  [[nodiscard]] Reply jobs(std::string_view id, const AdminSnapshot& snapshot) const;
+  [[nodiscard]] Reply captured(CaptureKind kind, const AdminSnapshot* snapshot) const;
   [[nodiscard]] Reply history(std::string_view query) const;
   [[nodiscard]] Duration age(const AdminSnapshot& snapshot) const;
+  [[nodiscard]] Health health(const AdminSnapshot& snapshot) const;
   [[nodiscard]] std::optional<Reply> refused(const Resize& resize) const;
 
   bool commands_;

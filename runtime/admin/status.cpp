@@ -428,16 +428,11 @@ json::object to_json(const AdminSnapshot& snapshot) {
     if (snapshot.shared) all["shared"] = to_json(*snapshot.shared, false);
     return all;
   }
-  json::array pools;
-  for (const AdminSnapshot::Pool& pool : snapshot.pools) pools.push_back(to_json(pool));
-  json::array jobs;
-  for (const WriteBackProgress& job : snapshot.jobs) jobs.push_back(to_json(job));
-  json::array slowest;
-  for (const SlowRequest& request : snapshot.slowest) slowest.push_back(to_json(request));
-  json::array queues;
-  for (const TransferQueue& queue : snapshot.queues) queues.push_back(to_json(queue));
-  json::array ranks;
-  for (const RankHealth& rank : snapshot.ranks) ranks.push_back(to_json(rank));
+  const auto array_of = [](const auto& all) {
+    json::array made;
+    for (const auto& each : all) made.push_back(to_json(each));
+    return made;
+  };
   const WorkLeft& work = snapshot.work;
   const std::uint32_t tokens = snapshot.unit_tokens;
   json::object requests = to_json(snapshot.stats.requests, tokens == 0 ? "blocks" : "tokens");
@@ -462,8 +457,8 @@ json::object to_json(const AdminSnapshot& snapshot) {
       {"work", {{"leases", work.leases}, {"transfers", work.transfers}, {"reads", work.reads}, {"writes", work.writes}}},
       {"requests", std::move(requests)},
       {"waits", to_json(snapshot.waits)},
-      {"queues", std::move(queues)},
-      {"slowest", std::move(slowest)},
+      {"queues", array_of(snapshot.queues)},
+      {"slowest", array_of(snapshot.slowest)},
       {"blocks", to_json(snapshot.stats)},
       {"misses", to_json(snapshot.misses)},
       {"moved", std::move(moved)},
@@ -472,8 +467,8 @@ json::object to_json(const AdminSnapshot& snapshot) {
        {{"limit_bytes", count(snapshot.daily_writes.limit)},
         {"written_bytes", count(snapshot.daily_writes.written)},
         {"elapsed_seconds", std::chrono::duration<double>(snapshot.daily_writes.elapsed).count()}}},
-      {"pools", std::move(pools)},
-      {"jobs", std::move(jobs)},
+      {"pools", array_of(snapshot.pools)},
+      {"jobs", array_of(snapshot.jobs)},
       {"link",
        {{"in_use", snapshot.link.in_use},
         {"stopped", snapshot.link.stopped},
@@ -481,7 +476,7 @@ json::object to_json(const AdminSnapshot& snapshot) {
         {"reason", snapshot.link.reason},
         {"swap_outs", to_json(snapshot.stats.swap_outs)},
         {"swap_ins", to_json(snapshot.stats.swap_ins)}}},
-      {"ranks", std::move(ranks)},
+      {"ranks", array_of(snapshot.ranks)},
       {"io", snapshot.io},
       {"settings", to_json(snapshot.settings)}};
   if (snapshot.offload) all["offload"] = to_json(*snapshot.offload);

@@ -50,8 +50,8 @@ class Assembler {
     check_writing();
     choose_shared();
     if (draft_.system.device_reserve_max >= 1) {
-      const Option& reserve = *find_option("device", "reserve-max");
-      refuse("{}: {} must be less than 1", name_of(reserve, givens_.level(reserve)), draft_.system.device_reserve_max);
+      refuse("{}: {} must be less than 1", name_of("device.reserve-max", level("device.reserve-max")),
+             draft_.system.device_reserve_max);
     }
     check_watermarks("device", draft_.system.device_watermarks);
     check_watermarks("host", draft_.system.host_watermarks);
@@ -75,7 +75,9 @@ class Assembler {
     const Given* const given = givens_.find(option, n);
     return given != nullptr ? spelled(option, given->origin) : mention(option, other);
   }
-  [[nodiscard]] std::string name_of(std::string_view name, ConfigLevel other) const { return name_of(option_named(name), other); }
+  [[nodiscard]] std::string name_of(std::string_view name, ConfigLevel other, std::size_t n = 0) const {
+    return name_of(option_named(name), other, n);
+  }
   [[nodiscard]] ConfigLevel level(std::string_view name) const { return givens_.level(option_named(name)); }
   /// Returns true if a user wants this value: it is given as a flag, or differs from the default.
   [[nodiscard]] bool is_meant(const Option& option, std::size_t n = 0) const {
@@ -157,9 +159,8 @@ class Assembler {
       Draft::Pool& pool = draft_.pools[n];
       choose_blocks(pool.sizes.device_blocks, "device", pool.device_capacity, pool.sizes.block_bytes, n);
       choose_blocks(pool.sizes.host_blocks, "host", pool.host_capacity, pool.sizes.block_bytes, n);
-      const Option& most = *find_option("pool", "device-blocks-max");
       if (pool.sizes.device_blocks_max != 0 && pool.sizes.device_blocks_max < pool.sizes.device_blocks) {
-        refuse("{}: {} is less than the {} device blocks of the pool", name_of(most, ConfigLevel::file, n),
+        refuse("{}: {} is less than the {} device blocks of the pool", name_of("pool.device-blocks-max", ConfigLevel::file, n),
                pool.sizes.device_blocks_max.value(), pool.sizes.device_blocks.value());
       }
       draft_.system.pools.push_back(pool.sizes);
@@ -195,19 +196,17 @@ class Assembler {
       const Bytes block = draft_.pools[n].sizes.block_bytes;
       if (count(block) % (word * ranks) == 0) continue;
       refuse("{}: {} cannot be divided among {} ranks: use a multiple of {} bytes",
-             name_of(*find_option("pool", "block-bytes"), std::max(level("ranks"), level("rank.device")), n), exact(block), ranks,
-             word * ranks);
+             name_of("pool.block-bytes", std::max(level("ranks"), level("rank.device")), n), exact(block), ranks, word * ranks);
     }
   }
 
   void check_layers() const {
-    const Option& layers = *find_option("pool", "layers");
     const std::uint64_t shares = draft_.system.rank_payload == RankPayload::replicated ? 1 : draft_.ranks.size();
     for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
       const PoolOptions& pool = draft_.pools[n].sizes;
       if (count(pool.block_bytes) % (shares * pool.layers) == 0) continue;
       refuse("{}: {} cannot be divided into {} layers: use a multiple of {} bytes",
-             name_of(*find_option("pool", "block-bytes"), givens_.level(layers, n), n), exact(pool.block_bytes), pool.layers,
+             name_of("pool.block-bytes", givens_.level(option_named("pool.layers"), n), n), exact(pool.block_bytes), pool.layers,
              shares * pool.layers);
     }
   }
@@ -224,9 +223,8 @@ class Assembler {
     for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
       const PoolOptions& pool = draft_.pools[n].sizes;
       if (!pool.null_block && pool.first_slot == 0) continue;
-      const Option& wrong = *find_option("pool", pool.null_block ? "null-block" : "first-slot");
-      refuse("{} cannot be combined with {}: the engine numbers all slots of its device", name_of(wrong, at, n),
-             mention(owns, at));
+      refuse("{} cannot be combined with {}: the engine numbers all slots of its device",
+             name_of(pool.null_block ? "pool.null-block" : "pool.first-slot", at, n), mention(owns, at));
     }
   }
 
@@ -239,14 +237,13 @@ class Assembler {
     if (!draft_.storage_capacity) {
       refuse("{} {} needs {}", name_of(where, at), in_files ? "file:DIR" : "memory:", mention(capacity, at));
     }
-    const Option& block = *find_option("pool", "block-bytes");
     for (std::size_t n = 0; n < draft_.pools.size(); ++n) {
       const Bytes block_bytes = draft_.pools[n].sizes.block_bytes;
       if (*draft_.storage_capacity / block_bytes == 0) {
         refuse("{}: {} is less than one block of {}", name_of(capacity, at), exact(*draft_.storage_capacity), exact(block_bytes));
       }
       if (in_files && count(block_bytes) % count(file_block_unit) != 0) {
-        refuse("{}: with file storage a multiple of {}, not {}", name_of(block, at, n), exact(file_block_unit),
+        refuse("{}: with file storage a multiple of {}, not {}", name_of("pool.block-bytes", at, n), exact(file_block_unit),
                exact(block_bytes));
       }
     }

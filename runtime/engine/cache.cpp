@@ -363,15 +363,9 @@ std::uint64_t Cache::host_growth_failures(PoolId pool) const {
 
 CacheSettings Cache::settings() const {
   const ManagerConfig& config = state_->manager.config();
-  return {.policy = config.policy_name(),
-          .write_policy = config.write_policy,
-          .selective_hits = config.selective_hits,
-          .loads = config.loads,
-          .device_reserve_max = config.device_reserve_max,
-          .device_watermarks = config.device_watermarks,
-          .host_watermarks = config.host_watermarks,
-          .daily_write_bytes = daily_writes().limit,
-          .lane_rates = state_->lane_rates};
+  CacheSettings settings = static_cast<const CacheSettings&>(config);
+  settings.policy = config.policy_name();
+  return settings;
 }
 
 Result<void> Cache::change(const CacheSettings& settings) {
@@ -379,13 +373,13 @@ Result<void> Cache::change(const CacheSettings& settings) {
   if (settings.lane_rates[static_cast<std::size_t>(Urgency::request)] != BytesPerSecond{}) {
     return failure<Errc::invalid_argument, "transfers for which a request waits have no limit">;
   }
+  const LaneRates rates = s.manager.config().lane_rates;
   const Result<void> changed = s.manager.administration().change(settings);
   if (!changed) return changed;
   for (std::size_t lane = 0; lane < urgency_count; ++lane) {
-    if (settings.lane_rates[lane] == s.lane_rates[lane]) continue;
+    if (settings.lane_rates[lane] == rates[lane]) continue;
     s.parts.transfers.limit(static_cast<Urgency>(lane), settings.lane_rates[lane]);
   }
-  s.lane_rates = settings.lane_rates;
   s.wake();  // higher watermarks begin in the next poll
   return {};
 }

@@ -63,8 +63,6 @@ struct CacheParts {
   std::vector<CacheWatch*> watches{};
   /// A store that other machines use, too, if ManagerConfig::shared is on. It wakes the same waker. Null: none.
   SharedStore* shared = nullptr;
-  /// The limits with which `transfers` was made.
-  LaneRates lane_rates{};
   /// If an idle service calls Cache::serve_idle(), all other calls are made in turns of this object. nullptr: there is no idle
   /// service.
   const Turns* turns = nullptr;

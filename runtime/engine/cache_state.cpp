@@ -13,23 +13,29 @@ namespace {
 
 constexpr Duration quarantine_poll_interval = std::chrono::milliseconds{1};
 
+/// The configuration with the sizes of blocks that the host arenas have.
+ManagerConfig with_block_bytes(ManagerConfig config, const CacheParts& parts) {
+  TERRACE_CHECK(parts.pools.size() == config.pools.size());
+  for (std::size_t pool = 0; pool < parts.pools.size(); ++pool) {
+    config.pools[pool].block_bytes = parts.pools[pool].arena->block_bytes();
+  }
+  return config;
+}
+
 }  // namespace
 
 CacheState::CacheState(const ManagerConfig& config, const CacheParts& cache_parts)
     : parts{cache_parts},
-      manager{config},
+      manager{with_block_bytes(config, cache_parts)},
       executor{cache_parts.transfers, cache_parts.pools, cache_parts.clock},
-      shared{cache_parts.shared, cache_parts.pools, cache_parts.clock},
-      lane_rates{cache_parts.lane_rates} {
+      shared{cache_parts.shared, cache_parts.pools, cache_parts.clock} {
   const std::span<const PoolParts> pools = executor.pools();
-  TERRACE_CHECK(pools.size() == config.pools.size());
   TERRACE_CHECK(config.shared.on == shared.on());
   for (std::size_t number = 0; number < pools.size(); ++number) {
     const PoolId pool{static_cast<std::uint16_t>(number)};
     pool_ids_.push_back(pool);
     host_chunks.emplace_back(*pools[number].arena, manager, pool);
     TERRACE_CHECK(config.storage == (pools[number].store != nullptr));
-    manager.set_block_bytes(pools[number].arena->block_bytes(), pool);
   }
   manager.settle();  // after the changes of the host chunks
   if (parts.poison != nullptr) manager.remember_freed();

@@ -169,7 +169,6 @@ struct CacheState final : LeaseHome, SpanSink {
   std::atomic<CacheStatus> status{CacheStatus::normal};
   bool visited = false;                ///< there is a Visit
   bool quarantine_in_the_way = false;  ///< during a quarantine, a request found too few slots
-  LaneRates lane_rates{};              ///< in effect
   WaitTimes waits;
   CallTimes call_times;
   PrefillSpeed prefill;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "runtime/admin/publisher.hpp"
+#include "runtime/admin/mailbox.hpp"
 #include "runtime/store/tier_batches.hpp"
 
 #include <functional>

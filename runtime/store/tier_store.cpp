@@ -5,7 +5,6 @@
 #include "base/waker.hpp"
 #include "runtime/admin/listener.hpp"
 #include "runtime/admin/mailbox.hpp"
-#include "runtime/admin/publisher.hpp"
 #include "runtime/engine/idle/idle_service.hpp"
 #include "runtime/shared/block_layout.hpp"
 #include "runtime/store/admin_subject.hpp"

@@ -56,6 +56,17 @@ void check_devices(const CacheSystemOptions& options) {
   }
 }
 
+/// The rank's part of the pool's host slots. Throws std::invalid_argument if a block cannot be divided among the ranks.
+HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
+  const std::size_t ranks = options.ranks.size();
+  if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
+  const Bytes block = options.pools[pool].block_bytes;
+  if (count(block) % ranks != 0)
+    throw std::invalid_argument{fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks)};
+  const Bytes each{count(block) / ranks};
+  return {each * rank, each};
+}
+
 std::unique_ptr<Device> open_cuda(const CudaGpu& gpu, const std::vector<PoolMemory>& memory,
                                   const std::shared_ptr<HostPins>& pins) {
   CudaOptions options;
@@ -172,7 +183,6 @@ struct CacheSystem::Parts {
     parts.watches = {&watch};
     if (admin) parts.watches.push_back(&*admin);
     if (!options.trace_out.empty()) parts.watches.push_back(&trace.emplace(options.trace_out, clock.now(), log));
-    parts.lane_rates = options.lane_rates;
     parts.shared = shared.get();
     if (idle) parts.turns = &idle->turns();
     WatchedParts watched{nullptr, {}, ranked ? &*ranked : nullptr};
@@ -200,6 +210,12 @@ struct CacheSystem::Parts {
     if (shared) shared->set_waker(nullptr);  // the store may outlive the cache
   }
 
+  /// Empty if there is one rank.
+  [[nodiscard]] std::vector<RankHealth> rank_health() const {
+    std::vector<RankHealth> all;
+    for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) all.push_back(ranked->health(rank));
+    return all;
+  }
   [[nodiscard]] IdleTotals idle_totals() const { return idle ? idle->totals() : IdleTotals{}; }
   [[nodiscard]] Turn take_turn() { return idle ? Turn{idle->turns()} : Turn{}; }
   /// The waker of the thread that works on the cache: the engine's, or the idle service's, too.
@@ -219,16 +235,13 @@ struct CacheSystem::Parts {
   }
 
   void begin_publishing(const CacheSystemOptions& options) {
-    std::vector<Bytes> block_bytes;
-    block_bytes.reserve(arenas.size());
-    for (const auto& arena : arenas) block_bytes.push_back(arena->block_bytes());
     std::vector<std::uint32_t> device_max;
     device_max.reserve(options.pools.size());
     for (const PoolOptions& pool : options.pools) device_max.push_back(device_slots(pool) - pool.first_slot);
     const std::uint32_t tokens = options.groups.empty() ? options.admin.block_tokens : 1;
     const std::uint32_t key_tokens = options.groups.empty() ? options.admin.block_tokens : hash_unit(options.groups);
     admin->begin(
-        *cache, std::move(block_bytes),
+        *cache,
         [this, tokens, key_tokens, device_max = std::move(device_max),
          io = storage.empty() ? std::string{} : storage.front()->io()](AdminSnapshot& snapshot) {
           snapshot.unit_tokens = tokens;
@@ -245,9 +258,7 @@ struct CacheSystem::Parts {
             snapshot.pools[pool].store = storage[pool]->quick_stat();
             snapshot.pools[pool].health = storage[pool]->health();
           }
-          for (std::uint32_t rank = 0; ranked && rank < ranked->ranks(); ++rank) {
-            snapshot.ranks.push_back(ranked->health(rank));
-          }
+          snapshot.ranks = rank_health();
         },
         [this](std::string_view weights_revision) { return resume_shared(weights_revision); });
   }
@@ -299,7 +310,7 @@ struct CacheSystem::Parts {
   }
 
   void open_storage(const CacheSystemOptions& options) {
-    if (!has_storage(options)) return;
+    if (!config.storage) return;
     std::vector<Bytes> shares(arenas.size());
     if (!std::holds_alternative<CustomStorage>(options.storage)) {
       shares = storage_shares(storage_capacity(options.storage), options.pools);
@@ -421,12 +432,7 @@ Result<void> CacheSystem::relocate(std::span<const RankRegions> ranks) {
   return parts().engine_memory.relocate(ranks, *parts().devices, parts().log);
 }
 
-std::vector<RankHealth> CacheSystem::rank_health() const {
-  std::vector<RankHealth> all;
-  const std::uint32_t ranks = parts().ranked ? parts().ranked->ranks() : 0;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) all.push_back(parts().ranked->health(rank));
-  return all;
-}
+std::vector<RankHealth> CacheSystem::rank_health() const { return parts().rank_health(); }
 
 std::size_t CacheSystem::pool_count() const { return parts().arenas.size(); }
 

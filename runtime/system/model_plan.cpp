@@ -134,11 +134,8 @@ GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical, c
   if (model.ranks == 0) throw std::invalid_argument{"a model needs at least one rank"};
   if (model.layers.empty()) throw std::invalid_argument{"a model needs at least one kind of layer"};
   if (count(budget.block_unit) == 0) throw std::invalid_argument{"the unit of block sizes must be at least one byte"};
-  GroupPlan plan;
-  plan.ranks = model.ranks;
   const bool all_alike = std::ranges::all_of(model.layers, [](const LayerShape& shape) { return shape.latent_size > 0; });
-  if (all_alike) plan.rank_payload = RankPayload::replicated;
-  const std::uint64_t copies = plan.rank_payload == RankPayload::replicated ? 1 : model.ranks;
+  const std::uint64_t copies = all_alike ? 1 : model.ranks;
   std::vector<SizedGroup> sized;
   for (std::size_t entry = 0; entry < model.layers.size(); ++entry) {
     const LayerShape& shape = model.layers[entry];
@@ -165,22 +162,11 @@ GroupPlan plan_groups(const ModelShape& model, const TypicalSequence& typical, c
     add(layer.values + (apart ? 0 : layer.scales));
     if (apart) add(layer.scales);
   }
-  const PoolPlan pools =
-      plan_pools(sized, typical, budget.device, Bytes{count(budget.host) / copies}, budget.staging_blocks.value());
-  plan.groups = pools.groups;
-  for (std::size_t pool = 0; pool < pools.pools.size(); ++pool) {
-    PoolOptions options;
-    options.block_bytes = pools.block_bytes[pool] * copies;
-    options.layers = pools.layers[pool];
-    options.device_blocks = Blocks{pools.pools[pool].device_blocks};
-    options.host_blocks = Blocks{pools.pools[pool].host_blocks};
-    options.staging_blocks = Blocks{pools.pools[pool].staging_blocks};
-    options.null_block = pools.pools[pool].null_block;
-    plan.pools.push_back(options);
-  }
-  plan.device_used = pools.device_used;
-  plan.host_used = pools.host_used * copies;
-  plan.sequences = pools.sequences;
+  GroupPlan plan = plan_pools(sized, typical, budget.device, Bytes{count(budget.host) / copies}, budget.staging_blocks);
+  for (PoolOptions& pool : plan.pools) pool.block_bytes = pool.block_bytes * copies;
+  plan.rank_payload = all_alike ? RankPayload::replicated : RankPayload::sharded;
+  plan.ranks = model.ranks;
+  plan.host_used = plan.host_used * copies;
   return plan;
 }
 

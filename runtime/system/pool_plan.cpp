@@ -1,10 +1,13 @@
 #include "runtime/system/pool_plan.hpp"
 
+#include "radix/tree/copy.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -28,45 +31,46 @@ std::uint64_t blocks_of_one(const GroupConfig& group, const TypicalSequence& typ
 }
 
 /// Numbers of blocks for the pools, in the ratio of `shares`, with at most `bytes` in total.
-std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> shares, std::span<const Bytes> block_bytes) {
+std::vector<std::uint64_t> divide(Bytes bytes, std::span<const std::uint64_t> shares, std::span<const PoolOptions> pools) {
+  const auto bytes_of = [&](std::size_t pool) { return count(pools[pool].block_bytes); };
   std::uint64_t of_one = 0;
-  for (std::size_t pool = 0; pool < shares.size(); ++pool) of_one += shares[pool] * count(block_bytes[pool]);
+  for (std::size_t pool = 0; pool < shares.size(); ++pool) of_one += shares[pool] * bytes_of(pool);
   std::vector<std::uint64_t> blocks(shares.size());
   std::uint64_t left = count(bytes);
   const double sequences = static_cast<double>(count(bytes)) / static_cast<double>(of_one);
   for (std::size_t pool = 0; pool < shares.size(); ++pool) {
     blocks[pool] = static_cast<std::uint64_t>(sequences * static_cast<double>(shares[pool]));
-    while (blocks[pool] * count(block_bytes[pool]) > left) --blocks[pool];  // if the product was rounded up
-    left -= blocks[pool] * count(block_bytes[pool]);
+    while (blocks[pool] * bytes_of(pool) > left) --blocks[pool];  // if the product was rounded up
+    left -= blocks[pool] * bytes_of(pool);
   }
   // Distribute the bytes that rounding left, one block at a time. The next block goes to the pool with the smallest part of its
   // share, among those whose block still fits.
   for (;;) {
     std::size_t poorest = shares.size();
     for (std::size_t pool = 0; pool < shares.size(); ++pool) {
-      if (count(block_bytes[pool]) > left) continue;
+      if (bytes_of(pool) > left) continue;
       if (poorest == shares.size() || blocks[pool] * shares[poorest] < blocks[poorest] * shares[pool]) poorest = pool;
     }
     if (poorest == shares.size()) return blocks;
     ++blocks[poorest];
-    left -= count(block_bytes[poorest]);
+    left -= bytes_of(poorest);
   }
 }
 
 }  // namespace
 
-PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device, Bytes host,
-                    std::uint32_t staging_blocks) {
-  PoolPlan plan;
+GroupPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device, Bytes host,
+                     Blocks staging_blocks) {
+  GroupPlan plan;
   std::vector<std::uint64_t> shares;
   for (const SizedGroup& sized : groups) {
     if (count(sized.block_bytes) == 0) throw std::invalid_argument{"a group's blocks must have at least one byte"};
-    std::size_t pool = 0;
-    while (pool < plan.pools.size() && (plan.block_bytes[pool] != sized.block_bytes || plan.layers[pool] != sized.layers)) ++pool;
-    if (pool == plan.block_bytes.size()) {
-      plan.block_bytes.push_back(sized.block_bytes);
-      plan.layers.push_back(sized.layers);
-      plan.pools.emplace_back();
+    const auto found = std::ranges::find_if(plan.pools, [&](const PoolOptions& pool) {
+      return pool.block_bytes == sized.block_bytes && pool.layers == sized.layers;
+    });
+    const auto pool = static_cast<std::size_t>(found - plan.pools.begin());
+    if (found == plan.pools.end()) {
+      plan.pools.push_back({.block_bytes = sized.block_bytes, .layers = sized.layers, .staging_blocks = staging_blocks});
       shares.push_back(0);
     }
     GroupConfig group = sized.group;
@@ -85,10 +89,10 @@ PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& t
   std::uint64_t nulls = 0;
   std::uint64_t staging = 0;
   for (std::size_t pool = 0; pool < shares.size(); ++pool) {
-    const std::uint64_t bytes = count(plan.block_bytes[pool]);
+    const std::uint64_t bytes = count(plan.pools[pool].block_bytes);
     needed += shares[pool] * bytes;
     nulls += plan.pools[pool].null_block ? bytes : 0;
-    staging += staging_blocks * bytes;
+    staging += staging_blocks.value() * bytes;
   }
   if (groups.empty()) throw std::invalid_argument{"a plan needs a group"};
   if (needed + nulls > count(device)) {
@@ -96,25 +100,25 @@ PoolPlan plan_pools(std::span<const SizedGroup> groups, const TypicalSequence& t
                                             to_string(Bytes{needed + nulls}), to_string(device))};
   }
   if (staging > count(host)) {
-    throw std::invalid_argument{fmt::format("{} staging blocks a pool need {} on the host, and there are {}", staging_blocks,
-                                            to_string(Bytes{staging}), to_string(host))};
+    throw std::invalid_argument{fmt::format("{} staging blocks a pool need {} on the host, and there are {}",
+                                            staging_blocks.value(), to_string(Bytes{staging}), to_string(host))};
   }
-  const auto on_device = divide(Bytes{count(device) - nulls}, shares, plan.block_bytes);
-  const auto on_host = divide(Bytes{count(host) - staging}, shares, plan.block_bytes);
+  const auto on_device = divide(Bytes{count(device) - nulls}, shares, plan.pools);
+  const auto on_host = divide(Bytes{count(host) - staging}, shares, plan.pools);
   plan.sequences = std::numeric_limits<std::uint32_t>::max();
   for (std::size_t pool = 0; pool < shares.size(); ++pool) {
-    PoolSizes& sizes = plan.pools[pool];
-    const std::uint64_t with_null = on_device[pool] + (sizes.null_block ? 1 : 0);
-    if (with_null >= Copy::slots_max || on_host[pool] + staging_blocks >= Copy::slots_max) {
+    PoolOptions& made = plan.pools[pool];
+    const std::uint64_t with_null = on_device[pool] + (made.null_block ? 1 : 0);
+    const std::uint64_t with_staging = on_host[pool] + staging_blocks.value();
+    if (with_null >= Copy::slots_max || with_staging >= Copy::slots_max) {
       throw std::invalid_argument{
           fmt::format("blocks of {} are too small for so much memory: {} on the device, {} on the host; each must be under {}",
-                      to_string(plan.block_bytes[pool]), with_null, on_host[pool], Copy::slots_max)};
+                      to_string(made.block_bytes), with_null, on_host[pool], Copy::slots_max)};
     }
-    sizes.device_blocks = static_cast<std::uint32_t>(with_null);
-    sizes.host_blocks = static_cast<std::uint32_t>(on_host[pool]);
-    sizes.staging_blocks = staging_blocks;
-    plan.device_used += plan.block_bytes[pool] * with_null;
-    plan.host_used += plan.block_bytes[pool] * (on_host[pool] + staging_blocks);
+    made.device_blocks = Blocks{static_cast<std::uint32_t>(with_null)};
+    made.host_blocks = Blocks{static_cast<std::uint32_t>(on_host[pool])};
+    plan.device_used += made.block_bytes * with_null;
+    plan.host_used += made.block_bytes * with_staging;
     plan.sequences = std::min(plan.sequences, static_cast<std::uint32_t>(on_device[pool] / shares[pool]));
   }
   return plan;

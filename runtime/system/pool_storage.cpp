@@ -2,7 +2,6 @@
 
 #include "base/check.hpp"
 #include "runtime/shared/block_layout.hpp"
-#include "runtime/system/system_config.hpp"
 #include "storage/file/superblock_io.hpp"
 #include "storage/io/make_io_engine.hpp"
 #include "storage/memory/memory_store.hpp"
@@ -29,6 +28,9 @@ bool is_missing(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
 }
+
+/// The name of the pool's store: FileStorage::name.
+std::string store_name(const std::string& name, std::size_t pool) { return pool == 0 ? name : fmt::format("{}-{}", name, pool); }
 
 /// Stores of earlier versions include only the fingerprint of the options, and not the layout of a block. The blocks of such a
 /// store are not used, and it is left as it is: the new store has its own name, and keeps it.

@@ -103,8 +103,6 @@ std::vector<std::size_t> pools_of_groups(const CacheSystemOptions& options) {
   return pools;
 }
 
-bool has_storage(const CacheSystemOptions& options) { return !std::holds_alternative<NoStorage>(options.storage); }
-
 std::uint32_t device_slots(const PoolOptions& pool) { return pool.first_slot + most_device_blocks(pool); }
 
 void check_admin(const AdminOptions& options) {
@@ -117,14 +115,13 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
                        RankedTransfers::ranks_max));
   }
   if (options.pools.size() > std::numeric_limits<std::uint16_t>::max()) refuse("there are more than 65535 pools");
-  const WritePolicy write_policy =
-      options.write_policy.value_or(has_storage(options) ? WritePolicy::write_through : WritePolicy::none);
-  if (!has_storage(options) && write_policy != WritePolicy::none) {
-    refuse(fmt::format("write policy {} needs storage", to_string(write_policy)));
-  }
   ManagerConfig config;
   config.groups = options.groups;
-  config.storage = has_storage(options);
+  config.storage = !std::holds_alternative<NoStorage>(options.storage);
+  config.write_policy = options.write_policy.value_or(config.storage ? WritePolicy::write_through : WritePolicy::none);
+  if (!config.storage && config.write_policy != WritePolicy::none) {
+    refuse(fmt::format("write policy {} needs storage", to_string(config.write_policy)));
+  }
   config.key_order = options.key_order;
   config.pools.clear();
   for (std::size_t number = 0; number < options.pools.size(); ++number) {
@@ -137,6 +134,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
       sizes.device_blocks = pool.device_blocks.value();
       sizes.device_blocks_max = most_device_blocks(pool);
     }
+    sizes.block_bytes = pool.block_bytes;
     sizes.first_slot = pool.first_slot;
     sizes.null_block = pool.null_block;
     sizes.host_blocks = pool.host_blocks.value();
@@ -145,8 +143,7 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
     config.pools.push_back(sizes);
   }
   config.inclusion = options.inclusion;
-  config.write_policy = write_policy;
-  config.selective_hits = options.selective_hits;
+  copy_settings(options, config);
   config.caching = options.caching;
   config.store_uncached = options.store_uncached;
   config.request_units_max = options.request_units_max.value();
@@ -154,13 +151,8 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   config.retained_units_max = options.retained_units_max.value();
   config.policy = options.policy;
   config.evictions_in_flight_max = options.evictions_in_flight_max.value();
-  config.device_reserve_max = options.device_reserve_max;
-  config.device_watermarks = options.device_watermarks;
-  config.host_watermarks = options.host_watermarks;
-  config.loads = options.loads;
   config.unit_prefill_seconds = options.unit_prefill_seconds;
   if (options.shared) use_shared(*options.shared, config);
-  config.daily_write_bytes = options.daily_write_bytes;
   config.write_back_blocks_ahead = options.write_back_blocks_ahead.value();
   config.flush_interval = options.flush_interval;
   validate(config);
@@ -168,16 +160,6 @@ ManagerConfig manager_config(const CacheSystemOptions& options) {
   for (std::size_t rank = 0; rank < options.ranks.size(); ++rank) check_regions(rank, options.ranks[rank].regions, pools);
   check_stores(options);
   return config;
-}
-
-HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options) {
-  const std::size_t ranks = options.ranks.size();
-  if (ranks == 1 || options.rank_payload == RankPayload::replicated) return {};
-  const Bytes block = options.pools[pool].block_bytes;
-  if (count(block) % ranks != 0)
-    refuse(fmt::format("blocks of {} cannot be dealt out to {} ranks evenly", to_string(block), ranks));
-  const Bytes each{count(block) / ranks};
-  return {each * rank, each};
 }
 
 std::vector<DeviceRegion> regions_of(std::size_t pool, const GroupRegions& regions, std::span<const std::size_t> pools) {
@@ -206,7 +188,5 @@ std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>
   }
   return shares;
 }
-
-std::string store_name(const std::string& name, std::size_t pool) { return pool == 0 ? name : fmt::format("{}-{}", name, pool); }
 
 }  // namespace terrace

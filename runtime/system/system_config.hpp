@@ -20,9 +20,6 @@ namespace terrace {
 /// The same for the admin endpoint.
 void check_admin(const AdminOptions& options);
 
-[[nodiscard]] bool has_storage(const CacheSystemOptions& options);
-/// The rank's part of the pool's host slots. Throws std::invalid_argument if a block cannot be divided among the ranks.
-[[nodiscard]] HostShare share_of(std::size_t rank, std::size_t pool, const CacheSystemOptions& options);
 /// RankOptions::regions.
 using GroupRegions = std::vector<std::vector<DeviceRegion>>;
 /// The pool of each entry of GroupRegions.
@@ -38,7 +35,5 @@ void check_regions(std::size_t rank, const GroupRegions& regions, std::span<cons
 /// Divides the capacity of storage among the pools as FileStorage::capacity says. The parts add up to at most `capacity`. Throws
 /// std::invalid_argument if a pool would not have room for one block; the sentence then says the capacity that is enough.
 [[nodiscard]] std::vector<Bytes> storage_shares(Bytes capacity, const std::vector<PoolOptions>& pools);
-/// The name of the pool's store: FileStorage::name.
-[[nodiscard]] std::string store_name(const std::string& name, std::size_t pool);
 
 }  // namespace terrace

@@ -39,9 +39,12 @@ class Families {
     metric.counter.value = static_cast<double>(value);
   }
   /// The parts of one total, each with its own value of the label.
-  void counters(const char* name, const char* help, const char* label,
-                std::initializer_list<std::pair<const char*, std::uint64_t>> parts) {
-    for (const auto& [value, total] : parts) counter(name, help, total, {{label, value}});
+  using Parts = std::initializer_list<std::pair<const char*, std::uint64_t>>;
+  void gauges(const char* name, const char* help, const char* label, Parts parts) {
+    for (const auto& [value, part] : parts) gauge(name, help, part, {{label, value}});
+  }
+  void counters(const char* name, const char* help, const char* label, Parts parts) {
+    for (const auto& [value, part] : parts) counter(name, help, part, {{label, value}});
   }
   /// `total` has the members of TimeTotal except `number`.
   template <class Total>

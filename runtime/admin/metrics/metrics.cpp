@@ -72,29 +72,20 @@ void add_requests(Families& all, const AdminSnapshot& snapshot) {
 }
 
 void add_blocks(Families& all, const ManagerStats& stats) {
-  const char* name = "terrace_evictions_total";
-  const char* help = evictions_help;
-  all.counter(name, help, stats.evicted_device, label("tier", "device"));
-  all.counter(name, help, stats.evicted_host, label("tier", "host"));
-  all.counter(name, help, stats.stored_evicted, label("tier", "storage"));
-  name = "terrace_evictions_ahead_total";
-  help = "Copies that were dropped ahead of need, for the reserve or a watermark";
-  all.counter(name, help, stats.ahead_device, label("tier", "device"));
-  all.counter(name, help, stats.ahead_host, label("tier", "host"));
-  name = "terrace_quarantined_blocks_total";
-  help = "Slots that nobody could use for a while, because a lease without its last use or a late transfer might touch them";
-  all.counter(name, help, stats.quarantined_unfenced, label("reason", "unfenced"));
-  all.counter(name, help, stats.quarantined_late, label("reason", "late"));
+  all.counters("terrace_evictions_total", evictions_help, "tier",
+               {{"device", stats.evicted_device}, {"host", stats.evicted_host}, {"storage", stats.stored_evicted}});
+  all.counters("terrace_evictions_ahead_total", "Copies that were dropped ahead of need, for the reserve or a watermark", "tier",
+               {{"device", stats.ahead_device}, {"host", stats.ahead_host}});
+  all.counters(
+      "terrace_quarantined_blocks_total",
+      "Slots that nobody could use for a while, because a lease without its last use or a late transfer might touch them",
+      "reason", {{"unfenced", stats.quarantined_unfenced}, {"late", stats.quarantined_late}});
   all.counter("terrace_evictions_cancelled_total", "Blocks that were hit during their swap-out, and stayed",
               stats.evictions_cancelled);
-  name = "terrace_drops_total";
-  help = "Dropped copies, by whether a lower tier had the block";
-  all.counter(name, help, stats.dropped_clean, label("block", "kept"));
-  all.counter(name, help, stats.dropped_lost, label("block", "lost"));
-  name = "terrace_load_failures_total";
-  help = "Blocks that did not arrive";
-  all.counter(name, help, stats.loads_late, label("reason", "late"));
-  all.counter(name, help, stats.load_failures - std::min(stats.load_failures, stats.loads_late), label("reason", "error"));
+  all.counters("terrace_drops_total", "Dropped copies, by whether a lower tier had the block", "block",
+               {{"kept", stats.dropped_clean}, {"lost", stats.dropped_lost}});
+  all.counters("terrace_load_failures_total", "Blocks that did not arrive", "reason",
+               {{"late", stats.loads_late}, {"error", stats.load_failures - std::min(stats.load_failures, stats.loads_late)}});
   all.counter("terrace_loads_joined_total", "Blocks for which a request joined the load of another", stats.joined);
   all.counter("terrace_loads_turned_down_total", "Hits that were computed, because loading would have taken longer",
               stats.turned_down);
@@ -102,16 +93,14 @@ void add_blocks(Families& all, const ManagerStats& stats) {
   all.counter("terrace_duplicates_total", "Computed blocks whose content was cached already", stats.duplicates);
   all.counter("terrace_cleared_total", "Copies that were dropped by a clear", stats.cleared);
   all.counter("terrace_dropped_by_call_total", "Copies that were dropped by a call of the engine", stats.dropped_by_call);
-  name = "terrace_not_stored_total";
-  help = "Blocks that should have been stored and were not";
-  const std::array<std::pair<const char*, std::uint64_t>, 7> reasons{{{"failed", stats.store_failed},
-                                                                      {"skipped", stats.store_skipped},
-                                                                      {"gone", stats.store_gone},
-                                                                      {"no_room", stats.store_no_room},
-                                                                      {"orphaned", stats.store_orphaned},
-                                                                      {"cancelled", stats.store_cancelled},
-                                                                      {"over_budget", stats.store_over_budget}}};
-  for (const auto& [reason, blocks] : reasons) all.counter(name, help, blocks, label("reason", reason));
+  all.counters("terrace_not_stored_total", "Blocks that should have been stored and were not", "reason",
+               {{"failed", stats.store_failed},
+                {"skipped", stats.store_skipped},
+                {"gone", stats.store_gone},
+                {"no_room", stats.store_no_room},
+                {"orphaned", stats.store_orphaned},
+                {"cancelled", stats.store_cancelled},
+                {"over_budget", stats.store_over_budget}});
 }
 
 void add_moved(Families& all, const AdminSnapshot& snapshot) {
@@ -128,11 +117,8 @@ void add_moved(Families& all, const AdminSnapshot& snapshot) {
     all.counter("terrace_moving_seconds_total", "Time during which at least one copy was under way", total.seconds,
                 label("direction", kind));
   }
-  const char* const name = "terrace_under_way";
-  const char* const help = "Transfers, reads of blocks and writes of blocks that have not ended";
-  all.gauge(name, help, snapshot.work.transfers, label("kind", "transfer"));
-  all.gauge(name, help, snapshot.work.reads, label("kind", "read"));
-  all.gauge(name, help, snapshot.work.writes, label("kind", "write"));
+  all.gauges("terrace_under_way", "Transfers, reads of blocks and writes of blocks that have not ended", "kind",
+             {{"transfer", snapshot.work.transfers}, {"read", snapshot.work.reads}, {"write", snapshot.work.writes}});
   all.gauge("terrace_transfers_paused", "1 if transfers are paused", snapshot.transfers_paused ? 1 : 0);
   for (const CacheStatus state : {CacheStatus::normal, CacheStatus::clearing, CacheStatus::cleared}) {
     all.gauge("terrace_cache_state", "1 for the state of the cache, 0 for the others; it serves requests only if it is normal",
@@ -166,26 +152,25 @@ void add_queues(Families& all, const AdminSnapshot& snapshot) {
   const auto of = [](const TransferQueue& queue) {
     return Labels{{"direction", std::string{to_string(queue.direction)}}, {"urgency", std::string{to_string(queue.urgency)}}};
   };
-  for (const TransferQueue& queue : snapshot.queues) {
-    all.gauge("terrace_transfers_queued", "Transfers that have not ended", queue.transfers, of(queue));
-  }
-  for (const TransferQueue& queue : snapshot.queues) {
-    all.gauge("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", queue.blocks, of(queue));
-  }
-  for (const TransferQueue& queue : snapshot.queues) {
-    all.gauge("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended",
-              queue.oldest_seconds, of(queue));
-  }
-  const char* name = "terrace_transfer_seconds";
-  const char* help = "Time from the order of a transfer, or of a read or write of one block, to its end";
-  all.times(name, help, snapshot.transfer_times.swap_out, label("direction", "swap_out"));
-  all.times(name, help, snapshot.transfer_times.swap_in, label("direction", "swap_in"));
-  all.times(name, help, snapshot.transfer_times.storage_read, label("direction", "storage_read"));
-  all.times(name, help, snapshot.transfer_times.storage_write, label("direction", "storage_write"));
+  const auto gauge = [&](const char* name, const char* help, auto member) {
+    for (const TransferQueue& queue : snapshot.queues) all.gauge(name, help, queue.*member, of(queue));
+  };
+  gauge("terrace_transfers_queued", "Transfers that have not ended", &TransferQueue::transfers);
+  gauge("terrace_transfers_queued_blocks", "Blocks of transfers that have not ended", &TransferQueue::blocks);
+  gauge("terrace_transfers_oldest_seconds", "Time since the order of the oldest transfer that has not ended",
+        &TransferQueue::oldest_seconds);
+  const auto times = [&](const char* direction, const TimeTotal& total) {
+    all.times("terrace_transfer_seconds", "Time from the order of a transfer, or of a read or write of one block, to its end",
+              total, label("direction", direction));
+  };
+  times("swap_out", snapshot.transfer_times.swap_out);
+  times("swap_in", snapshot.transfer_times.swap_in);
+  times("storage_read", snapshot.transfer_times.storage_read);
+  times("storage_write", snapshot.transfer_times.storage_write);
   if (snapshot.shared) {
-    all.times(name, help, snapshot.transfer_times.shared_probe, label("direction", "shared_probe"));
-    all.times(name, help, snapshot.transfer_times.shared_read, label("direction", "shared_read"));
-    all.times(name, help, snapshot.transfer_times.shared_write, label("direction", "shared_write"));
+    times("shared_probe", snapshot.transfer_times.shared_probe);
+    times("shared_read", snapshot.transfer_times.shared_read);
+    times("shared_write", snapshot.transfer_times.shared_write);
   }
   const CallTimes& calls = snapshot.calls;
   for (const auto& [call, total] :
@@ -270,15 +255,16 @@ void add_daily_writes(Families& all, const AdminSnapshot& snapshot) {
 }
 
 void add_jobs(Families& all, const AdminSnapshot& snapshot) {
-  std::array<std::uint64_t, 2> jobs{};
+  std::uint64_t running = 0;
+  std::uint64_t paused = 0;
   std::uint64_t under_way = 0;
   for (const WriteBackProgress& job : snapshot.jobs) {
     if (job.ended()) continue;
-    ++jobs[job.state == WriteBackState::paused ? 1 : 0];
+    ++(job.state == WriteBackState::paused ? paused : running);
     under_way += job.under_way;
   }
-  all.gauge("terrace_write_back_jobs", "Write-back jobs that have not ended", jobs[0], label("state", "running"));
-  all.gauge("terrace_write_back_jobs", "Write-back jobs that have not ended", jobs[1], label("state", "paused"));
+  all.gauges("terrace_write_back_jobs", "Write-back jobs that have not ended", "state",
+             {{"running", running}, {"paused", paused}});
   for (std::size_t outcome = 0; outcome < write_back_outcome_count; ++outcome) {
     all.counter("terrace_write_back_blocks_total", "Blocks of write-back jobs, by outcome", snapshot.job_blocks[outcome],
                 label("outcome", name_of(terrace::to_string(static_cast<WriteBackOutcome>(outcome)))));
@@ -327,38 +313,38 @@ void add_effect(Families& all, const SizeEffect& effect) {
 
 }  // namespace
 
-std::optional<std::string> metrics_text(const AdminSnapshot* snapshot, const Health& health, Duration age,
+std::optional<std::string> metrics_text(const AdminSnapshot& snapshot, const Health& health, Duration age,
                                         std::span<const SizeEffect> effects) {
   Families all;
   add_endpoint(all, health, age);
-  if (snapshot != nullptr && snapshot->tier_store) {
-    add_tier_store(all, *snapshot->tier_store);
-    const std::optional<StoreStat>& store = snapshot->pools.front().store;
+  if (snapshot.tier_store) {
+    add_tier_store(all, *snapshot.tier_store);
+    const std::optional<StoreStat>& store = snapshot.pools.front().store;
     if (store) all.counter("terrace_evictions_total", evictions_help, store->evicted, label("tier", "storage"));
-    add_block_bytes(all, *snapshot);
-    add_storage(all, *snapshot);
-    if (snapshot->shared) {
-      add_shared_store(all, *snapshot->shared);
-      add_shared_tier_store(all, *snapshot->tier_store);
+    add_block_bytes(all, snapshot);
+    add_storage(all, snapshot);
+    if (snapshot.shared) {
+      add_shared_store(all, *snapshot.shared);
+      add_shared_tier_store(all, *snapshot.tier_store);
     }
-  } else if (snapshot != nullptr) {
-    add_requests(all, *snapshot);
-    add_blocks(all, snapshot->stats);
-    add_moved(all, *snapshot);
-    add_queues(all, *snapshot);
-    add_memory(all, *snapshot);
-    add_storage(all, *snapshot);
-    add_daily_writes(all, *snapshot);
-    add_jobs(all, *snapshot);
-    if (snapshot->offload) add_offload(all, *snapshot->offload);
-    else add_prefetches(all, snapshot->prefetches);
-    add_misses(all, snapshot->misses);
-    if (snapshot->shared) {
-      add_shared_store(all, *snapshot->shared);
-      add_shared_cache(all, *snapshot->shared);
+  } else {
+    add_requests(all, snapshot);
+    add_blocks(all, snapshot.stats);
+    add_moved(all, snapshot);
+    add_queues(all, snapshot);
+    add_memory(all, snapshot);
+    add_storage(all, snapshot);
+    add_daily_writes(all, snapshot);
+    add_jobs(all, snapshot);
+    if (snapshot.offload) add_offload(all, *snapshot.offload);
+    else add_prefetches(all, snapshot.prefetches);
+    add_misses(all, snapshot.misses);
+    if (snapshot.shared) {
+      add_shared_store(all, *snapshot.shared);
+      add_shared_cache(all, *snapshot.shared);
     }
   }
-  if (snapshot != nullptr) add_idle(all, snapshot->idle);
+  add_idle(all, snapshot.idle);
   for (const SizeEffect& effect : effects) add_effect(all, effect);
   return all.text();
 }

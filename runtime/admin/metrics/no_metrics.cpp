@@ -4,7 +4,7 @@
 
 namespace terrace::admin {
 
-std::optional<std::string> metrics_text(const AdminSnapshot*, const Health&, Duration, std::span<const SizeEffect>) {
+std::optional<std::string> metrics_text(const AdminSnapshot&, const Health&, Duration, std::span<const SizeEffect>) {
   return std::nullopt;
 }
 

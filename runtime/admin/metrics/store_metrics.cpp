@@ -51,11 +51,9 @@ void add_storage(Families& all, const AdminSnapshot& snapshot) {
     });
   };
   each([&](std::size_t n, const StoreStat& store) {
-    const char* const name = "terrace_storage_blocks";
-    const char* const help = "Slots of storage by how they are used";
     for (const auto& [state, blocks] : {std::pair{"stored", store.blocks}, std::pair{"writing", store.writing},
                                         std::pair{"quarantined", store.quarantined}, std::pair{"free", store.free}}) {
-      all.gauge(name, help, blocks, of_pool(n, "storage", state));
+      all.gauge("terrace_storage_blocks", "Slots of storage by how they are used", blocks, of_pool(n, "storage", state));
     }
   });
   number("terrace_storage_blocks_wanted", "Blocks that storage should hold", &StoreStat::wanted_blocks, false);
@@ -176,10 +174,8 @@ void add_tier_store(Families& all, const TierStatistics& store) {
               store.without_parent);
   all.counter("terrace_store_batches_refused_total", "Batches that were refused, because too much was under way", store.refused);
   all.gauge("terrace_store_batches", "Batches that have not ended", store.batches);
-  const char* name = "terrace_store_batch_blocks";
-  const char* help = "Blocks of batches that have not ended, by whether the disk has begun them";
-  all.gauge(name, help, store.waiting, label("state", "waiting"));
-  all.gauge(name, help, store.under_way, label("state", "under_way"));
+  all.gauges("terrace_store_batch_blocks", "Blocks of batches that have not ended, by whether the disk has begun them", "state",
+             {{"waiting", store.waiting}, {"under_way", store.under_way}});
   all.counters("terrace_store_flushes_total", "Flushes that have ended, by result", "result",
                {{"flushed", store.flushes - std::min(store.flushes, store.flush_failures)}, {"error", store.flush_failures}});
   all.gauge("terrace_store_blocks_not_flushed", "Stored blocks that a power failure may cost", store.not_flushed);

@@ -74,13 +74,7 @@ Result<void> Administration::resume() {
 
 Result<void> Administration::change(const CacheSettings& settings) {
   ManagerConfig wanted = state_.config;
-  wanted.write_policy = settings.write_policy;
-  wanted.selective_hits = settings.selective_hits;
-  wanted.loads = settings.loads;
-  wanted.device_reserve_max = settings.device_reserve_max;
-  wanted.device_watermarks = settings.device_watermarks;
-  wanted.host_watermarks = settings.host_watermarks;
-  wanted.daily_write_bytes = settings.daily_write_bytes;
+  static_cast<CacheSettings&>(wanted) = settings;
   if (wanted.write_policy != WritePolicy::none && !wanted.storage) {
     return failure<Errc::invalid_argument, "a write policy other than none needs storage">;
   }
@@ -101,9 +95,10 @@ Result<void> Administration::change(const CacheSettings& settings) {
     const bool must_rank = !retentions_.empty() || groups_.pools()[pool]->residency().quotas().any();
     if (must_rank && !policies[pool].rank()) return Errc::in_use;
   }
-  state_.config = std::move(wanted);
+  static_cast<CacheSettings&>(state_.config) = settings;
+  state_.config.policy = std::move(wanted.policy);
   state_.write_budget.limit(settings.daily_write_bytes);
-  for (const auto& pool : groups_.pools()) pool->change(state_.config);
+  for (const auto& pool : groups_.pools()) pool->on_settings();
   for (std::size_t pool = 0; pool < policies.size(); ++pool) groups_.pools()[pool]->set_policies(std::move(policies[pool]));
   return {};
 }

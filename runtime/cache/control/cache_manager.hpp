@@ -122,8 +122,6 @@ class CacheManager {
   [[nodiscard]] double prefill_unit_seconds() const { return planner_.unit_seconds(); }
   /// Sets the present cost of loading a block of the pool.
   void set_load_costs(const LoadCosts& costs, PoolId pool = {}) { state_.groups.at(pool).set_load_costs(costs); }
-  /// Sets the size of the pool's blocks, for amounts that are counted in bytes. It is 1 before the first call.
-  void set_block_bytes(Bytes bytes, PoolId pool = {}) { state_.groups.at(pool).set_block_bytes(bytes); }
 
   // ---- the loop
 

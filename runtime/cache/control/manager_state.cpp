@@ -1,9 +1,20 @@
 #include "runtime/cache/control/manager_state.hpp"
 
 namespace terrace {
+namespace {
+
+ManagerConfig checked(ManagerConfig config) {
+  validate(config);
+  // Without caching there are no hits. So everything that is committed is written.
+  WritePolicy& writes = config.shared.writes;
+  if (config.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
+  return config;
+}
+
+}  // namespace
 
 ManagerState::ManagerState(const ManagerConfig& wanted)
-    : config{(validate(wanted), wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals, link} {
+    : config{checked(wanted)}, groups{config, stats, shared, kv_events, write_budget, offload_totals, link} {
   write_budget.limit(config.daily_write_bytes);
 }
 

@@ -23,7 +23,7 @@ struct ManagerState {
   ManagerState(const ManagerState&) = delete;
   ManagerState& operator=(const ManagerState&) = delete;
 
-  ManagerConfig config;  ///< its sizes are the present sizes, as set by resize()
+  ManagerConfig config;  ///< the pools have a reference to it
   ManagerStats stats;
   SharedTotals shared;
   OffloadTotals offload_totals;

@@ -35,7 +35,8 @@ SharedWriter::SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, 
       totals_{totals},
       events_{events},
       limits_{limits},
-      slots_max_{sizes.staging_blocks / 2} {
+      slots_max_{sizes.staging_blocks / 2},
+      block_bytes_{sizes.block_bytes} {
   if (config_.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
 }
 

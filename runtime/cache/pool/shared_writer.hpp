@@ -9,7 +9,7 @@
 #include "runtime/cache/pool/swap_outs.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
-#include "runtime/cache/types/shared_write_limits.hpp"
+#include "runtime/cache/types/write_budget.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/result.hpp"
 #include "terrace/statistics.hpp"
@@ -73,8 +73,6 @@ class SharedWriter {
   SharedWriter(const SharedWriter&) = delete;
   SharedWriter& operator=(const SharedWriter&) = delete;
 
-  void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
-  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   /// The blocks of the prefix from depth `from` on have just been committed. An unchained block of a group is a prefix of length
   /// one.
   void on_commit(Prefix prefix, std::uint32_t from);
@@ -230,7 +228,7 @@ class SharedWriter {
   KvEvents& events_;
   SharedWriteLimits& limits_;
   std::uint32_t slots_max_;
-  Bytes block_bytes_{1};
+  Bytes block_bytes_;
   bool usable_ = false;
   TimePoint now_{};
   TimePoint rest_until_{};

@@ -46,11 +46,9 @@ class StorageWriter {
     ErrorCode error;
   };
 
-  StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
-                ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
+  StorageWriter(const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
+                Actions& actions, ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
 
-  /// The size of each block, which counts against the daily budget of writes.
-  void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
 
   /// Upper bound of the blocks that the store has been given and has not written yet.
@@ -162,8 +160,8 @@ class StorageWriter {
   ManagerStats& stats_;
   WriteBudget& budget_;
   FlushScheduler& flushes_;
+  Bytes block_bytes_;         ///< counts against the daily budget of writes
   std::vector<Ended> ended_;  ///< not taken yet
-  Bytes block_bytes_{1};
   std::array<std::uint64_t, wants_count> wanted_{};
   std::vector<PendingWrite> pending_;
   std::vector<std::uint32_t> free_;

@@ -18,7 +18,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       deferred_eviction_{config_, residency_, stats},
       swap_outs_{config_, residency_, deferred_eviction_, actions_, stats, link},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
-      storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
+      storage_writer_{sizes_, residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
       hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},
       host_slots_{config_, residency_, deferred_eviction_, swap_outs_, storage_writer_, stats},
       device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
@@ -31,10 +31,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       catalog_recovery_{residency_, flushes_},
       stats_{stats},
       link_{link} {
-  // Without caching there are no hits. So everything that is committed is written.
-  WritePolicy& writes = config_.shared.writes;
-  if (config_.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
-  if (config.shared.on) {
+  if (config_.shared.on) {
     shared_writer_.emplace(config_, sizes_, residency_, deferred_eviction_, swap_outs_, actions_, shared, events, shared_writes);
   }
 }
@@ -257,15 +254,6 @@ void TieredPool::on_shared_read(std::uint32_t token, ErrorCode error) {
   hand_out_reads();
 }
 
-void TieredPool::change(const ManagerConfig& config) {
-  config_.write_policy = config.write_policy;
-  config_.selective_hits = config.selective_hits;
-  config_.device_reserve_max = config.device_reserve_max;
-  config_.device_watermarks = config.device_watermarks;
-  config_.host_watermarks = config.host_watermarks;
-  hit_count_writes_.on_settings();
-}
-
 void TieredPool::on_time(TimePoint now) {
   erasure_.on_time(now, actions_.removes.empty());
   flushes_.on_time(now);
@@ -460,9 +448,7 @@ Result<void> TieredPool::resize(Tier tier, std::uint32_t blocks, std::span<const
   if (tier == Tier::device && sizes_.engine_blocks > 0) {
     return failure<Errc::invalid_argument, "the device slots are the engine's (engine_owns_slots)">;
   }
-  const Result<void> resized = resizer_.resize(tier, blocks, closing);
-  if (resized) (tier == Tier::device ? sizes_.device_blocks : sizes_.host_blocks) = blocks;
-  return resized;
+  return resizer_.resize(tier, blocks, closing);
 }
 
 void TieredPool::overwritten_by(std::span<const SlotId> device, Fence fence) {

@@ -65,7 +65,7 @@ struct ComputedBlocks {
 /// Threads: the manager's.
 class TieredPool {
  public:
-  /// `config` has the sizes of all pools. `stats`, `shared`, `events`, `budget`, `offload_totals`, `shared_writes` and `link`
+  /// `config` has the sizes of all pools. It, `stats`, `shared`, `events`, `budget`, `offload_totals`, `shared_writes` and `link`
   /// belong to the manager, and outlive the pool.
   TieredPool(PoolId id, const ManagerConfig& config, ManagerStats& stats, SharedTotals& shared, KvEvents& events,
              WriteBudget& budget, OffloadTotals& offload_totals, SharedWriteLimits& shared_writes, LinkGuard& link);
@@ -156,8 +156,8 @@ class TieredPool {
   /// The same as CacheManager::set_load_costs.
   void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
   [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
-  /// Follows the write policy and the watermarks of `config` from now on.
-  void change(const ManagerConfig& config);
+  /// The settings of the configuration have changed.
+  void on_settings() { hit_count_writes_.on_settings(); }
   /// The same as Residency::set_policies.
   void set_policies(Residency::Policies policies) { residency_.set_policies(std::move(policies)); }
 
@@ -186,10 +186,6 @@ class TieredPool {
   void want_stored(BlockRef block, StorageWriter::Wants wants) { storage_writer_.want(block, wants); }
   void unwant_all(StorageWriter::Wants wants, std::vector<BlockKey>& keys) { storage_writer_.unwant_all(wants, keys); }
   void take_ended_writes(std::vector<StorageWriter::Ended>& ended) { storage_writer_.take_ended(ended); }
-  void set_block_bytes(Bytes bytes) {
-    storage_writer_.set_block_bytes(bytes);
-    if (shared_writer_) shared_writer_->set_block_bytes(bytes);
-  }
   /// Returns the round of the flush.
   [[nodiscard]] std::uint64_t ask_for_flush() { return flushes_.ask(); }
   void begin_recovery() { catalog_recovery_.begin(); }
@@ -314,8 +310,8 @@ class TieredPool {
   [[nodiscard]] bool in_use(BlockRef block) const;
 
   PoolId id_;
-  ManagerConfig config_;  ///< its sizes stay those at construction; change() changes its policies
-  PoolSizes sizes_;       ///< as set by the last resize
+  const ManagerConfig& config_;
+  const PoolSizes& sizes_;  ///< in config_
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;

@@ -1,9 +1,14 @@
 #pragma once
 
-#include "runtime/config/table/draft.hpp"
 #include "runtime/config/table/values.hpp"
+#include "terrace/clock.hpp"
+#include "terrace/device.hpp"
+#include "terrace/options.hpp"
+#include "terrace/types.hpp"
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +17,42 @@
 
 /// The one table of options. Everything that names an option, its type, default, limits or help reads it here.
 namespace terrace::config {
+
+/// The values of all options before they are checked together. Most of them are fields of CacheSystemOptions already; the others
+/// become fields in assemble().
+struct Draft {
+  struct Pool {
+    PoolOptions sizes;
+    std::optional<Bytes> device_capacity;
+    std::optional<Bytes> host_capacity;
+  };
+  struct Rank {
+    std::string device = "emulated";
+    std::string calibration;
+    LinkModel link;  ///< latency and jitter of swap_in are used for both directions
+  };
+
+  CacheSystemOptions system;
+  std::string policy = "adaptive";
+  std::optional<std::uint32_t> ranks_count;
+  Duration unit_prefill{};
+  std::optional<std::array<std::byte, 32>> fingerprint;
+  std::string storage = "none";  ///< none, memory:, file:DIR
+  std::optional<Bytes> storage_capacity;
+  std::vector<std::string> stripe;  ///< directories after the first
+  FileStorage file;
+  bool guarded = true;  ///< true if `guard` is used
+  ResilienceOptions guard;
+  std::string shared = "none";  ///< none, or a URL
+  SharedStorage shared_storage;
+  std::vector<Pool> pools;  ///< in place of CacheSystemOptions::pools
+  std::vector<Rank> ranks;
+  std::vector<GroupConfig> groups;
+};
+
+/// The defaults of all options. They are the defaults of CacheSystemOptions, except for the sizes of a pool, which have no
+/// default there.
+[[nodiscard]] Draft default_draft(std::size_t pools, std::size_t ranks, std::size_t groups);
 
 /// The part of a configuration that has its own value of an option.
 enum class Scope : unsigned char {
@@ -45,9 +86,8 @@ struct Option {
 
   std::vector<std::string> names{};  ///< for Type::name
   std::string_view old_name{};       ///< another word for names.front()
-  std::string_view flag{};           ///< the flag, if it is not "--TABLE-KEY"
+  std::string_view flag{};           ///< the flag, if it is not the one that flag_name() makes
   std::string_view flag_alias{};
-  bool only_in_files = false;    ///< no flag and no variable
   std::string_view otherwise{};  ///< what applies if no value is set
   std::string_view example{};    ///< TOML, if there is no default
   Needs needs = Needs::nothing;
@@ -57,7 +97,7 @@ struct Option {
   [[nodiscard]] Scope scope() const;
   /// "storage.io", "pool.host-blocks", "policy".
   [[nodiscard]] std::string name() const;
-  /// "--storage-io"; empty if there is none.
+  /// "--storage-io", "--host-blocks" (of a pool); empty for ranks and groups, whose options are only in files.
   [[nodiscard]] std::string flag_name() const;
   /// "TERRACE_STORAGE_IO"; empty if there is none.
   [[nodiscard]] std::string variable() const;

@@ -32,9 +32,9 @@ Scope Option::scope() const {
 std::string Option::name() const { return table.empty() ? std::string{key} : fmt::format("{}.{}", table, key); }
 
 std::string Option::flag_name() const {
-  if (only_in_files) return "";
   if (!flag.empty()) return std::string{flag};
-  return table.empty() ? fmt::format("--{}", key) : fmt::format("--{}-{}", table, key);
+  if (scope() == Scope::rank || scope() == Scope::group) return "";
+  return table.empty() || scope() == Scope::pool ? fmt::format("--{}", key) : fmt::format("--{}-{}", table, key);
 }
 
 std::string Option::variable() const {

@@ -34,7 +34,7 @@ class CacheAdminTest : public test::CacheFixture {
   void begin(const ManagerConfig& config) {
     watch = &admin;
     make(config);
-    admin.begin(*cache, {Bytes{block_bytes}});
+    admin.begin(*cache);
   }
   void TearDown() override {
     admin.end();

@@ -173,7 +173,7 @@ AdminSnapshot full_store() {
 class AdminMetrics : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!metrics_text(nullptr, {}, {})) GTEST_SKIP() << "this build has no prometheus-cpp";
+    if (!metrics_text(AdminSnapshot{}, {}, {})) GTEST_SKIP() << "this build has no prometheus-cpp";
   }
   /// The samples of a page: "name{labels}" to the value.
   static std::map<std::string, double> samples(const std::string& text) {
@@ -188,7 +188,7 @@ class AdminMetrics : public ::testing::Test {
     return all;
   }
   static std::map<std::string, double> samples(const AdminSnapshot& snapshot) {
-    return samples(*metrics_text(&snapshot, {}, std::chrono::seconds{1}));
+    return samples(*metrics_text(snapshot, {}, std::chrono::seconds{1}));
   }
 };
 
@@ -423,7 +423,7 @@ TEST_F(AdminMetrics, waits_are_a_histogram_in_seconds) {
 
 TEST_F(AdminMetrics, names_follow_the_conventions) {
   for (const AdminSnapshot& snapshot : {full(), full_store()}) {
-    std::istringstream lines{*metrics_text(&snapshot, {}, {})};
+    std::istringstream lines{*metrics_text(snapshot, {}, {})};
     std::set<std::string> families;
     for (std::string line; std::getline(lines, line);) {
       if (!line.starts_with("# TYPE ")) continue;
@@ -445,9 +445,9 @@ TEST_F(AdminMetrics, nothing_that_a_snapshot_contains_makes_it_throw) {
   snapshot.waits.room.seconds = std::numeric_limits<double>::quiet_NaN();
   snapshot.moved.swap_in.seconds = std::numeric_limits<double>::infinity();
   snapshot.stats.load_failures = 0;  // less than the late ones: counters may be read in any order
-  EXPECT_NO_THROW((void)metrics_text(&snapshot, {}, Duration::max()));
+  EXPECT_NO_THROW((void)metrics_text(snapshot, {}, Duration::max()));
   const AdminSnapshot empty;
-  EXPECT_NO_THROW((void)metrics_text(&empty, {}, {}));
+  EXPECT_NO_THROW((void)metrics_text(empty, {}, {}));
 }
 
 /// The families of a page, as the table of docs/metrics.md has them: "| `name{labels}` | help |". Names say the type, except for
@@ -494,13 +494,13 @@ std::string all_families() {
   AdminSnapshot snapshot = full();
   snapshot.ranks.front().name = "rank 0";
   const SizeEffect effect{.tier = Tier::host, .blocks = 10};
-  std::string table = table_of(*metrics_text(&snapshot, {}, {}, {&effect, 1}));
+  std::string table = table_of(*metrics_text(snapshot, {}, {}, {&effect, 1}));
   snapshot.unit_tokens = 0;
   AdminSnapshot with_requests = snapshot;
   with_requests.offload.reset();
   with_requests.prefill_seconds = 0.05;
   for (const AdminSnapshot& other : {snapshot, with_requests, full_store()}) {
-    std::istringstream lines{table_of(*metrics_text(&other, {}, {}))};
+    std::istringstream lines{table_of(*metrics_text(other, {}, {}))};
     for (std::string line; std::getline(lines, line);) {
       if (table.find(line.substr(0, line.find(" | "))) == std::string::npos) table += line + "\n";
     }
@@ -579,7 +579,7 @@ TEST_F(AdminMetrics, promtool_accepts_the_page) {
   const test::TemporaryDirectory directory;
   const std::string file = (directory.path() / "page").string();
   for (const AdminSnapshot& snapshot : {full(), full_store()}) {
-    std::ofstream{file} << *metrics_text(&snapshot, {}, std::chrono::seconds{1});
+    std::ofstream{file} << *metrics_text(snapshot, {}, std::chrono::seconds{1});
     EXPECT_EQ(std::system(fmt::format("promtool check metrics < {} > {}.out 2>&1", file, file).c_str()), 0)
         << std::ifstream{file + ".out"}.rdbuf();
   }

@@ -37,8 +37,7 @@ class AdminObserver : public test::CacheFixture {
   void begin(const ManagerConfig& config) {
     watch = &admin;
     make(config);
-    admin.begin(*cache, std::vector(config.pools.size(), Bytes{block_bytes}),
-                [](AdminSnapshot& snapshot) { snapshot.key_tokens = 16; });
+    admin.begin(*cache, [](AdminSnapshot& snapshot) { snapshot.key_tokens = 16; });
   }
   void TearDown() override {
     leases.clear();

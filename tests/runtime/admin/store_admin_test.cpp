@@ -1,7 +1,6 @@
 // The endpoint of a TierStore: its commands and snapshots without threads, and as an engine has it, with a socket.
 
 #include "runtime/admin/mailbox.hpp"
-#include "runtime/admin/publisher.hpp"
 #include "runtime/store/admin_subject.hpp"
 #include "terrace/tier_store.hpp"
 #include "terrace/waker.hpp"

@@ -59,6 +59,19 @@ class Fields {
   void put(const std::string& name, const T& value) {
     texts_[name] = text_of(value);
   }
+  /// The same for several variables, which have the names of their fields. `names`: "a, b, c".
+  template <class... T>
+  void put_all(const std::string& prefix, std::string_view names, const T&... values) {
+    const auto next = [&] {
+      const std::size_t end = std::min(names.find(','), names.size());
+      const std::string name = prefix + std::string{names.substr(0, end)};
+      names.remove_prefix(std::min(end + 2, names.size()));
+      return name;
+    };
+    (put(next(), values), ...);
+  }
+#define PUT(prefix, ...) put_all(prefix, #__VA_ARGS__, __VA_ARGS__)
+
   static std::string element(const std::string& name, std::size_t n) { return n == 0 ? name : fmt::format("{}[{}]", name, n); }
 
   void add(const CacheSystemOptions& options) {
@@ -69,15 +82,13 @@ class Fields {
                  transfer_pieces, lane_rates, fingerprint, log, admin, trace_out, idle_service, poison] = options;
     put("ranks.size", ranks.size());
     for (std::size_t n = 0; n < ranks.size(); ++n) add(element("ranks", n), ranks[n]);
-    put("rank_payload", rank_payload);
+    PUT("", rank_payload, engine_owns_slots, idle_service, key_order, host_warm_up, flush_interval, caching, store_uncached,
+        inclusion, selective_hits, daily_write_bytes, request_units_max, pinned_blocks_max, retained_units_max,
+        write_back_blocks_ahead, evictions_in_flight_max, device_reserve_max, loads, unit_prefill_seconds, trace_out, poison);
     put("groups.size", groups.size());
     for (std::size_t n = 0; n < groups.size(); ++n) add(element("groups", n), groups[n]);
     put("pools.size", pools.size());
     for (std::size_t n = 0; n < pools.size(); ++n) add(element("pools", n), pools[n]);
-    put("engine_owns_slots", engine_owns_slots);
-    put("idle_service", idle_service);
-    put("key_order", key_order);
-    put("host_warm_up", host_warm_up);
     add("host_touch", host_touch);
     put("memory_limits", memory_limits ? "set" : "null");
     add("storage", storage);
@@ -85,39 +96,21 @@ class Fields {
     if (storage_guard) add("storage_guard", *storage_guard);
     put("shared", shared ? "set" : "none");
     if (shared) add("shared", *shared);
-    put("flush_interval", flush_interval);
-    put("caching", caching);
-    put("store_uncached", store_uncached);
-    put("inclusion", inclusion);
     put("write_policy", write_policy.value_or(WritePolicy::none));
-    put("selective_hits", selective_hits);
-    put("daily_write_bytes", daily_write_bytes);
     using Made = std::unique_ptr<EvictionPolicy> (*)(std::uint32_t);
     const Made* const made = policy.target<Made>();
     put("policy", made == nullptr ? "other" : *made == adaptive_policy ? "adaptive" : *made == lru_policy ? "lru" : "other");
-    put("request_units_max", request_units_max);
-    put("pinned_blocks_max", pinned_blocks_max);
-    put("retained_units_max", retained_units_max);
-    put("write_back_blocks_ahead", write_back_blocks_ahead);
-    put("evictions_in_flight_max", evictions_in_flight_max);
-    put("device_reserve_max", device_reserve_max);
     add("device_watermarks", device_watermarks);
     add("host_watermarks", host_watermarks);
-    put("loads", loads);
-    put("unit_prefill_seconds", unit_prefill_seconds);
     const auto& [piece_bytes, bytes_in_flight, pieces_in_flight] = transfer_pieces;
     put("transfer_pieces.bytes", piece_bytes);
     put("transfer_pieces.bytes_in_flight", bytes_in_flight);
     put("transfer_pieces.in_flight", pieces_in_flight);
     const auto& [request, make_room, store] = lane_rates;  // by Urgency
-    put("lane_rates.request", request);
-    put("lane_rates.make_room", make_room);
-    put("lane_rates.store", store);
+    PUT("lane_rates.", request, make_room, store);
     put("fingerprint", to_hex(BlockKey{fingerprint}));
     add("log", log);
     add("admin", admin);
-    put("trace_out", trace_out.string());
-    put("poison", poison);
   }
 
   void add(const std::string& name, const RankOptions& rank) {
@@ -131,8 +124,7 @@ class Fields {
     if (const auto* const cuda = std::get_if<CudaGpu>(&device)) {
       const auto& [ordinal, calibration] = *cuda;
       put(name + ".device", "CudaGpu");
-      put(name + ".device.ordinal", ordinal);
-      put(name + ".device.calibration", calibration.string());
+      PUT(name + ".device.", ordinal, calibration);
     }
     if (std::holds_alternative<InstantGpu>(device)) {
       static_assert(std::is_empty_v<InstantGpu>);
@@ -159,41 +151,22 @@ class Fields {
     }
     static_assert(std::tuple_size_v<std::remove_cvref_t<decltype(directions)>> == 2);
     const auto& [flip_every, late_every, late_by, ignore_fences, compute_lag] = faults;
-    put(name + ".faults.flip_every", flip_every);
-    put(name + ".faults.late_every", late_every);
-    put(name + ".faults.late_by", late_by);
-    put(name + ".faults.ignore_fences", ignore_fences);
-    put(name + ".faults.compute_lag", compute_lag);
+    PUT(name + ".faults.", flip_every, late_every, late_by, ignore_fences, compute_lag);
   }
   void add(const std::string& name, const GroupConfig& group) {
     const auto& [kind, block_tokens, span_tokens, optional, pool] = group;
-    put(name + ".kind", kind);
-    put(name + ".block_tokens", block_tokens);
-    put(name + ".span_tokens", span_tokens);
-    put(name + ".optional", optional);
-    put(name + ".pool", pool);
+    PUT(name + ".", kind, block_tokens, span_tokens, optional, pool);
   }
   void add(const std::string& name, const PoolOptions& pool) {
     const auto& [block_bytes, layers, device_blocks, device_blocks_max, host_blocks, staging_blocks, null_block, first_slot,
                  host_rows, host_rows_owner] = pool;
-    put(name + ".block_bytes", block_bytes);
-    put(name + ".layers", layers);
-    put(name + ".device_blocks", device_blocks);
-    put(name + ".device_blocks_max", device_blocks_max);
-    put(name + ".host_blocks", host_blocks);
-    put(name + ".staging_blocks", staging_blocks);
-    put(name + ".null_block", null_block);
-    put(name + ".first_slot", first_slot);
+    PUT(name + ".", block_bytes, layers, device_blocks, device_blocks_max, host_blocks, staging_blocks, null_block, first_slot);
     put(name + ".host_rows", host_rows.has_value());
     put(name + ".host_rows_owner", host_rows_owner.get());
   }
   void add(const std::string& name, const TouchOptions& touch) {
     const auto& [threads, numa_node, huge_pages, cancel, count_huge] = touch;
-    put(name + ".threads", threads);
-    put(name + ".numa_node", numa_node);
-    put(name + ".huge_pages", huge_pages);
-    put(name + ".cancel", cancel);
-    put(name + ".count_huge", count_huge);
+    PUT(name + ".", threads, numa_node, huge_pages, cancel, count_huge);
   }
   void add(const std::string& name, const StorageOptions& storage) {
     static_assert(std::variant_size_v<StorageOptions> == 4 && std::is_empty_v<NoStorage>);
@@ -210,15 +183,8 @@ class Fields {
       std::string all;
       for (const std::filesystem::path& directory : directories) all += directory.string() + " ";
       put(name + ".directories", all);
-      put(name + ".capacity", capacity);
-      put(name + ".floor", floor);
-      put(name + ".io", io);
-      put(name + ".io_threads", io_threads);
-      put(name + ".bandwidth", bandwidth);
-      put(name + ".stripe_bytes", stripe_bytes);
-      put(name + ".accept_lost_directories", accept_lost_directories);
+      PUT(name + ".", capacity, floor, io, io_threads, bandwidth, stripe_bytes, accept_lost_directories, label);
       put(name + ".name", store);
-      put(name + ".label", label);
     }
     if (const auto* const custom = std::get_if<CustomStorage>(&storage)) put(name + ".CustomStorage", custom->size());
   }
@@ -226,66 +192,35 @@ class Fields {
     const auto& [url, password, password_file, ca_file, secret_file, prefix, weights_revision, expiry, expiry_per_depth,
                  connections_per_node, window_bytes, probe_deadline, write_policy, selective_hits, bytes_in_flight,
                  write_bandwidth, daily_write_bytes, store] = shared;
-    put(name + ".url", url);
-    put(name + ".password", password);
-    put(name + ".password_file", password_file.string());
-    put(name + ".ca_file", ca_file.string());
-    put(name + ".secret_file", secret_file.string());
-    put(name + ".prefix", prefix);
-    put(name + ".weights_revision", weights_revision);
-    put(name + ".expiry", expiry);
-    put(name + ".expiry_per_depth", expiry_per_depth);
-    put(name + ".connections_per_node", connections_per_node);
-    put(name + ".window_bytes", window_bytes);
-    put(name + ".probe_deadline", probe_deadline);
-    put(name + ".write_policy", write_policy);
-    put(name + ".selective_hits", selective_hits);
-    put(name + ".bytes_in_flight", bytes_in_flight);
-    put(name + ".write_bandwidth", write_bandwidth);
-    put(name + ".daily_write_bytes", daily_write_bytes);
+    PUT(name + ".", url, password, password_file, ca_file, secret_file, prefix, weights_revision, expiry, expiry_per_depth,
+        connections_per_node, window_bytes, probe_deadline, write_policy, selective_hits, bytes_in_flight, write_bandwidth,
+        daily_write_bytes);
     put(name + ".store", store.get());
   }
   void add(const std::string& name, const ResilienceOptions& guard) {
     const auto& [read_retries, write_retries, back_off_first, back_off_max, waiting_max, breaker] = guard;
-    put(name + ".read_retries", read_retries);
-    put(name + ".write_retries", write_retries);
-    put(name + ".back_off_first", back_off_first);
-    put(name + ".back_off_max", back_off_max);
-    put(name + ".waiting_max", waiting_max);
+    PUT(name + ".", read_retries, write_retries, back_off_first, back_off_max, waiting_max);
     const auto& [failures_max, window, probe_first, probe_max] = breaker;
-    put(name + ".breaker.failures_max", failures_max);
-    put(name + ".breaker.window", window);
-    put(name + ".breaker.probe_first", probe_first);
-    put(name + ".breaker.probe_max", probe_max);
+    PUT(name + ".breaker.", failures_max, window, probe_first, probe_max);
   }
   void add(const std::string& name, const Watermarks& marks) {
     const auto& [low, high] = marks;
-    put(name + ".low", low);
-    put(name + ".high", high);
+    PUT(name + ".", low, high);
   }
   void add(const std::string& name, const LogOptions& log) {
     const auto& [sink, least, per_period, period, waiting_max] = log;
-    put(name + ".sink", sink);
-    put(name + ".least", least);
-    put(name + ".per_period", per_period);
-    put(name + ".period", period);
-    put(name + ".waiting_max", waiting_max);
+    PUT(name + ".", sink, least, per_period, period, waiting_max);
   }
 
   void add(const std::string& name, const AdminOptions& admin) {
     const auto& [listen, token_file, commands, publish_interval, command_deadline, connections_max, block_tokens, config] = admin;
-    put(name + ".listen", listen);
-    put(name + ".token_file", token_file.string());
-    put(name + ".commands", commands);
-    put(name + ".publish_interval", publish_interval);
-    put(name + ".command_deadline", command_deadline);
-    put(name + ".connections_max", connections_max);
-    put(name + ".block_tokens", block_tokens);
+    PUT(name + ".", listen, token_file, commands, publish_interval, command_deadline, connections_max, block_tokens);
     put(name + ".config", config.empty() ? "empty" : "set");
   }
 
   Texts texts_;
 };
+#undef PUT
 
 /// One option of the table, the value that a text gives it, and the fields that have another value then.
 struct Row {

@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
+#include "runtime/system/system_config.hpp"
 #include "tests/radix/key_helpers.hpp"
 
 #include <gtest/gtest.h>
@@ -35,11 +36,10 @@ std::vector<SizedGroup> nine_groups() {
           group(GroupKind::full, 64, 0, KiB * 9)};
 }
 
-ManagerConfig config_of(const PoolPlan& plan) {
-  ManagerConfig config;
-  config.pools = plan.pools;
-  config.groups = plan.groups;
-  return config;
+ManagerConfig config_of(const GroupPlan& plan) {
+  CacheSystemOptions options;
+  plan.apply_to(options);
+  return manager_config(options);
 }
 
 std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequence& typical, Bytes device) {
@@ -51,19 +51,9 @@ std::string why_no_pools(std::span<const SizedGroup> groups, const TypicalSequen
   return "";
 }
 
-TEST(PoolPlan, puts_groups_with_blocks_of_one_size_into_one_pool) {
-  const PoolPlan plan = plan_pools(nine_groups(), {2048, 512, 64}, GiB, GiB);
-  EXPECT_EQ(plan.pools.size(), 8U);
-  EXPECT_EQ(plan.groups[0].pool, plan.groups[7].pool);
-  EXPECT_NE(plan.groups[0].pool, plan.groups[1].pool);
-  EXPECT_NO_THROW(validate(config_of(plan)));
-  EXPECT_FALSE(plan.pools[plan.groups[1].pool.value()].null_block);
-  EXPECT_TRUE(plan.pools[plan.groups[5].pool.value()].null_block);
-}
-
 TEST(PoolPlan, leaves_less_than_the_smallest_block_over) {
   for (const Bytes device : {MiB * 300, MiB * 999, GiB * 7}) {
-    const PoolPlan plan = plan_pools(nine_groups(), {2048, 512, 64}, device, device, 2);
+    const GroupPlan plan = plan_pools(nine_groups(), {2048, 512, 64}, device, device, 2);
     EXPECT_LE(plan.device_used, device);
     EXPECT_LT(count(device) - count(plan.device_used), count(KiB * 9));
     EXPECT_LE(plan.host_used, device);
@@ -84,7 +74,7 @@ TEST(PoolPlan, says_how_much_would_do_where_there_is_too_little) {
 TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_full) {
   const TypicalSequence typical{1024, 256, 64};
   const Bytes device = MiB * 512;
-  const PoolPlan plan = plan_pools(nine_groups(), typical, device, Bytes{});
+  const GroupPlan plan = plan_pools(nine_groups(), typical, device, Bytes{});
   CacheManager manager{config_of(plan)};
   const std::uint32_t unit = manager.unit_tokens();
   Random random{9};
@@ -129,7 +119,7 @@ TEST(PoolPlan, nine_mixed_groups_waste_under_a_twentieth_of_their_bytes_when_ful
   std::uint64_t used = 0;
   for (std::size_t pool = 0; pool < plan.pools.size(); ++pool) {
     const Ledger ledger = manager.device_ledger(PoolId{static_cast<std::uint16_t>(pool)});
-    used += (ledger.held + ledger.ready) * count(plan.block_bytes[pool]);
+    used += (ledger.held + ledger.ready) * count(plan.pools[pool].block_bytes);
   }
   EXPECT_GE(used, count(device) * 95 / 100) << "of " << count(device);
   for (const RequestId id : running) ASSERT_TRUE(manager.requests().release(id, Fence{}).has_value());
