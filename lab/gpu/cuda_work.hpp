@@ -1,7 +1,7 @@
 #pragma once
 
 #include "lab/gpu/bench_kernels.hpp"
-#include "lab/transfer/compute_work.hpp"
+#include "lab/transfer/transfer_device.hpp"
 #include "terrace/types.hpp"
 #include "transfer/cuda/driver/driver.hpp"
 #include "transfer/cuda/driver/handles.hpp"

@@ -1,5 +1,5 @@
 #include "lab/gpu/link_facts.hpp"
-#include "lab/transfer/compute_work.hpp"
+#include "lab/transfer/transfer_device.hpp"
 
 #include <stdexcept>
 

@@ -1,18 +1,16 @@
 #include "lab/index/index.hpp"
 
 #include "lab/index/index_subject.hpp"
+#include "lab/rounds.hpp"
 #include "terrace/keys.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
-#include "tools/report_file.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -22,7 +20,7 @@ namespace {
 using Prompts = std::vector<std::vector<BlockKey>>;
 
 /// A hash id of the trace stands for several blocks. Each gets an id from the hash id and the number of the block.
-Prompts read_prompts(const IndexTraceOptions& options) {
+Prompts read_prompts(const IndexBenchOptions& options) {
   const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
   KeyMaker keys{root_key({})};
   TraceReader trace{TraceFile{options.trace}, options.trace_block_tokens};
@@ -33,89 +31,79 @@ Prompts read_prompts(const IndexTraceOptions& options) {
     for (std::uint32_t i = 0; i < request->input_tokens / options.block_tokens && i / parts < request->hash_ids.size(); ++i) {
       ids.push_back(request->hash_ids[i / parts] * parts + i % parts);
     }
-    ids.resize(std::min<std::size_t>(ids.size(), options.capacity));
+    ids.resize(std::min<std::size_t>(ids.size(), options.blocks.front()));
     if (!ids.empty()) prompts.push_back(keys.keys(ids));
   }
   return prompts;
 }
 
-struct Round {
-  std::uint64_t hits = 0;
-  double seconds = 0;
-  double p50_us = 0;
-  double p99_us = 0;
-  double max_us = 0;
-};
-
-Round replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_t capacity, std::vector<double>& micros) {
+/// Adds the times of the requests to the figures of a subject. Returns the hits, which are the same in each round.
+std::uint64_t replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_t capacity, Figures& figures) {
   const auto subject = make_subject(kind, capacity);
-  Round round;
-  micros.clear();
+  std::uint64_t hits = 0;
+  std::vector<double> micros;
+  micros.reserve(prompts.size());
+  double sum = 0;
   for (const auto& prompt : prompts) {
-    const auto begin = std::chrono::steady_clock::now();
-    round.hits += subject->serve(prompt);
-    micros.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+    micros.push_back(1e6 * seconds_of([&] { hits += subject->serve(prompt); }));
+    sum += micros.back();
   }
-  for (const double each : micros) round.seconds += each / 1e6;
   std::ranges::sort(micros);
-  round.p50_us = micros[micros.size() / 2];
-  round.p99_us = micros[micros.size() * 99 / 100];
-  round.max_us = micros.back();
-  return round;
+  figures.add("mean_us", sum / static_cast<double>(prompts.size()));
+  figures.add("p50_us", micros[micros.size() / 2]);
+  figures.add("p99_us", micros[micros.size() * 99 / 100]);
+  figures.add("max_us", micros.back());
+  return hits;
 }
 
-double median_of(std::vector<Round>& rounds, double Round::*member) {
-  std::ranges::sort(rounds, {}, member);
-  return rounds[rounds.size() / 2].*member;
-}
+constexpr Column columns[] = {{"subject", "", -16},        {"hit_percent", "hits, %", 9, 2}, {"mean_us", "mean us", 9, 2},
+                              {"floors", "floors", 8, 2},  {"p50_us", "p50 us", 9, 2},       {"p99_us", "p99 us", 9, 2},
+                              {"max_us", "max us", 9, 1},  {"mblocks_per_second", "Mblocks/s", 11, 2}};
 
 }  // namespace
 
-void bench_index_trace(const IndexTraceOptions& options) {
+Row bench_index_trace(const IndexBenchOptions& options) {
+  if (options.trace_block_tokens % options.block_tokens != 0) {
+    throw std::invalid_argument{
+        fmt::format("--block-tokens {}: must divide the trace's {}", options.block_tokens, options.trace_block_tokens)};
+  }
   const Prompts prompts = read_prompts(options);
+  const std::uint32_t capacity = options.blocks.front();
   std::uint64_t blocks = 0;
   for (const auto& prompt : prompts) blocks += prompt.size();
   if (blocks == 0) throw std::runtime_error{fmt::format("{}: no request has a full block", options.trace.string())};
 
-  std::array<std::vector<Round>, subject_count> rounds;
-  std::vector<double> micros;
-  micros.reserve(prompts.size());
+  std::array<Figures, subject_count> figures;
+  std::array<std::uint64_t, subject_count> hits{};
   for (unsigned round = 0; round < options.rounds; ++round) {
     for (std::size_t kind = 0; kind < subject_count; ++kind) {
-      rounds[kind].push_back(replay_once(static_cast<SubjectKind>(kind), prompts, options.capacity, micros));
+      hits[kind] = replay_once(static_cast<SubjectKind>(kind), prompts, capacity, figures[kind]);
     }
   }
-  const std::uint64_t hits = rounds[static_cast<std::size_t>(SubjectKind::floor)].front().hits;
+  constexpr auto floor = static_cast<std::size_t>(SubjectKind::floor);
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
     if (static_cast<SubjectKind>(kind) == SubjectKind::terrace_adaptive) continue;
-    if (rounds[kind].front().hits != hits) throw std::runtime_error{"the indexes disagree on the hits: one of them is wrong"};
+    if (hits[kind] != hits[floor]) throw std::runtime_error{"the indexes disagree on the hits: one of them is wrong"};
   }
 
-  const double requests = static_cast<double>(prompts.size());
-  const double floor_seconds = median_of(rounds[static_cast<std::size_t>(SubjectKind::floor)], &Round::seconds);
-  boost::json::object report{
-      {"trace", options.trace.string()}, {"requests", prompts.size()},           {"blocks", blocks},
-      {"capacity", options.capacity},    {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
+  Row report{{"trace", options.trace.string()}, {"requests", prompts.size()},           {"blocks", blocks},
+             {"capacity", capacity},            {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
   print("{} requests, {} blocks of {} tokens, {} cached at most; medians of {} rounds\n\n", prompts.size(), blocks,
-        options.block_tokens, options.capacity, options.rounds);
-  print("{:<16}{:>8}{:>9}{:>8}{:>9}{:>9}{:>9}{:>11}\n", "", "hits", "mean us", "floors", "p50 us", "p99 us", "max us",
-        "Mblocks/s");
+        options.block_tokens, capacity, options.rounds);
+  print_head(columns);
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
-    const double seconds = median_of(rounds[kind], &Round::seconds);
-    const double hit_share = static_cast<double>(rounds[kind].front().hits) / static_cast<double>(blocks);
-    boost::json::object row{{"hits", rounds[kind].front().hits},
-                            {"mean_us", seconds / requests * 1e6},
-                            {"p50_us", median_of(rounds[kind], &Round::p50_us)},
-                            {"p99_us", median_of(rounds[kind], &Round::p99_us)},
-                            {"max_us", median_of(rounds[kind], &Round::max_us)},
-                            {"blocks_per_second", static_cast<double>(blocks) / seconds},
-                            {"floors", seconds / floor_seconds}};
-    print("{:<16}{:>7.2f}%{:>9.2f}{:>8.2f}{:>9.2f}{:>9.2f}{:>9.1f}{:>11.2f}\n", to_string(static_cast<SubjectKind>(kind)),
-          100 * hit_share, row["mean_us"].as_double(), row["floors"].as_double(), row["p50_us"].as_double(),
-          row["p99_us"].as_double(), row["max_us"].as_double(), row["blocks_per_second"].as_double() / 1e6);
-    report[to_string(static_cast<SubjectKind>(kind))] = std::move(row);
+    const std::string_view subject = to_string(static_cast<SubjectKind>(kind));
+    const double mean_us = figures[kind].median("mean_us");
+    Row row{{"subject", subject},
+            {"hits", hits[kind]},
+            {"hit_percent", 100 * static_cast<double>(hits[kind]) / static_cast<double>(blocks)},
+            {"floors", mean_us / figures[floor].median("mean_us")},
+            {"mblocks_per_second", static_cast<double>(blocks) / (mean_us * static_cast<double>(prompts.size()))}};
+    figures[kind].add_medians(row);
+    print_row(columns, row);
+    report[subject] = std::move(row);
   }
-  if (!options.report.empty()) write_report(options.report, json_text(report));
+  return report;
 }
 
 }  // namespace terrace::tools

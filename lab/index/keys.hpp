@@ -1,7 +1,8 @@
 #pragma once
 
+#include "lab/rows.hpp"
+
 #include <cstdint>
-#include <filesystem>
 #include <vector>
 
 namespace terrace::tools {
@@ -11,7 +12,6 @@ struct KeysBenchOptions {
   std::uint32_t prompt_tokens = 4096;
   std::uint32_t prompts = 16;
   unsigned rounds = 51;
-  std::filesystem::path report;  ///< empty: no report
 };
 
 /// Measures how long it takes to make keys from tokens, compared with the digests alone, for each size of block:
@@ -19,9 +19,8 @@ struct KeysBenchOptions {
 /// - digest: one SHA-256 digest by OpenSSL for each block; its message is made before;
 /// - append: KeyChain::append.
 ///
-/// The two take turns in each round, over the same prompts. Prints the medians in nanoseconds for each block, and writes them to
-/// the report. Throws std::invalid_argument if a prompt is shorter than a block or if there is nothing to do, std::runtime_error
-/// if the report cannot be written.
-void bench_keys(const KeysBenchOptions& options);
+/// The two take turns in each round, over the same prompts. Prints the medians in nanoseconds for each block, and returns them.
+/// Throws std::invalid_argument if a prompt is shorter than a block or if there is nothing to do.
+[[nodiscard]] Row bench_keys(const KeysBenchOptions& options);
 
 }  // namespace terrace::tools

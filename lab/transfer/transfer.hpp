@@ -1,10 +1,10 @@
 #pragma once
 
+#include "lab/rows.hpp"
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -23,23 +23,14 @@ struct TransferBenchOptions {
   std::uint32_t layers = 32;
   /// The speed of the emulated device's link, per second and direction; 0: the speed of memory.
   BytesPerSecond link_bytes_per_second{};
-  std::filesystem::path report;  ///< empty: no report
 };
 
-/// Measures what ThreadedTransfers achieve on a device, for each size of block:
+/// Measures what ThreadedTransfers achieve on a device, for each size of block: the speed of copies and the cost of a block on the
+/// control plane's thread, beside plain copies; how long an urgent block takes; how much full store lanes slow down a step of
+/// compute; and when the first layers of a load arrive (transfer_measurements.hpp). Prints the medians, and returns the report.
 ///
-/// - copies: the speed of each direction and of both together, for contiguous and for scattered blocks, for transfers that
-///   requests wait for and for those that nobody waits for. It is compared with one plain copy of the same size, and with the
-///   same copies without queues, lanes and the hand-over between threads (CopyRow);
-/// - the cost of a block on the control plane's thread: to submit it, and to collect its event;
-/// - urgent: how long a swap-in of one block takes while nothing else moves, and while the store lane of the same direction is
-///   full (UrgentRow);
-/// - compute: how much full store lanes slow down a step of compute, by what the step needs most (ComputeRow);
-/// - layers: when the first layers of a load arrive, compared with the whole load (LayersRow).
-///
-/// The compared subjects take turns in each round. Prints the medians, and writes them to the report. Throws
-/// std::invalid_argument for invalid sizes and for sizes that do not fit into memory, std::system_error if memory cannot be
-/// allocated, std::runtime_error if the device does not answer or the report cannot be written.
-void bench_transfer(const TransferBenchOptions& options);
+/// Throws std::invalid_argument for invalid sizes and for sizes that do not fit into memory, std::system_error if memory cannot
+/// be allocated, std::runtime_error if the device does not answer.
+[[nodiscard]] Row bench_transfer(const TransferBenchOptions& options);
 
 }  // namespace terrace::tools

@@ -83,25 +83,27 @@ TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   for (const char* const row : {"match          600      16", "hit            600      16", "new            600      16",
-                                "cycle          600      64", "evict          600      16", "bytes          600     128"}) {
+                                "cycle          600      64", "evict          600      16", "tokens         600      16",
+                                "bytes          600     128"}) {
     EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
   }
-  std::set<std::string> names;
+  std::set<std::string> measured;
   const boost::json::value report = report_in(directory);
-  for (const boost::json::value& each : report.at("benchmarks").as_array()) {
-    if (each.as_object().contains("aggregate_name") && each.at("aggregate_name") != "median") continue;
-    names.insert(std::string{each.at("run_name").as_string()});
-    EXPECT_GT(each.at("p50_ns").to_number<double>(), 0);
-  }
-  for (const std::string subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
-    for (const std::string operation : {"match/600/16/", "hit/600/16/", "new/600/16/", "cycle/600/64/", "evict/600/16/"}) {
-      EXPECT_TRUE(std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(operation + subject); }))
-          << operation << subject;
+  EXPECT_EQ(report.at("rounds"), 2);
+  for (const boost::json::value& row : report.at("index").as_array()) {
+    const std::string operation{row.at("operation").as_string()};
+    measured.insert(operation + "/" + std::to_string(row.at("prompt_blocks").to_number<int>()));
+    EXPECT_EQ(row.at("blocks"), 600);
+    if (operation == "tokens") continue;
+    for (const char* const subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
+      const boost::json::value& figures = row.at(subject);
+      EXPECT_GT((operation == "bytes" ? figures : figures.at("p50_ns")).to_number<double>(), 0) << operation << ' ' << subject;
     }
   }
+  EXPECT_EQ(measured, (std::set<std::string>{"match/16", "match/128", "hit/16", "new/16", "cycle/16", "cycle/64", "evict/16",
+                                             "evict/256", "tokens/16", "bytes/4", "bytes/16", "bytes/128"}));
 }
 
-/// Google Benchmark prints no aggregates for a single repetition.
 TEST(CliBench, of_the_index_has_every_figure_after_one_round_too) {
   const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "1"}));
   EXPECT_EQ(ended.status, 0) << ended.err;
