@@ -22,6 +22,7 @@ const boost::json::value* find(const Row& row, std::string_view name) {
 std::string shown(const Row& row, const Column& column) {
   const boost::json::value* const value = find(row, column.name);
   if (value == nullptr) return "-";
+  if (value->is_bool()) return value->as_bool() ? "yes" : "no";
   if (value->is_string()) return std::string{value->as_string()};
   if (value->is_double()) return fmt::format("{:.{}f}", value->as_double(), column.precision);
   const auto whole = value->to_number<std::uint64_t>();
@@ -62,6 +63,13 @@ void print_head(std::span<const Column> columns) {
 void print_row(std::span<const Column> columns, const Row& row) {
   print_line(columns, [&](const Column& column) { return shown(row, column); });
   flush_output();
+}
+
+void print_table(std::string_view title, std::span<const Column> columns, const boost::json::array& rows) {
+  if (rows.empty()) return;
+  print("\n{}\n", title);
+  print_head(columns);
+  for (const boost::json::value& row : rows) print_row(columns, row.as_object());
 }
 
 }  // namespace terrace::tools

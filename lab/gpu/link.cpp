@@ -2,10 +2,8 @@
 
 #include "tools/device_name.hpp"
 #include "tools/output.hpp"
-#include "tools/report_file.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <stdexcept>
@@ -56,24 +54,24 @@ void print_facts(const LinkFacts& facts) {
   }
 }
 
-boost::json::object to_json(const LinkFacts& facts) {
+Row to_row(const LinkFacts& facts) {
   boost::json::array ends;
   for (const LinkFacts::End& end : facts.ends) {
-    ends.push_back(boost::json::object{{"way", end.way}, {"p50_us", end.p50_us}, {"p99_us", end.p99_us}});
+    ends.push_back(Row{{"way", end.way}, {"p50_us", end.p50_us}, {"p99_us", end.p99_us}});
   }
   boost::json::array queues;
   for (const LinkFacts::Queue& queue : facts.queues) {
-    queues.push_back(boost::json::object{{"direction", queue.direction == Direction::swap_in ? "swap_in" : "swap_out"},
-                                         {"piece_bytes", count(queue.piece_bytes)},
-                                         {"under_way", queue.under_way},
-                                         {"gb_per_s", queue.gb_per_s}});
+    queues.push_back(Row{{"direction", queue.direction == Direction::swap_in ? "swap_in" : "swap_out"},
+                         {"piece_bytes", count(queue.piece_bytes)},
+                         {"under_way", queue.under_way},
+                         {"gb_per_s", queue.gb_per_s}});
   }
   boost::json::array pins;
   for (const LinkFacts::Pin& pin : facts.pins) {
-    pins.push_back(boost::json::object{{"beside_kernel", pin.beside_kernel},
-                                       {"pin_ms", pin.pin_ms},
-                                       {"unpin_ms", pin.unpin_ms},
-                                       {"kernel_still_runs", pin.still_runs}});
+    pins.push_back(Row{{"beside_kernel", pin.beside_kernel},
+                       {"pin_ms", pin.pin_ms},
+                       {"unpin_ms", pin.unpin_ms},
+                       {"kernel_still_runs", pin.still_runs}});
   }
   return {{"device", facts.device},
           {"driver", facts.driver},
@@ -90,11 +88,11 @@ boost::json::object to_json(const LinkFacts& facts) {
 
 }  // namespace
 
-void bench_link(const LinkBenchOptions& options) {
+Row bench_link(const LinkBenchOptions& options) {
   check(options);
   const LinkFacts facts = measure_link(*options.cuda, options.size);
   print_facts(facts);
-  if (!options.report.empty()) write_report(options.report, json_text(to_json(facts)));
+  return to_row(facts);
 }
 
 }  // namespace terrace::tools

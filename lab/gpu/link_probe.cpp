@@ -1,6 +1,5 @@
-#include "lab/gpu/link_probe.hpp"
-
 #include "lab/gpu/bench_kernels.hpp"
+#include "lab/gpu/link.hpp"
 #include "lab/rounds.hpp"
 #include "tools/replay/engine/latencies.hpp"
 #include "transfer/cuda/driver/handles.hpp"

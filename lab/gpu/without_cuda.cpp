@@ -1,4 +1,4 @@
-#include "lab/gpu/link_facts.hpp"
+#include "lab/gpu/link.hpp"
 #include "lab/transfer/transfer_device.hpp"
 
 #include <stdexcept>

@@ -17,14 +17,14 @@
 namespace terrace::tools {
 namespace {
 
-using Prompts = std::vector<std::vector<BlockKey>>;
+using TracePrompts = std::vector<std::vector<BlockKey>>;
 
 /// A hash id of the trace stands for several blocks. Each gets an id from the hash id and the number of the block.
-Prompts read_prompts(const IndexBenchOptions& options) {
+TracePrompts read_prompts(const IndexBenchOptions& options) {
   const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
   KeyMaker keys{root_key({})};
   TraceReader trace{TraceFile{options.trace}, options.trace_block_tokens};
-  Prompts prompts;
+  TracePrompts prompts;
   std::vector<std::uint64_t> ids;
   while (const auto request = trace.next()) {
     ids.clear();
@@ -38,7 +38,7 @@ Prompts read_prompts(const IndexBenchOptions& options) {
 }
 
 /// Adds the times of the requests to the figures of a subject. Returns the hits, which are the same in each round.
-std::uint64_t replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_t capacity, Figures& figures) {
+std::uint64_t replay_once(SubjectKind kind, const TracePrompts& prompts, std::uint32_t capacity, Figures& figures) {
   const auto subject = make_subject(kind, capacity);
   std::uint64_t hits = 0;
   std::vector<double> micros;
@@ -56,9 +56,10 @@ std::uint64_t replay_once(SubjectKind kind, const Prompts& prompts, std::uint32_
   return hits;
 }
 
-constexpr Column columns[] = {{"subject", "", -16},        {"hit_percent", "hits, %", 9, 2}, {"mean_us", "mean us", 9, 2},
-                              {"floors", "floors", 8, 2},  {"p50_us", "p50 us", 9, 2},       {"p99_us", "p99 us", 9, 2},
-                              {"max_us", "max us", 9, 1},  {"mblocks_per_second", "Mblocks/s", 11, 2}};
+constexpr Column trace_columns[] = {{"subject", "", -16},         {"hit_percent", "hits, %", 9, 2},
+                                    {"mean_us", "mean us", 9, 2}, {"floors", "floors", 8, 2},
+                                    {"p50_us", "p50 us", 9, 2},   {"p99_us", "p99 us", 9, 2},
+                                    {"max_us", "max us", 9, 1},   {"mblocks_per_second", "Mblocks/s", 11, 2}};
 
 }  // namespace
 
@@ -67,7 +68,7 @@ Row bench_index_trace(const IndexBenchOptions& options) {
     throw std::invalid_argument{
         fmt::format("--block-tokens {}: must divide the trace's {}", options.block_tokens, options.trace_block_tokens)};
   }
-  const Prompts prompts = read_prompts(options);
+  const TracePrompts prompts = read_prompts(options);
   const std::uint32_t capacity = options.blocks.front();
   std::uint64_t blocks = 0;
   for (const auto& prompt : prompts) blocks += prompt.size();
@@ -86,11 +87,11 @@ Row bench_index_trace(const IndexBenchOptions& options) {
     if (hits[kind] != hits[floor]) throw std::runtime_error{"the indexes disagree on the hits: one of them is wrong"};
   }
 
-  Row report{{"trace", options.trace.string()}, {"requests", prompts.size()},           {"blocks", blocks},
-             {"capacity", capacity},            {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
+  Row report{{"trace", options.trace.string()},      {"requests", prompts.size()}, {"blocks", blocks}, {"capacity", capacity},
+             {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
   print("{} requests, {} blocks of {} tokens, {} cached at most; medians of {} rounds\n\n", prompts.size(), blocks,
         options.block_tokens, capacity, options.rounds);
-  print_head(columns);
+  print_head(trace_columns);
   for (std::size_t kind = 0; kind < subject_count; ++kind) {
     const std::string_view subject = to_string(static_cast<SubjectKind>(kind));
     const double mean_us = figures[kind].median("mean_us");
@@ -100,7 +101,7 @@ Row bench_index_trace(const IndexBenchOptions& options) {
             {"floors", mean_us / figures[floor].median("mean_us")},
             {"mblocks_per_second", static_cast<double>(blocks) / (mean_us * static_cast<double>(prompts.size()))}};
     figures[kind].add_medians(row);
-    print_row(columns, row);
+    print_row(trace_columns, row);
     report[subject] = std::move(row);
   }
   return report;

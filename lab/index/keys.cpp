@@ -90,13 +90,13 @@ Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsi
   Figures figures;
   for (unsigned round = 0; round <= rounds; ++round) {
     const double digest_time = 1e9 * seconds_of([&] {
-      for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = digest(messages[i]);
-    });
+                                 for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = digest(messages[i]);
+                               });
     std::vector<KeyChain> chains;
     for (std::size_t i = 0; i < prompts.size(); ++i) chains.emplace_back(BlockKey{}, block_tokens);
     const double append_time = 1e9 * seconds_of([&] {
-      for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
-    });
+                                 for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
+                               });
     for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
     if (round == 0) continue;  // the first round only warms up
     const auto blocks = static_cast<double>(keys.size());
@@ -109,9 +109,11 @@ Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsi
   return row;
 }
 
-constexpr Column columns[] = {{"block_tokens", "block tokens", 12}, {"message_bytes", "message", 9},
-                              {"digest_ns", "digest", 10, 1},       {"append_ns", "append", 10, 1},
-                              {"append_ratio", "ratio", 8, 2}};
+constexpr Column key_columns[] = {{"block_tokens", "block tokens", 12},
+                                  {"message_bytes", "message", 9},
+                                  {"digest_ns", "digest", 10, 1},
+                                  {"append_ns", "append", 10, 1},
+                                  {"append_ratio", "ratio", 8, 2}};
 
 }  // namespace
 
@@ -127,10 +129,10 @@ Row bench_keys(const KeysBenchOptions& options) {
   boost::json::array rows;
   print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds\n", options.prompts, options.prompt_tokens,
         options.rounds);
-  print_head(columns);
+  print_head(key_columns);
   for (const std::uint32_t block_tokens : options.block_tokens) {
     const Row row = measure(prompts, block_tokens, options.rounds);
-    print_row(columns, row);
+    print_row(key_columns, row);
     rows.push_back(row);
   }
   return {{"prompts", options.prompts},

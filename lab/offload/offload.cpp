@@ -5,9 +5,7 @@
 #include "lab/rounds.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/options/preflight.hpp"
-#include "tools/report_file.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,32 +60,6 @@ void check(const OffloadBenchOptions& options) {
   }
 }
 
-struct MoveRow {
-  Bytes block_bytes{};
-  std::uint32_t blocks = 0;
-  KeyOrder key_order = KeyOrder::flat;
-  std::string_view way;
-  double gb_per_s = 0;
-  double memcpy_gb_per_s = 0;
-  double ratio = 0;  ///< of the two, in the same round
-  double ns_a_block = 0;
-  double memcpy_ns_a_block = 0;
-  double from_storage = 0;  ///< the share of the loaded blocks that came from storage
-};
-
-boost::json::object to_json(const MoveRow& row) {
-  return {{"block_bytes", count(row.block_bytes)},
-          {"blocks", row.blocks},
-          {"key_order", to_string(row.key_order)},
-          {"way", row.way},
-          {"gb_per_s", row.gb_per_s},
-          {"memcpy_gb_per_s", row.memcpy_gb_per_s},
-          {"ratio", row.ratio},
-          {"ns_a_block", row.ns_a_block},
-          {"memcpy_ns_a_block", row.memcpy_ns_a_block},
-          {"from_storage", row.from_storage}};
-}
-
 /// The times of one way, and of memcpy in the same rounds.
 class Times {
  public:
@@ -96,30 +68,27 @@ class Times {
     if (round % 2 == 0) plain = rig.copy(way);
     const double moved = rig.move(way);
     if (round % 2 == 1) plain = rig.copy(way);
-    moved_.push_back(moved);
-    plain_.push_back(plain);
-    ratios_.push_back(plain / moved);
+    const double blocks = rig.shape().blocks;
+    const double gigabytes = blocks * static_cast<double>(count(rig.shape().block_bytes)) * 1e-9;
+    figures_.add("gb_per_s", gigabytes / moved);
+    figures_.add("memcpy_gb_per_s", gigabytes / plain);
+    figures_.add("ratio", plain / moved);
+    figures_.add("ns_a_block", moved * 1e9 / blocks);
+    figures_.add("memcpy_ns_a_block", plain * 1e9 / blocks);
   }
-  [[nodiscard]] MoveRow row(const OffloadShape& shape, std::string_view way) const {
-    const double blocks = shape.blocks;
-    const double giga_bytes = blocks * static_cast<double>(count(shape.block_bytes)) * 1e-9;
-    const double moved = median(moved_);
-    const double plain = median(plain_);
-    return {.block_bytes = shape.block_bytes,
-            .blocks = shape.blocks,
-            .key_order = shape.key_order,
-            .way = way,
-            .gb_per_s = giga_bytes / moved,
-            .memcpy_gb_per_s = giga_bytes / plain,
-            .ratio = median(ratios_),
-            .ns_a_block = moved * 1e9 / blocks,
-            .memcpy_ns_a_block = plain * 1e9 / blocks};
+  /// `from_storage` is the share of the loaded blocks that came from storage.
+  [[nodiscard]] Row row(const OffloadShape& shape, std::string_view way, double from_storage = 0) const {
+    Row row{{"block_bytes", count(shape.block_bytes)},
+            {"blocks", shape.blocks},
+            {"key_order", to_string(shape.key_order)},
+            {"way", way},
+            {"from_storage", from_storage}};
+    figures_.add_medians(row);
+    return row;
   }
 
  private:
-  std::vector<double> moved_;
-  std::vector<double> plain_;
-  std::vector<double> ratios_;
+  Figures figures_;
 };
 
 /// Fills the tiers, and compares the bytes that come back.
@@ -135,10 +104,33 @@ void warm_up(OffloadRig& rig) {
   rig.check();
 }
 
+constexpr Column move_columns[] = {{"block_bytes", "block", 7},
+                                   {"blocks", "", 9},
+                                   {"key_order", "keys", -6},
+                                   {"way", "", -17},
+                                   {"gb_per_s", "moved", 8, 2},
+                                   {"memcpy_gb_per_s", "memcpy", 9, 2},
+                                   {"ratio", "", 7, 2},
+                                   {"ns_a_block", "ns a block", 12, 0},
+                                   {"memcpy_ns_a_block", "memcpy ns", 11, 0},
+                                   {"from_storage", "stored", 8, 2}};
+constexpr Column offload_question_columns[] = {{"key_order", "keys", -6},
+                                               {"question", "", -8},
+                                               {"hit", "", 5},
+                                               {"ns_a_key", "cache", 9, 2},
+                                               {"set_ns_a_key", "std::unordered_set", 20, 2}};
+constexpr Column refused_columns[] = {{"key_order", "keys", -6}, {"blocks", "", 8}, {"ns_an_order", "ns", 8, 0}};
+
+/// The rows of the report.
 struct Rows {
-  std::vector<MoveRow> moves;
-  std::vector<std::pair<KeyOrder, QuestionRow>> questions;
-  std::vector<std::pair<KeyOrder, double>> refused_ns;
+  boost::json::array moves;
+  boost::json::array questions;
+  boost::json::array refused;
+
+  void add_move(Row row) {
+    print_row(move_columns, row);
+    moves.push_back(std::move(row));
+  }
 };
 
 void measure_host(const OffloadBenchOptions& options, OffloadRig& rig, Rows& rows) {
@@ -150,8 +142,8 @@ void measure_host(const OffloadBenchOptions& options, OffloadRig& rig, Rows& row
     stores.measure(rig, OffloadWay::store, round);
     loads.measure(rig, OffloadWay::load, round);
   }
-  rows.moves.push_back(stores.row(rig.shape(), "store"));
-  rows.moves.push_back(loads.row(rig.shape(), "load"));
+  rows.add_move(stores.row(rig.shape(), "store"));
+  rows.add_move(loads.row(rig.shape(), "load"));
 }
 
 void measure_storage(const OffloadBenchOptions& options, OffloadRig& rig, Rows& rows) {
@@ -160,10 +152,9 @@ void measure_storage(const OffloadBenchOptions& options, OffloadRig& rig, Rows& 
   Times loads;
   for (unsigned round = 0; round < options.rounds; ++round) loads.measure(rig, OffloadWay::load, round);
   const OffloadTotals after = rig.cache().totals();
-  MoveRow row = loads.row(rig.shape(), "load from storage");
-  row.from_storage = static_cast<double>(after.loaded_storage - before.loaded_storage) /
-                     (static_cast<double>(row.blocks) * static_cast<double>(options.rounds));
-  rows.moves.push_back(row);
+  const double loaded = static_cast<double>(rig.shape().blocks) * static_cast<double>(options.rounds);
+  rows.add_move(
+      loads.row(rig.shape(), "load from storage", static_cast<double>(after.loaded_storage - before.loaded_storage) / loaded));
 }
 
 void ask(const OffloadBenchOptions& options, const OffloadRig& rig, Rows& rows) {
@@ -178,8 +169,11 @@ void ask(const OffloadBenchOptions& options, const OffloadRig& rig, Rows& rows) 
   const KeyOrder order = rig.shape().key_order;
   const auto stop = order == KeyOrder::flat ? Questions::Stop::at_the_end : Questions::Stop::at_a_miss;
   for (const bool hit : {true, false}) {
-    rows.questions.emplace_back(order, questions.measure("look_up", hit, stop, look_up));
-    rows.questions.emplace_back(order, questions.measure("leading", hit, Questions::Stop::at_a_miss, leading));
+    for (Row row : {questions.measure("look_up", hit, stop, look_up),
+                    questions.measure("leading", hit, Questions::Stop::at_a_miss, leading)}) {
+      row["key_order"] = to_string(order);
+      rows.questions.push_back(std::move(row));
+    }
   }
 }
 
@@ -190,62 +184,19 @@ void measure_refused(const OffloadBenchOptions& options, const OffloadShape& sha
   OffloadRig rig{bounded};
   std::vector<double> ns;
   for (unsigned round = 0; round < options.rounds; ++round) ns.push_back(rig.refuse(orders_refused) * 1e9 / orders_refused);
-  rows.refused_ns.emplace_back(shape.key_order, median(ns));
-}
-
-void print_moves(std::span<const MoveRow> rows) {
-  for (const MoveRow& row : rows) {
-    print("{:>7} {:>8}  {:<6}  {:<17} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>10.0f} {:>10.0f}  {:>6.2f}\n", to_string(row.block_bytes),
-          row.blocks, to_string(row.key_order), row.way, row.gb_per_s, row.memcpy_gb_per_s, row.ratio, row.ns_a_block,
-          row.memcpy_ns_a_block, row.from_storage);
-  }
-  flush_output();
-}
-
-void print_rest(const Rows& rows) {
-  print("\nquestions about {} keys, ns a key\n", keys_a_question);
-  for (const auto& [order, row] : rows.questions) {
-    print("{:<6}  {:<8} {:<4}  {:>7.2f}; std::unordered_set {:>7.2f}\n", to_string(order), row.question, row.hit ? "hit" : "miss",
-          row.ns_a_key, row.set_ns_a_key);
-  }
-  for (const auto& [order, ns] : rows.refused_ns) {
-    print("{:<6}  an order of {} blocks refused at the bound: {:.0f} ns\n", to_string(order), keys_a_question, ns);
-  }
-}
-
-boost::json::object report_of(const OffloadBenchOptions& options, const Rows& rows) {
-  boost::json::array moves;
-  for (const MoveRow& row : rows.moves) moves.push_back(to_json(row));
-  boost::json::array questions;
-  for (const auto& [order, row] : rows.questions) {
-    boost::json::object object = to_json(row);
-    object["key_order"] = to_string(order);
-    questions.push_back(std::move(object));
-  }
-  boost::json::array refused;
-  for (const auto& [order, ns] : rows.refused_ns) {
-    refused.push_back({{"key_order", to_string(order)}, {"blocks", keys_a_question}, {"ns_an_order", ns}});
-  }
-  return {{"device", to_string(options.device)}, {"rounds", options.rounds},          {"order_blocks", keys_a_question},
-          {"moves", std::move(moves)},           {"questions", std::move(questions)}, {"refused", std::move(refused)}};
+  rows.refused.push_back({{"key_order", to_string(shape.key_order)}, {"blocks", keys_a_question}, {"ns_an_order", median(ns)}});
 }
 
 }  // namespace
 
 std::string_view to_string(OffloadDevice device) { return device == OffloadDevice::instant ? "instant" : "emulated"; }
 
-void bench_offload(const OffloadBenchOptions& options) {
+Row bench_offload(const OffloadBenchOptions& options) {
   check(options);
   print("medians of {} rounds; {} device; orders of {} blocks; GB/s\n", options.rounds, to_string(options.device),
         keys_a_question);
-  print("{:>7} {:>8}  {:<6}  {:<17} {:>7}  {:>7} {:>6}  {:>10} {:>10}  {:>6}\n", "block", "blocks", "keys", "way", "moved",
-        "memcpy", "ratio", "ns a block", "memcpy ns", "stored");
+  print_head(move_columns);
   Rows rows;
-  std::size_t printed = 0;
-  const auto print_new = [&] {
-    print_moves(std::span{rows.moves}.subspan(printed));
-    printed = rows.moves.size();
-  };
   for (const KeyOrder key_order : {KeyOrder::flat, KeyOrder::prefix}) {
     OffloadShape shape{.device = options.device, .key_order = key_order};
     for (const Bytes block_bytes : options.block_bytes) {
@@ -257,7 +208,6 @@ void bench_offload(const OffloadBenchOptions& options) {
         if (home == OffloadHome::host) measure_host(options, rig, rows);
         else measure_storage(options, rig, rows);
       }
-      print_new();
     }
     shape.block_bytes = small_block;
     shape.blocks = options.small_blocks;
@@ -265,11 +215,13 @@ void bench_offload(const OffloadBenchOptions& options) {
     OffloadRig rig{shape};
     measure_host(options, rig, rows);
     ask(options, rig, rows);
-    print_new();
     measure_refused(options, shape, rows);
   }
-  print_rest(rows);
-  if (!options.report.empty()) write_report(options.report, json_text(report_of(options, rows)));
+  print_table(fmt::format("questions about {} keys, ns a key", keys_a_question), offload_question_columns, rows.questions);
+  print_table("an order refused at the bound", refused_columns, rows.refused);
+  return {{"device", to_string(options.device)},    {"rounds", options.rounds},
+          {"order_blocks", keys_a_question},        {"moves", std::move(rows.moves)},
+          {"questions", std::move(rows.questions)}, {"refused", std::move(rows.refused)}};
 }
 
 }  // namespace terrace::tools

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "lab/rows.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +21,6 @@ struct OffloadBenchOptions {
   Bytes area_bytes = MiB * 128;       ///< bytes moved in each direction and round
   std::uint32_t small_blocks = 4096;  ///< blocks of the smallest size, for the cost of an order
   unsigned rounds = 7;
-  std::filesystem::path report;  ///< empty: no report
 };
 
 /// Measures an OffloadCache over a device whose memory belongs to the caller, with keys in flat and in prefix order: stores and
@@ -31,7 +30,7 @@ struct OffloadBenchOptions {
 /// stores include evictions. Every block is compared after the first load. Prints the medians, and writes them to the report.
 ///
 /// Throws std::invalid_argument for invalid sizes and for sizes that do not fit into memory; std::runtime_error if a block is not
-/// moved, or if the report cannot be written.
-void bench_offload(const OffloadBenchOptions& options);
+/// moved.
+[[nodiscard]] Row bench_offload(const OffloadBenchOptions& options);
 
 }  // namespace terrace::tools

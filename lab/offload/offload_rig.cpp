@@ -1,7 +1,7 @@
 #include "lab/offload/offload_rig.hpp"
 
 #include "lab/rounds.hpp"
-#include "lab/storage/storage_subjects.hpp"
+#include "lab/storage/storage_ground.hpp"
 #include "tools/numbered_key.hpp"
 
 #include <fmt/format.h>

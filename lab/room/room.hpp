@@ -1,6 +1,7 @@
 #pragma once
 
 #include "lab/room/room_model.hpp"
+#include "lab/rows.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -15,12 +16,11 @@ struct RoomBenchOptions {
   double reserve_max = 0.15;
   std::vector<InclusionPolicy> inclusions = {InclusionPolicy::lazy_exclusive};
   EvictionPolicyName policy = EvictionPolicyName::adaptive;
-  RoomModel model{};             ///< all but what is varied
-  std::filesystem::path report;  ///< JSON file; empty: no report
+  RoomModel model{};  ///< all but what is varied
 };
 
 /// Shows who waits for device slots, and for how long, with and without free slots ahead of requests: serves each trace at its
 /// own clock in virtual time, by size of the device and by inclusion policy. Throws UsageError for a trace that cannot be read.
-void bench_room(const RoomBenchOptions& options);
+[[nodiscard]] Row bench_room(const RoomBenchOptions& options);
 
 }  // namespace terrace::tools

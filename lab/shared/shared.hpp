@@ -1,10 +1,10 @@
 #pragma once
 
+#include "lab/rows.hpp"
 #include "terrace/options.hpp"
 #include "terrace/types.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <vector>
 
 namespace terrace::tools {
@@ -15,15 +15,14 @@ struct SharedBenchOptions {
   Bytes area_bytes = MiB * 64;      ///< moved in each direction and round, in blocks of a size
   Bytes bytes_in_flight = MiB * 8;  ///< of blocks; one block is always allowed
   std::uint32_t rounds = 5;
-  std::filesystem::path report;  ///< empty: none
 };
 
 /// Measures a shared store by the client that a cache uses: rates of writes and reads, the processor time of this process for
-/// them, and the time of a probe for all blocks. Prints the medians, and writes them to the report. The blocks have a fingerprint
+/// them, and the time of a probe for all blocks. Prints the medians, and returns the report. The blocks have a fingerprint
 /// of their own, expire within a minute, and are removed at the end.
 ///
 /// Throws std::invalid_argument for sizes and URLs that cannot be used, std::runtime_error if the store cannot be used or
 /// operations fail, and Interrupted after a signal.
-void bench_shared(const SharedBenchOptions& options);
+[[nodiscard]] Row bench_shared(const SharedBenchOptions& options);
 
 }  // namespace terrace::tools

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "lab/rows.hpp"
 #include "terrace/block_store.hpp"
 
 #include <cstdint>
@@ -13,14 +14,13 @@ struct RestartBenchOptions {
   std::uint32_t prefix_blocks = 16;  ///< blocks that each prompt adds to an earlier one
   unsigned rounds = 5;
   IoChoice io = IoChoice::automatic;
-  std::filesystem::path report;  ///< empty: no report
 };
 
 /// Measures how long it takes from a process start until a cache serves what an earlier process stored. It makes a store with
 /// `blocks` blocks of 4 KiB once. In each round it reads only the store's catalog from end to end; opens only the store; and
-/// opens a whole CacheSystem, which rebuilds its prefix tree. Prints the medians, and writes them to the report.
+/// opens a whole CacheSystem, which rebuilds its prefix tree. Prints the medians, and returns the report.
 ///
 /// Throws what bench_storage() throws.
-void bench_restart(const RestartBenchOptions& options);
+[[nodiscard]] Row bench_restart(const RestartBenchOptions& options);
 
 }  // namespace terrace::tools

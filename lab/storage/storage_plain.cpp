@@ -1,6 +1,6 @@
-#include "lab/storage/storage_plain.hpp"
-
+#include "lab/storage/storage_ground.hpp"
 #include "storage/io/uring_io.hpp"
+#include "tools/interrupted.hpp"
 
 #ifdef TERRACE_HAS_URING
 #include <liburing.h>
@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <stdexcept>
 #include <system_error>
@@ -31,7 +32,10 @@ class PlainFiles {
     try {
       for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
       for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
-      for (std::uint32_t n = 0; n < ground.blocks && !ground.interrupt.requested(); ++n) fill(n);
+      for (std::uint32_t n = 0; n < ground.blocks; ++n) {
+        if (ground.interrupt.requested()) throw Interrupted{};
+        fill(n);
+      }
     } catch (...) {
       close();
       throw;
@@ -112,11 +116,9 @@ class PlainUring final : public StorageSubject {
   ~PlainUring() override { ::io_uring_queue_exit(&ring_); }
 
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
-    std::size_t begun = 0;
-    std::size_t under_way = 0;
     int error = 0;
-    for (; begun < std::min<std::size_t>(depth, order.size()); ++begun, ++under_way) request(way, begun, order[begun]);
-    while (under_way > 0) {
+    const auto start = [&](std::uint64_t buffer, std::uint32_t block) { request(way, buffer, block); };
+    keep_under_way(ground_, depth, order, start, [&](const auto& ended) {
       const int submitted = ::io_uring_submit_and_wait(&ring_, 1);
       if (submitted < 0 && submitted != -EINTR) fail(-submitted, "plain io_uring");
       io_uring_cqe* cqe = nullptr;
@@ -124,12 +126,9 @@ class PlainUring final : public StorageSubject {
         const std::uint64_t buffer = cqe->user_data;
         if (cqe->res != static_cast<int>(count(ground_.block_bytes))) error = cqe->res < 0 ? -cqe->res : EIO;
         ::io_uring_cqe_seen(&ring_, cqe);
-        --under_way;
-        if (begun == order.size() || error != 0 || ground_.interrupt.requested()) continue;
-        request(way, buffer, order[begun++]);
-        ++under_way;
+        ended(buffer, error == 0);
       }
-    }
+    });
     if (error != 0) fail(error, "plain io_uring");
   }
 

@@ -90,13 +90,6 @@ constexpr Column layer_columns[] = {{"block_bytes", "block", 7},
                                     {"all_us", "all layers", 12, 1},
                                     {"all_of_whole", "ratio", 7, 2}};
 
-void print_table(std::string_view title, std::span<const Column> columns, const boost::json::array& rows) {
-  if (rows.empty()) return;
-  print("\n{}\n", title);
-  print_head(columns);
-  for (const boost::json::value& row : rows) print_row(columns, row.as_object());
-}
-
 }  // namespace
 
 Row bench_transfer(const TransferBenchOptions& options) {

@@ -1,6 +1,6 @@
 // `terrace-lab link` on the fake driver: it measures everything, reports failures, and gives everything back.
 
-#include "lab/gpu/link_probe.hpp"
+#include "lab/gpu/link.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "lab/storage/storage_rounds.hpp"
+#include "lab/storage/storage_ground.hpp"
 
 #include "lab/rounds.hpp"
 #include "tools/interrupted.hpp"
@@ -7,18 +7,19 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 
 namespace terrace::tools {
 namespace {
 
 constexpr Bytes block_unit = KiB * 4;
-constexpr Bytes largest_block = GiB;
+constexpr Bytes block_bytes_max = GiB;
 constexpr unsigned depth_limit = 4096;
 constexpr double giga = 1e-9;
 
@@ -37,9 +38,7 @@ void check_room(const std::filesystem::path& directory, const char* option, cons
                                           to_string(needed))};
 }
 
-}  // namespace
-
-void check_storage_options(const StorageBenchOptions& options) {
+void check(const StorageBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
   if (options.block_bytes.empty() || options.depths.empty()) throw std::invalid_argument{"--sizes, --depths: one at least"};
   for (const unsigned depth : options.depths) {
@@ -50,9 +49,9 @@ void check_storage_options(const StorageBenchOptions& options) {
   const unsigned depth_max = std::ranges::max(options.depths);
   const std::optional<Bytes> memory = available_memory();
   for (const Bytes bytes : options.block_bytes) {
-    if (bytes < block_unit || bytes > largest_block || count(bytes) % count(block_unit) != 0) {
+    if (bytes < block_unit || bytes > block_bytes_max || count(bytes) % count(block_unit) != 0) {
       throw std::invalid_argument{fmt::format("--sizes {}: must be a multiple of {}, {} at most", to_string(bytes),
-                                              to_string(block_unit), to_string(largest_block))};
+                                              to_string(block_unit), to_string(block_bytes_max))};
     }
     const std::uint64_t blocks = options.size / bytes;
     if (blocks < 2 * std::uint64_t{depth_max} || blocks > std::numeric_limits<std::uint32_t>::max() / 2) {
@@ -68,31 +67,74 @@ void check_storage_options(const StorageBenchOptions& options) {
   for (const std::filesystem::path& stripe : options.stripes) check_room(stripe, "--stripe", options);
 }
 
-std::vector<StorageSpeed> measure_in_turns(const StorageBenchOptions& options, const StorageGround& ground, unsigned depth,
-                                           StorageWay way, std::span<StorageSubject* const> subjects) {
+}  // namespace
+
+StorageGround::StorageGround(const StorageBenchOptions& options, Bytes size, const Interrupt& asked, EventFdWaker& woken)
+    : block_bytes{size},
+      blocks{static_cast<std::uint32_t>(options.size / size)},
+      depth_max{std::ranges::max(options.depths)},
+      io{options.io},
+      interrupt{asked},
+      waker{woken},
+      buffers{noise(count(size) * depth_max)} {
+  scratch.push_back(std::make_unique<ScratchDirectory>(options.directory));
+  for (const auto& stripe : options.stripes) scratch.push_back(std::make_unique<ScratchDirectory>(stripe, "--stripe"));
+  for (const auto& directory : scratch) directories.push_back(directory->path());
+}
+
+AlignedBuffer noise(std::uint64_t bytes) {
+  AlignedBuffer buffer{bytes};
+  std::uint64_t word = 1;
+  for (std::uint64_t at = 0; at < buffer.size(); at += sizeof word) {
+    word = word * 6364136223846793005ULL + 1442695040888963407ULL;
+    std::memcpy(buffer.data() + at, &word, sizeof word);
+  }
+  return buffer;
+}
+
+void fill(const StorageGround& ground, StorageSubject& store) {
+  std::vector<std::uint32_t> all(ground.blocks);
+  std::iota(all.begin(), all.end(), 0U);
+  store.move(StorageWay::write, std::min(16U, ground.depth_max), all);
+  if (ground.interrupt.requested()) throw Interrupted{};  // the store is not full
+}
+
+void at_each_size(const StorageBenchOptions& options, const std::function<void(StorageGround&)>& measure) {
+  check(options);
+  EventFdWaker waker;
+  const Interrupt interrupt{waker};
+  for (const Bytes block_bytes : options.block_bytes) {
+    StorageGround ground{options, block_bytes, interrupt, waker};
+    measure(ground);
+  }
+}
+
+Row measure_in_turns(const StorageBenchOptions& options, const StorageGround& ground, unsigned depth, StorageWay way,
+                     std::span<const NamedSubject> subjects) {
   ScatteredTurns turns{ground.blocks, std::max<std::uint64_t>(options.moved / ground.block_bytes, std::uint64_t{8} * depth)};
   const auto operations = static_cast<double>(turns.operations());
-  const double bytes = static_cast<double>(count(ground.block_bytes)) * operations;
-  struct Rounds {
-    std::vector<double> speeds, ratios, cpu_us;
-  };
-  std::vector<Rounds> all(subjects.size());
+  const double gigabytes = static_cast<double>(count(ground.block_bytes)) * operations * 1e-9;
+  Figures figures;
   for (unsigned round = 0; round < options.rounds; ++round) {
+    std::vector<double> speeds(subjects.size());
     for (std::size_t turn = 0; turn < subjects.size(); ++turn) {
       const std::size_t n = (turn + round) % subjects.size();
-      subjects[n]->prepare(way);
+      StorageSubject& subject = subjects[n].subject;
+      subject.prepare(way);
       const std::vector<std::uint32_t>& order = turns.next();
       const double cpu = thread_cpu_seconds();
-      all[n].speeds.push_back(bytes * giga / seconds_of([&] { subjects[n]->move(way, depth, order); }));
+      speeds[n] = gigabytes / seconds_of([&] { subject.move(way, depth, order); });
       if (ground.interrupt.requested()) throw Interrupted{};
-      all[n].cpu_us.push_back((thread_cpu_seconds() - cpu) * 1e6 / operations);
+      figures.add(fmt::format("{}_cpu_us", subjects[n].name), (thread_cpu_seconds() - cpu) * 1e6 / operations);
     }
-    for (Rounds& each : all) each.ratios.push_back(each.speeds.back() / all.back().speeds.back());
+    for (std::size_t n = 0; n < subjects.size(); ++n) {
+      figures.add(fmt::format("{}_gb_per_s", subjects[n].name), speeds[n]);
+      figures.add(fmt::format("{}_ratio", subjects[n].name), speeds[n] / speeds.back());
+    }
   }
-  std::vector<StorageSpeed> medians;
-  medians.reserve(all.size());
-  for (const Rounds& each : all) medians.push_back({median(each.speeds), median(each.ratios), median(each.cpu_us)});
-  return medians;
+  Row row{{"block_bytes", count(ground.block_bytes)}, {"depth", depth}, {"way", way == StorageWay::read ? "read" : "write"}};
+  figures.add_medians(row);
+  return row;
 }
 
 }  // namespace terrace::tools
