@@ -1,9 +1,6 @@
 #include "lab/policies/policies.hpp"
 
 #include "base/check.hpp"
-#include "lab/policies/arc_policy.hpp"
-#include "lab/policies/lru2_policy.hpp"
-#include "lab/policies/s3_fifo_policy.hpp"
 
 #include <string>
 
@@ -12,9 +9,9 @@ namespace terrace::tools {
 std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity) {
   switch (kind) {
     case PolicyKind::lru: return lru_policy(capacity);
-    case PolicyKind::lru_2: return std::make_unique<Lru2Policy>(capacity);
-    case PolicyKind::arc: return std::make_unique<ArcPolicy>(capacity);
-    case PolicyKind::s3_fifo: return std::make_unique<S3FifoPolicy>(capacity);
+    case PolicyKind::lru_2: return lru2_policy(capacity);
+    case PolicyKind::arc: return arc_policy(capacity);
+    case PolicyKind::s3_fifo: return s3_fifo_policy(capacity);
     case PolicyKind::adaptive: return adaptive_policy(capacity);
   }
   TERRACE_CHECK(false);

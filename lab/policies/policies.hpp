@@ -34,6 +34,9 @@ inline constexpr std::array all_policies{PolicyKind::lru, PolicyKind::lru_2, Pol
   return "?";
 }
 
+[[nodiscard]] std::unique_ptr<EvictionPolicy> lru2_policy(std::uint32_t capacity);
+[[nodiscard]] std::unique_ptr<EvictionPolicy> arc_policy(std::uint32_t capacity);
+[[nodiscard]] std::unique_ptr<EvictionPolicy> s3_fifo_policy(std::uint32_t capacity);
 /// Makes the policy for a tier of `capacity` blocks.
 [[nodiscard]] std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity);
 /// Calls make_policy() with this kind: for ManagerConfig::policy and CacheSystemOptions::policy.
