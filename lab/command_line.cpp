@@ -1,14 +1,7 @@
 #include "lab/command_line.hpp"
 
+#include "lab/benches.hpp"
 #include "lab/gpu/link.hpp"
-#include "lab/index/index.hpp"
-#include "lab/index/keys.hpp"
-#include "lab/offload/offload.hpp"
-#include "lab/room/room.hpp"
-#include "lab/shared/shared.hpp"
-#include "lab/storage/restart.hpp"
-#include "lab/storage/storage.hpp"
-#include "lab/transfer/transfer.hpp"
 #include "tools/arguments.hpp"
 #include "tools/device_name.hpp"
 #include "tools/report_file.hpp"
@@ -179,8 +172,7 @@ void add_room(CLI::App& lab, ChosenBench& chosen) {
   const Bench bench{lab, "room", "Who waits for device slots, in virtual time, over traces at their own clock",
                     "\nExample:\n  terrace-lab room conversation_trace.jsonl.gz --device-blocks 3000"};
   bench.value("TRACE", options->traces, to_file, "TRACE...", "Traces in Mooncake's format, text or gzip")
-      .value("--requests", options->requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
-             "Only the first requests of each trace")
+      .value("--requests", options->requests_max, WholeNumber<std::uint64_t>{1}, "COUNT", "Only the first requests of each trace")
       .count("--device-blocks", options->device_blocks, "Sizes of the device", {1})
       .count("--host-blocks", model.host_blocks, "Size of the host", {1})
       .count("--block-tokens", model.block_tokens, "Tokens of a block, and of each hash id of the trace", {1})
@@ -202,9 +194,10 @@ void add_room(CLI::App& lab, ChosenBench& chosen) {
 void add_shared(CLI::App& lab, ChosenBench& chosen) {
   const auto options = std::make_shared<SharedBenchOptions>();
   SharedStorage& store = options->shared;
-  const Bench bench{lab, "shared", "A shared store by the client that a cache uses: rates, processor time, probes",
-                    "\nExamples:\n  terrace-lab shared\n"
-                    "  terrace-lab shared --shared redis://cache-1:6379 --block-bytes 256KiB,2MiB \\\n      --report shared.json"};
+  const Bench bench{
+      lab, "shared", "A shared store by the client that a cache uses: rates, processor time, probes",
+      "\nExamples:\n  terrace-lab shared\n"
+      "  terrace-lab shared --shared redis://cache-1:6379 --block-bytes 256KiB,2MiB \\\n      --report shared.json"};
   bench.command()
       .add_option("--shared", store.url, "memory: (of this process), redis://[USER@]HOST[:PORT][,...][?cluster=1], rediss://")
       ->type_name("URL")

@@ -12,6 +12,6 @@ constexpr const char* not_built = "this program was built without CUDA";
 
 std::unique_ptr<ComputeWork> make_cuda_work(int) { throw std::runtime_error{not_built}; }
 
-LinkFacts measure_link(int, const LinkProbeSize&) { throw std::runtime_error{not_built}; }
+Row measure_link(int, const LinkProbeSize&) { throw std::runtime_error{not_built}; }
 
 }  // namespace terrace::tools

@@ -1,4 +1,4 @@
-#include "lab/index/keys.hpp"
+#include "lab/benches.hpp"
 
 #include "base/check.hpp"
 #include "base/random.hpp"

@@ -1,4 +1,4 @@
-#include "lab/room/room.hpp"
+#include "lab/benches.hpp"
 
 #include "terrace/keys.hpp"
 #include "tools/output.hpp"

@@ -1,4 +1,4 @@
-#include "lab/shared/shared.hpp"
+#include "lab/benches.hpp"
 
 #include "base/waker.hpp"
 #include "tools/interrupted.hpp"

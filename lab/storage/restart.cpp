@@ -1,4 +1,4 @@
-#include "lab/storage/restart.hpp"
+#include "lab/benches.hpp"
 
 #include "base/random.hpp"
 #include "base/waker.hpp"

@@ -1,4 +1,4 @@
-#include "lab/storage/storage.hpp"
+#include "lab/benches.hpp"
 
 #include "lab/storage/storage_ground.hpp"
 #include "storage/file/file_store.hpp"

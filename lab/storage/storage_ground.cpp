@@ -111,8 +111,12 @@ void at_each_size(const StorageBenchOptions& options, const std::function<void(S
 
 Row measure_in_turns(const StorageBenchOptions& options, const StorageGround& ground, unsigned depth, StorageWay way,
                      std::span<const NamedSubject> subjects) {
-  ScatteredTurns turns{ground.blocks, std::max<std::uint64_t>(options.moved / ground.block_bytes, std::uint64_t{8} * depth)};
-  const auto operations = static_cast<double>(turns.operations());
+  // Each block comes once before any comes again, so that no subject benefits from blocks that another one has just brought into
+  // a lower cache.
+  const std::vector<std::uint32_t> blocks = scattered_order(ground.blocks);
+  std::size_t next = 0;
+  std::vector<std::uint32_t> order(std::max<std::uint64_t>(options.moved / ground.block_bytes, std::uint64_t{8} * depth));
+  const auto operations = static_cast<double>(order.size());
   const double gigabytes = static_cast<double>(count(ground.block_bytes)) * operations * 1e-9;
   Figures figures;
   for (unsigned round = 0; round < options.rounds; ++round) {
@@ -121,7 +125,7 @@ Row measure_in_turns(const StorageBenchOptions& options, const StorageGround& gr
       const std::size_t n = (turn + round) % subjects.size();
       StorageSubject& subject = subjects[n].subject;
       subject.prepare(way);
-      const std::vector<std::uint32_t>& order = turns.next();
+      for (std::uint32_t& block : order) block = blocks[next++ % blocks.size()];
       const double cpu = thread_cpu_seconds();
       speeds[n] = gigabytes / seconds_of([&] { subject.move(way, depth, order); });
       if (ground.interrupt.requested()) throw Interrupted{};

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "base/waker.hpp"
+#include "lab/benches.hpp"
 #include "lab/rows.hpp"
-#include "lab/storage/storage.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "terrace/types.hpp"
 #include "tools/replay/engine/interrupt.hpp"

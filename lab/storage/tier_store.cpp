@@ -1,6 +1,6 @@
 #include "terrace/tier_store.hpp"
+#include "lab/benches.hpp"
 #include "lab/questions.hpp"
-#include "lab/storage/storage.hpp"
 #include "lab/storage/storage_ground.hpp"
 #include "storage/format/format.hpp"
 #include "tools/numbered_key.hpp"

@@ -1,4 +1,4 @@
-#include "lab/transfer/transfer.hpp"
+#include "lab/benches.hpp"
 
 #include "lab/transfer/transfer_measurements.hpp"
 #include "tools/device_name.hpp"
