@@ -12,6 +12,10 @@
 #include <span>
 #include <string_view>
 
+namespace terrace {
+struct CudaDriver;
+}
+
 namespace terrace::tools {
 
 /// The baseline of a device: copies over the same link, without any other code of Terrace. Threads: any, one for each direction.
@@ -43,8 +47,11 @@ class ComputeWork {
   [[nodiscard]] virtual std::optional<Duration> ended() = 0;
 };
 
-/// Work of a GPU (lab/gpu/cuda_work.hpp). In a build without CUDA it throws std::runtime_error. Throws as CudaWork.
+/// Work of a GPU. In a build without CUDA it throws std::runtime_error. All members throw CudaError.
 [[nodiscard]] std::unique_ptr<ComputeWork> make_cuda_work(int ordinal);
+/// The same with this driver, which must outlive the work. It has twice `memory` on the device, which should be more than the
+/// device's cache. Throws CudaUnavailable and CudaError.
+[[nodiscard]] std::unique_ptr<ComputeWork> make_cuda_work(const CudaDriver& driver, int ordinal, Bytes memory);
 
 /// Everything in `terrace-lab transfer` that depends on the kind of device. make_transfer_device() is the only place that chooses
 /// it.

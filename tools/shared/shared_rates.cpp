@@ -56,7 +56,8 @@ double process_cpu_seconds() {
 
 SharedRates::SharedRates(SharedStore& store, const SharedWork& work) : store_{store}, work_{work} {
   for (std::uint32_t n = 0; n < work.blocks; ++n) {
-    blocks_.push_back({.key = numbered_key(n), .parent = n == 0 ? BlockKey{} : numbered_key(n - 1), .depth = n});
+    keys_.push_back(numbered_key(n));
+    blocks_.push_back({.key = keys_[n], .parent = n == 0 ? BlockKey{} : keys_[n - 1], .depth = n});
   }
   store_.set_waker(&waker_);
 }
@@ -114,11 +115,8 @@ SharedCost SharedRates::read(std::span<std::byte> memory, const GoOn& go_on) {
 }
 
 double SharedRates::probe() {
-  std::vector<BlockKey> keys;
-  keys.reserve(blocks_.size());
-  for (const StoredBlock& block : blocks_) keys.push_back(block.key);
   const auto begin = std::chrono::steady_clock::now();
-  store_.probe({.token = 0, .keys = keys, .deadline = deadline()});
+  store_.probe({.token = 0, .keys = keys_, .deadline = deadline()});
   do {
     wait();
   } while (events_.empty());
@@ -139,10 +137,7 @@ std::uint32_t SharedRates::count() {
 
 std::uint32_t SharedRates::remove(Duration patience) {
   const TimePoint until = std::chrono::steady_clock::now() + patience;
-  std::vector<BlockKey> keys;
-  keys.reserve(blocks_.size());
-  for (const StoredBlock& block : blocks_) keys.push_back(block.key);
-  store_.remove(keys, GroupId{});
+  store_.remove(keys_, GroupId{});
   std::uint32_t there = count();
   while (there > 0 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds{10});

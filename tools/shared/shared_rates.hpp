@@ -65,7 +65,8 @@ class SharedRates {
 
   SharedStore& store_;
   const SharedWork work_;
-  std::vector<StoredBlock> blocks_;
+  std::vector<BlockKey> keys_;
+  std::vector<StoredBlock> blocks_;  ///< with these keys
   std::vector<SharedEvent> events_;
   EventFdWaker waker_;
 };
