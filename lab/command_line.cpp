@@ -5,6 +5,7 @@
 #include "tools/arguments.hpp"
 #include "tools/device_name.hpp"
 #include "tools/report_file.hpp"
+#include "tools/text.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+#include "base/descriptor.hpp"
 #include "lab/storage/storage_ground.hpp"
 #include "storage/io/uring_io.hpp"
 #include "tools/interrupted.hpp"
@@ -29,21 +30,13 @@ namespace {
 class PlainFiles {
  public:
   PlainFiles(const StorageGround& ground, StorageFiles files) : ground_{ground}, files_{std::move(files)} {
-    try {
-      for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
-      for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
-      for (std::uint32_t n = 0; n < ground.blocks; ++n) {
-        if (ground.interrupt.requested()) throw Interrupted{};
-        fill(n);
-      }
-    } catch (...) {
-      close();
-      throw;
+    for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
+    for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
+    for (std::uint32_t n = 0; n < ground.blocks; ++n) {
+      if (ground.interrupt.requested()) throw Interrupted{};
+      fill(n);
     }
   }
-  ~PlainFiles() { close(); }
-  PlainFiles(const PlainFiles&) = delete;
-  PlainFiles& operator=(const PlainFiles&) = delete;
 
   struct At {
     int fd;
@@ -51,15 +44,15 @@ class PlainFiles {
   };
   [[nodiscard]] At at(StorageWay way, std::uint32_t block) const {
     const StorageFiles::Place place = files_.place(way, block, ground_.block_bytes);
-    return {(way == StorageWay::read ? to_read_ : to_write_)[place.file], place.offset};
+    return {(way == StorageWay::read ? to_read_ : to_write_)[place.file].get(), place.offset};
   }
 
  private:
-  static int open(const std::filesystem::path& path, int flags) {
-    int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
-    if (fd < 0 && errno == EINVAL) fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
-    if (fd < 0) fail(errno, path.string());
-    return fd;
+  static Descriptor open(const std::filesystem::path& path, int flags) {
+    Descriptor file{::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600)};
+    if (!file.is_open() && errno == EINVAL) file = Descriptor{::open(path.c_str(), flags | O_CLOEXEC, 0600)};
+    if (!file.is_open()) fail(errno, path.string());
+    return file;
   }
   void fill(std::uint32_t block) {
     const At where = at(StorageWay::write, block);
@@ -67,16 +60,11 @@ class PlainFiles {
     const auto wrote = ::pwrite(where.fd, ground_.buffer(0).data(), bytes, static_cast<off_t>(where.offset));
     if (wrote != static_cast<ssize_t>(bytes)) fail(wrote < 0 ? errno : ENOSPC, "the plain file");
   }
-  void close() noexcept {
-    for (const auto* fds : {&to_read_, &to_write_}) {
-      for (const int fd : *fds) ::close(fd);
-    }
-  }
 
   const StorageGround& ground_;
   const StorageFiles files_;
-  std::vector<int> to_read_;
-  std::vector<int> to_write_;
+  std::vector<Descriptor> to_read_;
+  std::vector<Descriptor> to_write_;
 };
 
 class PlainThreads final : public StorageSubject {

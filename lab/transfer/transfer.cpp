@@ -17,16 +17,16 @@ namespace terrace::tools {
 namespace {
 
 /// The most blocks that a lane may hold.
-constexpr std::uint32_t blocks_max = TransferSchedulerConfig{}.queued_blocks_max;
+constexpr std::uint32_t lane_blocks_max = TransferSchedulerConfig{}.queued_blocks_max;
 /// A block needs space for a stamp at each end, and must fit into a chunk of the arena.
-constexpr Bytes smallest_block{64};
-constexpr Bytes largest_block = GiB;
+constexpr Bytes moved_block_min{64};
+constexpr Bytes moved_block_max = GiB;
 
 std::uint32_t blocks_of(const TransferBenchOptions& options, Bytes block_bytes) {
   const std::uint64_t blocks = options.blocks > 0 ? options.blocks : options.area_bytes / block_bytes;
-  if (blocks < 2 || blocks > blocks_max) {
+  if (blocks < 2 || blocks > lane_blocks_max) {
     throw std::invalid_argument{
-        fmt::format("{} blocks of {} a direction: must be from 2 to {}", blocks, to_string(block_bytes), blocks_max)};
+        fmt::format("{} blocks of {} a direction: must be from 2 to {}", blocks, to_string(block_bytes), lane_blocks_max)};
   }
   return static_cast<std::uint32_t>(blocks);
 }
@@ -40,9 +40,9 @@ void check(const TransferBenchOptions& options) {
   if (options.block_bytes.empty()) throw std::invalid_argument{"--block-bytes: at least one size is needed"};
   const std::optional<Bytes> available = available_memory();
   for (const Bytes block_bytes : options.block_bytes) {
-    if (block_bytes < smallest_block || block_bytes > largest_block) {
+    if (block_bytes < moved_block_min || block_bytes > moved_block_max) {
       throw std::invalid_argument{fmt::format("--block-bytes {}: must be from {} to {}", to_string(block_bytes),
-                                              to_string(smallest_block), to_string(largest_block))};
+                                              to_string(moved_block_min), to_string(moved_block_max))};
     }
     // Both directions: on the device, in the arena, and on the device side of the plain copies.
     const Bytes needed = block_bytes * (std::uint64_t{blocks_of(options, block_bytes)} * 2 + 1) * 3;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <latch>
 #include <span>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -13,21 +12,6 @@ namespace terrace::tools {
 namespace {
 
 using enum Direction;
-
-/// The direction of the bytes in a measurement.
-enum class Way : unsigned char { swap_out, swap_in, both };
-
-std::string_view to_string(Way way) {
-  switch (way) {
-    case Way::swap_out: return "swap out";
-    case Way::swap_in: return "swap in";
-    case Way::both: return "both";
-  }
-  return "?";
-}
-
-/// Whether the blocks of a transfer are adjacent on both sides, or no two of them are.
-enum class Layout : unsigned char { contiguous, scattered };
 
 /// The size of one request's transfer: 16,384 tokens in blocks of 64. With blocks of 4 KiB this is one piece.
 constexpr std::uint32_t transfer_blocks_max = 256;
@@ -40,13 +24,13 @@ struct Work {
   std::vector<SlotRun> bare;   ///< cut into the same pieces as the lanes make
 };
 
-Work make_work(const TransferRig& rig, Direction direction, Layout layout, Bytes piece_bytes) {
+Work make_work(const TransferRig& rig, Direction direction, bool scattered, Bytes piece_bytes) {
   const SlotId first = rig.first_slot(direction);
   Work work{.direction = direction, .pairs = {}, .plain = {{first, first, rig.blocks()}}, .bare = {}};
   const auto add = [&](std::uint32_t source, std::uint32_t destination) {
     work.pairs.push_back({SlotId{first.value() + source}, SlotId{first.value() + destination}});
   };
-  if (layout == Layout::scattered) {
+  if (scattered) {
     std::uint32_t destination = 0;
     for (const std::uint32_t source : scattered_order(rig.blocks())) add(source, destination++);
     for (const SlotPair& pair : work.pairs) work.bare.push_back({pair.source, pair.destination, 1});
@@ -107,22 +91,22 @@ double copy_all(TransferRig& rig, std::span<const Work> works, std::vector<SlotR
 struct Cell {
   Row row;  ///< what is measured
   std::vector<Work> works;
-  Figures figures{};
+  Figures figures;
 };
 
 std::vector<Cell> make_cells(const TransferRig& rig, Bytes piece_bytes) {
+  const std::pair<const char*, std::vector<Direction>> ways[] = {
+      {"swap out", {swap_out}}, {"swap in", {swap_in}}, {"both", {swap_out, swap_in}}};
   std::vector<Cell> cells;
-  for (const Layout layout : {Layout::contiguous, Layout::scattered}) {
-    for (const Way way : {Way::swap_out, Way::swap_in, Way::both}) {
-      Cell cell{.row = {{"block_bytes", count(rig.block_bytes())},
-                        {"blocks", rig.blocks()},
-                        {"plan_blocks", std::min(transfer_blocks_max, rig.blocks())},
-                        {"layout", layout == Layout::contiguous ? "contiguous" : "scattered"},
-                        {"way", to_string(way)}},
-                .works = {}};
-      if (way != Way::swap_in) cell.works.push_back(make_work(rig, swap_out, layout, piece_bytes));
-      if (way != Way::swap_out) cell.works.push_back(make_work(rig, swap_in, layout, piece_bytes));
-      cells.push_back(std::move(cell));
+  for (const bool scattered : {false, true}) {
+    for (const auto& [way, directions] : ways) {
+      Cell& cell = cells.emplace_back();
+      cell.row = {{"block_bytes", count(rig.block_bytes())},
+                  {"blocks", rig.blocks()},
+                  {"plan_blocks", std::min(transfer_blocks_max, rig.blocks())},
+                  {"layout", scattered ? "scattered" : "contiguous"},
+                  {"way", way}};
+      for (const Direction direction : directions) cell.works.push_back(make_work(rig, direction, scattered, piece_bytes));
     }
   }
   return cells;
