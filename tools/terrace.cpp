@@ -109,7 +109,7 @@ int run(int argc, char** argv) {
     }
     if (job->parsed()) return understood([&] { return terrace::tools::run_job(job_arguments); });
     if (config->parsed()) {
-      terrace::tools::run_config(config_arguments);
+      config_arguments.run(config_arguments);
       return ExitStatus::done;
     }
     if (about.part) {

@@ -51,40 +51,38 @@ class Digests {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-/// The messages that are digested for all blocks of all prompts.
-class Messages {
- public:
-  Messages(const std::vector<Prompt>& prompts, std::uint32_t block_tokens) {
-    KeyMessage message;
-    Digests digest;
-    for (const Prompt& prompt : prompts) {
-      BlockKey parent;
-      for (std::size_t at = 0; at + block_tokens <= prompt.size(); at += block_tokens) {
-        message.begin_block(parent, std::span{prompt}.subspan(at, block_tokens));
-        parent = digest(message.bytes());
-        message_bytes_ = message.bytes().size();
-        bytes_.insert(bytes_.end(), message.bytes().begin(), message.bytes().end());
-      }
-      last_keys_.push_back(parent);
-    }
-  }
+/// The messages that are digested for all blocks of all prompts, one after the other.
+struct Messages {
+  std::size_t message_bytes = 0;
+  std::vector<std::byte> bytes;
+  std::vector<BlockKey> last_keys;  ///< one for each prompt
 
-  [[nodiscard]] std::size_t count() const { return bytes_.size() / message_bytes_; }
-  [[nodiscard]] std::size_t message_bytes() const { return message_bytes_; }
+  [[nodiscard]] std::size_t count() const { return bytes.size() / message_bytes; }
   [[nodiscard]] std::span<const std::byte> operator[](std::size_t i) const {
-    return std::span{bytes_}.subspan(i * message_bytes_, message_bytes_);
+    return std::span{bytes}.subspan(i * message_bytes, message_bytes);
   }
-  [[nodiscard]] const std::vector<BlockKey>& last_keys() const { return last_keys_; }
-
- private:
-  std::size_t message_bytes_ = 0;
-  std::vector<std::byte> bytes_;
-  std::vector<BlockKey> last_keys_;  ///< one for each prompt
 };
+
+Messages messages_of(const std::vector<Prompt>& prompts, std::uint32_t block_tokens) {
+  Messages all;
+  KeyMessage message;
+  Digests digest;
+  for (const Prompt& prompt : prompts) {
+    BlockKey parent;
+    for (std::size_t at = 0; at + block_tokens <= prompt.size(); at += block_tokens) {
+      message.begin_block(parent, std::span{prompt}.subspan(at, block_tokens));
+      parent = digest(message.bytes());
+      all.message_bytes = message.bytes().size();
+      all.bytes.insert(all.bytes.end(), message.bytes().begin(), message.bytes().end());
+    }
+    all.last_keys.push_back(parent);
+  }
+  return all;
+}
 
 /// Times are for one whole block.
 Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsigned rounds) {
-  const Messages messages{prompts, block_tokens};
+  const Messages messages = messages_of(prompts, block_tokens);
   std::vector<BlockKey> keys(messages.count());
   Digests digest;
   Figures figures;
@@ -97,13 +95,13 @@ Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsi
     const double append_time = 1e9 * seconds_of([&] {
                                  for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
                                });
-    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
+    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys[i]);
     if (round == 0) continue;  // the first round only warms up
     const auto blocks = static_cast<double>(keys.size());
     figures.add("digest_ns", digest_time / blocks);
     figures.add("append_ns", append_time / blocks);
   }
-  Row row{{"block_tokens", block_tokens}, {"message_bytes", messages.message_bytes()}};
+  Row row{{"block_tokens", block_tokens}, {"message_bytes", messages.message_bytes}};
   figures.add_medians(row);
   row["append_ratio"] = figures.median("append_ns") / figures.median("digest_ns");
   return row;

@@ -12,8 +12,10 @@ namespace {
 
 namespace json = boost::json;
 
+std::string bytes_of(const PlanOptions& options, std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); }
+
 std::string with_bytes(const PlanOptions& options, std::uint64_t blocks) {
-  return fmt::format("{} blocks ({})", grouped(blocks), to_string(options.machine.block_bytes * blocks));
+  return fmt::format("{} blocks ({})", grouped(blocks), bytes_of(options, blocks));
 }
 
 std::string duration(double seconds) {
@@ -37,8 +39,7 @@ void add_head(Table& table, const PlanOptions& options, const PlanResult& result
   const PlanMachine& machine = options.machine;
   table.line("{}: {} requests in {}", options.source(), grouped(result.requests), duration(result.seconds));
   table.line("  blocks   {} full ones of {} tokens, {}; {} different ones ({})", grouped(result.blocks), machine.block_tokens,
-             to_string(machine.block_bytes), grouped(result.different_blocks),
-             to_string(machine.block_bytes * result.different_blocks));
+             to_string(machine.block_bytes), grouped(result.different_blocks), bytes_of(options, result.different_blocks));
   table.line("  tiers    {}", tiers(options));
   table.line("  speeds   link {}, disk {}, prefill {:g} tokens/s", to_string(machine.link), to_string(machine.disk),
              machine.prefill_speed);
@@ -55,7 +56,7 @@ void add_head(Table& table, const PlanOptions& options, const PlanResult& result
 /// The columns with which each row begins.
 constexpr std::size_t size_width = 24;
 std::string size_columns(const PlanOptions& options, std::uint64_t size) {
-  return fmt::format("{:>14}{:>{}}", grouped(size), to_string(options.machine.block_bytes * size), size_width - 14);
+  return fmt::format("{:>14}{:>{}}", grouped(size), bytes_of(options, size), size_width - 14);
 }
 
 void add_hits(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
@@ -73,7 +74,6 @@ void add_hits(Table& table, const PlanOptions& options, const PlanResult& result
 
 void add_moves(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
   if (options.planned == PlannedTier::device) return;
-  const auto size_of = [&](std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); };
   table.line("");
   table.line("{}: hits by tier in per cent, and bytes moved", to_string(options.policies[policy]));
   table.line("{:>{}}{:>9}{:>9}{:>9}{:>14}{:>15}", to_string(options.planned), size_width, "device", "host", "storage", "swap-out",
@@ -82,13 +82,12 @@ void add_moves(Table& table, const PlanOptions& options, const PlanResult& resul
     const TierCosts& costs = row.costs[policy];
     table.line("{}{:>9.2f}{:>9.2f}{:>9.2f}{:>14}{:>15}", size_columns(options, row.size),
                per_cent(costs.device_hits, result.blocks), per_cent(costs.host_hits, result.blocks),
-               per_cent(costs.storage_hits, result.blocks), size_of(costs.swap_out), size_of(costs.swap_in));
+               per_cent(costs.storage_hits, result.blocks), bytes_of(options, costs.swap_out), bytes_of(options, costs.swap_in));
   }
 }
 
 void add_wear(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
   if (options.planned != PlannedTier::storage) return;
-  const auto size_of = [&](std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); };
   const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : std::string{"-"}; };
   table.line("");
   table.line("{}: storage; years at an endurance of {:g} drive writes per day", to_string(options.policies[policy]),
@@ -97,8 +96,8 @@ void add_wear(Table& table, const PlanOptions& options, const PlanResult& result
              "years");
   for (const PlanResult::Row& row : result.rows) {
     const TierCosts& costs = row.costs[policy];
-    table.line("{}{:>12}{:>12}{:>20}{:>9}", size_columns(options, row.size), size_of(costs.storage_reads),
-               size_of(costs.storage_writes), number(costs.drive_writes_per_day), number(costs.drive_years));
+    table.line("{}{:>12}{:>12}{:>20}{:>9}", size_columns(options, row.size), bytes_of(options, costs.storage_reads),
+               bytes_of(options, costs.storage_writes), number(costs.drive_writes_per_day), number(costs.drive_years));
   }
 }
 

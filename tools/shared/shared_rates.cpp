@@ -3,7 +3,6 @@
 #include "base/check.hpp"
 #include "tools/numbered_key.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <random>
@@ -74,8 +73,8 @@ void SharedRates::wait() {
   if (store_.poll(events_) == 0) waker_.wait(-1);
 }
 
-template <class Submit, class Note>
-SharedCost SharedRates::run(const GoOn& go_on, Submit submit, Note note) {
+template <class Submit>
+SharedCost SharedRates::run(const GoOn& go_on, Submit submit) {
   SharedCost cost;
   const double cpu = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
@@ -88,9 +87,10 @@ SharedCost SharedRates::run(const GoOn& go_on, Submit submit, Note note) {
     if (ended == blocks) break;
     wait();
     ended += static_cast<std::uint32_t>(events_.size());
-    for (const SharedEvent& event : events_) note(event);
-    cost.failed += static_cast<std::uint64_t>(
-        std::ranges::count_if(events_, [](const SharedEvent& event) { return static_cast<bool>(event.error); }));
+    for (const SharedEvent& event : events_) {
+      cost.found += event.leading;
+      if (event.error) ++cost.failed;
+    }
   }
   cost.failed += work_.blocks - blocks;
   cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -125,14 +125,10 @@ double SharedRates::probe() {
 }
 
 std::uint32_t SharedRates::count() {
-  std::uint32_t there = 0;
-  const SharedCost cost = run(
-      {},
-      [&, until = deadline()](std::uint32_t n) {
-        store_.probe({.token = n, .keys = {&blocks_[n].key, 1}, .deadline = until});
-      },
-      [&there](const SharedEvent& event) { there += event.leading; });
-  return cost.failed > 0 ? work_.blocks : there;
+  const SharedCost cost = run({}, [&, until = deadline()](std::uint32_t n) {
+    store_.probe({.token = n, .keys = {&keys_[n], 1}, .deadline = until});
+  });
+  return cost.failed > 0 ? work_.blocks : cost.found;
 }
 
 std::uint32_t SharedRates::remove(Duration patience) {
