@@ -58,6 +58,12 @@ PlanSize to_blocks(const std::string& option, const std::string& word) {
 
 PlanSize to_capacity(const std::string& option, const std::string& word) { return {count(to_size(option, word)), true}; }
 
+/// Reads "3000" or "64GiB".
+PlanSize to_plan_size(const std::string& option, const std::string& word) {
+  const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? to_blocks(option, word) : to_capacity(option, word);
+}
+
 std::uint64_t in_blocks(const std::string& option, PlanSize size, Bytes block_bytes) {
   const std::uint64_t blocks = size.is_bytes ? size.number / count(block_bytes) : size.number;
   if (size.number > 0 && blocks == 0) {
@@ -99,11 +105,6 @@ void choose_tiers(PlanOptions& options, const PlanArguments& arguments) {
 }
 
 }  // namespace
-
-PlanSize to_plan_size(const std::string& option, const std::string& word) {
-  const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-  return is_number ? to_blocks(option, word) : to_capacity(option, word);
-}
 
 std::string_view to_string(PlannedTier tier) {
   switch (tier) {

@@ -22,8 +22,6 @@ struct PlanSize {
   std::uint64_t number = 0;
   bool is_bytes = false;
 };
-/// Reads "3000" or "64GiB". Throws UsageError.
-[[nodiscard]] PlanSize to_plan_size(const std::string& option, const std::string& word);
 
 /// The tier whose size is planned: the one below the tiers that are given.
 enum class PlannedTier : unsigned char { device, host, storage };

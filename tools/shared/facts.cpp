@@ -308,7 +308,8 @@ class Judge {
   }
 
   void pays() {
-    const double load = read_seconds(facts_);
+    if (!facts_.reads || facts_.reads->failed > 0 || facts_.reads->blocks == 0) return;
+    const double load = facts_.reads->seconds / static_cast<double>(facts_.reads->blocks);
     if (load <= 0) return;
     const double compute = needs_.compute_seconds;
     if (compute <= 0) {
@@ -359,11 +360,6 @@ double quantile(std::vector<double> times, double share) {
   std::ranges::sort(times);
   const auto last = static_cast<double>(times.size() - 1);
   return times[static_cast<std::size_t>(std::ceil(share * last))];
-}
-
-double read_seconds(const SharedFacts& facts) {
-  if (!facts.reads || facts.reads->failed > 0 || facts.reads->blocks == 0) return 0;
-  return facts.reads->seconds / static_cast<double>(facts.reads->blocks);
 }
 
 }  // namespace terrace::tools
