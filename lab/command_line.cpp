@@ -1,7 +1,6 @@
 #include "lab/command_line.hpp"
 
 #include "lab/benches.hpp"
-#include "lab/gpu/link.hpp"
 #include "tools/arguments.hpp"
 #include "tools/device_name.hpp"
 #include "tools/report_file.hpp"
@@ -30,7 +29,6 @@ std::string shown(const T& value) {
   else return std::string{to_string(value)};
 }
 std::string shown(const std::filesystem::path& path) { return path.string(); }
-std::string shown(const std::string& word) { return word; }
 template <class T>
 std::string shown(const std::vector<T>& values) {
   std::string all;
