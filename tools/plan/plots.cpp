@@ -127,7 +127,7 @@ std::string line_of(const LineChart::Series& series, std::size_t number, const S
 }
 
 constexpr std::string_view begin_of_svg = "<svg";
-constexpr std::array<const char*, 2> names{"hit-rate.svg", "first-token.svg"};
+constexpr std::array<const char*, 2> plot_names{"hit-rate.svg", "first-token.svg"};
 
 LineChart chart_of(const PlanOptions& options, const PlanResult& result, const std::function<double(const TierCosts&)>& value) {
   LineChart chart;
@@ -231,7 +231,7 @@ void check_plots(const fs::path& directory) {
   while (!fs::exists(existing, error) && existing.has_relative_path()) existing = existing.parent_path();
   if (!fs::is_directory(existing, error)) refuse(existing, "it is not a directory");
   if (::access(existing.c_str(), W_OK | X_OK) != 0) refuse(existing, std::generic_category().message(errno));
-  for (const char* const name : names) {
+  for (const char* const name : plot_names) {
     const fs::path file = directory / name;
     if (!fs::exists(file, error)) continue;
     if (!fs::is_regular_file(file, error)) refuse(file, "it is not a file");
@@ -247,8 +247,8 @@ void write_plots(const fs::path& directory, const PlanOptions& options, const Pl
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) throw std::runtime_error{fmt::format("cannot make the directory {}: {}", directory.string(), error.message())};
-  write(directory / names[0], to_svg(hit_rate_chart(options, result)));
-  write(directory / names[1], to_svg(first_token_chart(options, result)));
+  write(directory / plot_names[0], to_svg(hit_rate_chart(options, result)));
+  write(directory / plot_names[1], to_svg(first_token_chart(options, result)));
 }
 
 }  // namespace terrace::tools
