@@ -36,14 +36,6 @@ if(TERRACE_BUILD_PROGRAM OR TERRACE_BUILD_TESTS)
 
 endif()
 
-if(TERRACE_BUILD_TESTS)
-  # Google Benchmark: `terrace-lab index`. Not in portable programs: there is no archive of it, and the shared library would
-  # want the compiler's shared library, and with it a newer C library than the program.
-  if(NOT TERRACE_PORTABLE)
-    find_package(benchmark REQUIRED)
-  endif()
-endif()
-
 # moodycamel::ConcurrentQueue: lock-free queues between threads. Included by base/completion_queue.hpp and
 # storage/io/threaded_io.hpp alone.
 find_path(CONCURRENTQUEUE_INCLUDE_DIR concurrentqueue.h

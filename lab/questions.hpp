@@ -1,10 +1,9 @@
 #pragma once
 
 #include "lab/rounds.hpp"
+#include "lab/rows.hpp"
 #include "terrace/types.hpp"
 #include "tools/numbered_key.hpp"
-
-#include <boost/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -21,18 +20,6 @@ namespace terrace::tools {
 /// The number of keys in a question, and of blocks in an order.
 inline constexpr std::uint32_t keys_a_question = 32;
 
-/// The time of a question about keys, and the time of the same question to a std::unordered_set.
-struct QuestionRow {
-  std::string_view question;
-  bool hit = true;  ///< whether all keys are there, or none is
-  double ns_a_key = 0;
-  double set_ns_a_key = 0;
-};
-
-[[nodiscard]] inline boost::json::object to_json(const QuestionRow& row) {
-  return {{"question", row.question}, {"hit", row.hit}, {"ns_a_key", row.ns_a_key}, {"set_ns_a_key", row.set_ns_a_key}};
-}
-
 /// Measures questions about 32 keys each, in a scattered order of the groups of keys.
 class Questions {
  public:
@@ -46,10 +33,10 @@ class Questions {
   }
 
   /// Measures a question that is answered at once. `ask` takes the keys and returns how many of them are there. A miss of a
-  /// question that stops at a miss needs one look-up only; its time is divided by 32 all the same. Throws std::runtime_error for
-  /// a wrong answer.
+  /// question that stops at a miss needs one look-up only; its time is divided by 32 all the same. The row has the time, and that
+  /// of the same question to a std::unordered_set. Throws std::runtime_error for a wrong answer.
   template <class Ask>
-  [[nodiscard]] QuestionRow measure(std::string_view question, bool hit, Stop stop, Ask ask) const {
+  [[nodiscard]] Row measure(std::string_view question, bool hit, Stop stop, Ask ask) const {
     const auto ask_set = [&](std::span<const BlockKey> keys) {
       std::size_t found = 0;
       for (const BlockKey& key : keys) {
@@ -65,7 +52,7 @@ class Questions {
       set.push_back(ns_a_key(hit, ask_set));
       if (round % 2 == 1) subject.push_back(ns_a_key(hit, ask));
     }
-    return {question, hit, median(subject), median(set)};
+    return {{"question", question}, {"hit", hit}, {"ns_a_key", median(subject)}, {"set_ns_a_key", median(set)}};
   }
 
  private:

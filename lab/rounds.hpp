@@ -46,24 +46,4 @@ template <class F>
   return order;
 }
 
-/// Chooses blocks for the turns of several subjects. Each block comes once before any comes again, so that no subject benefits
-/// from blocks that another one has just brought into a lower cache.
-class ScatteredTurns {
- public:
-  ScatteredTurns(std::uint32_t blocks, std::uint64_t operations) : once_{scattered_order(blocks)}, operations_{operations} {}
-
-  [[nodiscard]] std::uint64_t operations() const { return operations_; }
-  [[nodiscard]] const std::vector<std::uint32_t>& next() {
-    order_.clear();
-    for (std::uint64_t n = 0; n < operations_; ++n) order_.push_back(once_[place_++ % once_.size()]);
-    return order_;
-  }
-
- private:
-  std::vector<std::uint32_t> once_;
-  std::uint64_t operations_;
-  std::uint64_t place_ = 0;
-  std::vector<std::uint32_t> order_;
-};
-
 }  // namespace terrace::tools

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   using namespace terrace::tools;
   CLI::App app{"terrace-lab: measures the parts of the cache, and compares eviction policies", "terrace-lab"};
   prepare_program(app);
-  BenchArguments bench;
+  ChosenBench bench;
   add_bench_options(app, bench);
   CLI::App* const replay_command =
       app.add_subcommand("replay", "`terrace replay`, with further eviction policies to compare with");

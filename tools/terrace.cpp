@@ -91,7 +91,7 @@ int run(int argc, char** argv) {
   using terrace::tools::understood;
   return terrace::tools::run_program(app, argc, argv, [&]() -> ExitStatus {
     if (plan->parsed() && !plan_arguments.live.socket.empty()) {
-      return understood([&] { return terrace::tools::run_live_plan(plan_arguments.live, plan_arguments.json); });
+      return understood([&] { return terrace::tools::run_live_plan(plan_arguments.live, plan_arguments.options.json); });
     }
     if (plan->parsed()) {
       terrace::tools::run_plan(terrace::tools::resolve(plan_arguments));
@@ -109,7 +109,7 @@ int run(int argc, char** argv) {
     }
     if (job->parsed()) return understood([&] { return terrace::tools::run_job(job_arguments); });
     if (config->parsed()) {
-      terrace::tools::run_config(config_arguments);
+      config_arguments.run(config_arguments);
       return ExitStatus::done;
     }
     if (about.part) {

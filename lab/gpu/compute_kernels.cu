@@ -1,4 +1,4 @@
-// Kernels that stand for the steps of an engine (lab/gpu/cuda_work.hpp).
+// Kernels that stand for the steps of an engine (cuda_work.cpp).
 
 constexpr unsigned block_threads = 256;
 

@@ -2,14 +2,12 @@
 
 #include "tools/device_name.hpp"
 #include "tools/output.hpp"
-#include "tools/report_file.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <stdexcept>
-#include <utility>
+#include <string>
 
 namespace terrace::tools {
 namespace {
@@ -30,71 +28,29 @@ void check(const LinkBenchOptions& options) {
   if (options.size.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
 }
 
-void print_facts(const LinkFacts& facts) {
-  print("{}, driver {}, {} copy engines, NUMA node {}, host addresses in batches: {}\n", facts.device, facts.driver,
-        facts.copy_engines, facts.numa_node, facts.takes_host_addresses ? "yes" : "no");
-  print("\nlarge copies, GB/s: swap in {:.1f}, swap out {:.1f}, both at once {:.1f}\n", facts.swap_in, facts.swap_out,
-        facts.both);
-  print("\nfrom the end of a copy of 1 MiB until a thread knows it, us\n");
-  for (const LinkFacts::End& end : facts.ends) print("  {:<24} p50 {:>7.1f}  p99 {:>7.1f}\n", end.way, end.p50_us, end.p99_us);
-  print("\npieces on a stream, GB/s, by how many are under way\n");
-  print("{:<9} {:>7}", "way", "piece");
-  for (const unsigned under_way : link_pieces_under_way) print(" {:>7}", under_way);
-  for (const LinkFacts::Queue& queue : facts.queues) {
-    if (queue.under_way == link_pieces_under_way.front()) {
-      print("\n{:<9} {:>7}", queue.direction == Direction::swap_in ? "swap in" : "swap out", to_string(queue.piece_bytes));
-    }
-    print(" {:>7.1f}", queue.gb_per_s);
-  }
-  print("\n\nmemory is pinned and given back, ms\n");
-  for (const LinkFacts::Pin& pin : facts.pins) {
-    print("  {:<24} pinned {:>7.1f}  given back {:>7.1f}{}\n", pin.beside_kernel ? "beside a kernel" : "alone", pin.pin_ms,
-          pin.unpin_ms,
-          !pin.beside_kernel ? ""
-          : pin.still_runs   ? "  (the kernel still runs)"
-                             : "  (the kernel has ended)");
-  }
-}
-
-boost::json::object to_json(const LinkFacts& facts) {
-  boost::json::array ends;
-  for (const LinkFacts::End& end : facts.ends) {
-    ends.push_back(boost::json::object{{"way", end.way}, {"p50_us", end.p50_us}, {"p99_us", end.p99_us}});
-  }
-  boost::json::array queues;
-  for (const LinkFacts::Queue& queue : facts.queues) {
-    queues.push_back(boost::json::object{{"direction", queue.direction == Direction::swap_in ? "swap_in" : "swap_out"},
-                                         {"piece_bytes", count(queue.piece_bytes)},
-                                         {"under_way", queue.under_way},
-                                         {"gb_per_s", queue.gb_per_s}});
-  }
-  boost::json::array pins;
-  for (const LinkFacts::Pin& pin : facts.pins) {
-    pins.push_back(boost::json::object{{"beside_kernel", pin.beside_kernel},
-                                       {"pin_ms", pin.pin_ms},
-                                       {"unpin_ms", pin.unpin_ms},
-                                       {"kernel_still_runs", pin.still_runs}});
-  }
-  return {{"device", facts.device},
-          {"driver", facts.driver},
-          {"copy_engines", facts.copy_engines},
-          {"numa_node", facts.numa_node},
-          {"takes_host_addresses", facts.takes_host_addresses},
-          {"swap_in_gb_per_s", facts.swap_in},
-          {"swap_out_gb_per_s", facts.swap_out},
-          {"both_gb_per_s", facts.both},
-          {"ends", std::move(ends)},
-          {"queues", std::move(queues)},
-          {"pins", std::move(pins)}};
-}
+constexpr Column end_columns[] = {{"way", "", -24}, {"p50_us", "p50", 10, 1}, {"p99_us", "p99", 10, 1}};
+constexpr Column queue_columns[] = {
+    {"direction", "", -9}, {"piece_bytes", "piece", 8}, {"under_way", "under way", 11}, {"gb_per_s", "GB/s", 9, 1}};
+constexpr Column pin_columns[] = {{"beside_kernel", "beside a kernel", 15},
+                                  {"pin_ms", "pinned", 10, 1},
+                                  {"unpin_ms", "given back", 12, 1},
+                                  {"kernel_still_runs", "it still runs", 15}};
 
 }  // namespace
 
-void bench_link(const LinkBenchOptions& options) {
+Row bench_link(const LinkBenchOptions& options) {
   check(options);
-  const LinkFacts facts = measure_link(*options.cuda, options.size);
-  print_facts(facts);
-  if (!options.report.empty()) write_report(options.report, json_text(to_json(facts)));
+  Row facts = measure_link(*options.cuda, options.size);
+  print("{}, driver {}, {} copy engines, NUMA node {}, host addresses in batches: {}\n",
+        std::string{facts.at("device").as_string()}, std::string{facts.at("driver").as_string()},
+        facts.at("copy_engines").as_int64(), facts.at("numa_node").as_int64(),
+        facts.at("takes_host_addresses").as_bool() ? "yes" : "no");
+  print("\nlarge copies, GB/s: swap in {:.1f}, swap out {:.1f}, both at once {:.1f}\n", facts.at("swap_in_gb_per_s").as_double(),
+        facts.at("swap_out_gb_per_s").as_double(), facts.at("both_gb_per_s").as_double());
+  print_table("from the end of a copy of 1 MiB until a thread knows it, us", end_columns, facts.at("ends").as_array());
+  print_table("pieces on a stream, by how many are under way", queue_columns, facts.at("queues").as_array());
+  print_table("memory is pinned and given back, ms", pin_columns, facts.at("pins").as_array());
+  return facts;
 }
 
 }  // namespace terrace::tools

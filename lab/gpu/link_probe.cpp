@@ -1,6 +1,5 @@
-#include "lab/gpu/link_probe.hpp"
-
 #include "lab/gpu/bench_kernels.hpp"
+#include "lab/gpu/link.hpp"
 #include "lab/rounds.hpp"
 #include "tools/replay/engine/latencies.hpp"
 #include "transfer/cuda/driver/handles.hpp"
@@ -33,30 +32,36 @@ class LinkProbe {
         other_{make_stream(driver)},
         kernels_{driver, device_} {}
 
-  LinkFacts measure() {
-    LinkFacts facts;
-    facts.device = cuda_device_name(driver_, device_);
-    facts.driver = cuda_driver_name(driver_);
-    facts.copy_engines = cuda_attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT);
-    facts.numa_node = cuda_attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
-    facts.takes_host_addresses =
-        cuda_attribute(driver_, device_, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0;
-    for (const Direction direction : {swap_in, swap_out}) {
-      (direction == swap_in ? facts.swap_in : facts.swap_out) = area_speed([&] { copy(direction, 0, area(), stream_); });
-    }
-    facts.both = area_speed([&] {
+  Row measure() {
+    const auto attribute = [&](CUdevice_attribute which) { return cuda_attribute(driver_, device_, which); };
+    const auto whole = [&](Direction direction) { return area_speed([&] { copy(direction, 0, area(), stream_); }); };
+    const auto halves = [&] {
       copy(swap_in, 0, area() / 2, stream_);
       copy(swap_out, area() / 2, area() / 2, other_);
-    });
-    facts.ends = {end_of_copy("sleeping thread", await_event), end_of_copy("asking for 30 us first", await_event_soon)};
+    };
+    Row facts{{"device", cuda_device_name(driver_, device_)},
+              {"driver", cuda_driver_name(driver_)},
+              {"copy_engines", attribute(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT)},
+              {"numa_node", attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID)},
+              {"takes_host_addresses", attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM) != 0}};
+    facts["swap_in_gb_per_s"] = whole(swap_in);
+    facts["swap_out_gb_per_s"] = whole(swap_out);
+    facts["both_gb_per_s"] = area_speed(halves);
+    facts["ends"] =
+        boost::json::array{end_of_copy("sleeping thread", await_event), end_of_copy("asking for 30 us first", await_event_soon)};
+    boost::json::array queues;
     for (const Direction direction : {swap_in, swap_out}) {
       for (const Bytes piece : {MiB, MiB * 2, MiB * 4, MiB * 8}) {
-        for (const unsigned under_way : link_pieces_under_way) {
-          facts.queues.push_back({direction, piece, under_way, queue_speed(direction, count(piece), under_way)});
+        for (const unsigned under_way : {1U, 2U, 4U, 8U}) {
+          queues.push_back(Row{{"direction", direction == swap_in ? "swap_in" : "swap_out"},
+                               {"piece_bytes", count(piece)},
+                               {"under_way", under_way},
+                               {"gb_per_s", queue_speed(direction, count(piece), under_way)}});
         }
       }
     }
-    for (const bool beside_kernel : {false, true}) facts.pins.push_back(pin(beside_kernel));
+    facts["queues"] = std::move(queues);
+    facts["pins"] = boost::json::array{pin(false), pin(true)};
     return facts;
   }
 
@@ -92,7 +97,7 @@ class LinkProbe {
     return median(std::move(speeds));
   }
 
-  LinkFacts::End end_of_copy(const char* way, Await await) {
+  Row end_of_copy(const char* way, Await await) {
     const EventHandle begin = make_timed_event(driver_);
     const EventHandle end = make_timed_event(driver_);
     Latencies beyond;
@@ -109,7 +114,7 @@ class LinkProbe {
       beyond.add(std::max(whole - own, Duration::zero()));
     }
     const Percentiles us = beyond.microseconds();
-    return {way, us.p50, us.p99};
+    return {{"way", way}, {"p50_us", us.p50}, {"p99_us", us.p99}};
   }
 
   double queue_speed(Direction direction, std::uint64_t piece, unsigned under_way) {
@@ -128,30 +133,30 @@ class LinkProbe {
     return gigabytes_per_second(pieces * piece, seconds);
   }
 
-  LinkFacts::Pin pin(bool beside_kernel) {
+  Row pin(bool beside_kernel) {
     const HostArena arena{static_cast<std::uint32_t>(size_.area / MiB), MiB};
-    LinkFacts::Pin pin{.beside_kernel = beside_kernel};
     const EventHandle end_of_kernel = make_timed_event(driver_);
     if (beside_kernel) {
       kernels_.wait(other_.get(), memory_.get(), size_.kernel_milliseconds);
       driver_.check(driver_.cuEventRecord(end_of_kernel.get(), other_.get()), "cuEventRecord");
     }
     Owned<void*> pinned;
-    pin.pin_ms =
+    const double pin_ms =
         1e3 * seconds_of([&] {
           void* const memory = arena.block(SlotId{0}).data();
           driver_.check(driver_.cuMemHostRegister(memory, area(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
                         "cuMemHostRegister");
           pinned = {memory, driver_.cuMemHostUnregister};
         });
-    pin.unpin_ms = 1e3 * seconds_of([&] { pinned = {}; });
+    const double unpin_ms = 1e3 * seconds_of([&] { pinned = {}; });
+    bool still_runs = false;
     if (beside_kernel) {
       const CUresult state = driver_.cuEventQuery(end_of_kernel.get());
       if (state != CUDA_ERROR_NOT_READY) driver_.check(state, "cuEventQuery");
-      pin.still_runs = state == CUDA_ERROR_NOT_READY;
+      still_runs = state == CUDA_ERROR_NOT_READY;
     }
     await_streams();
-    return pin;
+    return {{"beside_kernel", beside_kernel}, {"pin_ms", pin_ms}, {"unpin_ms", unpin_ms}, {"kernel_still_runs", still_runs}};
   }
 
   const CudaDriver& driver_;
@@ -167,9 +172,9 @@ class LinkProbe {
 
 }  // namespace
 
-LinkFacts measure_link(int ordinal, const LinkProbeSize& size) { return probe_link(cuda_driver(), ordinal, size); }
+Row measure_link(int ordinal, const LinkProbeSize& size) { return probe_link(cuda_driver(), ordinal, size); }
 
-LinkFacts probe_link(const CudaDriver& driver, int ordinal, const LinkProbeSize& size) {
+Row probe_link(const CudaDriver& driver, int ordinal, const LinkProbeSize& size) {
   return LinkProbe{driver, ordinal, size}.measure();
 }
 

@@ -1,5 +1,5 @@
-#include "lab/gpu/link_facts.hpp"
-#include "lab/transfer/compute_work.hpp"
+#include "lab/gpu/link.hpp"
+#include "lab/transfer/transfer_device.hpp"
 
 #include <stdexcept>
 
@@ -12,6 +12,6 @@ constexpr const char* not_built = "this program was built without CUDA";
 
 std::unique_ptr<ComputeWork> make_cuda_work(int) { throw std::runtime_error{not_built}; }
 
-LinkFacts measure_link(int, const LinkProbeSize&) { throw std::runtime_error{not_built}; }
+Row measure_link(int, const LinkProbeSize&) { throw std::runtime_error{not_built}; }
 
 }  // namespace terrace::tools

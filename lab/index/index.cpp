@@ -1,26 +1,23 @@
-#include "lab/index/index.hpp"
+#include "lab/benches.hpp"
 
 #include "base/random.hpp"
 #include "lab/index/index_subject.hpp"
+#include "lab/rounds.hpp"
 #include "terrace/keys.hpp"
 #include "tools/output.hpp"
-#include "tools/report_file.hpp"
+#include "tools/replay/engine/key_maker.hpp"
+#include "tools/replay/workload/trace_reader.hpp"
 
-#include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <cstring>
-#include <map>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
 namespace terrace::tools {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Prompts of equal length, enough to fill a cache, without a common prefix. Their keys are random numbers, which suffices
 /// because subjects only compare keys.
@@ -47,107 +44,107 @@ class Prompts {
   std::vector<BlockKey> keys_;
 };
 
-const std::vector<SubjectKind>& all_subjects() {
-  static const std::vector<SubjectKind> all{SubjectKind::terrace_adaptive, SubjectKind::terrace_lru, SubjectKind::tree,
-                                            SubjectKind::map, SubjectKind::floor};
-  return all;
-}
-
-/// The progress of a benchmark with one subject. Google Benchmark runs it several times until it has taken long enough. Each run
-/// continues where the last one stopped; otherwise it would ask for the blocks that were inserted last.
-struct Turn {
-  std::uint64_t prompt = 0;
+/// A cache full of prompts, and the progress of a benchmark with it: each run continues where the last one stopped; otherwise it
+/// would ask for the blocks that were inserted last.
+struct Subject {
+  std::unique_ptr<IndexSubject> index;
+  std::uint64_t turn = 0;
   Random random{7};
+
+  void rename(BlockKey& key) {
+    const std::uint64_t fresh = random.engine()();
+    std::memcpy(key.bytes.data(), &fresh, sizeof fresh);
+  }
 };
 
-/// Caches full of prompts of one length. They are kept for all benchmarks of the same size.
+/// Caches full of prompts of one length.
 struct Fixture {
-  Fixture(std::uint32_t blocks, std::uint32_t length, const std::vector<SubjectKind>& kinds = all_subjects())
-      : length_{length}, cached{blocks, length, 1} {
-    for (const SubjectKind kind : kinds) {
-      subjects.push_back(make_subject(kind, blocks));
-      for (std::size_t i = 0; i < cached.size(); ++i) subjects.back()->serve(cached[i]);
+  Fixture(std::uint32_t blocks, std::uint32_t length, std::size_t kinds = subject_count)
+      : length{length}, cached{blocks, length, 1}, keys(length) {
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      subjects.push_back({make_subject(static_cast<SubjectKind>(kind), blocks)});
+      for (std::size_t i = 0; i < cached.size(); ++i) subjects.back().index->serve(cached[i]);
     }
   }
 
-  std::uint32_t length_;
+  /// Chooses the cached prompts in a scattered order, so that the processor's caches do not hold them (unless all of them fit).
+  /// Copies the keys, because a real caller has just made them, so they are in the processor's cache.
+  std::span<BlockKey> next_prompt(Subject& subject) {
+    const std::uint64_t scattered = ++subject.turn * 0x9E37'79B9'7F4A'7C15U % cached.size();
+    std::ranges::copy(cached[static_cast<std::size_t>(scattered)], keys.begin());
+    return keys;
+  }
+
+  std::uint32_t length;
   Prompts cached;
-  std::vector<std::unique_ptr<IndexSubject>> subjects;
-  std::map<const IndexSubject*, Turn> turns;
+  std::vector<BlockKey> keys;  ///< scratch memory
+  std::vector<Subject> subjects;
 };
 
-/// The minimum time for each benchmark.
-constexpr double seconds_a_benchmark = 0.05;
-
-/// Times each call, in nanoseconds.
+/// The time of each call, until they have taken long enough.
 class Calls {
  public:
+  [[nodiscard]] bool go_on() const { return seconds_ < seconds_min; }
   template <class Call>
-  void time(benchmark::State& state, Call&& call) {
-    const auto begin = Clock::now();
-    call();
-    const std::chrono::duration<double> taken = Clock::now() - begin;
-    state.SetIterationTime(taken.count());
-    nanos_.push_back(taken.count() * 1e9);
+  void time(Call&& call) {
+    const double seconds = seconds_of(call);
+    seconds_ += seconds;
+    nanos_.push_back(seconds * 1e9);
   }
-  void report(benchmark::State& state, double units) {
+  [[nodiscard]] double percentile_ns(std::size_t percent) {
     std::ranges::sort(nanos_);
-    state.counters["p50_ns"] = nanos_[nanos_.size() / 2] / units;
-    state.counters["p99_ns"] = nanos_[nanos_.size() * 99 / 100] / units;
+    return nanos_[nanos_.size() * percent / 100];
   }
 
  private:
+  static constexpr double seconds_min = 0.05;
+
+  double seconds_ = 0;
   std::vector<double> nanos_;
 };
 
-/// Chooses the cached prompts in a scattered order, so that the processor's caches do not hold them (unless all of them fit).
-std::size_t scattered(std::uint64_t i, std::size_t count) { return static_cast<std::size_t>(i * 0x9E37'79B9'7F4A'7C15U % count); }
+void expect_found(std::uint32_t hits, const Fixture& fixture) {
+  if (hits != fixture.length) throw std::runtime_error{"a cached prompt was not found"};
+}
 
-void match(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
-  Calls calls;
-  std::vector<BlockKey> keys(fixture.length_);
-  std::uint64_t i = 0;
-  for ([[maybe_unused]] auto each : state) {
-    // The copy brings the keys into the processor's cache, because a real caller has just made them.
-    std::ranges::copy(fixture.cached[scattered(++i, fixture.cached.size())], keys.begin());
-    std::uint32_t hits = 0;
-    calls.time(state, [&] { hits = subject.match(keys); });
-    if (hits != keys.size()) state.SkipWithError("a cached prompt was not found");
-  }
-  calls.report(state, 1);
+void match(Fixture& fixture, Subject& subject, Calls& calls) {
+  const std::span<const BlockKey> keys = fixture.next_prompt(subject);
+  std::uint32_t hits = 0;
+  calls.time([&] { hits = subject.index->match(keys); });
+  expect_found(hits, fixture);
 }
 
 enum class Cached : std::uint8_t { none, half, all };
 
-/// Serves prompts of which this part is cached. The rest is new, so as many blocks are evicted. If it is the half, then over two
+/// Serves a prompt of which this part is cached. The rest is new, so as many blocks are evicted. If it is the half, then over two
 /// rounds through the prompts LRU finds the first half of each prompt again.
 template <Cached cached>
-void serve(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
-  Calls calls;
-  Turn& turn = fixture.turns[&subject];
-  std::vector<BlockKey> keys(fixture.length_);
-  for ([[maybe_unused]] auto each : state) {
-    const auto prompt = fixture.cached[scattered(++turn.prompt, fixture.cached.size())];
-    std::ranges::copy(prompt, keys.begin());
-    const std::size_t known = cached == Cached::all ? keys.size() : cached == Cached::half ? keys.size() / 2 : 0;
-    for (std::size_t at = known; at < keys.size(); ++at) {
-      const std::uint64_t fresh = turn.random.engine()();
-      std::memcpy(keys[at].bytes.data(), &fresh, sizeof fresh);
-    }
-    calls.time(state, [&] { subject.serve(keys); });
+void serve(Fixture& fixture, Subject& subject, Calls& calls) {
+  const std::span<BlockKey> keys = fixture.next_prompt(subject);
+  const std::size_t known = cached == Cached::all ? keys.size() : cached == Cached::half ? keys.size() / 2 : 0;
+  for (BlockKey& key : keys.subspan(known)) subject.rename(key);
+  calls.time([&] { subject.index->serve(keys); });
+}
+
+constexpr std::uint32_t evicted_blocks = 256;
+
+void evict(Fixture& fixture, Subject& subject, Calls& calls) {
+  calls.time([&] { subject.index->evict(evicted_blocks); });
+  // The same number of blocks is inserted. All are new, because the policy decided which blocks were evicted.
+  for (std::uint32_t n = 0; n < evicted_blocks; n += fixture.length) {
+    for (BlockKey& key : fixture.keys) subject.rename(key);
+    subject.index->serve(fixture.keys);
   }
-  calls.report(state, 1);
 }
 
 /// Prompts as tokens, cached in addition to the prompts of the fixture.
 class TokenPrompts {
  public:
-  TokenPrompts(Fixture& fixture, IndexSubject& subject)
-      : tokens_(count, std::vector<TokenId>(std::size_t{fixture.length_} * block_tokens)) {
+  explicit TokenPrompts(Fixture& fixture) : tokens_(count, std::vector<TokenId>(std::size_t{fixture.length} * block_tokens)) {
     Random random{3};
     for (std::vector<TokenId>& prompt : tokens_) {
       for (TokenId& token : prompt) token = static_cast<TokenId>(random.below(150'000));
-      subject.serve(keys_of(prompt).keys());
+      for (const Subject& subject : fixture.subjects) subject.index->serve(keys_of(prompt).keys());
     }
   }
 
@@ -165,198 +162,240 @@ class TokenPrompts {
   std::vector<std::vector<TokenId>> tokens_;
 };
 
-/// Measures only how long it takes to make the keys of a prompt from its tokens, without a lookup.
-void make_keys(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
-  const TokenPrompts prompts{fixture, subject};
-  Calls calls;
-  std::uint64_t i = 0;
-  for ([[maybe_unused]] auto each : state) {
-    calls.time(state, [&] {
-      BlockKey last = TokenPrompts::keys_of(prompts[++i]).keys().back();
-      benchmark::DoNotOptimize(last);
-    });
-  }
-  calls.report(state, 1);
-}
-
-void match_tokens(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
-  const TokenPrompts prompts{fixture, subject};
-  Calls calls;
-  std::uint64_t i = 0;
-  for ([[maybe_unused]] auto each : state) {
-    std::uint32_t hits = 0;
-    calls.time(state, [&] { hits = subject.match(TokenPrompts::keys_of(prompts[++i]).keys()); });
-    if (hits != fixture.length_) state.SkipWithError("a cached prompt was not found");
-  }
-  calls.report(state, 1);
-}
-
-void evict(benchmark::State& state, Fixture& fixture, IndexSubject& subject) {
-  constexpr std::uint32_t batch = 256;
-  Calls calls;
-  Turn& turn = fixture.turns[&subject];
-  std::vector<BlockKey> keys(fixture.length_);
-  for ([[maybe_unused]] auto each : state) {
-    calls.time(state, [&] { subject.evict(batch); });
-    // The same number of blocks is inserted. All are new, because the policy decided which blocks were evicted.
-    for (std::uint32_t n = 0; n < batch; n += fixture.length_) {
-      for (BlockKey& key : keys) {
-        const std::uint64_t fresh = turn.random.engine()();
-        std::memcpy(key.bytes.data(), &fresh, sizeof fresh);
-      }
-      subject.serve(keys);
-    }
-  }
-  calls.report(state, batch);
-}
-
-/// Returns why a run failed, or an empty text if it did not. Google Benchmark 1.8 changed the names of these fields.
-template <class Run>
-std::string failure_of(const Run& run) {
-  if constexpr (requires { run.error_occurred; }) {
-    return run.error_occurred ? run.error_message : std::string{};
-  } else {
-    return run.skipped ? run.skip_message : std::string{};
-  }
-}
-
-/// Keeps what Google Benchmark measured, for the table and the report.
-class Collector final : public benchmark::BenchmarkReporter {
- public:
-  bool ReportContext(const Context&) override { return true; }
-  void ReportRuns(const std::vector<Run>& runs) override {
-    for (const Run& run : runs) {
-      const std::string failure = failure_of(run);
-      if (!failure.empty()) throw std::runtime_error{run.benchmark_name() + ": " + failure};
-      // A single repetition has no aggregates; it is its own median.
-      if (run.run_type == Run::RT_Iteration) medians_.try_emplace(run.run_name.function_name, run);
-      if (run.run_type == Run::RT_Aggregate && run.aggregate_name == "median") medians_[run.run_name.function_name] = run;
-      all_.push_back(run);
-    }
-  }
-  [[nodiscard]] double counter(const std::string& name, const char* which) const {
-    const auto run = medians_.find(name);
-    if (run == medians_.end()) return 0;
-    const auto found = run->second.counters.find(which);
-    return found == run->second.counters.end() ? 0 : static_cast<double>(found->second);
-  }
-  void write(const std::filesystem::path& file) const {
-    std::ostringstream out;
-    benchmark::JSONReporter json;
-    json.SetOutputStream(&out);
-    json.SetErrorStream(&out);
-    json.ReportContext(Context{});
-    json.ReportRuns(all_);
-    json.Finalize();
-    write_report(file, out.str());
-  }
-
- private:
-  std::map<std::string, Run> medians_;
-  std::vector<Run> all_;
-};
-
-std::string name_of(const std::string& operation, std::uint32_t blocks, std::uint32_t length, SubjectKind kind) {
-  return fmt::format("{}/{}/{}/{}", operation, blocks, length, to_string(kind));
-}
-
-void print_row(const Collector& results, const std::string& operation, std::uint32_t blocks, std::uint32_t length) {
-  print("{:<8}{:>10}{:>8}", operation, blocks, length);
-  const double floor = results.counter(name_of(operation, blocks, length, SubjectKind::floor), "p50_ns");
-  for (std::size_t kind = 0; kind < subject_count; ++kind) {
-    const std::string name = name_of(operation, blocks, length, static_cast<SubjectKind>(kind));
-    const double nanos = results.counter(name, "p50_ns");
-    nanos > 0 ? print("{:>10.1f}{:>7.2f}", nanos, nanos / floor) : print("{:>10}{:>7}", "-", "");
-  }
-  const std::string by_default = name_of(operation, blocks, length, SubjectKind::terrace_adaptive);
-  print("{:>14.1f}\n", results.counter(by_default, "p99_ns"));
-}
-
-using Measurement = void (*)(benchmark::State&, Fixture&, IndexSubject&);
-
 struct Operation {
-  std::string name;
-  Measurement run;
+  std::string_view name;
+  void (*run)(Fixture&, Subject&, Calls&);
   std::vector<std::uint32_t> lengths;
+  double blocks_a_call = 1;  ///< the unit of the times
 };
 
-/// Registers a benchmark. All arguments must outlive the run.
-void enlist(const std::string& name, Measurement run, Fixture& fixture, IndexSubject& subject) {
-  benchmark::RegisterBenchmark(name.c_str(), [run, &fixture, &subject](benchmark::State& state) { run(state, fixture, subject); })
-      ->UseManualTime()
-      ->MinTime(seconds_a_benchmark);
+Row row_of(std::string_view operation, std::uint32_t blocks, std::uint32_t length) {
+  return {{"operation", operation}, {"blocks", blocks}, {"prompt_blocks", length}};
 }
 
-void print_tokens_row(const Collector& results, std::uint32_t blocks, std::uint32_t length) {
-  const double keys = results.counter(name_of("keys", blocks, length, SubjectKind::terrace_adaptive), "p50_ns");
-  const double match = results.counter(name_of("tokens", blocks, length, SubjectKind::terrace_adaptive), "p50_ns");
-  print("{:<8}{:>10}{:>8}{:>14.0f}{:>14.0f}{:>8.2f}\n", "tokens", blocks, length, keys, match, match / keys);
+/// Lets the subjects take turns. A first round only warms up.
+Row measure(const Operation& operation, std::uint32_t blocks, std::uint32_t length, unsigned rounds) {
+  Fixture fixture{blocks, length};
+  std::vector<Figures> figures(subject_count);
+  for (unsigned round = 0; round <= rounds; ++round) {
+    for (std::size_t turn = 0; turn < subject_count; ++turn) {
+      const std::size_t kind = (turn + round) % subject_count;
+      Calls calls;
+      while (calls.go_on()) operation.run(fixture, fixture.subjects[kind], calls);
+      if (round == 0) continue;
+      figures[kind].add("p50_ns", calls.percentile_ns(50) / operation.blocks_a_call);
+      figures[kind].add("p99_ns", calls.percentile_ns(99) / operation.blocks_a_call);
+    }
+  }
+  Row row = row_of(operation.name, blocks, length);
+  const double floor = figures[static_cast<std::size_t>(SubjectKind::floor)].median("p50_ns");
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    Row of_subject;
+    of_subject["floors"] = figures[kind].median("p50_ns") / floor;
+    figures[kind].add_medians(of_subject);
+    row[to_string(static_cast<SubjectKind>(kind))] = std::move(of_subject);
+  }
+  return row;
+}
+
+/// Measures how long it takes to make the keys of a prompt from its tokens, without a lookup and with it.
+Row measure_tokens(std::uint32_t blocks, std::uint32_t length, unsigned rounds) {
+  Fixture fixture{blocks, length, 1};
+  const Subject& subject = fixture.subjects.front();
+  const TokenPrompts prompts{fixture};
+  Figures figures;
+  std::uint64_t turn = 0;
+  for (unsigned round = 0; round <= rounds; ++round) {
+    Calls keys;
+    while (keys.go_on()) {
+      std::size_t made = 0;
+      keys.time([&] { made = TokenPrompts::keys_of(prompts[++turn]).keys().size(); });
+      expect_found(static_cast<std::uint32_t>(made), fixture);
+    }
+    Calls matches;
+    while (matches.go_on()) {
+      std::uint32_t hits = 0;
+      matches.time([&] { hits = subject.index->match(TokenPrompts::keys_of(prompts[++turn]).keys()); });
+      expect_found(hits, fixture);
+    }
+    if (round == 0) continue;
+    figures.add("keys_ns", keys.percentile_ns(50));
+    figures.add("match_ns", matches.percentile_ns(50));
+  }
+  Row row = row_of("tokens", blocks, length);
+  figures.add_medians(row);
+  row["ratio"] = figures.median("match_ns") / figures.median("keys_ns");
+  return row;
+}
+
+Row measure_memory(std::uint32_t blocks, std::uint32_t length) {
+  const Fixture fixture{blocks, length};
+  Row row = row_of("bytes", blocks, length);
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    const double bytes = static_cast<double>(fixture.subjects[kind].index->bytes()) / static_cast<double>(blocks);
+    row[to_string(static_cast<SubjectKind>(kind))] = bytes;
+  }
+  return row;
+}
+
+constexpr Column time_columns[] = {{"operation", "", -8},
+                                   {"blocks", "cached", 10},
+                                   {"prompt_blocks", "prompt", 8},
+                                   {"terrace-adaptive.p50_ns", "adaptive", 10, 1},
+                                   {"terrace-adaptive.floors", "floors", 7, 2},
+                                   {"terrace-lru.p50_ns", "lru", 10, 1},
+                                   {"terrace-lru.floors", "floors", 7, 2},
+                                   {"tree.p50_ns", "tree", 10, 1},
+                                   {"tree.floors", "floors", 7, 2},
+                                   {"map.p50_ns", "map", 10, 1},
+                                   {"map.floors", "floors", 7, 2},
+                                   {"floor.p50_ns", "floor", 10, 1},
+                                   {"terrace-adaptive.p99_ns", "adaptive p99", 14, 1}};
+constexpr Column token_columns[] = {{"operation", "", -8},   {"blocks", "cached", 10},       {"prompt_blocks", "prompt", 8},
+                                    {"keys_ns", "keys", 14}, {"match_ns", "with match", 14}, {"ratio", "", 8, 2}};
+constexpr Column memory_columns[] = {{"operation", "", -8},
+                                     {"blocks", "cached", 10},
+                                     {"prompt_blocks", "prompt", 8},
+                                     {"terrace-adaptive", "adaptive", 10, 1},
+                                     {"terrace-lru", "lru", 10, 1},
+                                     {"tree", "", 10, 1},
+                                     {"map", "", 10, 1},
+                                     {"floor", "", 10, 1}};
+
+void check(const IndexBenchOptions& options) {
+  // Prompts that find half of their blocks evict as many, which others must not need.
+  constexpr std::uint32_t blocks_min = 256;
+  for (const std::uint32_t blocks : options.blocks) {
+    if (blocks < blocks_min) {
+      throw std::invalid_argument{fmt::format("--blocks {}: must be at least {} without --trace", blocks, blocks_min)};
+    }
+  }
+}
+
+using TracePrompts = std::vector<std::vector<BlockKey>>;
+
+/// A hash id of the trace stands for several blocks. Each gets an id from the hash id and the number of the block.
+TracePrompts read_prompts(const IndexBenchOptions& options) {
+  const std::uint32_t parts = options.trace_block_tokens / options.block_tokens;
+  KeyMaker keys{root_key({})};
+  TraceReader trace{TraceFile{options.trace}, options.trace_block_tokens};
+  TracePrompts prompts;
+  std::vector<std::uint64_t> ids;
+  while (const auto request = trace.next()) {
+    ids.clear();
+    for (std::uint32_t i = 0; i < request->input_tokens / options.block_tokens && i / parts < request->hash_ids.size(); ++i) {
+      ids.push_back(request->hash_ids[i / parts] * parts + i % parts);
+    }
+    ids.resize(std::min<std::size_t>(ids.size(), options.blocks.front()));
+    if (!ids.empty()) prompts.push_back(keys.keys(ids));
+  }
+  return prompts;
+}
+
+/// Adds the times of the requests to the figures of a subject. Returns the hits, which are the same in each round.
+std::uint64_t replay_once(SubjectKind kind, const TracePrompts& prompts, std::uint32_t capacity, Figures& figures) {
+  const auto subject = make_subject(kind, capacity);
+  std::uint64_t hits = 0;
+  std::vector<double> micros;
+  micros.reserve(prompts.size());
+  double sum = 0;
+  for (const auto& prompt : prompts) {
+    micros.push_back(1e6 * seconds_of([&] { hits += subject->serve(prompt); }));
+    sum += micros.back();
+  }
+  std::ranges::sort(micros);
+  figures.add("mean_us", sum / static_cast<double>(prompts.size()));
+  figures.add("p50_us", micros[micros.size() / 2]);
+  figures.add("p99_us", micros[micros.size() * 99 / 100]);
+  figures.add("max_us", micros.back());
+  return hits;
+}
+
+constexpr Column trace_columns[] = {{"subject", "", -16},         {"hit_percent", "hits, %", 9, 2},
+                                    {"mean_us", "mean us", 9, 2}, {"floors", "floors", 8, 2},
+                                    {"p50_us", "p50 us", 9, 2},   {"p99_us", "p99 us", 9, 2},
+                                    {"max_us", "max us", 9, 1},   {"mblocks_per_second", "Mblocks/s", 11, 2}};
+
+Row bench_trace(const IndexBenchOptions& options) {
+  if (options.trace_block_tokens % options.block_tokens != 0) {
+    throw std::invalid_argument{
+        fmt::format("--block-tokens {}: must divide the trace's {}", options.block_tokens, options.trace_block_tokens)};
+  }
+  const TracePrompts prompts = read_prompts(options);
+  const std::uint32_t capacity = options.blocks.front();
+  std::uint64_t blocks = 0;
+  for (const auto& prompt : prompts) blocks += prompt.size();
+  if (blocks == 0) throw std::runtime_error{fmt::format("{}: no request has a full block", options.trace.string())};
+
+  std::array<Figures, subject_count> figures;
+  std::array<std::uint64_t, subject_count> hits{};
+  for (unsigned round = 0; round < options.rounds; ++round) {
+    for (std::size_t kind = 0; kind < subject_count; ++kind) {
+      hits[kind] = replay_once(static_cast<SubjectKind>(kind), prompts, capacity, figures[kind]);
+    }
+  }
+  constexpr auto floor = static_cast<std::size_t>(SubjectKind::floor);
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    if (static_cast<SubjectKind>(kind) == SubjectKind::terrace_adaptive) continue;
+    if (hits[kind] != hits[floor]) throw std::runtime_error{"the indexes disagree on the hits: one of them is wrong"};
+  }
+
+  Row report{{"trace", options.trace.string()},      {"requests", prompts.size()}, {"blocks", blocks}, {"capacity", capacity},
+             {"block_tokens", options.block_tokens}, {"rounds", options.rounds}};
+  print("{} requests, {} blocks of {} tokens, {} cached at most; medians of {} rounds\n\n", prompts.size(), blocks,
+        options.block_tokens, capacity, options.rounds);
+  print_head(trace_columns);
+  for (std::size_t kind = 0; kind < subject_count; ++kind) {
+    const std::string_view subject = to_string(static_cast<SubjectKind>(kind));
+    const double mean_us = figures[kind].median("mean_us");
+    Row row{{"subject", subject},
+            {"hits", hits[kind]},
+            {"hit_percent", 100 * static_cast<double>(hits[kind]) / static_cast<double>(blocks)},
+            {"floors", mean_us / figures[floor].median("mean_us")},
+            {"mblocks_per_second", static_cast<double>(blocks) / (mean_us * static_cast<double>(prompts.size()))}};
+    figures[kind].add_medians(row);
+    print_row(trace_columns, row);
+    report[subject] = std::move(row);
+  }
+  return report;
 }
 
 }  // namespace
 
-void bench_index(const IndexBenchOptions& options) {
-  std::string repetitions = fmt::format("--benchmark_repetitions={}", options.repetitions);
-  std::string program = "terrace";
-  std::string interleave = "--benchmark_enable_random_interleaving=true";
-  std::vector<char*> words{program.data(), repetitions.data(), interleave.data()};
-  int count = static_cast<int>(words.size());
-  benchmark::Initialize(&count, words.data());
-
+Row bench_index(const IndexBenchOptions& options) {
+  if (!options.trace.empty()) return bench_trace(options);
+  check(options);
   const std::vector<Operation> operations{{"match", match, {16, 128, 2048}},
                                           {"hit", serve<Cached::all>, {16}},
                                           {"new", serve<Cached::none>, {16}},
                                           {"cycle", serve<Cached::half>, {16, 64, 2048}},
-                                          {"evict", evict, {16, 256}}};
-
-  Collector results;
-  print("medians in ns (evict: of one block), and as multiples of the floor's\n\n{:<8}{:>10}{:>8}", "", "cached", "prompt");
-  for (std::size_t kind = 0; kind < subject_count; ++kind) {
-    print("{:>17}", to_string(static_cast<SubjectKind>(kind)));
-  }
-  print("{:>14}\n", "adaptive p99");
-  for (const Operation& operation : operations) {
-    for (const std::uint32_t length : operation.lengths) {
+                                          {"evict", evict, {16, 256}, evicted_blocks}};
+  boost::json::array rows;
+  /// Measures each length at each size that has room for some prompts of it.
+  const auto each = [&](std::span<const Column> columns, const std::vector<std::uint32_t>& lengths, std::uint32_t prompts_min,
+                        const auto& measure_one) {
+    for (const std::uint32_t length : lengths) {
       for (const std::uint32_t blocks : options.blocks) {
-        if (blocks < 2 * length) continue;
-        Fixture fixture{blocks, length};
-        benchmark::ClearRegisteredBenchmarks();
-        for (std::size_t kind = 0; kind < subject_count; ++kind) {
-          IndexSubject& subject = *fixture.subjects[kind];
-          enlist(name_of(operation.name, blocks, length, static_cast<SubjectKind>(kind)), operation.run, fixture, subject);
-        }
-        benchmark::RunSpecifiedBenchmarks(&results);
-        print_row(results, operation.name, blocks, length);
+        if (blocks < prompts_min * length) continue;
+        rows.push_back(measure_one(blocks, length));
+        print_row(columns, rows.back().as_object());
       }
     }
+  };
+  print("medians in ns (evict: of one block), and as multiples of the floor's\n\n");
+  print_head(time_columns);
+  for (const Operation& operation : operations) {
+    each(time_columns, operation.lengths, 2,
+         [&](std::uint32_t blocks, std::uint32_t length) { return measure(operation, blocks, length, options.rounds); });
   }
   print("\nmatch from tokens, 64 a block: ns to make the keys, with the match, and its ratio\n");
-  for (const std::uint32_t length : {16U, 128U, 2048U}) {
-    for (const std::uint32_t blocks : options.blocks) {
-      if (blocks < 16 * length) continue;
-      Fixture fixture{blocks, length, {SubjectKind::terrace_adaptive}};
-      IndexSubject& subject = *fixture.subjects.front();
-      benchmark::ClearRegisteredBenchmarks();
-      enlist(name_of("keys", blocks, length, SubjectKind::terrace_adaptive), make_keys, fixture, subject);
-      enlist(name_of("tokens", blocks, length, SubjectKind::terrace_adaptive), match_tokens, fixture, subject);
-      benchmark::RunSpecifiedBenchmarks(&results);
-      print_tokens_row(results, blocks, length);
-    }
-  }
+  print_head(token_columns);
+  each(token_columns, {16, 128, 2048}, 16,
+       [&](std::uint32_t blocks, std::uint32_t length) { return measure_tokens(blocks, length, options.rounds); });
   print("\nmemory of the index, bytes a cached block\n");
-  for (const std::uint32_t length : {4U, 16U, 128U, 2048U}) {
-    for (const std::uint32_t blocks : options.blocks) {
-      if (blocks < 2 * length) continue;
-      const Fixture fixture{blocks, length};
-      print("{:<8}{:>10}{:>8}", "bytes", blocks, length);
-      for (const auto& subject : fixture.subjects) {
-        print("{:>10.1f}{:>7}", static_cast<double>(subject->bytes()) / static_cast<double>(blocks), "");
-      }
-      print("\n");
-    }
-  }
-  benchmark::Shutdown();
-  if (!options.report.empty()) results.write(options.report);
+  print_head(memory_columns);
+  each(memory_columns, {4, 16, 128, 2048}, 2, measure_memory);
+  return {{"rounds", options.rounds}, {"index", std::move(rows)}};
 }
 
 }  // namespace terrace::tools

@@ -1,4 +1,4 @@
-#include "lab/index/keys.hpp"
+#include "lab/benches.hpp"
 
 #include "base/check.hpp"
 #include "base/random.hpp"
@@ -6,14 +6,11 @@
 #include "radix/keys/key_message.hpp"
 #include "terrace/keys.hpp"
 #include "tools/output.hpp"
-#include "tools/report_file.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -54,76 +51,71 @@ class Digests {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-/// The messages that are digested for all blocks of all prompts.
-class Messages {
- public:
-  Messages(const std::vector<Prompt>& prompts, std::uint32_t block_tokens) {
-    KeyMessage message;
-    Digests digest;
-    for (const Prompt& prompt : prompts) {
-      BlockKey parent;
-      for (std::size_t at = 0; at + block_tokens <= prompt.size(); at += block_tokens) {
-        message.begin_block(parent, std::span{prompt}.subspan(at, block_tokens));
-        parent = digest(message.bytes());
-        message_bytes_ = message.bytes().size();
-        bytes_.insert(bytes_.end(), message.bytes().begin(), message.bytes().end());
-      }
-      last_keys_.push_back(parent);
-    }
-  }
+/// The messages that are digested for all blocks of all prompts, one after the other.
+struct Messages {
+  std::size_t message_bytes = 0;
+  std::vector<std::byte> bytes;
+  std::vector<BlockKey> last_keys;  ///< one for each prompt
 
-  [[nodiscard]] std::size_t count() const { return bytes_.size() / message_bytes_; }
-  [[nodiscard]] std::size_t message_bytes() const { return message_bytes_; }
+  [[nodiscard]] std::size_t count() const { return bytes.size() / message_bytes; }
   [[nodiscard]] std::span<const std::byte> operator[](std::size_t i) const {
-    return std::span{bytes_}.subspan(i * message_bytes_, message_bytes_);
+    return std::span{bytes}.subspan(i * message_bytes, message_bytes);
   }
-  [[nodiscard]] const std::vector<BlockKey>& last_keys() const { return last_keys_; }
-
- private:
-  std::size_t message_bytes_ = 0;
-  std::vector<std::byte> bytes_;
-  std::vector<BlockKey> last_keys_;  ///< one for each prompt
 };
 
-template <class F>
-double nanoseconds(F&& f) {
-  return seconds_of(f) * 1e9;
+Messages messages_of(const std::vector<Prompt>& prompts, std::uint32_t block_tokens) {
+  Messages all;
+  KeyMessage message;
+  Digests digest;
+  for (const Prompt& prompt : prompts) {
+    BlockKey parent;
+    for (std::size_t at = 0; at + block_tokens <= prompt.size(); at += block_tokens) {
+      message.begin_block(parent, std::span{prompt}.subspan(at, block_tokens));
+      parent = digest(message.bytes());
+      all.message_bytes = message.bytes().size();
+      all.bytes.insert(all.bytes.end(), message.bytes().begin(), message.bytes().end());
+    }
+    all.last_keys.push_back(parent);
+  }
+  return all;
 }
 
-struct Row {
-  std::uint32_t block_tokens = 0;
-  std::size_t message_bytes = 0;
-  double digest_ns = 0;  // for one whole block
-  double append_ns = 0;
-};
-
+/// Times are for one whole block.
 Row measure(const std::vector<Prompt>& prompts, std::uint32_t block_tokens, unsigned rounds) {
-  const Messages messages{prompts, block_tokens};
+  const Messages messages = messages_of(prompts, block_tokens);
   std::vector<BlockKey> keys(messages.count());
   Digests digest;
-  std::vector<double> digest_ns;
-  std::vector<double> append_ns;
+  Figures figures;
   for (unsigned round = 0; round <= rounds; ++round) {
-    const double digest_time = nanoseconds([&] {
-      for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = digest(messages[i]);
-    });
+    const double digest_time = 1e9 * seconds_of([&] {
+                                 for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = digest(messages[i]);
+                               });
     std::vector<KeyChain> chains;
     for (std::size_t i = 0; i < prompts.size(); ++i) chains.emplace_back(BlockKey{}, block_tokens);
-    const double append_time = nanoseconds([&] {
-      for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
-    });
-    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys()[i]);
+    const double append_time = 1e9 * seconds_of([&] {
+                                 for (std::size_t i = 0; i < prompts.size(); ++i) chains[i].append(prompts[i]);
+                               });
+    for (std::size_t i = 0; i < chains.size(); ++i) TERRACE_CHECK(chains[i].keys().back() == messages.last_keys[i]);
     if (round == 0) continue;  // the first round only warms up
     const auto blocks = static_cast<double>(keys.size());
-    digest_ns.push_back(digest_time / blocks);
-    append_ns.push_back(append_time / blocks);
+    figures.add("digest_ns", digest_time / blocks);
+    figures.add("append_ns", append_time / blocks);
   }
-  return {block_tokens, messages.message_bytes(), median(digest_ns), median(append_ns)};
+  Row row{{"block_tokens", block_tokens}, {"message_bytes", messages.message_bytes}};
+  figures.add_medians(row);
+  row["append_ratio"] = figures.median("append_ns") / figures.median("digest_ns");
+  return row;
 }
+
+constexpr Column key_columns[] = {{"block_tokens", "block tokens", 12},
+                                  {"message_bytes", "message", 9},
+                                  {"digest_ns", "digest", 10, 1},
+                                  {"append_ns", "append", 10, 1},
+                                  {"append_ratio", "ratio", 8, 2}};
 
 }  // namespace
 
-void bench_keys(const KeysBenchOptions& options) {
+Row bench_keys(const KeysBenchOptions& options) {
   if (options.block_tokens.empty() || options.prompts == 0 || options.rounds == 0)
     throw std::invalid_argument{"at least 1 size of block, 1 prompt and 1 round are needed"};
   for (const std::uint32_t tokens : options.block_tokens) {
@@ -135,23 +127,16 @@ void bench_keys(const KeysBenchOptions& options) {
   boost::json::array rows;
   print("{} prompts of {} tokens; nanoseconds a block, medians of {} rounds\n", options.prompts, options.prompt_tokens,
         options.rounds);
-  print("{:>12}  {:>7}  {:>8}  {:>8} {:>7}\n", "block tokens", "message", "digest", "append", "ratio");
+  print_head(key_columns);
   for (const std::uint32_t block_tokens : options.block_tokens) {
     const Row row = measure(prompts, block_tokens, options.rounds);
-    const double append_ratio = row.append_ns / row.digest_ns;
-    print("{:>12}  {:>5} B  {:>8.1f}  {:>8.1f} {:>7.2f}\n", row.block_tokens, row.message_bytes, row.digest_ns, row.append_ns,
-          append_ratio);
-    rows.push_back(boost::json::object{{"block_tokens", row.block_tokens},
-                                       {"message_bytes", row.message_bytes},
-                                       {"digest_ns", row.digest_ns},
-                                       {"append_ns", row.append_ns},
-                                       {"append_ratio", append_ratio}});
+    print_row(key_columns, row);
+    rows.push_back(row);
   }
-  if (options.report.empty()) return;
-  write_report(options.report, json_text(boost::json::object{{"prompts", options.prompts},
-                                                             {"prompt_tokens", options.prompt_tokens},
-                                                             {"rounds", options.rounds},
-                                                             {"keys", std::move(rows)}}));
+  return {{"prompts", options.prompts},
+          {"prompt_tokens", options.prompt_tokens},
+          {"rounds", options.rounds},
+          {"keys", std::move(rows)}};
 }
 
 }  // namespace terrace::tools

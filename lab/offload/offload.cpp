@@ -1,22 +1,27 @@
-#include "lab/offload/offload.hpp"
-
-#include "lab/offload/offload_rig.hpp"
+#include "lab/benches.hpp"
 #include "lab/questions.hpp"
 #include "lab/rounds.hpp"
+#include "lab/storage/storage_ground.hpp"
+#include "storage/io/aligned_buffer.hpp"
+#include "terrace/offload_cache.hpp"
+#include "terrace/system.hpp"
+#include "tools/numbered_key.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/options/preflight.hpp"
-#include "tools/report_file.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace terrace::tools {
 namespace {
@@ -62,31 +67,188 @@ void check(const OffloadBenchOptions& options) {
   }
 }
 
-struct MoveRow {
-  Bytes block_bytes{};
-  std::uint32_t blocks = 0;
-  KeyOrder key_order = KeyOrder::flat;
-  std::string_view way;
-  double gb_per_s = 0;
-  double memcpy_gb_per_s = 0;
-  double ratio = 0;  ///< of the two, in the same round
-  double ns_a_block = 0;
-  double memcpy_ns_a_block = 0;
-  double from_storage = 0;  ///< the share of the loaded blocks that came from storage
+enum class OffloadWay : unsigned char { store, load };
+enum class OffloadHome : unsigned char {
+  host,     ///< the host tier has room for twice the blocks
+  storage,  ///< it has room for a quarter of them, and memory in place of a disk has all
 };
 
-boost::json::object to_json(const MoveRow& row) {
-  return {{"block_bytes", count(row.block_bytes)},
-          {"blocks", row.blocks},
-          {"key_order", to_string(row.key_order)},
-          {"way", row.way},
-          {"gb_per_s", row.gb_per_s},
-          {"memcpy_gb_per_s", row.memcpy_gb_per_s},
-          {"ratio", row.ratio},
-          {"ns_a_block", row.ns_a_block},
-          {"memcpy_ns_a_block", row.memcpy_ns_a_block},
-          {"from_storage", row.from_storage}};
+struct OffloadShape {
+  OffloadDevice device = OffloadDevice::instant;
+  Bytes block_bytes{};
+  std::uint32_t blocks = 0;  ///< a multiple of keys_a_question
+  KeyOrder key_order = KeyOrder::flat;
+  OffloadHome home = OffloadHome::host;
+  OffloadLimits limits{};
+};
+
+CacheSystemOptions options_of(const OffloadShape& shape, const AlignedBuffer& device_memory) {
+  CacheSystemOptions options;
+  const std::uint64_t block = count(shape.block_bytes);
+  const DeviceRegion region{reinterpret_cast<std::uintptr_t>(device_memory.data()), block, block, 0};
+  RankOptions rank{.device = InstantGpu{}, .regions = {{region}}};
+  if (shape.device == OffloadDevice::emulated) rank.device = EmulatedGpu{};
+  options.ranks = {rank};
+  std::uint32_t host_blocks = shape.blocks * 2;
+  if (shape.home == OffloadHome::storage) {
+    host_blocks = std::max(shape.blocks / 4, keys_a_question);
+    options.storage = MemoryStorage{.capacity = shape.block_bytes * (std::uint64_t{shape.blocks} * 2)};
+    options.write_policy = WritePolicy::write_through;
+  }
+  options.pools = {{.block_bytes = shape.block_bytes, .device_blocks = Blocks{shape.blocks}, .host_blocks = Blocks{host_blocks}}};
+  options.engine_owns_slots = true;
+  options.key_order = shape.key_order;
+  options.loads = LoadPolicy::always;
+  return options;
 }
+
+/// An OffloadCache over a device in memory of the rig, and memory for plain copies of the same blocks. Blocks are moved in orders
+/// of 32, from and to scattered slots. In prefix order, the 32 keys are a prefix. Threads: one.
+class OffloadRig {
+ public:
+  /// Throws as CacheSystem does.
+  explicit OffloadRig(const OffloadShape& shape)
+      : shape_{shape},
+        device_memory_{noise(count(shape.block_bytes) * shape.blocks)},
+        plain_memory_{count(shape.block_bytes) * shape.blocks},
+        in_flight_max_{shape.home == OffloadHome::storage ? keys_a_question : 1024} {
+    for (const std::uint32_t n : scattered_order(shape.blocks)) slots_.emplace_back(n);
+    marks_.resize(shape.blocks);
+    for (std::uint32_t n = 0; n < shape.blocks; ++n) std::memcpy(&marks_[n], slot(n).data(), sizeof marks_[n]);
+    system_ = std::make_unique<CacheSystem>(options_of(shape, device_memory_));
+    offload_ = std::make_unique<OffloadCache>(system_->cache(), shape.limits);
+    name_new_blocks();
+  }
+
+  /// Gives all slots new keys. Blocks of earlier keys stay in the cache until they are evicted.
+  void name_new_blocks() {
+    keys_.clear();
+    for (std::uint32_t n = 0; n < shape_.blocks; ++n) keys_.push_back(numbered_key(++next_key_));
+  }
+
+  /// Orders a move of all blocks and waits for its end. Returns the seconds. Throws std::runtime_error if a block is not moved.
+  [[nodiscard]] double move(OffloadWay way) {
+    const std::uint32_t orders = shape_.blocks / keys_a_question;
+    return seconds_of([&] {
+      std::uint32_t begun = 0;
+      std::uint32_t ended = 0;
+      while (ended < orders) {
+        while (begun < orders && has_room(way)) {
+          const OffloadOrder next = order(begun++);
+          const Result<void> accepted = way == OffloadWay::store ? offload_->store(next) : offload_->load(next);
+          if (!accepted) throw std::runtime_error{"an order was refused: " + accepted.error().message()};
+        }
+        const std::uint32_t now = collect();
+        ended += now;
+        if (now == 0) wait();
+      }
+    });
+  }
+
+  /// Copies the same blocks with memcpy, in the same order. Returns the seconds.
+  [[nodiscard]] double copy(OffloadWay way) {
+    return seconds_of([&] {
+      const std::size_t block = count(shape_.block_bytes);
+      for (std::uint32_t n = 0; n < shape_.blocks; ++n) {
+        std::byte* const plain = plain_memory_.data() + n * block;
+        std::byte* const device = slot(slots_[n].value()).data();
+        if (way == OffloadWay::store) std::memcpy(plain, device, block);
+        else std::memcpy(device, plain, block);
+      }
+    });
+  }
+
+  /// Waits until nothing is under way, writes to storage included.
+  void settle() {
+    while (offload_->has_pending_work()) {
+      if (collect() == 0) wait();
+    }
+  }
+
+  /// Overwrites the first bytes of every slot.
+  void overwrite() {
+    for (std::uint32_t n = 0; n < shape_.blocks; ++n) std::memset(slot(n).data(), 0, sizeof(std::uint64_t));
+  }
+
+  /// Throws std::runtime_error if the slots do not have their content.
+  void check() const {
+    for (std::uint32_t n = 0; n < shape_.blocks; ++n) {
+      if (std::memcmp(slot(n).data(), &marks_[n], sizeof marks_[n]) != 0) throw std::runtime_error{"a load brought wrong bytes"};
+    }
+  }
+
+  /// Orders a load that exceeds the bound of blocks, `orders` times. Returns the seconds. Throws std::runtime_error if one is
+  /// accepted.
+  [[nodiscard]] double refuse(std::uint32_t orders) {
+    const OffloadOrder same = order(0);
+    std::uint32_t refused = 0;
+    const double seconds = seconds_of([&] {
+      for (std::uint32_t n = 0; n < orders; ++n) {
+        const Result<void> accepted = offload_->load(same);
+        if (!accepted && accepted.error() == Errc::refused) ++refused;
+      }
+    });
+    if (refused != orders) throw std::runtime_error{"an order above the bound was not refused"};
+    return seconds;
+  }
+
+  [[nodiscard]] const OffloadShape& shape() const { return shape_; }
+  [[nodiscard]] const std::vector<BlockKey>& keys() const { return keys_; }
+  [[nodiscard]] const OffloadCache& cache() const { return *offload_; }
+
+ private:
+  [[nodiscard]] std::span<std::byte> slot(std::uint32_t n) const {
+    const std::uint64_t block = count(shape_.block_bytes);
+    return device_memory_.span(n * block, block);
+  }
+
+  [[nodiscard]] OffloadOrder order(std::uint32_t n) const {
+    OffloadOrder order;
+    order.id = OffloadJobId{n};
+    const std::size_t first = std::size_t{n} * keys_a_question;
+    order.keys = std::span{keys_}.subspan(first, keys_a_question);
+    order.slots = std::span{slots_}.subspan(first, keys_a_question);
+    return order;
+  }
+
+  /// Returns whether another order can begin now.
+  [[nodiscard]] bool has_room(OffloadWay way) const {
+    // A host slot is not free again before storage has its block.
+    if (way == OffloadWay::store && shape_.home == OffloadHome::storage && offload_->has_pending_work()) return false;
+    return offload_->blocks_in_flight() + keys_a_question <= in_flight_max_;
+  }
+
+  /// Returns the number of jobs that have ended.
+  std::uint32_t collect() {
+    std::uint32_t ended = 0;
+    for (const OffloadEvent& event : offload_->poll()) {
+      if (event.kind != OffloadEvent::Kind::ended) continue;
+      if (event.error) {
+        throw std::runtime_error{fmt::format("{} blocks of an order were not moved: {}", event.failed, event.error.message())};
+      }
+      ++ended;
+    }
+    return ended;
+  }
+
+  void wait() const {
+    constexpr int a_while_ms = 100;
+    if (shape_.device == OffloadDevice::instant) return;  // it wakes nobody
+    pollfd descriptor{offload_->wake_fd(), POLLIN, 0};
+    ::poll(&descriptor, 1, a_while_ms);
+  }
+
+  OffloadShape shape_;
+  AlignedBuffer device_memory_;
+  AlignedBuffer plain_memory_;
+  std::vector<SlotId> slots_;  ///< in the order in which they are moved
+  std::vector<BlockKey> keys_;
+  std::vector<std::uint64_t> marks_;  ///< the first bytes of every slot
+  std::uint64_t next_key_ = 0;
+  std::uint32_t in_flight_max_ = 0;
+  std::unique_ptr<CacheSystem> system_;
+  std::unique_ptr<OffloadCache> offload_;
+};
 
 /// The times of one way, and of memcpy in the same rounds.
 class Times {
@@ -96,30 +258,27 @@ class Times {
     if (round % 2 == 0) plain = rig.copy(way);
     const double moved = rig.move(way);
     if (round % 2 == 1) plain = rig.copy(way);
-    moved_.push_back(moved);
-    plain_.push_back(plain);
-    ratios_.push_back(plain / moved);
+    const double blocks = rig.shape().blocks;
+    const double gigabytes = blocks * static_cast<double>(count(rig.shape().block_bytes)) * 1e-9;
+    figures_.add("gb_per_s", gigabytes / moved);
+    figures_.add("memcpy_gb_per_s", gigabytes / plain);
+    figures_.add("ratio", plain / moved);
+    figures_.add("ns_a_block", moved * 1e9 / blocks);
+    figures_.add("memcpy_ns_a_block", plain * 1e9 / blocks);
   }
-  [[nodiscard]] MoveRow row(const OffloadShape& shape, std::string_view way) const {
-    const double blocks = shape.blocks;
-    const double giga_bytes = blocks * static_cast<double>(count(shape.block_bytes)) * 1e-9;
-    const double moved = median(moved_);
-    const double plain = median(plain_);
-    return {.block_bytes = shape.block_bytes,
-            .blocks = shape.blocks,
-            .key_order = shape.key_order,
-            .way = way,
-            .gb_per_s = giga_bytes / moved,
-            .memcpy_gb_per_s = giga_bytes / plain,
-            .ratio = median(ratios_),
-            .ns_a_block = moved * 1e9 / blocks,
-            .memcpy_ns_a_block = plain * 1e9 / blocks};
+  /// `from_storage` is the share of the loaded blocks that came from storage.
+  [[nodiscard]] Row row(const OffloadShape& shape, std::string_view way, double from_storage = 0) const {
+    Row row{{"block_bytes", count(shape.block_bytes)},
+            {"blocks", shape.blocks},
+            {"key_order", to_string(shape.key_order)},
+            {"way", way},
+            {"from_storage", from_storage}};
+    figures_.add_medians(row);
+    return row;
   }
 
  private:
-  std::vector<double> moved_;
-  std::vector<double> plain_;
-  std::vector<double> ratios_;
+  Figures figures_;
 };
 
 /// Fills the tiers, and compares the bytes that come back.
@@ -135,10 +294,33 @@ void warm_up(OffloadRig& rig) {
   rig.check();
 }
 
+constexpr Column move_columns[] = {{"block_bytes", "block", 7},
+                                   {"blocks", "", 9},
+                                   {"key_order", "keys", -6},
+                                   {"way", "", -17},
+                                   {"gb_per_s", "moved", 8, 2},
+                                   {"memcpy_gb_per_s", "memcpy", 9, 2},
+                                   {"ratio", "", 7, 2},
+                                   {"ns_a_block", "ns a block", 12, 0},
+                                   {"memcpy_ns_a_block", "memcpy ns", 11, 0},
+                                   {"from_storage", "stored", 8, 2}};
+constexpr Column offload_question_columns[] = {{"key_order", "keys", -6},
+                                               {"question", "", -8},
+                                               {"hit", "", 5},
+                                               {"ns_a_key", "cache", 9, 2},
+                                               {"set_ns_a_key", "std::unordered_set", 20, 2}};
+constexpr Column refused_columns[] = {{"key_order", "keys", -6}, {"blocks", "", 8}, {"ns_an_order", "ns", 8, 0}};
+
+/// The rows of the report.
 struct Rows {
-  std::vector<MoveRow> moves;
-  std::vector<std::pair<KeyOrder, QuestionRow>> questions;
-  std::vector<std::pair<KeyOrder, double>> refused_ns;
+  boost::json::array moves;
+  boost::json::array questions;
+  boost::json::array refused;
+
+  void add_move(Row row) {
+    print_row(move_columns, row);
+    moves.push_back(std::move(row));
+  }
 };
 
 void measure_host(const OffloadBenchOptions& options, OffloadRig& rig, Rows& rows) {
@@ -150,8 +332,8 @@ void measure_host(const OffloadBenchOptions& options, OffloadRig& rig, Rows& row
     stores.measure(rig, OffloadWay::store, round);
     loads.measure(rig, OffloadWay::load, round);
   }
-  rows.moves.push_back(stores.row(rig.shape(), "store"));
-  rows.moves.push_back(loads.row(rig.shape(), "load"));
+  rows.add_move(stores.row(rig.shape(), "store"));
+  rows.add_move(loads.row(rig.shape(), "load"));
 }
 
 void measure_storage(const OffloadBenchOptions& options, OffloadRig& rig, Rows& rows) {
@@ -160,10 +342,9 @@ void measure_storage(const OffloadBenchOptions& options, OffloadRig& rig, Rows& 
   Times loads;
   for (unsigned round = 0; round < options.rounds; ++round) loads.measure(rig, OffloadWay::load, round);
   const OffloadTotals after = rig.cache().totals();
-  MoveRow row = loads.row(rig.shape(), "load from storage");
-  row.from_storage = static_cast<double>(after.loaded_storage - before.loaded_storage) /
-                     (static_cast<double>(row.blocks) * static_cast<double>(options.rounds));
-  rows.moves.push_back(row);
+  const double loaded = static_cast<double>(rig.shape().blocks) * static_cast<double>(options.rounds);
+  rows.add_move(
+      loads.row(rig.shape(), "load from storage", static_cast<double>(after.loaded_storage - before.loaded_storage) / loaded));
 }
 
 void ask(const OffloadBenchOptions& options, const OffloadRig& rig, Rows& rows) {
@@ -178,8 +359,11 @@ void ask(const OffloadBenchOptions& options, const OffloadRig& rig, Rows& rows) 
   const KeyOrder order = rig.shape().key_order;
   const auto stop = order == KeyOrder::flat ? Questions::Stop::at_the_end : Questions::Stop::at_a_miss;
   for (const bool hit : {true, false}) {
-    rows.questions.emplace_back(order, questions.measure("look_up", hit, stop, look_up));
-    rows.questions.emplace_back(order, questions.measure("leading", hit, Questions::Stop::at_a_miss, leading));
+    for (Row row : {questions.measure("look_up", hit, stop, look_up),
+                    questions.measure("leading", hit, Questions::Stop::at_a_miss, leading)}) {
+      row["key_order"] = to_string(order);
+      rows.questions.push_back(std::move(row));
+    }
   }
 }
 
@@ -190,62 +374,19 @@ void measure_refused(const OffloadBenchOptions& options, const OffloadShape& sha
   OffloadRig rig{bounded};
   std::vector<double> ns;
   for (unsigned round = 0; round < options.rounds; ++round) ns.push_back(rig.refuse(orders_refused) * 1e9 / orders_refused);
-  rows.refused_ns.emplace_back(shape.key_order, median(ns));
-}
-
-void print_moves(std::span<const MoveRow> rows) {
-  for (const MoveRow& row : rows) {
-    print("{:>7} {:>8}  {:<6}  {:<17} {:>7.2f}  {:>7.2f} {:>6.2f}  {:>10.0f} {:>10.0f}  {:>6.2f}\n", to_string(row.block_bytes),
-          row.blocks, to_string(row.key_order), row.way, row.gb_per_s, row.memcpy_gb_per_s, row.ratio, row.ns_a_block,
-          row.memcpy_ns_a_block, row.from_storage);
-  }
-  flush_output();
-}
-
-void print_rest(const Rows& rows) {
-  print("\nquestions about {} keys, ns a key\n", keys_a_question);
-  for (const auto& [order, row] : rows.questions) {
-    print("{:<6}  {:<8} {:<4}  {:>7.2f}; std::unordered_set {:>7.2f}\n", to_string(order), row.question, row.hit ? "hit" : "miss",
-          row.ns_a_key, row.set_ns_a_key);
-  }
-  for (const auto& [order, ns] : rows.refused_ns) {
-    print("{:<6}  an order of {} blocks refused at the bound: {:.0f} ns\n", to_string(order), keys_a_question, ns);
-  }
-}
-
-boost::json::object report_of(const OffloadBenchOptions& options, const Rows& rows) {
-  boost::json::array moves;
-  for (const MoveRow& row : rows.moves) moves.push_back(to_json(row));
-  boost::json::array questions;
-  for (const auto& [order, row] : rows.questions) {
-    boost::json::object object = to_json(row);
-    object["key_order"] = to_string(order);
-    questions.push_back(std::move(object));
-  }
-  boost::json::array refused;
-  for (const auto& [order, ns] : rows.refused_ns) {
-    refused.push_back({{"key_order", to_string(order)}, {"blocks", keys_a_question}, {"ns_an_order", ns}});
-  }
-  return {{"device", to_string(options.device)}, {"rounds", options.rounds},          {"order_blocks", keys_a_question},
-          {"moves", std::move(moves)},           {"questions", std::move(questions)}, {"refused", std::move(refused)}};
+  rows.refused.push_back({{"key_order", to_string(shape.key_order)}, {"blocks", keys_a_question}, {"ns_an_order", median(ns)}});
 }
 
 }  // namespace
 
 std::string_view to_string(OffloadDevice device) { return device == OffloadDevice::instant ? "instant" : "emulated"; }
 
-void bench_offload(const OffloadBenchOptions& options) {
+Row bench_offload(const OffloadBenchOptions& options) {
   check(options);
   print("medians of {} rounds; {} device; orders of {} blocks; GB/s\n", options.rounds, to_string(options.device),
         keys_a_question);
-  print("{:>7} {:>8}  {:<6}  {:<17} {:>7}  {:>7} {:>6}  {:>10} {:>10}  {:>6}\n", "block", "blocks", "keys", "way", "moved",
-        "memcpy", "ratio", "ns a block", "memcpy ns", "stored");
+  print_head(move_columns);
   Rows rows;
-  std::size_t printed = 0;
-  const auto print_new = [&] {
-    print_moves(std::span{rows.moves}.subspan(printed));
-    printed = rows.moves.size();
-  };
   for (const KeyOrder key_order : {KeyOrder::flat, KeyOrder::prefix}) {
     OffloadShape shape{.device = options.device, .key_order = key_order};
     for (const Bytes block_bytes : options.block_bytes) {
@@ -257,7 +398,6 @@ void bench_offload(const OffloadBenchOptions& options) {
         if (home == OffloadHome::host) measure_host(options, rig, rows);
         else measure_storage(options, rig, rows);
       }
-      print_new();
     }
     shape.block_bytes = small_block;
     shape.blocks = options.small_blocks;
@@ -265,11 +405,13 @@ void bench_offload(const OffloadBenchOptions& options) {
     OffloadRig rig{shape};
     measure_host(options, rig, rows);
     ask(options, rig, rows);
-    print_new();
     measure_refused(options, shape, rows);
   }
-  print_rest(rows);
-  if (!options.report.empty()) write_report(options.report, json_text(report_of(options, rows)));
+  print_table(fmt::format("questions about {} keys, ns a key", keys_a_question), offload_question_columns, rows.questions);
+  print_table("an order refused at the bound", refused_columns, rows.refused);
+  return {{"device", to_string(options.device)},    {"rounds", options.rounds},
+          {"order_blocks", keys_a_question},        {"moves", std::move(rows.moves)},
+          {"questions", std::move(rows.questions)}, {"refused", std::move(rows.refused)}};
 }
 
 }  // namespace terrace::tools

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/check.hpp"
+#include "terrace/policies.hpp"
 #include "terrace/types.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -9,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -169,6 +171,53 @@ class BlockRecords {
   std::array<Line, line_count> lines_{};
   std::size_t residents_ = 0;
   std::size_t blocks_ = 0;
+};
+
+/// A policy that decides by records about single blocks. `Data` has the stamp of the block's last use (`last`; 0: none).
+template <class Data, std::size_t line_count = 1>
+class RecordPolicy : public EvictionPolicy {
+ public:
+  [[nodiscard]] bool follows_blocks() const final { return true; }
+  void on_inserted(const BlockRun& blocks) final {
+    for (const BlockKey& key : blocks.keys) insert(records_.find_or_add(key));
+  }
+  /// Counts uses of blocks in the tier, once for each stamp.
+  void on_used(const BlockRun& blocks, std::uint64_t stamp, std::uint32_t /*known*/) override {
+    for (const BlockKey& key : blocks.keys) {
+      const Index index = records_.find(key);
+      if (index == Records::none || !records_.resident(index)) continue;
+      Data& block = records_[index];
+      if (stamp <= block.last) continue;
+      use(block);
+      block.last = stamp;
+    }
+  }
+  void on_removed(const BlockRun& blocks) override {
+    for (const BlockKey& key : std::views::reverse(blocks.keys)) {
+      const Index index = records_.find(key);
+      if (records_.leave(index)) remove(index);
+    }
+  }
+  [[nodiscard]] std::size_t ghosts() const override { return records_.ghosts(); }
+  void check_invariants() const override {
+    records_.check_invariants();
+    TERRACE_CHECK(candidates() <= records_.blocks());
+  }
+
+ protected:
+  using Records = BlockRecords<Data, line_count>;
+  using Index = typename Records::Index;
+
+  explicit RecordPolicy(std::size_t expected) : records_{expected} {}
+
+  /// A block comes into the tier: calls Records::enter().
+  virtual void insert(Index index) = 0;
+  /// A block in the tier is used. `block.last` is still that of the use before.
+  virtual void use(Data& /*block*/) {}
+  /// No block with this record is left in the tier.
+  virtual void remove(Index index) = 0;
+
+  Records records_;
 };
 
 }  // namespace terrace::tools

@@ -4,8 +4,10 @@
 #include "terrace/policies.hpp"
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,22 +25,34 @@ enum class PolicyKind : unsigned char {
 inline constexpr std::array all_policies{PolicyKind::lru, PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo,
                                          PolicyKind::adaptive};
 
-[[nodiscard]] constexpr std::string_view to_string(PolicyKind kind) {
-  switch (kind) {
-    case PolicyKind::lru: return "lru";
-    case PolicyKind::lru_2: return "lru-2";
-    case PolicyKind::arc: return "arc";
-    case PolicyKind::s3_fifo: return "s3-fifo";
-    case PolicyKind::adaptive: return "adaptive";
-  }
-  return "?";
-}
+[[nodiscard]] std::unique_ptr<EvictionPolicy> lru2_policy(std::uint32_t capacity);
+[[nodiscard]] std::unique_ptr<EvictionPolicy> arc_policy(std::uint32_t capacity);
+[[nodiscard]] std::unique_ptr<EvictionPolicy> s3_fifo_policy(std::uint32_t capacity);
+
+struct NamedPolicy {
+  std::string_view name;
+  std::unique_ptr<EvictionPolicy> (*make)(std::uint32_t capacity);
+};
+/// By PolicyKind.
+inline constexpr NamedPolicy named_policies[] = {
+    {"lru", lru_policy}, {"lru-2", lru2_policy}, {"arc", arc_policy}, {"s3-fifo", s3_fifo_policy}, {"adaptive", adaptive_policy}};
+
+[[nodiscard]] constexpr const NamedPolicy& named(PolicyKind kind) { return named_policies[static_cast<std::size_t>(kind)]; }
+[[nodiscard]] constexpr std::string_view to_string(PolicyKind kind) { return named(kind).name; }
 
 /// Makes the policy for a tier of `capacity` blocks.
-[[nodiscard]] std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity);
-/// Calls make_policy() with this kind: for ManagerConfig::policy and CacheSystemOptions::policy.
-[[nodiscard]] PolicyFactory policy_factory(PolicyKind kind);
+[[nodiscard]] inline std::unique_ptr<EvictionPolicy> make_policy(PolicyKind kind, std::uint32_t capacity) {
+  return named(kind).make(capacity);
+}
+/// Makes policies of this kind: for ManagerConfig::policy and CacheSystemOptions::policy.
+[[nodiscard]] inline PolicyFactory policy_factory(PolicyKind kind) { return named(kind).make; }
 /// The three for comparison, for a Config whose option `policy` takes their names.
-[[nodiscard]] std::vector<ConfigPolicy> comparison_policies();
+[[nodiscard]] inline std::vector<ConfigPolicy> comparison_policies() {
+  std::vector<ConfigPolicy> policies;
+  for (const PolicyKind kind : {PolicyKind::lru_2, PolicyKind::arc, PolicyKind::s3_fifo}) {
+    policies.push_back({std::string{to_string(kind)}, policy_factory(kind)});
+  }
+  return policies;
+}
 
 }  // namespace terrace::tools

@@ -1,14 +1,12 @@
-#include "lab/room/room.hpp"
+#include "lab/benches.hpp"
 
 #include "terrace/keys.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
-#include "tools/report_file.hpp"
 #include "tools/table.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +14,6 @@
 #include <cstddef>
 #include <numeric>
 #include <span>
-#include <string_view>
 #include <utility>
 
 namespace terrace::tools {
@@ -39,12 +36,6 @@ std::vector<RoomRequest> read_requests(const std::filesystem::path& trace, const
   return requests;
 }
 
-Percentiles percentiles(std::span<const Duration> times) {
-  Latencies all{std::chrono::microseconds{1}};
-  for (const Duration each : times) all.add(each);
-  return all.microseconds();
-}
-
 double milliseconds(Duration time) { return std::chrono::duration<double, std::milli>{time}.count(); }
 
 double mean_milliseconds(std::span<const Duration> times) {
@@ -52,57 +43,58 @@ double mean_milliseconds(std::span<const Duration> times) {
   return times.empty() ? 0 : milliseconds(sum) / static_cast<double>(times.size());
 }
 
-boost::json::object to_json(std::span<const Duration> times) {
-  const Percentiles of = percentiles(times);
-  return {{"requests", times.size()}, {"p50_us", of.p50}, {"p99_us", of.p99}, {"max_us", of.max}};
+/// `served` are all requests, of which those with a time have waited.
+Row to_row(std::span<const Duration> times, std::uint64_t served) {
+  Latencies all{std::chrono::microseconds{1}};
+  for (const Duration each : times) all.add(each);
+  const Percentiles of = all.microseconds();
+  return {{"requests", times.size()},
+          {"per_cent", per_cent(times.size(), served)},
+          {"p50_ms", of.p50 / 1e3},
+          {"p99_ms", of.p99 / 1e3},
+          {"max_ms", of.max / 1e3}};
 }
 
-boost::json::object to_json(const RoomResult& result) {
-  return {{"served", result.served},
+Row to_row(const RoomModel& model, const RoomResult& result) {
+  /// The share of the time in which the link was busy in one direction.
+  const auto link_per_cent = [&](Bytes moved) {
+    const double busy = static_cast<double>(count(moved)) / static_cast<double>(count(model.link_bandwidth));
+    return result.lasted > Duration{} ? 1e5 * busy / milliseconds(result.lasted) : 0;
+  };
+  return {{"device_blocks", model.device_blocks},
+          {"inclusion", to_string(model.inclusion)},
+          {"reserve_max", model.device_reserve_max},
+          {"served", result.served},
           {"never_fit", result.never_fit},
           {"blocks", result.blocks},
           {"device_hits", result.device_hits},
           {"host_hits", result.host_hits},
+          {"hits_per_cent", per_cent(result.device_hits + result.host_hits, result.blocks)},
+          {"device_hits_per_cent", per_cent(result.device_hits, result.blocks)},
           {"queued", result.queued},
-          {"slot_waits", to_json(result.slot_waits)},
-          {"load_waits", to_json(result.load_waits)},
-          {"first_token", to_json(result.first_tokens)},
+          {"slot_waits", to_row(result.slot_waits, result.served)},
+          {"load_waits", to_row(result.load_waits, result.served)},
+          {"first_token", to_row(result.first_tokens, result.served)},
           {"swapped_out_bytes", count(result.swapped_out)},
           {"swapped_in_bytes", count(result.swapped_in)},
+          {"link_down_per_cent", link_per_cent(result.swapped_out)},
+          {"link_up_per_cent", link_per_cent(result.swapped_in)},
           {"first_token_mean_ms", mean_milliseconds(result.first_tokens)},
           {"lasted_s", milliseconds(result.lasted) / 1e3}};
 }
 
-/// The share of the time in which the link was busy in one direction, in per cent.
-double link_share(Bytes moved, const RoomModel& model, const RoomResult& result) {
-  const double busy = static_cast<double>(count(moved)) / static_cast<double>(count(model.link_bandwidth));
-  return result.lasted > Duration{} ? 1e5 * busy / milliseconds(result.lasted) : 0;
-}
-
-void print_header(std::string_view trace, std::size_t requests) {
-  print("\n{}: {} requests\n{:37}{:>16} {:>24} {:>24} {:>15} {:>13}\n", trace, requests, "", "hits, %", "waited for slots alone",
-        "waited for host blocks", "first token", "link busy, %");
-  print("{:>7} {:<14}{:>14} {:>7} {:>8} {:>8} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6}\n", "device", "inclusion",
-        "kept free, %", "all", "device", "%", "p50", "max", "%", "p50", "max", "p50", "mean", "down", "up");
-}
-
-void print_row(const RoomModel& model, const RoomResult& result) {
-  const Percentiles slots = percentiles(result.slot_waits);
-  const Percentiles loads = percentiles(result.load_waits);
-  print(
-      "{:>7} {:<14}{:>14.0f} {:>7.2f} {:>8.2f} {:>8.2f} {:>7.2f} {:>7.2f} {:>8.2f} {:>7.2f} {:>7.2f} {:>7.1f} {:>7.1f} {:>6.2f} "
-      "{:>6.2f}\n",
-      model.device_blocks, to_string(model.inclusion), model.device_reserve_max * 100,
-      per_cent(result.device_hits + result.host_hits, result.blocks), per_cent(result.device_hits, result.blocks),
-      per_cent(result.slot_waits.size(), result.served), slots.p50 / 1e3, slots.max / 1e3,
-      per_cent(result.load_waits.size(), result.served), loads.p50 / 1e3, loads.max / 1e3,
-      percentiles(result.first_tokens).p50 / 1e3, mean_milliseconds(result.first_tokens),
-      link_share(result.swapped_out, model, result), link_share(result.swapped_in, model, result));
-}
+constexpr Column room_columns[] = {{"device_blocks", "device", 7},           {"inclusion", "", -14},
+                                   {"reserve_max", "kept free", 10, 2},      {"hits_per_cent", "all", 8, 2},
+                                   {"device_hits_per_cent", "device", 9, 2}, {"slot_waits.per_cent", "%", 9, 2},
+                                   {"slot_waits.p50_ms", "p50", 8, 2},       {"slot_waits.max_ms", "max", 8, 2},
+                                   {"load_waits.per_cent", "%", 9, 2},       {"load_waits.p50_ms", "p50", 8, 2},
+                                   {"load_waits.max_ms", "max", 8, 2},       {"first_token.p50_ms", "p50", 8, 1},
+                                   {"first_token_mean_ms", "mean", 8, 1},    {"link_down_per_cent", "down", 7, 2},
+                                   {"link_up_per_cent", "up", 7, 2}};
 
 }  // namespace
 
-void bench_room(const RoomBenchOptions& options) {
+Row bench_room(const RoomBenchOptions& options) {
   boost::json::array rows;
   const RoomModel& given = options.model;
   print("In virtual time: blocks of {} tokens and {}, host {} blocks, policy {},\nlink {} each way, prompts {:.0f} and outputs "
@@ -111,7 +103,9 @@ void bench_room(const RoomBenchOptions& options) {
         to_string(given.link_bandwidth), given.prefill_speed, given.output_speed);
   for (const std::filesystem::path& trace : options.traces) {
     const std::vector<RoomRequest> requests = read_requests(trace, options);
-    print_header(trace.filename().string(), requests.size());
+    print("\n{}: {} requests\n{:33}{:>17}{:>25}{:>25}{:>16}{:>14}\n", trace.filename().string(), requests.size(), "", "hits, %",
+          "waited for slots alone", "waited for host blocks", "first token", "link busy, %");
+    print_head(room_columns);
     for (const std::uint32_t device_blocks : options.device_blocks) {
       for (const InclusionPolicy inclusion : options.inclusions) {
         for (const bool ahead : {false, true}) {
@@ -120,29 +114,22 @@ void bench_room(const RoomBenchOptions& options) {
           model.inclusion = inclusion;
           if (options.policy == EvictionPolicyName::lru) model.policy = lru_policy;
           if (ahead) model.device_reserve_max = options.reserve_max;
-          const RoomResult result = serve_in_virtual_time(requests, model);
-          print_row(model, result);
-          flush_output();
-          boost::json::object row = to_json(result);
+          Row row = to_row(model, serve_in_virtual_time(requests, model));
+          print_row(room_columns, row);
           row["trace"] = trace.string();
-          row["device_blocks"] = device_blocks;
-          row["inclusion"] = to_string(inclusion);
-          row["reserve_max"] = model.device_reserve_max;
           rows.push_back(std::move(row));
         }
       }
     }
   }
-  if (!options.report.empty()) {
-    write_report(options.report, json_text(boost::json::object{{"policy", to_string(options.policy)},
-                                                               {"host_blocks", given.host_blocks},
-                                                               {"block_tokens", given.block_tokens},
-                                                               {"block_bytes", count(given.block_bytes)},
-                                                               {"link_bytes_per_second", count(given.link_bandwidth)},
-                                                               {"prefill_tokens_per_second", given.prefill_speed},
-                                                               {"output_tokens_per_second", given.output_speed},
-                                                               {"rows", std::move(rows)}}));
-  }
+  return {{"policy", to_string(options.policy)},
+          {"host_blocks", given.host_blocks},
+          {"block_tokens", given.block_tokens},
+          {"block_bytes", count(given.block_bytes)},
+          {"link_bytes_per_second", count(given.link_bandwidth)},
+          {"prefill_tokens_per_second", given.prefill_speed},
+          {"output_tokens_per_second", given.output_speed},
+          {"rows", std::move(rows)}};
 }
 
 }  // namespace terrace::tools

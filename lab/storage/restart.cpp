@@ -1,4 +1,4 @@
-#include "lab/storage/restart.hpp"
+#include "lab/benches.hpp"
 
 #include "base/random.hpp"
 #include "base/waker.hpp"
@@ -11,10 +11,8 @@
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
-#include "tools/report_file.hpp"
 #include "tools/scratch_directory.hpp"
 
-#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -171,7 +169,7 @@ class Ground {
 
 }  // namespace
 
-void bench_restart(const RestartBenchOptions& options) {
+Row bench_restart(const RestartBenchOptions& options) {
   if (options.rounds == 0) throw std::invalid_argument{"--rounds 0: at least 1 is needed"};
   if (options.blocks == 0 || options.blocks > restart_blocks_max) {
     throw std::invalid_argument{fmt::format("--blocks {}: must be from 1 to {}", options.blocks, restart_blocks_max)};
@@ -183,30 +181,28 @@ void bench_restart(const RestartBenchOptions& options) {
   Ground ground{options, directory.path()};
   ground.fill(interrupt);
 
-  std::vector<double> read;
-  std::vector<double> store;
-  std::vector<double> system;
-  std::vector<double> ratios;
+  Figures figures;
   for (unsigned round = 0; round < options.rounds; ++round) {
-    read.push_back(seconds_of([&] { ground.read_catalog(); }));
-    store.push_back(ground.open_store());
-    system.push_back(ground.open_system());
-    ratios.push_back(system.back() / read.back());
+    const double read = seconds_of([&] { ground.read_catalog(); });
+    const double store = ground.open_store();
+    const double system = ground.open_system();
+    figures.add("read_seconds", read);
+    figures.add("store_seconds", store);
+    figures.add("stack_seconds", system);
+    figures.add("ratio", system / read);
     if (interrupt.requested()) throw Interrupted{};
   }
   const Bytes catalog = Bytes{std::uint64_t{options.blocks} * record_bytes};
   print("medians of {} rounds; {} blocks, a catalog of {}\n", options.rounds, options.blocks, to_string(catalog));
-  print("  catalog read       {:>9.4f} s\n  store opened       {:>9.4f} s\n", median(read), median(store));
-  print("  cache, with tree   {:>9.4f} s, {:.2f} times the read\n", median(system), median(ratios));
-  if (options.report.empty()) return;
-  write_report(options.report, json_text(boost::json::object{{"blocks", options.blocks},
-                                                             {"path_blocks", options.prefix_blocks},
-                                                             {"rounds", options.rounds},
-                                                             {"catalog_bytes", count(catalog)},
-                                                             {"read_seconds", median(read)},
-                                                             {"store_seconds", median(store)},
-                                                             {"stack_seconds", median(system)},
-                                                             {"ratio", median(ratios)}}));
+  print("  catalog read       {:>9.4f} s\n  store opened       {:>9.4f} s\n", figures.median("read_seconds"),
+        figures.median("store_seconds"));
+  print("  cache, with tree   {:>9.4f} s, {:.2f} times the read\n", figures.median("stack_seconds"), figures.median("ratio"));
+  Row report{{"blocks", options.blocks},
+             {"path_blocks", options.prefix_blocks},
+             {"rounds", options.rounds},
+             {"catalog_bytes", count(catalog)}};
+  figures.add_medians(report);
+  return report;
 }
 
 }  // namespace terrace::tools

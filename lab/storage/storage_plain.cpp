@@ -1,6 +1,7 @@
-#include "lab/storage/storage_plain.hpp"
-
+#include "base/descriptor.hpp"
+#include "lab/storage/storage_ground.hpp"
 #include "storage/io/uring_io.hpp"
+#include "tools/interrupted.hpp"
 
 #ifdef TERRACE_HAS_URING
 #include <liburing.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <stdexcept>
 #include <system_error>
@@ -28,18 +30,13 @@ namespace {
 class PlainFiles {
  public:
   PlainFiles(const StorageGround& ground, StorageFiles files) : ground_{ground}, files_{std::move(files)} {
-    try {
-      for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
-      for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
-      for (std::uint32_t n = 0; n < ground.blocks && !ground.interrupt.requested(); ++n) fill(n);
-    } catch (...) {
-      close();
-      throw;
+    for (const std::filesystem::path& path : files_.to_write) to_write_.push_back(open(path, O_RDWR | O_CREAT | O_EXCL));
+    for (const std::filesystem::path& path : files_.to_read) to_read_.push_back(open(path, O_RDONLY));
+    for (std::uint32_t n = 0; n < ground.blocks; ++n) {
+      if (ground.interrupt.requested()) throw Interrupted{};
+      fill(n);
     }
   }
-  ~PlainFiles() { close(); }
-  PlainFiles(const PlainFiles&) = delete;
-  PlainFiles& operator=(const PlainFiles&) = delete;
 
   struct At {
     int fd;
@@ -47,15 +44,15 @@ class PlainFiles {
   };
   [[nodiscard]] At at(StorageWay way, std::uint32_t block) const {
     const StorageFiles::Place place = files_.place(way, block, ground_.block_bytes);
-    return {(way == StorageWay::read ? to_read_ : to_write_)[place.file], place.offset};
+    return {(way == StorageWay::read ? to_read_ : to_write_)[place.file].get(), place.offset};
   }
 
  private:
-  static int open(const std::filesystem::path& path, int flags) {
-    int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600);
-    if (fd < 0 && errno == EINVAL) fd = ::open(path.c_str(), flags | O_CLOEXEC, 0600);
-    if (fd < 0) fail(errno, path.string());
-    return fd;
+  static Descriptor open(const std::filesystem::path& path, int flags) {
+    Descriptor file{::open(path.c_str(), flags | O_CLOEXEC | O_DIRECT, 0600)};
+    if (!file.is_open() && errno == EINVAL) file = Descriptor{::open(path.c_str(), flags | O_CLOEXEC, 0600)};
+    if (!file.is_open()) fail(errno, path.string());
+    return file;
   }
   void fill(std::uint32_t block) {
     const At where = at(StorageWay::write, block);
@@ -63,16 +60,11 @@ class PlainFiles {
     const auto wrote = ::pwrite(where.fd, ground_.buffer(0).data(), bytes, static_cast<off_t>(where.offset));
     if (wrote != static_cast<ssize_t>(bytes)) fail(wrote < 0 ? errno : ENOSPC, "the plain file");
   }
-  void close() noexcept {
-    for (const auto* fds : {&to_read_, &to_write_}) {
-      for (const int fd : *fds) ::close(fd);
-    }
-  }
 
   const StorageGround& ground_;
   const StorageFiles files_;
-  std::vector<int> to_read_;
-  std::vector<int> to_write_;
+  std::vector<Descriptor> to_read_;
+  std::vector<Descriptor> to_write_;
 };
 
 class PlainThreads final : public StorageSubject {
@@ -112,11 +104,9 @@ class PlainUring final : public StorageSubject {
   ~PlainUring() override { ::io_uring_queue_exit(&ring_); }
 
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
-    std::size_t begun = 0;
-    std::size_t under_way = 0;
     int error = 0;
-    for (; begun < std::min<std::size_t>(depth, order.size()); ++begun, ++under_way) request(way, begun, order[begun]);
-    while (under_way > 0) {
+    const auto start = [&](std::uint64_t buffer, std::uint32_t block) { request(way, buffer, block); };
+    keep_under_way(ground_, depth, order, start, [&](const auto& ended) {
       const int submitted = ::io_uring_submit_and_wait(&ring_, 1);
       if (submitted < 0 && submitted != -EINTR) fail(-submitted, "plain io_uring");
       io_uring_cqe* cqe = nullptr;
@@ -124,12 +114,9 @@ class PlainUring final : public StorageSubject {
         const std::uint64_t buffer = cqe->user_data;
         if (cqe->res != static_cast<int>(count(ground_.block_bytes))) error = cqe->res < 0 ? -cqe->res : EIO;
         ::io_uring_cqe_seen(&ring_, cqe);
-        --under_way;
-        if (begun == order.size() || error != 0 || ground_.interrupt.requested()) continue;
-        request(way, buffer, order[begun++]);
-        ++under_way;
+        ended(buffer, error == 0);
       }
-    }
+    });
     if (error != 0) fail(error, "plain io_uring");
   }
 

@@ -1,25 +1,18 @@
-#include "lab/storage/tier_store.hpp"
-
-#include "lab/questions.hpp"
-#include "lab/storage/storage_plain.hpp"
-#include "lab/storage/storage_rounds.hpp"
-#include "lab/storage/storage_subjects.hpp"
-#include "storage/format/format.hpp"
 #include "terrace/tier_store.hpp"
-#include "tools/interrupted.hpp"
+#include "lab/benches.hpp"
+#include "lab/questions.hpp"
+#include "lab/storage/storage_ground.hpp"
+#include "storage/format/format.hpp"
 #include "tools/numbered_key.hpp"
 #include "tools/output.hpp"
-#include "tools/report_file.hpp"
 
-#include <boost/json.hpp>
-
+#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <system_error>
@@ -49,9 +42,7 @@ class TierStoreSubject final : public StorageSubject {
         store_.register_region({ground.buffers.data(), ground.depth_max, ground.block_bytes, ground.block_bytes});
     if (!region) throw std::system_error{region.error(), "the tier store"};
     region_ = *region;
-    std::vector<std::uint32_t> all(ground.blocks);
-    std::iota(all.begin(), all.end(), 0U);
-    move(StorageWay::write, std::min(16U, ground.depth_max), all);
+    fill(ground, *this);
   }
 
   void prepare(StorageWay) override {
@@ -60,24 +51,17 @@ class TierStoreSubject final : public StorageSubject {
 
   /// A put names a new block, for which the store evicts an old one when it is full.
   void move(StorageWay way, unsigned depth, std::span<const std::uint32_t> order) override {
-    std::size_t begun = 0;
-    std::size_t under_way = 0;
     ErrorCode failed;
-    const auto start = [&](std::uint32_t row) {
-      submit(way, row, order[begun++]);
-      ++under_way;
-    };
-    while (begun < std::min<std::size_t>(depth, order.size())) start(static_cast<std::uint32_t>(begun));
-    while (under_way > 0) {
+    const auto start = [&](std::uint64_t row, std::uint32_t block) { submit(way, static_cast<std::uint32_t>(row), block); };
+    keep_under_way(ground_, depth, order, start, [&](const auto& ended) {
       results_.clear();
       if (store_.poll(results_) == 0) wait();
       for (const BatchResult& result : results_) {
-        if (result.errors.front()) failed = result.errors.front();
-        --under_way;
-        if (begun == order.size() || failed || ground_.interrupt.requested()) continue;
-        start(static_cast<std::uint32_t>(result.id.value()));
+        const ErrorCode error = result.errors.front();
+        if (error) failed = error;
+        ended(result.id.value(), !error);
       }
-    }
+    });
     if (failed) throw std::system_error{failed, "the tier store"};
   }
 
@@ -126,87 +110,74 @@ StorageFiles plain_files(const StorageGround& ground) {
   return files;
 }
 
-void add_questions(TierStoreSubject& subject, unsigned rounds, std::vector<QuestionRow>& rows) {
+/// Nothing if there are too few blocks for a question.
+std::vector<Row> ask(TierStoreSubject& subject, unsigned rounds) {
   subject.prepare(StorageWay::read);
-  if (subject.keys().size() < keys_a_question) return;
+  if (subject.keys().size() < keys_a_question) return {};
   const TierStore& store = subject.store();
   const Questions questions{subject.keys(), rounds};
   const auto contains = [&](std::span<const BlockKey> keys) {
     return static_cast<std::size_t>(std::ranges::count_if(keys, [&](const BlockKey& key) { return store.contains(key); }));
   };
   const auto leading = [&](std::span<const BlockKey> keys) { return store.leading(keys); };
+  std::vector<Row> rows;
   for (const bool hit : {true, false}) {
     rows.push_back(questions.measure("contains", hit, Questions::Stop::at_the_end, contains));
     rows.push_back(questions.measure("leading", hit, Questions::Stop::at_a_miss, leading));
   }
+  return rows;
 }
 
-boost::json::object to_json(Bytes block_bytes, unsigned depth, StorageWay way, const StorageSpeed& store,
-                            const StorageSpeed& plain) {
-  return {{"block_bytes", count(block_bytes)},
-          {"depth", depth},
-          {"way", way == StorageWay::read ? "get" : "put"},
-          {"store_gb_per_s", store.gb_per_s},
-          {"store_ratio", store.ratio},
-          {"store_cpu_us", store.cpu_us},
-          {"plain_gb_per_s", plain.gb_per_s},
-          {"plain_cpu_us", plain.cpu_us}};
-}
+constexpr Column tier_store_columns[] = {{"block_bytes", "block", 7},
+                                         {"depth", "", 7},
+                                         {"way", "", -3},
+                                         {"store_gb_per_s", "store", 9, 2},
+                                         {"store_ratio", "ratio", 7, 2},
+                                         {"plain_gb_per_s", "plain", 9, 2},
+                                         {"store_cpu_us", "store us", 10, 1},
+                                         {"plain_cpu_us", "plain", 9, 1}};
+constexpr Column tier_store_question_columns[] = {{"block_bytes", "block", 7},
+                                                  {"question", "", -8},
+                                                  {"hit", "", 5},
+                                                  {"ns_a_key", "store", 9, 2},
+                                                  {"set_ns_a_key", "std::unordered_set", 20, 2}};
 
 }  // namespace
 
-void bench_tier_store(const StorageBenchOptions& options) {
-  check_storage_options(options);
-  EventFdWaker waker;
-  const Interrupt interrupt{waker};
-
+Row bench_tier_store(const StorageBenchOptions& options) {
   std::string io;
   boost::json::array rows;
-  boost::json::array question_rows;
-  for (const Bytes block_bytes : options.block_bytes) {
-    const StorageDirectories directories{options};
-    StorageGround ground = make_ground(options, directories, block_bytes, interrupt, waker);
+  boost::json::array questions;
+  at_each_size(options, [&](StorageGround& ground) {
     TierStoreSubject store{ground};
-    if (interrupt.requested()) throw Interrupted{};  // the store is not full after an interruption
     const std::unique_ptr<StorageSubject> plain = make_plain_subject(ground, plain_files(ground));
-    if (interrupt.requested()) throw Interrupted{};
     if (io.empty()) {
       io = store.store().io();
       print("medians of {} rounds; {}; GB/s, and microseconds of the calling thread a block\n", options.rounds, io);
-      print("{:>7} {:>6}  {:<3}  {:>7} {:>6}  {:>7}  {:>8} {:>8}\n", "block", "depth", "way", "store", "ratio", "plain",
-            "store us", "plain");
+      print_head(tier_store_columns);
     }
+    const NamedSubject subjects[] = {{"store", store}, {"plain", *plain}};
     for (const unsigned depth : options.depths) {
       for (const StorageWay way : {StorageWay::write, StorageWay::read}) {
-        const std::array<StorageSubject*, 2> subjects{&store, plain.get()};
-        const std::vector<StorageSpeed> speeds = measure_in_turns(options, ground, depth, way, subjects);
-        print("{:>7} {:>6}  {:<3}  {:>7.2f} {:>6.2f}  {:>7.2f}  {:>8.1f} {:>8.1f}\n", to_string(block_bytes), depth,
-              way == StorageWay::read ? "get" : "put", speeds[0].gb_per_s, speeds[0].ratio, speeds[1].gb_per_s, speeds[0].cpu_us,
-              speeds[1].cpu_us);
-        flush_output();
-        rows.push_back(to_json(block_bytes, depth, way, speeds[0], speeds[1]));
+        Row row = measure_in_turns(options, ground, depth, way, subjects);
+        row["way"] = way == StorageWay::read ? "get" : "put";
+        print_row(tier_store_columns, row);
+        rows.push_back(std::move(row));
       }
     }
-    std::vector<QuestionRow> questions;
-    add_questions(store, options.rounds, questions);
-    for (const QuestionRow& row : questions) {
-      print("{:>7}  {:<8} of {} keys, {:<4}  {:>7.2f} ns a key; std::unordered_set {:>7.2f}\n", to_string(block_bytes),
-            row.question, keys_a_question, row.hit ? "hit" : "miss", row.ns_a_key, row.set_ns_a_key);
-      boost::json::object object = to_json(row);
-      object["block_bytes"] = count(block_bytes);
-      object["blocks"] = store.keys().size();
-      question_rows.push_back(std::move(object));
+    for (Row& row : ask(store, options.rounds)) {
+      row["block_bytes"] = count(ground.block_bytes);
+      row["blocks"] = store.keys().size();
+      questions.push_back(std::move(row));
     }
-    flush_output();
-  }
-
-  if (options.report.empty()) return;
-  write_report(options.report, json_text(boost::json::object{{"io", io},
-                                                             {"rounds", options.rounds},
-                                                             {"size", count(options.size)},
-                                                             {"directories", options.stripes.size() + 1},
-                                                             {"tier_store", std::move(rows)},
-                                                             {"questions", std::move(question_rows)}}));
+  });
+  print_table(fmt::format("questions about {} keys, ns a key", keys_a_question), tier_store_question_columns, questions);
+  return {{"io", io},
+          {"rounds", options.rounds},
+          {"size", count(options.size)},
+          {"directories", options.stripes.size() + 1},
+          {"tier_store", std::move(rows)},
+          {"questions", std::move(questions)}};
 }
 
 }  // namespace terrace::tools

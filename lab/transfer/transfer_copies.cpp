@@ -1,12 +1,12 @@
-#include "lab/transfer/transfer_copies.hpp"
-
 #include "lab/rounds.hpp"
+#include "lab/transfer/transfer_measurements.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <algorithm>
 #include <latch>
 #include <span>
 #include <thread>
+#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -24,13 +24,13 @@ struct Work {
   std::vector<SlotRun> bare;   ///< cut into the same pieces as the lanes make
 };
 
-Work make_work(const TransferRig& rig, Direction direction, Layout layout, Bytes piece_bytes) {
+Work make_work(const TransferRig& rig, Direction direction, bool scattered, Bytes piece_bytes) {
   const SlotId first = rig.first_slot(direction);
   Work work{.direction = direction, .pairs = {}, .plain = {{first, first, rig.blocks()}}, .bare = {}};
   const auto add = [&](std::uint32_t source, std::uint32_t destination) {
     work.pairs.push_back({SlotId{first.value() + source}, SlotId{first.value() + destination}});
   };
-  if (layout == Layout::scattered) {
+  if (scattered) {
     std::uint32_t destination = 0;
     for (const std::uint32_t source : scattered_order(rig.blocks())) add(source, destination++);
     for (const SlotPair& pair : work.pairs) work.bare.push_back({pair.source, pair.destination, 1});
@@ -89,28 +89,24 @@ double copy_all(TransferRig& rig, std::span<const Work> works, std::vector<SlotR
 
 /// One row's measurements.
 struct Cell {
-  Layout layout;
-  Way way;
+  Row row;  ///< what is measured
   std::vector<Work> works;
-  std::vector<double> speed = {};
-  std::vector<double> plain = {};
-  std::vector<double> ratio = {};
-  std::vector<double> store = {};
-  std::vector<double> store_ratio = {};
-  std::vector<double> bare = {};
-  std::vector<double> bare_ratio = {};
-  std::vector<double> submit_ns = {};
-  std::vector<double> collect_ns = {};
+  Figures figures;
 };
 
 std::vector<Cell> make_cells(const TransferRig& rig, Bytes piece_bytes) {
+  const std::pair<const char*, std::vector<Direction>> ways[] = {
+      {"swap out", {swap_out}}, {"swap in", {swap_in}}, {"both", {swap_out, swap_in}}};
   std::vector<Cell> cells;
-  for (const Layout layout : {Layout::contiguous, Layout::scattered}) {
-    for (const Way way : {Way::swap_out, Way::swap_in, Way::both}) {
-      Cell cell{.layout = layout, .way = way, .works = {}};
-      if (way != Way::swap_in) cell.works.push_back(make_work(rig, swap_out, layout, piece_bytes));
-      if (way != Way::swap_out) cell.works.push_back(make_work(rig, swap_in, layout, piece_bytes));
-      cells.push_back(std::move(cell));
+  for (const bool scattered : {false, true}) {
+    for (const auto& [way, directions] : ways) {
+      Cell& cell = cells.emplace_back();
+      cell.row = {{"block_bytes", count(rig.block_bytes())},
+                  {"blocks", rig.blocks()},
+                  {"plan_blocks", std::min(transfer_blocks_max, rig.blocks())},
+                  {"layout", scattered ? "scattered" : "contiguous"},
+                  {"way", way}};
+      for (const Direction direction : directions) cell.works.push_back(make_work(rig, direction, scattered, piece_bytes));
     }
   }
   return cells;
@@ -124,31 +120,21 @@ void measure(TransferRig& rig, Cell& cell) {
 
   const double blocks = static_cast<double>(rig.blocks()) * static_cast<double>(cell.works.size());
   const double gigabytes = blocks * static_cast<double>(count(rig.block_bytes())) / 1e9;
-  cell.speed.push_back(gigabytes / moved.seconds);
-  cell.plain.push_back(gigabytes / plain_seconds);
-  cell.ratio.push_back(plain_seconds / moved.seconds);
-  cell.store.push_back(gigabytes / stored.seconds);
-  cell.store_ratio.push_back(plain_seconds / stored.seconds);
-  cell.bare.push_back(gigabytes / bare_seconds);
-  cell.bare_ratio.push_back(bare_seconds / moved.seconds);
-  cell.submit_ns.push_back(moved.submit_seconds * 1e9 / blocks);
-  cell.collect_ns.push_back(moved.collect_seconds * 1e9 / blocks);
+  Figures& figures = cell.figures;
+  figures.add("gb_per_s", gigabytes / moved.seconds);
+  figures.add("plain_gb_per_s", gigabytes / plain_seconds);
+  figures.add("ratio", plain_seconds / moved.seconds);
+  figures.add("store_gb_per_s", gigabytes / stored.seconds);
+  figures.add("store_ratio", plain_seconds / stored.seconds);
+  figures.add("bare_gb_per_s", gigabytes / bare_seconds);
+  figures.add("bare_ratio", bare_seconds / moved.seconds);
+  figures.add("submit_ns", moved.submit_seconds * 1e9 / blocks);
+  figures.add("collect_ns", moved.collect_seconds * 1e9 / blocks);
 }
 
 }  // namespace
 
-std::string_view to_string(Way way) {
-  switch (way) {
-    case Way::swap_out: return "swap out";
-    case Way::swap_in: return "swap in";
-    case Way::both: return "both";
-  }
-  return "?";
-}
-
-std::string_view to_string(Layout layout) { return layout == Layout::contiguous ? "contiguous" : "scattered"; }
-
-std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigned rounds) {
+std::vector<Row> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigned rounds) {
   std::vector<Cell> cells = make_cells(rig, piece_bytes);
   for (const Direction direction : {swap_out, swap_in}) rig.stamp(direction);
   for (const Cell& cell : cells) {
@@ -159,23 +145,10 @@ std::vector<CopyRow> measure_copies(TransferRig& rig, Bytes piece_bytes, unsigne
   for (unsigned round = 0; round < rounds; ++round) {
     for (Cell& cell : cells) measure(rig, cell);
   }
-  std::vector<CopyRow> rows;
-  rows.reserve(cells.size());
+  std::vector<Row> rows;
   for (Cell& cell : cells) {
-    rows.push_back({.block_bytes = rig.block_bytes(),
-                    .blocks = rig.blocks(),
-                    .transfer_blocks = std::min(transfer_blocks_max, rig.blocks()),
-                    .layout = cell.layout,
-                    .way = cell.way,
-                    .gb_per_s = median(std::move(cell.speed)),
-                    .plain_gb_per_s = median(std::move(cell.plain)),
-                    .ratio = median(std::move(cell.ratio)),
-                    .store_gb_per_s = median(std::move(cell.store)),
-                    .store_ratio = median(std::move(cell.store_ratio)),
-                    .bare_gb_per_s = median(std::move(cell.bare)),
-                    .bare_ratio = median(std::move(cell.bare_ratio)),
-                    .submit_ns = median(std::move(cell.submit_ns)),
-                    .collect_ns = median(std::move(cell.collect_ns))});
+    cell.figures.add_medians(cell.row);
+    rows.push_back(std::move(cell.row));
   }
   return rows;
 }

@@ -7,6 +7,9 @@
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -79,7 +82,67 @@ class CudaCopies final : public PlainCopies {
   std::vector<CopyDone> ended_;
 };
 
+std::uint64_t sum(std::span<const std::byte> bytes) {
+  std::uint64_t all = 0;
+  for (std::size_t at = 0; at + sizeof all <= bytes.size(); at += sizeof all) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    all += word;
+  }
+  return all;
+}
+
+/// Reads the first blocks of the emulated device on the thread that computes. The device must outlive it.
+class EmulatedWork final : public ComputeWork {
+ public:
+  EmulatedWork(Device& device, std::uint32_t blocks, Bytes block_bytes)
+      : device_{device}, block_bytes_{block_bytes}, blocks_{blocks_of_a_step(blocks, block_bytes)} {}
+
+  [[nodiscard]] std::span<const ComputeKind> kinds() const override { return kinds_; }
+
+  void start(ComputeKind) override {
+    done_ = device_.launch([this](BlockAccess& access) {
+      std::vector<std::byte> scratch(count(block_bytes_));
+      const auto begin = std::chrono::steady_clock::now();
+      std::uint64_t all = 0;
+      for (std::uint32_t block = 0; block < blocks_; ++block) all += sum(access.read(SlotId{block}, scratch));
+      took_ = std::chrono::steady_clock::now() - begin;
+      static volatile std::uint64_t kept = 0;  // prevents the compiler from removing the reads
+      kept = kept + all;
+    });
+  }
+
+  [[nodiscard]] std::optional<Duration> ended() override {
+    if (device_.reached() < done_) return std::nullopt;
+    return took_;
+  }
+
+ private:
+  static constexpr ComputeKind kinds_[] = {ComputeKind::memory};
+
+  /// So many that a step takes a few milliseconds, and reads more than fits into a cache.
+  static std::uint32_t blocks_of_a_step(std::uint32_t blocks, Bytes block_bytes) {
+    constexpr Bytes wanted = MiB * 32;
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted / block_bytes, 1, blocks));
+  }
+
+  Device& device_;
+  Bytes block_bytes_;
+  std::uint32_t blocks_;
+  Fence done_;
+  Duration took_{};  ///< written by the thread that computes, before `done_`
+};
+
 }  // namespace
+
+std::string_view to_string(ComputeKind kind) {
+  switch (kind) {
+    case ComputeKind::memory: return "memory";
+    case ComputeKind::arithmetic: return "arithmetic";
+    case ComputeKind::input: return "input";
+  }
+  return "?";
+}
 
 TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::uint32_t slots, HostArena& host) {
   if (options.cuda) {
@@ -90,7 +153,7 @@ TransferDevice make_transfer_device(const TransferDeviceOptions& options, std::u
   for (LinkDirection& each : emulated.link.directions) each.bytes_per_second = options.link_bytes_per_second;
   const PoolMemory pool{.slots = slots, .host = &host, .layers = options.layers};
   auto device = std::make_unique<EmulatedDevice>(std::span{&pool, 1}, emulated);
-  auto compute = make_emulated_work(*device, slots / 2, host.block_bytes());
+  auto compute = std::make_unique<EmulatedWork>(*device, slots / 2, host.block_bytes());
   return {std::move(device), std::make_unique<MemoryCopies>(slots, host), std::move(compute)};
 }
 

@@ -1,4 +1,4 @@
-#include "tests/tools/cli/program.hpp"
+#include "tests/lab/lab_words.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,6 @@
 
 namespace terrace::test {
 namespace {
-
-Words bench(const std::string& command, const Words& more) {
-  Words words{paths.lab, command};
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 std::string text_of(const boost::json::value& row, const char* field) { return std::string{row.at(field).as_string()}; }
 
@@ -42,7 +36,7 @@ TEST(CliBenchOffload, reports_every_move_question_and_refusal_on_each_device) {
   for (const std::string device : {"instant", "emulated"}) {
     const TemporaryDirectory directory;
     const std::string file = (directory.path() / "r.json").string();
-    const Ended ended = run(bench("offload", {"--device", device, "--block-bytes", "4KiB,16KiB", "--area", "1MiB",
+    const Ended ended = run(lab({"offload"}, {"--device", device, "--block-bytes", "4KiB,16KiB", "--area", "1MiB",
                                               "--small-blocks", "64", "--rounds", "2", "--report", file}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(ended.err, "");
@@ -88,7 +82,7 @@ TEST(CliBenchTierStore, reports_puts_and_gets_beside_plain_io_and_questions) {
     const TemporaryDirectory disk;
     const std::string file = (directory.path() / "r.json").string();
     const Ended ended =
-        run(bench("tier-store", {"--directory", disk.path().string(), "--size", "4MiB", "--sizes", "4KiB,64KiB", "--depths",
+        run(lab({"tier-store"}, {"--directory", disk.path().string(), "--size", "4MiB", "--sizes", "4KiB,64KiB", "--depths",
                                  "1,3", "--moved", "256KiB", "--rounds", "2", "--io", io, "--report", file}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(ended.err, "");
@@ -115,7 +109,7 @@ TEST(CliBenchTierStore, reports_puts_and_gets_beside_plain_io_and_questions) {
 TEST(CliBenchTierStore, uses_the_current_directory_if_none_is_given_and_leaves_it_as_it_was) {
   const TemporaryDirectory disk;
   Words words =
-      bench("tier-store", {"--size", "2MiB", "--sizes", "64KiB", "--depths", "1", "--moved", "256KiB", "--rounds", "1"});
+      lab({"tier-store"}, {"--size", "2MiB", "--sizes", "64KiB", "--depths", "1", "--moved", "256KiB", "--rounds", "1"});
   const Ended ended = run_in_shell("cd '" + disk.path().string() + "' && \"$@\"", words);
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
@@ -123,7 +117,7 @@ TEST(CliBenchTierStore, uses_the_current_directory_if_none_is_given_and_leaves_i
 
 TEST(CliBenchTierStore, leaves_nothing_behind_when_interrupted) {
   const TemporaryDirectory disk;
-  OnTerminal program{bench("tier-store", {"--directory", disk.path().string(), "--size", "8MiB", "--sizes", "64KiB", "--depths",
+  OnTerminal program{lab({"tier-store"}, {"--directory", disk.path().string(), "--size", "8MiB", "--sizes", "64KiB", "--depths",
                                           "4", "--rounds", "1000000"})};
   const auto give_up_at = std::chrono::steady_clock::now() + std::chrono::minutes{1};
   while (std::filesystem::is_empty(disk.path()) && std::chrono::steady_clock::now() < give_up_at) std::this_thread::yield();
@@ -137,7 +131,7 @@ TEST(CliBenchTierStore, leaves_nothing_behind_when_interrupted) {
 TEST(CliBenchShared, reports_rates_processor_time_and_probes_of_each_size) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench("shared", {"--block-bytes", "4KiB,1MiB", "--area", "3MiB", "--bytes-in-flight", "16KiB",
+  const Ended ended = run(lab({"shared"}, {"--block-bytes", "4KiB,1MiB", "--area", "3MiB", "--bytes-in-flight", "16KiB",
                                            "--rounds", "2", "--report", file}));
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
@@ -157,7 +151,7 @@ TEST(CliBenchShared, reports_rates_processor_time_and_probes_of_each_size) {
 }
 
 TEST(CliBenchShared, a_store_that_cannot_be_used_is_an_error) {
-  const Ended none = run(bench("shared", {"--shared", "redis://127.0.0.1:1"}));
+  const Ended none = run(lab({"shared"}, {"--shared", "redis://127.0.0.1:1"}));
   EXPECT_EQ(none.status, 3);
   EXPECT_NE(none.err.find("the shared store cannot be used: 127.0.0.1:1"), std::string::npos) << none.err;
 }
@@ -189,9 +183,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(BadFacadeBench, ends_with_2_and_one_line) {
   const auto& [words, part] = GetParam();
-  Words all{paths.lab};
-  all.insert(all.end(), words.begin(), words.end());
-  const Ended ended = run(all);
+  const Ended ended = run(lab(words));
   EXPECT_EQ(ended.status, 2);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;

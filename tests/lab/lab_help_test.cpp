@@ -1,6 +1,6 @@
 // Help texts of terrace-lab, its complaints, and its further eviction policies.
 #include "lab/policies/policies.hpp"
-#include "tests/tools/cli/program.hpp"
+#include "tests/lab/lab_words.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,6 @@
 
 namespace terrace::test {
 namespace {
-
-Words lab(const Words& words) {
-  Words all{paths.lab};
-  all.insert(all.end(), words.begin(), words.end());
-  return all;
-}
 
 TEST(LabHelp, fits_on_a_screen_of_80_columns_and_says_what_options_take) {
   for (const std::string command :

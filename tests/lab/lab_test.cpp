@@ -3,9 +3,8 @@
 #include "radix/eviction/adaptive_policy.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "storage/io/uring_io.hpp"
-#include "tests/paths.hpp"
+#include "tests/lab/lab_words.hpp"
 #include "tests/seed.hpp"
-#include "tests/tools/cli/program.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 
 #include <gtest/gtest.h>
@@ -25,17 +24,11 @@
 namespace terrace::test {
 namespace {
 
-Words bench_words(const Words& words) {
-  Words all{paths.lab};
-  all.insert(all.end(), words.begin(), words.end());
-  return all;
-}
-
 TEST(CliBench, of_keys_reports_every_size_of_block) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words(
-      {"keys", "--block-tokens", "16,48", "--prompt-tokens", "200", "--prompts", "3", "--rounds", "2", "--report", file}));
+  const Ended ended = run(
+      lab({"keys", "--block-tokens", "16,48", "--prompt-tokens", "200", "--prompts", "3", "--rounds", "2", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   const boost::json::value report = report_in(directory);
@@ -60,7 +53,7 @@ TEST(CliBench, of_room_shows_each_trace_and_size_with_and_without_free_slots) {
     for (int id = 0; id < 4; ++id) lines += std::to_string(n * 4 + id) + (id < 3 ? ", " : "]}\n");
   }
   const std::string trace = directory.write("t.jsonl", lines).string();
-  const Ended ended = run(bench_words({"room", trace, "--device-blocks", "20,40", "--host-blocks", "1000", "--report", file}));
+  const Ended ended = run(lab({"room", trace, "--device-blocks", "20,40", "--host-blocks", "1000", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   const boost::json::array& rows = report.at("rows").as_array();
@@ -69,8 +62,8 @@ TEST(CliBench, of_room_shows_each_trace_and_size_with_and_without_free_slots) {
   EXPECT_EQ(rows[0].at("reserve_max").to_number<double>(), 0);
   EXPECT_GT(rows[0].at("slot_waits").at("requests").as_int64(), 20);
   EXPECT_GT(rows[1].at("reserve_max").to_number<double>(), 0);
-  EXPECT_EQ(run(bench_words({"room", (directory.path() / "none").string()})).status, 2);
-  EXPECT_EQ(run(bench_words({"room", trace, "--report", trace})).status, 2);
+  EXPECT_EQ(run(lab({"room", (directory.path() / "none").string()})).status, 2);
+  EXPECT_EQ(run(lab({"room", trace, "--report", trace})).status, 2);
 }
 
 /// True if a line of `text` begins with `begin`.
@@ -79,31 +72,33 @@ bool has_row(const std::string& text, const std::string& begin) { return text.fi
 TEST(CliBench, of_the_index_measures_every_size_beside_the_baselines) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "2", "--report", file}));
+  const Ended ended = run(lab({"index", "--blocks", "600", "--rounds", "2", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
-  for (const char* const row : {"match          600      16", "hit            600      16", "new            600      16",
-                                "cycle          600      64", "evict          600      16", "bytes          600     128"}) {
+  for (const char* const row :
+       {"match          600      16", "hit            600      16", "new            600      16", "cycle          600      64",
+        "evict          600      16", "tokens         600      16", "bytes          600     128"}) {
     EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
   }
-  std::set<std::string> names;
+  std::set<std::string> measured;
   const boost::json::value report = report_in(directory);
-  for (const boost::json::value& each : report.at("benchmarks").as_array()) {
-    if (each.as_object().contains("aggregate_name") && each.at("aggregate_name") != "median") continue;
-    names.insert(std::string{each.at("run_name").as_string()});
-    EXPECT_GT(each.at("p50_ns").to_number<double>(), 0);
-  }
-  for (const std::string subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
-    for (const std::string operation : {"match/600/16/", "hit/600/16/", "new/600/16/", "cycle/600/64/", "evict/600/16/"}) {
-      EXPECT_TRUE(std::ranges::any_of(names, [&](const std::string& name) { return name.starts_with(operation + subject); }))
-          << operation << subject;
+  EXPECT_EQ(report.at("rounds"), 2);
+  for (const boost::json::value& row : report.at("index").as_array()) {
+    const std::string operation{row.at("operation").as_string()};
+    measured.insert(operation + "/" + std::to_string(row.at("prompt_blocks").to_number<int>()));
+    EXPECT_EQ(row.at("blocks"), 600);
+    if (operation == "tokens") continue;
+    for (const char* const subject : {"terrace-adaptive", "terrace-lru", "tree", "map", "floor"}) {
+      const boost::json::value& figures = row.at(subject);
+      EXPECT_GT((operation == "bytes" ? figures : figures.at("p50_ns")).to_number<double>(), 0) << operation << ' ' << subject;
     }
   }
+  EXPECT_EQ(measured, (std::set<std::string>{"match/16", "match/128", "hit/16", "new/16", "cycle/16", "cycle/64", "evict/16",
+                                             "evict/256", "tokens/16", "bytes/4", "bytes/16", "bytes/128"}));
 }
 
-/// Google Benchmark prints no aggregates for a single repetition.
 TEST(CliBench, of_the_index_has_every_figure_after_one_round_too) {
-  const Ended ended = run(bench_words({"index", "--blocks", "600", "--rounds", "1"}));
+  const Ended ended = run(lab({"index", "--blocks", "600", "--rounds", "1"}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.out.find("nan"), std::string::npos) << ended.out;
   EXPECT_EQ(ended.out.find(" 0.0\n"), std::string::npos) << ended.out;
@@ -118,7 +113,7 @@ TEST(CliBench, of_the_index_over_a_trace_reports_every_subject) {
                             "\n";
   const std::string trace = directory.write("t.jsonl", line + other + line).string();
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words({"index", "--trace", trace, "--blocks", "64", "--rounds", "2", "--report", file}));
+  const Ended ended = run(lab({"index", "--trace", trace, "--blocks", "64", "--rounds", "2", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   EXPECT_EQ(report.at("blocks").to_number<int>(), 16 + 8 + 16);  // 1,024, 600 and 1,024 tokens in blocks of 64
@@ -139,7 +134,7 @@ TEST(CliBench, of_the_index_over_a_trace_measures_the_policy_that_a_subject_is_n
   }
   const std::string trace = directory.write("t.jsonl", lines).string();
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words({"index", "--trace", trace, "--blocks", "64", "--rounds", "1", "--report", file}));
+  const Ended ended = run(lab({"index", "--trace", trace, "--blocks", "64", "--rounds", "1", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   EXPECT_EQ(report.at("terrace-lru").at("hits"), report.at("floor").at("hits"));
@@ -150,9 +145,8 @@ TEST(CliBench, of_the_index_over_a_trace_measures_the_policy_that_a_subject_is_n
 TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended =
-      run(bench_words({"transfer", "--block-bytes", "4KiB,64KiB", "--blocks", "33", "--rounds", "2", "--piece-bytes", "128KiB",
-                       "--pieces-in-flight", "3", "--layers", "16", "--link", "8GiB", "--report", file}));
+  const Ended ended = run(lab({"transfer", "--block-bytes", "4KiB,64KiB", "--blocks", "33", "--rounds", "2", "--piece-bytes",
+                               "128KiB", "--pieces-in-flight", "3", "--layers", "16", "--link", "8GiB", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_EQ(ended.err, "");
   const boost::json::value report = report_in(directory);
@@ -218,8 +212,8 @@ TEST(CliBench, of_transfers_reports_every_way_and_layout_beside_plain_copies) {
 TEST(CliBench, of_transfers_reports_when_the_first_layers_of_a_load_are_there) {
   const TemporaryDirectory directory;
   const std::string file = (directory.path() / "r.json").string();
-  const Ended ended = run(bench_words({"transfer", "--block-bytes", "64KiB,96B", "--blocks", "8", "--rounds", "2",
-                                       "--piece-bytes", "64KiB", "--layers", "64", "--report", file}));
+  const Ended ended = run(lab({"transfer", "--block-bytes", "64KiB,96B", "--blocks", "8", "--rounds", "2", "--piece-bytes",
+                               "64KiB", "--layers", "64", "--report", file}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   const boost::json::value report = report_in(directory);
   const boost::json::array& rows = report.at("layers").as_array();
@@ -238,7 +232,7 @@ TEST(CliBench, of_transfers_reports_when_the_first_layers_of_a_load_are_there) {
 }
 
 TEST(CliBench, of_transfers_prints_what_it_reports) {
-  const Ended ended = run(bench_words({"transfer", "--block-bytes", "16KiB", "--area", "1MiB", "--rounds", "1"}));
+  const Ended ended = run(lab({"transfer", "--block-bytes", "16KiB", "--area", "1MiB", "--rounds", "1"}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   for (const char* const row : {"  16KiB       64  contiguous  swap out", "  16KiB       64  scattered   both"}) {
     EXPECT_TRUE(has_row(ended.out, row)) << row << '\n' << ended.out;
@@ -249,7 +243,7 @@ TEST(CliBench, of_transfers_prints_what_it_reports) {
 }
 
 TEST(CliBench, of_transfers_explains_itself) {
-  const Ended ended = run(bench_words({"transfer", "--help"}));
+  const Ended ended = run(lab({"transfer", "--help"}));
   EXPECT_EQ(ended.status, 0);
   EXPECT_NE(ended.out.find("terrace-lab transfer --block-bytes"), std::string::npos) << ended.out;
   EXPECT_NE(ended.out.find("emulated, cuda[:N]"), std::string::npos) << ended.out;
@@ -257,7 +251,7 @@ TEST(CliBench, of_transfers_explains_itself) {
 
 TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
   for (const std::string device : {"cuda:999", "gpu"}) {
-    const Ended ended = run(bench_words({"transfer", "--device", device}));
+    const Ended ended = run(lab({"transfer", "--device", device}));
     EXPECT_EQ(ended.status, 2);
     EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
     EXPECT_NE(ended.err.find("emulated"), std::string::npos) << ended.err;
@@ -266,7 +260,7 @@ TEST(CliBench, of_transfers_refuses_a_device_that_is_not_there) {
 
 TEST(CliBench, of_a_link_says_that_it_needs_a_gpu) {
   for (const std::string device : {"cuda:999", "emulated"}) {
-    const Ended ended = run(bench_words({"link", "--device", device}));
+    const Ended ended = run(lab({"link", "--device", device}));
     EXPECT_EQ(ended.status, 2);
     EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
     EXPECT_NE(ended.err.find("--device " + device), std::string::npos) << ended.err;
@@ -328,16 +322,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Words{"transfer", "--link", "fast"}));
 
 TEST_P(BadBench, ends_with_2_and_one_line) {
-  const Ended ended = run(bench_words(GetParam()));
+  const Ended ended = run(lab(GetParam()));
   EXPECT_EQ(ended.status, 2);
   EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   EXPECT_EQ(ended.out, "");
 }
 
 Words storage_words(const TemporaryDirectory& directory, const Words& more) {
-  Words words = bench_words({"storage", "--directory", directory.path().string()});
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
+  return lab({"storage", "--directory", directory.path().string()}, more);
 }
 
 TEST(CliBench, of_storage_reports_every_size_depth_and_way_beside_plain_io) {
@@ -402,8 +394,8 @@ TEST(CliBench, of_storage_refuses_what_cannot_be) {
     EXPECT_NE(ended.err.find(part), std::string::npos) << ended.err;
     EXPECT_EQ(std::ranges::count(ended.err, '\n'), 1) << ended.err;
   }
-  EXPECT_EQ(run(bench_words({"storage"})).status, 2) << "without a directory";
-  const Ended missing = run(bench_words({"storage", "--directory", (disk.path() / "none").string()}));
+  EXPECT_EQ(run(lab({"storage"})).status, 2) << "without a directory";
+  const Ended missing = run(lab({"storage", "--directory", (disk.path() / "none").string()}));
   EXPECT_EQ(missing.status, 2);
   EXPECT_NE(missing.err.find("No such file or directory"), std::string::npos) << missing.err;
   EXPECT_TRUE(std::filesystem::is_empty(disk.path()));
@@ -413,7 +405,7 @@ TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
   const TemporaryDirectory disk;
   const std::string file = (disk.path() / "r.json").string();
   const Ended ended =
-      run(bench_words({"restart", "--directory", disk.path().string(), "--blocks", "500", "--rounds", "3", "--report", file}));
+      run(lab({"restart", "--directory", disk.path().string(), "--blocks", "500", "--rounds", "3", "--report", file}));
   ASSERT_EQ(ended.status, 0) << ended.err;
   EXPECT_NE(ended.out.find("cache, with tree"), std::string::npos) << ended.out;
   const boost::json::value report = report_in(disk);
@@ -421,13 +413,11 @@ TEST(CliBench, of_a_restart_tells_it_beside_reading_the_catalog) {
   EXPECT_GT(report.at("ratio").to_number<double>(), 0);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator{disk.path()}, {}), 1) << "the report alone is left";
   for (const Words& words : {Words{"--blocks", "0"}, Words{"--rounds", "0"}, Words{"--path-blocks", "0"}, Words{"--io", "aio"}}) {
-    Words all = bench_words({"restart", "--directory", disk.path().string()});
-    all.insert(all.end(), words.begin(), words.end());
-    const Ended refused = run(all);
+    const Ended refused = run(lab({"restart", "--directory", disk.path().string()}, words));
     EXPECT_EQ(refused.status, 2);
     EXPECT_TRUE(is_one_line(refused.err)) << refused.err;
   }
-  EXPECT_EQ(run(bench_words({"restart", "--directory", (disk.path() / "none").string()})).status, 2);
+  EXPECT_EQ(run(lab({"restart", "--directory", (disk.path() / "none").string()})).status, 2);
 }
 
 TEST(CliBench, of_storage_leaves_nothing_behind_when_interrupted) {

@@ -22,8 +22,6 @@
 namespace terrace::tools {
 namespace {
 
-using ConfigPart = ConfigArguments::Part;
-
 constexpr const char* exit_statuses = R"(
 Exit status: 0 done; 2 bad arguments, or a wrong configuration; 3 failed while
 running. Each status but 0 comes with one line on standard error.
@@ -51,11 +49,11 @@ help. - is standard output.
 Example:
   terrace config init terrace.toml)";
 
-CLI::App* add_part(CLI::App& command, ConfigArguments& arguments, ConfigPart part, const char* name, const char* what,
-                   std::string footer) {
+CLI::App* add_part(CLI::App& command, ConfigArguments& arguments, void (*run)(ConfigArguments&), const char* name,
+                   const char* what, std::string footer) {
   CLI::App* const added = command.add_subcommand(name, what);
   added->footer(std::move(footer));
-  added->callback([&arguments, part] { arguments.part = part; });
+  added->callback([&arguments, run] { arguments.run = run; });
   return added;
 }
 
@@ -90,7 +88,7 @@ void show(ConfigArguments& arguments) {
   for (const std::string& name : config.ignored_variables()) print("{} is not an option of Terrace: ignored\n", name);
 }
 
-void check(const ConfigArguments& arguments) {
+void check(ConfigArguments& arguments) {
   as_usage([&] {
     Config config;
     config.read_file(arguments.file);
@@ -123,7 +121,7 @@ void write_new(const std::filesystem::path& target, const std::filesystem::path&
   fail(shown, error);
 }
 
-void init(const ConfigArguments& arguments) {
+void init(ConfigArguments& arguments) {
   const std::string text = commented_config(Config{});
   const std::filesystem::path& file = arguments.file;
   if (file == "-") return write_output(text);
@@ -138,33 +136,25 @@ void init(const ConfigArguments& arguments) {
   fail(file, error);
 }
 
+void reference(ConfigArguments& /*arguments*/) { write_output(reference_page(Config{})); }
+
 }  // namespace
 
 void add_config_commands(CLI::App& command, ConfigArguments& arguments) {
   command.require_subcommand(1);
   command.footer(std::string{exit_statuses} + "\n`terrace config COMMAND --help` has examples.");
-  CLI::App* const show =
-      add_part(command, arguments, ConfigPart::show, "show", "Shows each value in effect, and where it comes from", show_help);
-  show->set_help_all_flag("--help-all", "Print all options, and exit");
-  show->add_flag("--json", arguments.json, "One JSON object on standard output");
-  add_config_flags(*show, arguments.config, arguments.file);
-  CLI::App* const check = add_part(command, arguments, ConfigPart::check, "check", "Checks a file", check_help);
-  check->add_option("file", arguments.file, "The file to check")->type_name("FILE")->required();
-  CLI::App* const init =
-      add_part(command, arguments, ConfigPart::init, "init", "Writes a file with all options, as comments", init_help);
-  init->add_option("file", arguments.file, "The file to write")->type_name("FILE")->required();
-  init->add_flag("--force", arguments.force, "Replace the file if it exists");
-  add_part(command, arguments, ConfigPart::reference, "reference", "Prints the reference page, in Markdown",
+  CLI::App* const shown =
+      add_part(command, arguments, show, "show", "Shows each value in effect, and where it comes from", show_help);
+  shown->set_help_all_flag("--help-all", "Print all options, and exit");
+  shown->add_flag("--json", arguments.json, "One JSON object on standard output");
+  add_config_flags(*shown, arguments.config, arguments.file);
+  CLI::App* const checked = add_part(command, arguments, check, "check", "Checks a file", check_help);
+  checked->add_option("file", arguments.file, "The file to check")->type_name("FILE")->required();
+  CLI::App* const made = add_part(command, arguments, init, "init", "Writes a file with all options, as comments", init_help);
+  made->add_option("file", arguments.file, "The file to write")->type_name("FILE")->required();
+  made->add_flag("--force", arguments.force, "Replace the file if it exists");
+  add_part(command, arguments, reference, "reference", "Prints the reference page, in Markdown",
            "\nExample:\n  terrace config reference > docs/configuration.md");
-}
-
-void run_config(ConfigArguments& arguments) {
-  switch (arguments.part) {
-    case ConfigPart::show: show(arguments); return;
-    case ConfigPart::check: check(arguments); return;
-    case ConfigPart::init: init(arguments); return;
-    case ConfigPart::reference: write_output(reference_page(Config{})); return;
-  }
 }
 
 }  // namespace terrace::tools

@@ -12,9 +12,9 @@ namespace terrace::tools {
 
 /// The command line of `terrace config`.
 struct ConfigArguments {
-  enum class Part : unsigned char { show, check, init, reference };
-
-  Part part = Part::show;
+  /// Runs the chosen command. Results go to standard output. Throws UsageError for a wrong configuration, and for a file that
+  /// `init` must not overwrite; throws std::runtime_error if a file cannot be written.
+  void (*run)(ConfigArguments&) = nullptr;
   Config config;               ///< show: the values of flags
   std::filesystem::path file;  ///< show: --config; check, init: the file
   bool json = false;           ///< show
@@ -23,9 +23,5 @@ struct ConfigArguments {
 
 /// Adds `config show`, `config check`, `config init`, `config reference` and their flags. `arguments` must outlive the parsing.
 void add_config_commands(CLI::App& command, ConfigArguments& arguments);
-
-/// Runs the command. Results go to standard output. Throws UsageError for a wrong configuration, and for a file that `init` must
-/// not overwrite; throws std::runtime_error if a file cannot be written.
-void run_config(ConfigArguments& arguments);
 
 }  // namespace terrace::tools

@@ -101,6 +101,46 @@ void print_cuda(const CudaFacts& facts, const CopyMethodTable& methods) {
   write_output("\n" + to_table(methods, facts.methods));
 }
 
+void describe_machine(const DoctorArguments& arguments, const CacheSystemOptions& options) {
+  std::optional<int> cuda;
+  if (arguments.device) {
+    cuda = parse_cuda("--device", *arguments.device);
+  } else if (!CudaDevice::unavailable()) {
+    cuda = 0;
+  }
+  if (!cuda && (arguments.measure || !arguments.report.empty())) {
+    const std::string why = CudaDevice::unavailable().value_or("the emulated device has none");
+    throw UsageError{fmt::format("there are no copy methods to measure: {}", why)};
+  }
+  print_machine(options);
+  flush_output();
+  const std::optional<CudaFacts> open = cuda ? std::optional{facts_of(*cuda)} : std::nullopt;
+  print_fact(numa_fact(root, open ? open->pci : "", options.host_touch.numa_node));
+  print("device   emulated: always\n");
+  if (!open) {
+    const std::optional<std::string> unavailable = CudaDevice::unavailable();
+    print_fact(unavailable ? cuda_fact(root, *unavailable) : Fact{.label = "", .text = "CUDA: not asked for"});
+    return;
+  }
+  print("         {}:\n", device_name(cuda));
+  flush_output();
+  const std::filesystem::path file = calibration_file();
+  std::error_code ignored;
+  if (arguments.measure) std::filesystem::remove(file, ignored);
+  const CopyMethodTable methods = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
+  print_cuda(*open, methods);
+  print("{}\n", file.empty() ? std::string{"not measured: there is no folder for the results (set $HOME or $XDG_CACHE_HOME)"}
+                             : fmt::format("kept in {}", file.string()));
+  if (!arguments.report.empty()) write_report(arguments.report, to_json(*open, methods));
+}
+
+/// Options that take no memory, for a machine without a configuration.
+CacheSystemOptions no_tiers() {
+  CacheSystemOptions options;
+  options.pools.clear();
+  return options;
+}
+
 }  // namespace
 
 double link_peak(const CopyMethodTable& methods, Direction direction) {
@@ -171,50 +211,6 @@ void add_doctor_options(CLI::App& command, DoctorArguments& into) {
   command.add_option("--config", into.config_file, "Test every tier of this configuration as well")->type_name("FILE");
   command.add_option("--report", into.report, "Write all figures as JSON to this file")->type_name("FILE");
 }
-
-namespace {
-
-void describe_machine(const DoctorArguments& arguments, const CacheSystemOptions& options) {
-  std::optional<int> cuda;
-  if (arguments.device) {
-    cuda = parse_cuda("--device", *arguments.device);
-  } else if (!CudaDevice::unavailable()) {
-    cuda = 0;
-  }
-  if (!cuda && (arguments.measure || !arguments.report.empty())) {
-    const std::string why = CudaDevice::unavailable().value_or("the emulated device has none");
-    throw UsageError{fmt::format("there are no copy methods to measure: {}", why)};
-  }
-  print_machine(options);
-  flush_output();
-  const std::optional<CudaFacts> open = cuda ? std::optional{facts_of(*cuda)} : std::nullopt;
-  print_fact(numa_fact(root, open ? open->pci : "", options.host_touch.numa_node));
-  print("device   emulated: always\n");
-  if (!open) {
-    const std::optional<std::string> unavailable = CudaDevice::unavailable();
-    print_fact(unavailable ? cuda_fact(root, *unavailable) : Fact{.label = "", .text = "CUDA: not asked for"});
-    return;
-  }
-  print("         {}:\n", device_name(cuda));
-  flush_output();
-  const std::filesystem::path file = calibration_file();
-  std::error_code ignored;
-  if (arguments.measure) std::filesystem::remove(file, ignored);
-  const CopyMethodTable methods = file.empty() ? CopyMethodTable{} : CudaDevice::calibrated(*cuda, file);
-  print_cuda(*open, methods);
-  print("{}\n", file.empty() ? std::string{"not measured: there is no folder for the results (set $HOME or $XDG_CACHE_HOME)"}
-                             : fmt::format("kept in {}", file.string()));
-  if (!arguments.report.empty()) write_report(arguments.report, to_json(*open, methods));
-}
-
-/// Options that take no memory, for a machine without a configuration.
-CacheSystemOptions no_tiers() {
-  CacheSystemOptions options;
-  options.pools.clear();
-  return options;
-}
-
-}  // namespace
 
 ExitStatus run_doctor(const DoctorArguments& arguments) {
   check_report(arguments.report, {});

@@ -184,9 +184,8 @@ Fact uring_fact(const fs::path& root, const std::optional<std::string>& unavaila
     fact.advice += fmt::format("The sysctl kernel.io_uring_disabled is {}: {}", disabled,
                                disabled == 1 ? "set it to 0, or kernel.io_uring_group to a group of the user" : "set it to 0");
   } else if (is_refused && status_of(root, "Seccomp:") == "2") {
-    fact.advice +=
-        "A seccomp filter forbids it: allow io_uring_setup, io_uring_enter and io_uring_register (docker run --security-opt "
-        "seccomp=FILE)";
+    fact.advice += "A seccomp filter forbids it: allow io_uring_setup, io_uring_enter and io_uring_register (docker run "
+                   "--security-opt seccomp=FILE)";
   } else {
     constexpr std::string_view subject = "io_uring: ";
     fact.advice += "The reason: " + unavailable->substr(unavailable->starts_with(subject) ? subject.size() : 0);
@@ -232,10 +231,9 @@ Fact numa_fact(const fs::path& root, const std::string& pci, std::optional<unsig
                              host_node ? fmt::format("node {}", *host_node) : "the node of the thread that starts it");
     if (host_node && static_cast<int>(*host_node) == gpu_node) return fact;
   }
-  fact.advice = fmt::format(
-      "Copies between the GPU and memory of another node are slower. Set host.numa-node to {}, and run the engine there (numactl "
-      "--cpunodebind).",
-      node);
+  fact.advice = fmt::format("Copies between the GPU and memory of another node are slower. Set host.numa-node to {}, and run the "
+                            "engine there (numactl --cpunodebind).",
+                            node);
   return fact;
 }
 

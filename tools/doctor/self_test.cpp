@@ -88,8 +88,6 @@ void shrink_storage(ReplayOptions& options) {
   }
 }
 
-std::string tier_name(Source source) { return std::string{to_string(source)}; }
-
 /// Why blocks went to a tier and no request found them there.
 std::string never_read(const ReplayOptions& options, const ReplayResult& before, const ReplayResult& result, Source source) {
   const bool storage = source == Source::storage;
@@ -107,6 +105,14 @@ std::string never_read(const ReplayOptions& options, const ReplayResult& before,
   }
   if (stats.load_failures > 0) return fmt::format("{} loads failed", stats.load_failures);
   return fmt::format("{} blocks were written and none was read: the tier is written and never hit", written);
+}
+
+ReplayResult run_part(const ReplayOptions& options) {
+  ReplayResult result = run_replay(options);
+  if (result.interrupted) throw Interrupted{};
+  if (result.failure) throw std::runtime_error{"the self-test ended early: " + *result.failure};
+  if (const auto broken = result.checks.broken()) throw std::runtime_error{"the self-test: check failed: " + *broken};
+  return result;
 }
 
 }  // namespace
@@ -170,7 +176,7 @@ std::vector<TierTest> judge_tiers(const ReplayOptions& options, const ReplayResu
   std::vector<TierTest> tests;
   const auto add = [&](Source source, bool there) {
     if (!there) return;
-    TierTest test{.tier = tier_name(source), .hits = result.counts.found[source]};
+    TierTest test{.tier = std::string{to_string(source)}, .hits = result.counts.found[source]};
     if (result.mismatches > 0 && result.first_mismatch) {
       test.failure = fmt::format("{} of {} compared blocks do not hold what their keys say", result.mismatches, result.compared);
     } else if (test.hits == 0) {
@@ -183,18 +189,6 @@ std::vector<TierTest> judge_tiers(const ReplayOptions& options, const ReplayResu
   add(Source::storage, options.has_storage());
   return tests;
 }
-
-namespace {
-
-ReplayResult run_part(const ReplayOptions& options) {
-  ReplayResult result = run_replay(options);
-  if (result.interrupted) throw Interrupted{};
-  if (result.failure) throw std::runtime_error{"the self-test ended early: " + *result.failure};
-  if (const auto broken = result.checks.broken()) throw std::runtime_error{"the self-test: check failed: " + *broken};
-  return result;
-}
-
-}  // namespace
 
 bool run_self_test(const Config& config) {
   const ScratchDirectory scratch{std::filesystem::temp_directory_path(), "the folder for temporary files"};

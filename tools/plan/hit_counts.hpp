@@ -1,24 +1,23 @@
 #pragma once
 
-#include "tools/plan/lru_curve.hpp"
-#include "tools/plan/opt_cache.hpp"
 #include "tools/plan/request_log.hpp"
 
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace terrace::tools {
 
 /// The eviction policies of a plan.
 enum class PlanPolicy : unsigned char {
-  lru,             ///< the least recently used leaf: exact for all sizes from one pass (LruCurve)
+  lru,             ///< the least recently used leaf: exact for all sizes from one pass over the workload
   default_policy,  ///< the cache's default, AdaptivePolicy: its own code and the prefix tree, simulated for each size
-  opt,             ///< the bound of all policies (OptCache), computed for each size
+  opt,             ///< the bound of all policies, computed for each size
 };
 inline constexpr std::array all_plan_policies{PlanPolicy::lru, PlanPolicy::default_policy, PlanPolicy::opt};
 
@@ -30,6 +29,9 @@ inline constexpr std::array all_plan_policies{PlanPolicy::lru, PlanPolicy::defau
   }
   return "?";
 }
+
+/// When the blocks of each request are used next.
+class NextUses;
 
 /// How many blocks of a workload one tier hits, by policy and size in blocks. Each result is computed when it is asked for, and
 /// kept. A cache for all different blocks evicts nothing, so all larger sizes have its hits.
@@ -53,8 +55,8 @@ class HitCounts {
 
   const RequestLog& log_;
   const std::function<bool()> go_on_;
-  std::optional<LruCurve> lru_;
-  std::optional<NextUses> next_uses_;
+  std::vector<std::uint64_t> lru_;             ///< by capacity; empty: not computed yet
+  std::shared_ptr<const NextUses> next_uses_;  ///< none: not computed yet
   std::map<std::pair<PlanPolicy, std::uint64_t>, std::uint64_t> known_;
 };
 

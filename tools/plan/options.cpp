@@ -52,28 +52,17 @@ constexpr Bytes default_token_bytes = KiB * 128;
 constexpr std::uint64_t blocks_max = std::uint64_t{1} << 34U;
 constexpr Bytes block_bytes_max = MiB * 512;
 
-/// Converts for an optional value.
-template <class Convert>
-struct Maybe {
-  Convert convert;
-
-  auto operator()(const std::string& option, const std::string& word) const { return std::optional{convert(option, word)}; }
-  [[nodiscard]] auto names() const
-    requires requires { convert.names(); }
-  {
-    return convert.names();
-  }
-};
-template <class Convert>
-Maybe<Convert> maybe(Convert convert) {
-  return {convert};
-}
-
 PlanSize to_blocks(const std::string& option, const std::string& word) {
   return {to_whole_number(option, word, 0, blocks_max), false};
 }
 
 PlanSize to_capacity(const std::string& option, const std::string& word) { return {count(to_size(option, word)), true}; }
+
+/// Reads "3000" or "64GiB".
+PlanSize to_plan_size(const std::string& option, const std::string& word) {
+  const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? to_blocks(option, word) : to_capacity(option, word);
+}
 
 std::uint64_t in_blocks(const std::string& option, PlanSize size, Bytes block_bytes) {
   const std::uint64_t blocks = size.is_bytes ? size.number / count(block_bytes) : size.number;
@@ -117,11 +106,6 @@ void choose_tiers(PlanOptions& options, const PlanArguments& arguments) {
 
 }  // namespace
 
-PlanSize to_plan_size(const std::string& option, const std::string& word) {
-  const bool is_number = !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
-  return is_number ? to_blocks(option, word) : to_capacity(option, word);
-}
-
 std::string_view to_string(PlannedTier tier) {
   switch (tier) {
     case PlannedTier::device: return "device";
@@ -153,36 +137,36 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
     if (added->get_expected_max() > 1) added->delimiter(',');
     return added;
   };
-  command.add_option("trace", into.trace, "Trace in Mooncake's format, text or gzip; - is standard input; none: --workload")
+  command
+      .add_option("trace", into.options.trace, "Trace in Mooncake's format, text or gzip; - is standard input; none: --workload")
       ->type_name("FILE");
   const auto name_of_workload = [](const std::string& name, const std::string& word) {
     return std::string{OneOf{workload_names}(name, word)};
   };
-  with_choices(
-      option("--workload", into.workload, maybe(name_of_workload), "NAME", "Built-in workload: chat (default), agent, rag"),
-      OneOf{workload_names});
-  option("--seed", into.seed, WholeNumber<std::uint64_t>{}, "NUMBER", "Seed of the built-in workload")->default_str("1");
-  option("--requests", into.requests_max, maybe(WholeNumber<std::uint64_t>{1}), "COUNT",
+  with_choices(option("--workload", into.workload, name_of_workload, "NAME", "Built-in workload: chat (default), agent, rag"),
+               OneOf{workload_names});
+  option("--seed", into.options.seed, WholeNumber<std::uint64_t>{}, "NUMBER", "Seed of the built-in workload")->default_str("1");
+  option("--requests", into.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
          "Only the first requests (default: the whole trace; a workload: 2000)");
-  option("--block-tokens", into.block_tokens, maybe(WholeNumber<std::uint32_t>{1}), "COUNT",
+  option("--block-tokens", into.block_tokens, WholeNumber<std::uint32_t>{1}, "COUNT",
          "Tokens of a block, and of each hash id of the trace (default: what a recording names, or 512; a workload: 64)");
-  option("--block-bytes", into.block_bytes, maybe(to_size), "SIZE", "Size of a block (default 128KiB for each token)");
+  option("--block-bytes", into.block_bytes, to_size, "SIZE", "Size of a block (default 128KiB for each token)");
   option("--sizes", into.sizes, to_plan_size, "SIZE", "Sizes of the planned tier (default: 20, up to all different blocks)");
-  option("--device-blocks", into.device_blocks, maybe(to_blocks), "COUNT", "Size of the device; then the host is planned");
-  option("--device-capacity", into.device_capacity, maybe(to_capacity), "SIZE", "The same in bytes");
-  option("--host-blocks", into.host_blocks, maybe(to_blocks), "COUNT", "Size of the host, 0: none; then storage is planned");
-  option("--host-capacity", into.host_capacity, maybe(to_capacity), "SIZE", "The same in bytes");
+  option("--device-blocks", into.device_blocks, to_blocks, "COUNT", "Size of the device; then the host is planned");
+  option("--device-capacity", into.device_capacity, to_capacity, "SIZE", "The same in bytes");
+  option("--host-blocks", into.host_blocks, to_blocks, "COUNT", "Size of the host, 0: none; then storage is planned");
+  option("--host-capacity", into.host_capacity, to_capacity, "SIZE", "The same in bytes");
   option("--inclusion", into.inclusion,
-         maybe(one_of(InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive,
-                      InclusionPolicy::lazy_exclusive)),
+         one_of(InclusionPolicy::non_inclusive, InclusionPolicy::exclusive, InclusionPolicy::inclusive,
+                InclusionPolicy::lazy_exclusive),
          "NAME", "How device and host copies of a block relate: lazy-exclusive (default), exclusive, non-inclusive, inclusive");
-  option("--write-policy", into.write_policy, maybe(one_of(WritePolicy::write_through, WritePolicy::write_back)), "NAME",
+  option("--write-policy", into.write_policy, one_of(WritePolicy::write_through, WritePolicy::write_back), "NAME",
          "Which blocks are written to storage: write-through (computed blocks; default), write-back (evicted blocks)");
   option("--policies", into.policies, one_of(PlanPolicy::lru, PlanPolicy::default_policy, PlanPolicy::opt), "NAME",
          "Eviction policies")
       ->default_str("lru,default,opt");
-  option("--target", into.targets, to_fraction, "SHARE", "Hit rates whose smallest sizes are wanted: 0.3, 30%");
-  PlanMachine& machine = into.machine;
+  option("--target", into.options.targets, to_fraction, "SHARE", "Hit rates whose smallest sizes are wanted: 0.3, 30%");
+  PlanMachine& machine = into.options.machine;
   option("--link-bandwidth", machine.link, to_positive_bandwidth, "SIZE/s", "Speed from host to device")
       ->default_str(to_string(machine.link));
   option("--disk-bandwidth", machine.disk, to_positive_bandwidth, "SIZE/s", "Speed of reads from storage")
@@ -192,8 +176,8 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
   option("--drive-writes-per-day", machine.drive_writes_per_day, to_positive_number, "NUMBER",
          "Endurance of the disk: how often all of it can be written each day for five years")
       ->default_str(fmt::format("{}", machine.drive_writes_per_day));
-  command.add_flag("--json", into.json, "One JSON object on standard output, with all figures of all policies");
-  option("--plot", into.plot, to_directory, "DIR", "Write hit-rate.svg and first-token.svg to this directory");
+  command.add_flag("--json", into.options.json, "One JSON object on standard output, with all figures of all policies");
+  option("--plot", into.options.plot, to_directory, "DIR", "Write hit-rate.svg and first-token.svg to this directory");
   option(
       "--socket", into.live.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
       "A process that serves, in place of a workload: what other sizes would have brought it");
@@ -202,15 +186,12 @@ void add_plan_options(CLI::App& command, PlanArguments& into) {
 }
 
 PlanOptions resolve(const PlanArguments& arguments) {
-  PlanOptions options;
-  const bool is_trace = !arguments.trace.empty();
+  PlanOptions options = arguments.options;
+  const bool is_trace = !options.trace.empty();
   if (is_trace && arguments.workload) throw UsageError{"give a trace or --workload, not both"};
   constexpr std::uint64_t all_requests = std::numeric_limits<std::uint64_t>::max();
-  options.trace = arguments.trace;
   options.workload = arguments.workload.value_or(std::string{workload_names.front()});
-  options.seed = arguments.seed;
   options.requests_max = arguments.requests_max.value_or(is_trace ? all_requests : default_workload_requests);
-  options.machine = arguments.machine;
   PlanMachine& machine = options.machine;
   machine.block_tokens = arguments.block_tokens ? *arguments.block_tokens
                          : is_trace             ? usual_block_tokens(options.trace)
@@ -225,9 +206,6 @@ PlanOptions resolve(const PlanArguments& arguments) {
   for (const PlanPolicy policy : all_plan_policies) {
     if (std::ranges::find(arguments.policies, policy) != arguments.policies.end()) options.policies.push_back(policy);
   }
-  options.targets = arguments.targets;
-  options.json = arguments.json;
-  options.plot = arguments.plot;
   return options;
 }
 

@@ -22,35 +22,10 @@ struct PlanSize {
   std::uint64_t number = 0;
   bool is_bytes = false;
 };
-/// Reads "3000" or "64GiB". Throws UsageError.
-[[nodiscard]] PlanSize to_plan_size(const std::string& option, const std::string& word);
 
 /// The tier whose size is planned: the one below the tiers that are given.
 enum class PlannedTier : unsigned char { device, host, storage };
 [[nodiscard]] std::string_view to_string(PlannedTier tier);
-
-/// The command line of `terrace plan`.
-struct PlanArguments {
-  std::filesystem::path trace;  ///< empty: the built-in workload
-  std::optional<std::string> workload;
-  std::uint64_t seed = 1;
-  std::optional<std::uint64_t> requests_max;
-  std::optional<std::uint32_t> block_tokens;
-  std::optional<Bytes> block_bytes;
-  std::optional<PlanSize> device_blocks;
-  std::optional<PlanSize> device_capacity;
-  std::optional<PlanSize> host_blocks;
-  std::optional<PlanSize> host_capacity;
-  std::vector<PlanSize> sizes;  ///< empty: automatic
-  std::optional<InclusionPolicy> inclusion;
-  std::optional<WritePolicy> write_policy;
-  std::vector<PlanPolicy> policies{all_plan_policies.begin(), all_plan_policies.end()};
-  std::vector<double> targets;
-  PlanMachine machine;  ///< without the block's sizes
-  bool json = false;
-  std::filesystem::path plot;  ///< a directory; empty: no plots
-  Target live;                 ///< with a socket: a process that serves, in place of a workload
-};
 
 /// A plan's options with their defaults, in blocks.
 struct PlanOptions {
@@ -70,6 +45,24 @@ struct PlanOptions {
   /// The name of the trace or of the workload.
   [[nodiscard]] std::string source() const;
   [[nodiscard]] TierSizes with(std::uint64_t size) const;
+};
+
+/// The command line of `terrace plan`.
+struct PlanArguments {
+  PlanOptions options;  ///< what needs no other option: trace, seed, targets, machine without the block's sizes, json, plot
+  std::optional<std::string> workload;
+  std::optional<std::uint64_t> requests_max;
+  std::optional<std::uint32_t> block_tokens;
+  std::optional<Bytes> block_bytes;
+  std::optional<PlanSize> device_blocks;
+  std::optional<PlanSize> device_capacity;
+  std::optional<PlanSize> host_blocks;
+  std::optional<PlanSize> host_capacity;
+  std::vector<PlanSize> sizes;  ///< empty: automatic
+  std::optional<InclusionPolicy> inclusion;
+  std::optional<WritePolicy> write_policy;
+  std::vector<PlanPolicy> policies{all_plan_policies.begin(), all_plan_policies.end()};
+  Target live;  ///< with a socket: a process that serves, in place of a workload
 };
 
 /// Adds the options of `terrace plan`. `into` must outlive the parsing, which throws UsageError and CLI::ParseError.

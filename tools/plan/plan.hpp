@@ -2,10 +2,13 @@
 
 #include "tools/plan/options.hpp"
 
+#include <boost/json/fwd.hpp>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace terrace::tools {
@@ -42,6 +45,12 @@ struct PlanProgress {
 /// Computes the plan for a workload that has a full block. Throws Interrupted if `go_on` returned false (HitCounts).
 [[nodiscard]] PlanResult make_plan(const PlanOptions& options, const RequestLog& log, const std::function<bool()>& go_on,
                                    PlanProgress& progress);
+
+/// The plan for a screen of 80 columns: the hit rates of all policies, and the other figures of one. This is the default policy
+/// if it was asked for.
+[[nodiscard]] std::string to_table(const PlanOptions& options, const PlanResult& result);
+/// All figures of all policies.
+[[nodiscard]] boost::json::object to_json(const PlanOptions& options, const PlanResult& result);
 
 /// Reads the workload, and writes the plan to standard output and to the directory for plots. Throws UsageError, Interrupted and
 /// std::runtime_error.

@@ -127,8 +127,7 @@ class Judge {
     } else if (*facts_.slots_lost > 0) {
       add(FactVerdict::failed, "cluster", fmt::format("{} of 16384 slots have no server", *facts_.slots_lost),
           "Their blocks are misses, or all are (cluster-require-full-coverage). redis-cli --cluster check HOST:PORT says why, "
-          "and "
-          "redis-cli --cluster fix HOST:PORT deals them out.");
+          "and redis-cli --cluster fix HOST:PORT deals them out.");
     } else {
       add(FactVerdict::ok, "cluster", fmt::format("{} servers have all slots", facts_.servers.size()));
     }
@@ -140,8 +139,7 @@ class Judge {
           if (!full) return {.text = "cluster-require-full-coverage is off" + at + ": without one server the others go on"};
           return {FactVerdict::warning, "", "cluster-require-full-coverage is on" + at,
                   "If one server is lost, all refuse, and every block is a miss. CONFIG SET cluster-require-full-coverage no, on "
-                  "each "
-                  "server."};
+                  "each server."};
         });
   }
 
@@ -211,8 +209,7 @@ class Judge {
     if (!unlimited.empty()) {
       add(FactVerdict::warning, "memory", "no limit (maxmemory 0) at " + names(unlimited),
           "The server takes memory until the kernel kills it, and then all blocks are gone. CONFIG SET maxmemory SIZE, some way "
-          "below "
-          "the memory of the machine.");
+          "below the memory of the machine.");
       return;
     }
     if (max == 0) return;  // no server can be asked
@@ -230,8 +227,7 @@ class Judge {
     } else if (tokens < few_tokens) {
       add(FactVerdict::warning, "memory", text,
           "That is little: blocks are evicted before somebody asks for them. Give the engine more (CONFIG SET maxmemory SIZE, or "
-          "more "
-          "servers).");
+          "more servers).");
     } else {
       add(FactVerdict::ok, "memory", text);
     }
@@ -249,8 +245,7 @@ class Judge {
           if (!does.first && !does.second) return {.text = "nothing is written to a disk" + at};
           const char* const what = !does.second  ? "appendonly is on"
                                    : !does.first ? "it saves snapshots"
-                                                 : "appendonly is on, and it "
-                                                   "saves snapshots";
+                                                 : "appendonly is on, and it saves snapshots";
           return {
               FactVerdict::warning, "", what + at,
               "A cache need not survive. Each snapshot forks the server, which then may need up to twice its memory and answers "
@@ -313,7 +308,8 @@ class Judge {
   }
 
   void pays() {
-    const double load = read_seconds(facts_);
+    if (!facts_.reads || facts_.reads->failed > 0 || facts_.reads->blocks == 0) return;
+    const double load = facts_.reads->seconds / static_cast<double>(facts_.reads->blocks);
     if (load <= 0) return;
     const double compute = needs_.compute_seconds;
     if (compute <= 0) {
@@ -364,11 +360,6 @@ double quantile(std::vector<double> times, double share) {
   std::ranges::sort(times);
   const auto last = static_cast<double>(times.size() - 1);
   return times[static_cast<std::size_t>(std::ceil(share * last))];
-}
-
-double read_seconds(const SharedFacts& facts) {
-  if (!facts.reads || facts.reads->failed > 0 || facts.reads->blocks == 0) return 0;
-  return facts.reads->seconds / static_cast<double>(facts.reads->blocks);
 }
 
 }  // namespace terrace::tools

@@ -80,7 +80,5 @@ struct Finding {
 
 /// A quantile of the times, from 0 to 1; 0 if there are none.
 [[nodiscard]] double quantile(std::vector<double> times, double share);
-/// Seconds in which a block was read; 0 if that is not known.
-[[nodiscard]] double read_seconds(const SharedFacts& facts);
 
 }  // namespace terrace::tools

@@ -6,7 +6,6 @@
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -37,30 +36,20 @@ std::string message_of(int error) { return std::generic_category().message(error
 
 RedisSession::RedisSession(RedisAddress to, const RedisOptions& options, const TlsContext* context)
     : address_{std::move(to)}, options_{options}, password_{current_password(options)} {
-  try {
-    connect();
-    stream_.emplace(socket_, context, address_.host);
-    shake_hands();
-    greet();
-  } catch (...) {
-    stream_.reset();
-    if (socket_ >= 0) ::close(socket_);
-    throw;
-  }
+  connect();
+  stream_.emplace(socket_.get(), context, address_.host);
+  shake_hands();
+  greet();
 }
 
-RedisSession::~RedisSession() {
-  channel_.end();
-  stream_.reset();
-  ::close(socket_);
-}
+RedisSession::~RedisSession() { channel_.end(); }
 
 void RedisSession::fail(std::string_view what) const {
   throw ServerUnreachable{fmt::format("{}: {}", to_string(address_), what)};
 }
 
 void RedisSession::wait(short events, TimePoint until, std::string_view hint) const {
-  pollfd descriptor{socket_, events, 0};
+  pollfd descriptor{socket_.get(), events, 0};
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now()).count();
     const int ready = left > 0 ? ::poll(&descriptor, 1, static_cast<int>(left)) : 0;
@@ -80,16 +69,15 @@ void RedisSession::connect() {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all{found, ::freeaddrinfo};
   int error = 0;
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    socket_ = ::socket(each->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (socket_ < 0) fail(message_of(errno));
-    error = ::connect(socket_, each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
+    socket_ = Descriptor{::socket(each->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    if (!socket_.is_open()) fail(message_of(errno));
+    error = ::connect(socket_.get(), each->ai_addr, each->ai_addrlen) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {
       wait(POLLOUT, until);
       socklen_t size = sizeof error;
-      ::getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
+      ::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
     if (error == 0) return;
-    ::close(std::exchange(socket_, -1));
   }
   if (error == ECONNREFUSED) fail("nobody listens there; does the server run, and is the port right?");
   fail(fmt::format("cannot be reached ({})", message_of(error)));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/descriptor.hpp"
 #include "storage/redis/channel.hpp"
 #include "storage/redis/redis_options.hpp"
 #include "storage/redis/resp_value.hpp"
@@ -57,7 +58,7 @@ class RedisSession {
   const RedisAddress address_;
   const RedisOptions& options_;
   const std::string password_;
-  int socket_ = -1;
+  Descriptor socket_;
   std::optional<ByteStream> stream_;
   Channel channel_;
   bool greeted_ = false;

@@ -3,7 +3,6 @@
 #include "base/check.hpp"
 #include "tools/numbered_key.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <random>
@@ -56,7 +55,8 @@ double process_cpu_seconds() {
 
 SharedRates::SharedRates(SharedStore& store, const SharedWork& work) : store_{store}, work_{work} {
   for (std::uint32_t n = 0; n < work.blocks; ++n) {
-    blocks_.push_back({.key = numbered_key(n), .parent = n == 0 ? BlockKey{} : numbered_key(n - 1), .depth = n});
+    keys_.push_back(numbered_key(n));
+    blocks_.push_back({.key = keys_[n], .parent = n == 0 ? BlockKey{} : keys_[n - 1], .depth = n});
   }
   store_.set_waker(&waker_);
 }
@@ -73,8 +73,8 @@ void SharedRates::wait() {
   if (store_.poll(events_) == 0) waker_.wait(-1);
 }
 
-template <class Submit, class Note>
-SharedCost SharedRates::run(const GoOn& go_on, Submit submit, Note note) {
+template <class Submit>
+SharedCost SharedRates::run(const GoOn& go_on, Submit submit) {
   SharedCost cost;
   const double cpu = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
@@ -87,9 +87,10 @@ SharedCost SharedRates::run(const GoOn& go_on, Submit submit, Note note) {
     if (ended == blocks) break;
     wait();
     ended += static_cast<std::uint32_t>(events_.size());
-    for (const SharedEvent& event : events_) note(event);
-    cost.failed += static_cast<std::uint64_t>(
-        std::ranges::count_if(events_, [](const SharedEvent& event) { return static_cast<bool>(event.error); }));
+    for (const SharedEvent& event : events_) {
+      cost.found += event.leading;
+      if (event.error) ++cost.failed;
+    }
   }
   cost.failed += work_.blocks - blocks;
   cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -114,11 +115,8 @@ SharedCost SharedRates::read(std::span<std::byte> memory, const GoOn& go_on) {
 }
 
 double SharedRates::probe() {
-  std::vector<BlockKey> keys;
-  keys.reserve(blocks_.size());
-  for (const StoredBlock& block : blocks_) keys.push_back(block.key);
   const auto begin = std::chrono::steady_clock::now();
-  store_.probe({.token = 0, .keys = keys, .deadline = deadline()});
+  store_.probe({.token = 0, .keys = keys_, .deadline = deadline()});
   do {
     wait();
   } while (events_.empty());
@@ -127,22 +125,15 @@ double SharedRates::probe() {
 }
 
 std::uint32_t SharedRates::count() {
-  std::uint32_t there = 0;
-  const SharedCost cost = run(
-      {},
-      [&, until = deadline()](std::uint32_t n) {
-        store_.probe({.token = n, .keys = {&blocks_[n].key, 1}, .deadline = until});
-      },
-      [&there](const SharedEvent& event) { there += event.leading; });
-  return cost.failed > 0 ? work_.blocks : there;
+  const SharedCost cost = run({}, [&, until = deadline()](std::uint32_t n) {
+    store_.probe({.token = n, .keys = {&keys_[n], 1}, .deadline = until});
+  });
+  return cost.failed > 0 ? work_.blocks : cost.found;
 }
 
 std::uint32_t SharedRates::remove(Duration patience) {
   const TimePoint until = std::chrono::steady_clock::now() + patience;
-  std::vector<BlockKey> keys;
-  keys.reserve(blocks_.size());
-  for (const StoredBlock& block : blocks_) keys.push_back(block.key);
-  store_.remove(keys, GroupId{});
+  store_.remove(keys_, GroupId{});
   std::uint32_t there = count();
   while (there > 0 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds{10});

@@ -28,6 +28,7 @@ struct SharedCost {
   double seconds = 0;
   double client_cpu_seconds = 0;  ///< of all threads of this process
   std::uint64_t failed = 0;       ///< operations that ended with an error
+  std::uint32_t found = 0;        ///< blocks that probes have found
 };
 
 /// Measures a shared store. The memory has the blocks one after the other. Threads: one, which sleeps while it waits.
@@ -54,18 +55,15 @@ class SharedRates {
   [[nodiscard]] TimePoint deadline() const;
   /// Number of blocks that are there, whether or not those before them are.
   [[nodiscard]] std::uint32_t count();
-  /// Calls `submit(n)` for each block and `note(event)` for each event.
-  template <class Submit, class Note>
-  SharedCost run(const GoOn& go_on, Submit submit, Note note);
+  /// Calls `submit(n)` for each block.
   template <class Submit>
-  SharedCost run(const GoOn& go_on, Submit submit) {
-    return run(go_on, submit, [](const SharedEvent& /*event*/) {});
-  }
+  SharedCost run(const GoOn& go_on, Submit submit);
   void wait();
 
   SharedStore& store_;
   const SharedWork work_;
-  std::vector<StoredBlock> blocks_;
+  std::vector<BlockKey> keys_;
+  std::vector<StoredBlock> blocks_;  ///< with these keys
   std::vector<SharedEvent> events_;
   EventFdWaker waker_;
 };

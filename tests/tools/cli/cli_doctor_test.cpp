@@ -1,10 +1,25 @@
-#include "tests/paths.hpp"
+// `terrace doctor`, and with --config its self-test of every tier.
 #include "tests/tools/cli/program.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
 namespace terrace::test {
 namespace {
+
+Ended doctor(const TemporaryDirectory& directory, const std::string& config) {
+  return run({paths.program, "doctor", "--config", directory.write("t.toml", config).string()});
+}
+
+std::string files(const TemporaryDirectory& directory) {
+  return "[storage]\nwhere = \"file:" + (directory.path() / "kv").string() + "\"\ncapacity = \"64MiB\"\n";
+}
+
+constexpr const char* small_blocks = "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 100\nhost-blocks = 200\n";
 
 TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
   const Ended ended = run({paths.program, "doctor"});
@@ -20,22 +35,18 @@ TEST(CliDoctor, says_what_is_here_and_why_what_is_not_is_not) {
 
 TEST(CliDoctor, compares_a_configuration_with_the_machine) {
   const TemporaryDirectory directory;
-  const std::string kv = (directory.path() / "kv").string();
-  const std::string config = directory
-                                 .write("t.toml", "[storage]\nwhere = \"file:" + kv + "\"\ncapacity = \"64MiB\"\n[[pool]]\n" +
-                                                      "block-bytes = \"4KiB\"\ndevice-blocks = 256\nhost-blocks = 768\n")
-                                 .string();
-  const Ended ended = run({paths.program, "doctor", "--config", config});
+  const Ended ended =
+      doctor(directory, files(directory) + "[[pool]]\nblock-bytes = \"4KiB\"\ndevice-blocks = 256\nhost-blocks = 768\n");
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_NE(ended.out.find("; the configuration takes 4MiB\n"), std::string::npos) << ended.out;
   const std::size_t direct = ended.out.find("\ndirect ");
-  EXPECT_NE(ended.out.find(kv, direct), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find((directory.path() / "kv").string(), direct), std::string::npos) << ended.out;
   EXPECT_LE(width(ended.out.substr(0, direct)), 80U) << ended.out;
 }
 
 TEST(CliDoctor, refuses_a_device_that_is_not_there) {
   for (const Words& words : {Words{"--device", "cuda:999"}, Words{"--device", "gpu"}, Words{"--frobnicate"}}) {
-    Words all{paths.program, "doctor"};
+    Words all = program({"doctor"});
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
     EXPECT_EQ(ended.status, 2);
@@ -50,6 +61,97 @@ TEST(CliDoctor, explains_itself) {
   for (const char* const word : {"--device", "--measure", "--report", "Examples:"}) {
     EXPECT_NE(help.out.find(word), std::string::npos) << word;
   }
+}
+
+/// The text without its line breaks and indents.
+std::string unwrapped(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  const auto repeated = std::ranges::unique(text, [](char a, char b) { return a == ' ' && b == ' '; });
+  text.erase(repeated.begin(), repeated.end());
+  return text;
+}
+
+class SelfTest : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Configurations, SelfTest,
+                         testing::Values("", "inclusion = \"exclusive\"\n", "inclusion = \"non-inclusive\"\n",
+                                         "inclusion = \"inclusive\"\n", "write-policy = \"none\"\n",
+                                         "engine-owns-slots = true\nkey-order = \"flat\"\n", "ranks = 2\n"));
+
+TEST_P(SelfTest, finds_that_every_tier_works_and_leaves_nothing_behind) {
+  const TemporaryDirectory directory;
+  const Ended ended = doctor(directory, GetParam() + files(directory) + small_blocks);
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  for (const char* tier : {"device   works: ", "host     works: ", "storage  works: "}) {
+    EXPECT_NE(ended.out.find(tier), std::string::npos) << ended.out;
+  }
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "kv"));
+}
+
+TEST(SelfTests, tests_groups_that_share_a_pool) {
+  const TemporaryDirectory directory;
+  const Ended ended =
+      doctor(directory, files(directory) + "[[pool]]\nblock-bytes = \"4KiB\"\nnull-block = true\n" +
+                            "[[group]]\nblock-tokens = 32\n[[group]]\nkind = \"sliding-window\"\nblock-tokens = 32\n" +
+                            "span-tokens = 64\n");
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+}
+
+TEST(SelfTests, finds_a_tier_that_is_written_and_never_read) {
+  const TemporaryDirectory directory;
+  const Ended ended = doctor(directory, "loads = \"measured\"\nunit-prefill = \"1ns\"\n" + files(directory) + small_blocks);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.out.find("host     FAILED: "), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("blocks were written and none was read"), std::string::npos) << ended.out;
+  EXPECT_NE(ended.out.find("unit-prefill"), std::string::npos) << ended.out;
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+}
+
+TEST(SelfTests, finds_storage_that_nothing_is_written_to) {
+  const TemporaryDirectory directory;
+  const Ended ended = doctor(directory, "daily-writes = \"1KiB\"\n" + files(directory) + small_blocks);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_NE(ended.out.find("storage  FAILED: nothing was written: the daily limit"), std::string::npos) << ended.out;
+}
+
+TEST(SelfTests, leaves_the_configured_store_alone) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_directories(directory.path() / "kv" / "store");
+  const std::filesystem::path kept = directory.write("kv/store/data", "of an engine");
+  EXPECT_EQ(doctor(directory, files(directory) + small_blocks).status, 0);
+  EXPECT_EQ(read_file(kept), "of an engine");
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "kv" / "doctor"));
+}
+
+TEST(SelfTests, tells_what_is_damaged_in_the_configured_store) {
+  const TemporaryDirectory directory;
+  const std::string config = directory.write("r.toml", files(directory) + small_blocks).string();
+  ASSERT_EQ(run({paths.program, "replay", "--config", config, "--requests", "50"}).status, 0);
+  const std::string store = (directory.path() / "kv" / "store").string();
+  Ended ended = doctor(directory, files(directory) + small_blocks);
+  EXPECT_NE(unwrapped(ended.out).find("damaged " + store + ": no block"), std::string::npos) << ended.out;
+  std::fstream catalog{store + "/catalog", std::ios::in | std::ios::out | std::ios::binary};
+  catalog.seekp(4096 + 5);
+  catalog.put('!').put('?');
+  catalog.close();
+  ended = doctor(directory, files(directory) + small_blocks);
+  EXPECT_NE(unwrapped(ended.out).find(store +
+                                      ": 1 block: never served, and computed again when asked for; look at the disk, and read "
+                                      "all with `terrace store verify " +
+                                      store + "`"),
+            std::string::npos)
+      << ended.out;
+}
+
+TEST(SelfTests, refuses_a_wrong_configuration) {
+  const TemporaryDirectory directory;
+  const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
+  const Ended missing = run({paths.program, "doctor", "--config", (directory.path() / "no.toml").string()});
+  EXPECT_EQ(missing.status, 2);
+  const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
+  EXPECT_EQ(no_directory.status, 2);
+  EXPECT_TRUE(is_one_line(no_directory.err)) << no_directory.err;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include "tests/tools/plan/logs.hpp"
 #include "tools/interrupted.hpp"
-#include "tools/plan/report.hpp"
+#include "tools/plan/plan.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

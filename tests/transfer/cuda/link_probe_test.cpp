@@ -1,6 +1,6 @@
 // `terrace-lab link` on the fake driver: it measures everything, reports failures, and gives everything back.
 
-#include "lab/gpu/link_probe.hpp"
+#include "lab/gpu/link.hpp"
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
 #include <gtest/gtest.h>
@@ -10,26 +10,27 @@
 namespace terrace::test {
 namespace {
 
-using tools::LinkFacts;
 using tools::LinkProbeSize;
 
 constexpr LinkProbeSize small{.area = MiB * 16, .rounds = 1, .ends = 5, .kernel_milliseconds = 1};
 
 TEST(LinkProbe, measures_both_directions_pieces_ends_and_pins) {
   FakeCuda cuda;
-  const LinkFacts facts = tools::probe_link(cuda.driver(), 0, small);
-  EXPECT_EQ(facts.device, "Fake GPU");
-  EXPECT_TRUE(facts.takes_host_addresses);
-  EXPECT_EQ(facts.numa_node, -1);
-  EXPECT_GT(facts.swap_in, 0);
-  EXPECT_GT(facts.swap_out, 0);
-  EXPECT_GT(facts.both, 0);
-  EXPECT_EQ(facts.ends.size(), 2U);
-  EXPECT_EQ(facts.queues.size(), 2 * 4 * tools::link_pieces_under_way.size());
-  for (const LinkFacts::Queue& queue : facts.queues) EXPECT_GT(queue.gb_per_s, 0);
-  ASSERT_EQ(facts.pins.size(), 2U);
-  EXPECT_FALSE(facts.pins[0].beside_kernel);
-  EXPECT_TRUE(facts.pins[1].beside_kernel);
+  const tools::Row facts = tools::probe_link(cuda.driver(), 0, small);
+  EXPECT_EQ(facts.at("device"), "Fake GPU");
+  EXPECT_TRUE(facts.at("takes_host_addresses").as_bool());
+  EXPECT_EQ(facts.at("numa_node"), -1);
+  for (const char* const speed : {"swap_in_gb_per_s", "swap_out_gb_per_s", "both_gb_per_s"}) {
+    EXPECT_GT(facts.at(speed).as_double(), 0) << speed;
+  }
+  EXPECT_EQ(facts.at("ends").as_array().size(), 2U);
+  const boost::json::array& queues = facts.at("queues").as_array();
+  EXPECT_EQ(queues.size(), 2U * 4 * 4) << "directions, sizes and numbers of pieces";
+  for (const boost::json::value& queue : queues) EXPECT_GT(queue.at("gb_per_s").as_double(), 0);
+  const boost::json::array& pins = facts.at("pins").as_array();
+  ASSERT_EQ(pins.size(), 2U);
+  EXPECT_FALSE(pins[0].at("beside_kernel").as_bool());
+  EXPECT_TRUE(pins[1].at("beside_kernel").as_bool());
   EXPECT_EQ(cuda.registered(), 0U);
   EXPECT_EQ(cuda.complaints(), "");
 }

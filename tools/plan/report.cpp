@@ -1,6 +1,7 @@
-#include "tools/plan/report.hpp"
+#include "tools/plan/plan.hpp"
 #include "tools/table.hpp"
 
+#include <boost/json.hpp>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +10,12 @@
 namespace terrace::tools {
 namespace {
 
+namespace json = boost::json;
+
+std::string bytes_of(const PlanOptions& options, std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); }
+
 std::string with_bytes(const PlanOptions& options, std::uint64_t blocks) {
-  return fmt::format("{} blocks ({})", grouped(blocks), to_string(options.machine.block_bytes * blocks));
+  return fmt::format("{} blocks ({})", grouped(blocks), bytes_of(options, blocks));
 }
 
 std::string duration(double seconds) {
@@ -34,8 +39,7 @@ void add_head(Table& table, const PlanOptions& options, const PlanResult& result
   const PlanMachine& machine = options.machine;
   table.line("{}: {} requests in {}", options.source(), grouped(result.requests), duration(result.seconds));
   table.line("  blocks   {} full ones of {} tokens, {}; {} different ones ({})", grouped(result.blocks), machine.block_tokens,
-             to_string(machine.block_bytes), grouped(result.different_blocks),
-             to_string(machine.block_bytes * result.different_blocks));
+             to_string(machine.block_bytes), grouped(result.different_blocks), bytes_of(options, result.different_blocks));
   table.line("  tiers    {}", tiers(options));
   table.line("  speeds   link {}, disk {}, prefill {:g} tokens/s", to_string(machine.link), to_string(machine.disk),
              machine.prefill_speed);
@@ -52,7 +56,7 @@ void add_head(Table& table, const PlanOptions& options, const PlanResult& result
 /// The columns with which each row begins.
 constexpr std::size_t size_width = 24;
 std::string size_columns(const PlanOptions& options, std::uint64_t size) {
-  return fmt::format("{:>14}{:>{}}", grouped(size), to_string(options.machine.block_bytes * size), size_width - 14);
+  return fmt::format("{:>14}{:>{}}", grouped(size), bytes_of(options, size), size_width - 14);
 }
 
 void add_hits(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
@@ -70,7 +74,6 @@ void add_hits(Table& table, const PlanOptions& options, const PlanResult& result
 
 void add_moves(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
   if (options.planned == PlannedTier::device) return;
-  const auto size_of = [&](std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); };
   table.line("");
   table.line("{}: hits by tier in per cent, and bytes moved", to_string(options.policies[policy]));
   table.line("{:>{}}{:>9}{:>9}{:>9}{:>14}{:>15}", to_string(options.planned), size_width, "device", "host", "storage", "swap-out",
@@ -79,13 +82,12 @@ void add_moves(Table& table, const PlanOptions& options, const PlanResult& resul
     const TierCosts& costs = row.costs[policy];
     table.line("{}{:>9.2f}{:>9.2f}{:>9.2f}{:>14}{:>15}", size_columns(options, row.size),
                per_cent(costs.device_hits, result.blocks), per_cent(costs.host_hits, result.blocks),
-               per_cent(costs.storage_hits, result.blocks), size_of(costs.swap_out), size_of(costs.swap_in));
+               per_cent(costs.storage_hits, result.blocks), bytes_of(options, costs.swap_out), bytes_of(options, costs.swap_in));
   }
 }
 
 void add_wear(Table& table, const PlanOptions& options, const PlanResult& result, std::size_t policy) {
   if (options.planned != PlannedTier::storage) return;
-  const auto size_of = [&](std::uint64_t blocks) { return to_string(options.machine.block_bytes * blocks); };
   const auto number = [](const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : std::string{"-"}; };
   table.line("");
   table.line("{}: storage; years at an endurance of {:g} drive writes per day", to_string(options.policies[policy]),
@@ -94,8 +96,8 @@ void add_wear(Table& table, const PlanOptions& options, const PlanResult& result
              "years");
   for (const PlanResult::Row& row : result.rows) {
     const TierCosts& costs = row.costs[policy];
-    table.line("{}{:>12}{:>12}{:>20}{:>9}", size_columns(options, row.size), size_of(costs.storage_reads),
-               size_of(costs.storage_writes), number(costs.drive_writes_per_day), number(costs.drive_years));
+    table.line("{}{:>12}{:>12}{:>20}{:>9}", size_columns(options, row.size), bytes_of(options, costs.storage_reads),
+               bytes_of(options, costs.storage_writes), number(costs.drive_writes_per_day), number(costs.drive_years));
   }
 }
 
@@ -113,6 +115,31 @@ void add_targets(Table& table, const PlanOptions& options, const PlanResult& res
   }
 }
 
+json::value or_null(const std::optional<double>& number) { return number ? json::value(*number) : json::value(nullptr); }
+
+json::object row_of(const PlanOptions& options, const PlanResult& result, std::uint64_t size, const TierCosts& costs) {
+  const std::uint64_t block_bytes = count(options.machine.block_bytes);
+  const auto moved = [&](std::uint64_t blocks) { return json::object{{"blocks", blocks}, {"bytes", blocks * block_bytes}}; };
+  const auto hits = static_cast<double>(costs.hits());
+  return {{"blocks", size},
+          {"bytes", size * block_bytes},
+          {"hits",
+           json::object{
+               {"device", costs.device_hits}, {"host", costs.host_hits}, {"storage", costs.storage_hits}, {"all", costs.hits()}}},
+          {"misses", costs.misses},
+          {"block_hit_rate", hits / static_cast<double>(result.blocks)},
+          {"token_hit_rate", hits * options.machine.block_tokens / static_cast<double>(result.tokens)},
+          {"moved", json::object{{"swap_out", moved(costs.swap_out)},
+                                 {"swap_in", moved(costs.swap_in)},
+                                 {"prefetch", moved(costs.storage_reads)},
+                                 {"persist", moved(costs.storage_writes)}}},
+          {"first_token_seconds", costs.first_token_seconds},
+          {"prefill_seconds", costs.prefill_seconds},
+          {"gpu_seconds_saved", costs.saved_seconds},
+          {"drive_writes_per_day", or_null(costs.drive_writes_per_day)},
+          {"drive_years", or_null(costs.drive_years)}};
+}
+
 }  // namespace
 
 std::string to_table(const PlanOptions& options, const PlanResult& result) {
@@ -125,6 +152,46 @@ std::string to_table(const PlanOptions& options, const PlanResult& result) {
   add_wear(table, options, result, policy);
   add_targets(table, options, result);
   return table.take();
+}
+
+json::object to_json(const PlanOptions& options, const PlanResult& result) {
+  const PlanMachine& machine = options.machine;
+  json::object policies;
+  for (std::size_t policy = 0; policy < options.policies.size(); ++policy) {
+    json::array rows;
+    for (const PlanResult::Row& row : result.rows) rows.emplace_back(row_of(options, result, row.size, row.costs[policy]));
+    policies[to_string(options.policies[policy])] = std::move(rows);
+  }
+  json::array targets;
+  for (const PlanResult::Target& target : result.targets) {
+    json::object one{{"policy", to_string(target.policy)}, {"share", target.share}, {"blocks", nullptr}, {"bytes", nullptr}};
+    if (target.size) {
+      one["blocks"] = *target.size;
+      one["bytes"] = *target.size * count(machine.block_bytes);
+      one["exact"] = target.exact;
+    }
+    targets.emplace_back(std::move(one));
+  }
+  return {{"source", options.source()},
+          {"requests", result.requests},
+          {"blocks", result.blocks},
+          {"different_blocks", result.different_blocks},
+          {"longest_prompt_blocks", result.longest},
+          {"tokens", result.tokens},
+          {"seconds", result.seconds},
+          {"block_tokens", machine.block_tokens},
+          {"block_bytes", count(machine.block_bytes)},
+          {"planned", to_string(options.planned)},
+          {"device_blocks", options.fixed.device},
+          {"host_blocks", options.fixed.host},
+          {"inclusion", to_string(options.fixed.inclusion)},
+          {"write_policy", to_string(options.fixed.write_policy)},
+          {"link_bytes_per_second", count(machine.link)},
+          {"disk_bytes_per_second", count(machine.disk)},
+          {"prefill_tokens_per_second", machine.prefill_speed},
+          {"rated_drive_writes_per_day", machine.drive_writes_per_day},
+          {"policies", std::move(policies)},
+          {"targets", std::move(targets)}};
 }
 
 }  // namespace terrace::tools
