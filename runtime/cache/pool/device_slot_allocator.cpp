@@ -13,7 +13,7 @@ bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
   const std::uint64_t wanted = promised_ + slots;
   if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
   // The slots of retiring_unpinned() will retire, so they cannot be promised.
-  return there - residency_.retiring_unpinned() >= wanted;
+  return there - residency_.retiring_unpinned(Tier::device) >= wanted;
 }
 
 void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {

@@ -5,7 +5,7 @@
 #include "runtime/cache/index/deferred_eviction.hpp"
 #include "runtime/cache/index/residency.hpp"
 #include "runtime/cache/orders/actions.hpp"
-#include "runtime/cache/pool/hit_counts.hpp"
+#include "runtime/cache/pool/hit_count_write_policy.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"

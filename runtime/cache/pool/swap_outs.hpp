@@ -8,8 +8,6 @@
 #include "runtime/cache/orders/transfer_table.hpp"
 #include "transfer/device/transfer.hpp"
 
-#include <boost/unordered/unordered_flat_map.hpp>
-
 #include <cstdint>
 #include <vector>
 
@@ -41,12 +39,11 @@ class SwapOuts {
   };
 
   SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions,
-           ManagerStats& stats, const LinkGuard& link)
+           const LinkGuard& link)
       : inclusion_{config.inclusion},
         residency_{residency},
         deferred_eviction_{deferred_eviction},
         actions_{actions},
-        stats_{stats},
         link_{link} {}
 
   /// Returns false while copies between device and host fail. Do not call begin() then.
@@ -77,7 +74,7 @@ class SwapOuts {
 
   /// start_transfers() would change nothing.
   [[nodiscard]] bool rests() const { return collected_.empty(); }
-  [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
+  [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty(); }
 
  private:
   struct Block {
@@ -103,15 +100,13 @@ class SwapOuts {
     }
   };
 
-  [[nodiscard]] bool on_confirmed(TransferId id);
   [[nodiscard]] Urgency urgency_of(const Blocks& blocks) const;
-  void finish(const Block& block, BlockOutcome outcome);
+  void finish(const Block& block, bool arrived);
 
   InclusionPolicy inclusion_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;
   Actions& actions_;
-  ManagerStats& stats_;
   const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
   /// Swap-outs that have begun and have no transfer yet. They wait for the end of Requests::settle(), so that neighbouring blocks
@@ -127,9 +122,6 @@ class SwapOuts {
 
   std::vector<Ahead> ahead_;  ///< transfers with blocks of purpose evict_ahead that have not been raised, oldest first
   std::uint64_t ahead_blocks_ = 0;
-  /// Blocks whose transfer was still under way when its deadline passed. Their slots are not reused before the device confirms
-  /// the end. SwapOuts sets no deadline, so its transfers do not end in this way now.
-  boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
 };
 
 }  // namespace terrace

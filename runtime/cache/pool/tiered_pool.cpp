@@ -16,7 +16,7 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       sizes_{config.pool(number)},
       residency_{config_, sizes_, events},
       deferred_eviction_{config_, residency_, stats},
-      swap_outs_{config_, residency_, deferred_eviction_, actions_, stats, link},
+      swap_outs_{config_, residency_, deferred_eviction_, actions_, link},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
       storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
       hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},
@@ -214,8 +214,6 @@ void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> 
   use(order.keys, order.key_order, stamp);
   named_copies_.load(order, named_, shared_until, stamp, group);
 }
-
-void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { named_copies_.store(order, stamp); }
 
 // ---- events and time -----------------------------------------------------------------------------------------------------
 
@@ -483,7 +481,7 @@ Usage TieredPool::usage(Tier tier) const {
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
     // The slots of these copies retire when they are evicted, so they do not become free.
-    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned();
+    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned(Tier::device);
   } else {
     usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();

@@ -2,10 +2,112 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
 namespace terrace {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr TimePoint start{1h};
+constexpr double mib = 1024.0 * 1024;
+
+TEST(Throughput, knows_nothing_at_first_and_is_trusted_with_little) {
+  const Throughput link;
+  EXPECT_EQ(link.seconds_per_byte(start), 0);
+  EXPECT_EQ(link.trusted(start), MiB);
+}
+
+TEST(Throughput, counts_the_time_during_which_anything_was_under_way) {
+  Throughput link;
+  link.began(2, start);
+  link.ended(1, MiB, start + 100ms);
+  link.began(1, start + 150ms);
+  link.ended(2, MiB * 3, start + 200ms);
+  EXPECT_EQ(link.under_way(), 0U);
+  EXPECT_NEAR(link.busy_seconds(), 0.2, 1e-9);
+  EXPECT_NEAR(link.seconds_per_byte(start + 200ms) * mib, 0.05, 0.001);
+  // Idle for a while, and then as fast as before: the pause does not count.
+  link.began(1, start + 300ms);
+  link.ended(1, MiB * 4, start + 500ms);
+  EXPECT_NEAR(link.busy_seconds(), 0.4, 1e-9);
+  EXPECT_NEAR(link.seconds_per_byte(start + 500ms) * mib, 0.05, 0.001);
+}
+
+TEST(Throughput, forgets) {
+  Throughput link;
+  TimePoint now = start;
+  const auto run = [&](int seconds, Bytes each) {
+    link.began(1, now);
+    for (int i = 0; i < seconds; ++i) {
+      link.began(1, now);
+      now += 1s;
+      link.ended(1, each, now);
+    }
+    link.ended(1, {}, now);
+  };
+  run(60, MiB * 100);
+  EXPECT_NEAR(link.seconds_per_byte(now) * mib, 0.01, 0.0005);
+  run(60, MiB * 10);
+  EXPECT_NEAR(link.seconds_per_byte(now) * mib, 0.1, 0.03);
+}
+
+TEST(Throughput, of_what_nobody_tries_is_thought_better_with_time) {
+  Throughput link;
+  link.began(1, start);
+  link.ended(1, MiB * 16, start + 16s);
+  const TimePoint end = start + 16s;
+  EXPECT_NEAR(link.seconds_per_byte(end) * mib, 1, 0.01);
+  EXPECT_NEAR(link.seconds_per_byte(end + 10s) * mib, 0.5, 0.01);
+  EXPECT_NEAR(link.seconds_per_byte(end + 60s) * mib, 1 / 64.0, 0.001);
+  // During the next operation it keeps its estimate, until that operation has ended.
+  link.began(1, end + 60s);
+  EXPECT_NEAR(link.seconds_per_byte(end + 60s) * mib, 1 / 64.0, 0.001);
+  link.ended(1, MiB, end + 61s);
+  EXPECT_GT(link.seconds_per_byte(end + 61s) * mib, 0.5);
+}
+
+TEST(Throughput, on_which_nothing_ends_counts_as_ever_slower) {
+  Throughput link;
+  link.began(1, start);
+  EXPECT_EQ(link.seconds_per_byte(start), 0);
+  EXPECT_NEAR(link.seconds_per_byte(start + 1s) * mib, 1, 1e-6);
+  link.ended(1, MiB, start + 1s);
+  link.began(1, start + 1s);
+  EXPECT_NEAR(link.seconds_per_byte(start + 5s) * mib, 5, 1e-6);
+}
+
+TEST(Throughput, counts_the_time_that_failures_took) {
+  Throughput link;
+  link.began(2, start);
+  link.ended(1, MiB, start + 1s);
+  link.ended(1, {}, start + 2s);
+  EXPECT_GT(link.seconds_per_byte(start + 2s) * mib, 1.9);
+}
+
+TEST(Throughput, goes_by_the_times_it_is_told) {
+  Throughput link{Throughput::Times::told};
+  link.began(2, start);
+  link.ended(1, MiB, start + 10s, 100ms);  // nearly all of this time was spent waiting for compute
+  link.ended(1, MiB, start + 20s, 100ms);
+  EXPECT_NEAR(link.seconds_per_byte(start + 20s) * mib, 0.1, 1e-6);
+  EXPECT_NEAR(link.busy_seconds(), 20, 1e-9);
+  link.began(1, start + 20s);
+  EXPECT_NEAR(link.seconds_per_byte(start + 30s) * mib, 0.1, 1e-6);
+}
+
+TEST(Throughput, is_trusted_with_more_as_it_delivers) {
+  Throughput link;
+  link.began(1, start);
+  link.ended(1, MiB, start + 1ms);
+  EXPECT_EQ(link.trusted(start + 1ms), MiB * 9);
+  link.began(1, start + 1ms);
+  link.ended(1, MiB * 40, start + 2ms);
+  EXPECT_GT(link.trusted(start + 2ms), TiB);
+  // This measurement is forgotten, too.
+  EXPECT_LT(link.trusted(start + 120s), MiB * 2);
+}
 
 constexpr double prefill = 0.010;  // per unit
 

@@ -57,7 +57,7 @@ struct Pool {
   Residency residency{config, config.pools[0], events};
   DeferredEviction deferred_eviction{config, residency, stats};
   LinkGuard link;
-  SwapOuts swap_outs{config, residency, deferred_eviction, actions, stats, link};
+  SwapOuts swap_outs{config, residency, deferred_eviction, actions, link};
   FlushScheduler flushes{actions, {}};
   StorageWriter storage_writer{residency, deferred_eviction, swap_outs, actions, stats, budget, flushes};
   HostSlotAllocator host_slots{config, residency, deferred_eviction, swap_outs, storage_writer, stats};

@@ -1,4 +1,4 @@
-#include "runtime/cache/measure/burst_reserve.hpp"
+#include "runtime/cache/pool/watermark_reclaimer.hpp"
 
 #include "base/random.hpp"
 
