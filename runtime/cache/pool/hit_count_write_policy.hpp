@@ -1,8 +1,7 @@
 #pragma once
 
-#include "runtime/cache/index/residency.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
-#include "runtime/cache/types/config.hpp"
 #include "terrace/request.hpp"
 #include "terrace/statistics.hpp"
 #include "terrace/types.hpp"
@@ -57,10 +56,12 @@ class HitCounts {
 /// stored after more hits than selective_hits, but never after fewer.
 ///
 /// Threads: the manager's.
-class HitCountWritePolicy {
+class HitCountWritePolicy : PoolPart {
  public:
-  HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StorageWriter& storage_writer,
-                      ManagerStats& stats);
+  HitCountWritePolicy(const PoolPart& part, const PoolSizes& sizes, StorageWriter& storage_writer)
+      : PoolPart{part}, places_wanted_{std::size_t{sizes.device_blocks} + sizes.host_blocks}, storage_writer_{storage_writer} {
+    on_settings();
+  }
 
   /// Call this after the configuration was set or has changed. Makes the table if it is needed now. Hits counted so far are kept.
   void on_settings();
@@ -72,11 +73,8 @@ class HitCountWritePolicy {
  private:
   [[nodiscard]] std::uint32_t count(const BlockKey& key);
 
-  const ManagerConfig& config_;
   std::size_t places_wanted_;
-  Residency& residency_;
   StorageWriter& storage_writer_;
-  ManagerStats& stats_;
   HitCounts hits_;  ///< empty if the first hit is enough, or with another write policy
 };
 

@@ -6,13 +6,6 @@
 
 namespace terrace {
 
-Loads::Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats)
-    : exclusive_{config.inclusion == InclusionPolicy::exclusive},
-      residency_{residency},
-      reads_{reads},
-      actions_{actions},
-      stats_{stats} {}
-
 Loads::LoadId Loads::new_load() {
   LoadId id = 0;
   if (free_.empty()) {
@@ -300,7 +293,8 @@ void Loads::finish(LoadId id) {
     // before it in its prefix.
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
-      if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
+      if (config_.inclusion == InclusionPolicy::exclusive &&
+          residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
         residency_.drop(part.block, Tier::host);
       }
       continue;

@@ -8,20 +8,6 @@
 
 namespace terrace {
 
-NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
-                         HostSlotAllocator& host_slots, StorageWriter& storage_writer, std::optional<SharedWriter>& shared_writer,
-                         Actions& actions, OffloadTotals& totals)
-    : flat_{config.key_order == KeyOrder::flat},
-      config_{config},
-      residency_{residency},
-      reads_{reads},
-      host_slots_{host_slots},
-      storage_writer_{storage_writer},
-      shared_writer_{shared_writer},
-      actions_{actions},
-      totals_{totals},
-      uses_(sizes.engine_blocks) {}
-
 // ---- what there is -----------------------------------------------------------------------------------------------------------
 
 void NamedCopies::find(std::span<const BlockKey> keys, KeyOrder order, std::vector<Prefix>& found) const {

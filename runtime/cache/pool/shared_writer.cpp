@@ -23,20 +23,16 @@ WriteBackOutcome outcome_of(ErrorCode why) {
 
 }  // namespace
 
-SharedWriter::SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
-                           DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions, SharedTotals& totals,
+SharedWriter::SharedWriter(const PoolPart& part, const PoolSizes& sizes, SwapOuts& swap_outs, SharedTotals& totals,
                            KvEvents& events, SharedWriteLimits& limits)
-    : manager_config_{config},
-      config_{config.shared},
-      residency_{residency},
-      deferred_eviction_{deferred_eviction},
+    : PoolPart{part},
+      settings_{config_.shared},
       swap_outs_{swap_outs},
-      actions_{actions},
       totals_{totals},
       events_{events},
       limits_{limits},
       slots_max_{sizes.staging_blocks / 2} {
-  if (config_.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
+  if (settings_.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
 }
 
 // ---- which prefixes are wished
@@ -53,7 +49,7 @@ SharedWriter::Recent SharedWriter::recent(const BlockKey& key) const {
 }
 
 void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
-  if (config_.writes != WritePolicy::write_through || prefix.length == from) return;
+  if (settings_.writes != WritePolicy::write_through || prefix.length == from) return;
   if (deferred_eviction_.keeps_nothing() && !usable_) {
     totals_.wished += prefix.length - from;
     totals_.drop_off += prefix.length - from;
@@ -65,21 +61,21 @@ void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
 
 void SharedWriter::on_hits(Prefix prefix) {
   const auto was_wished = [this](BlockRef block) { return recent(residency_.tree().key(block)).wished_until > now_; };
-  if (config_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
+  if (settings_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
   if (stands_alone(prefix)) {
-    const std::uint32_t wanted = config_.selective_hits;
+    const std::uint32_t wanted = settings_.selective_hits;
     const BlockKey& key = residency_.tree().key(prefix.last());
-    const bool waits = config_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted;
+    const bool waits = settings_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted;
     if (!waits) wish_unchained(prefix.last());
     return;
   }
   std::uint32_t length = prefix.length;
-  if (config_.writes == WritePolicy::selective) {
+  if (settings_.writes == WritePolicy::selective) {
     length = 0;
     for (std::uint32_t block = 0; block < prefix.length; ++block) {
       if ((block + 1) % counted_one_in != 0 && block + 1 != prefix.length) continue;
       const BlockKey& key = residency_.tree().key({prefix.node, block});
-      if (hits_.count(key, config_.selective_hits).hits >= config_.selective_hits) length = block + 1;
+      if (hits_.count(key, settings_.selective_hits).hits >= settings_.selective_hits) length = block + 1;
     }
     if (length == 0 || was_wished({prefix.node, length - 1})) return;
   }
@@ -87,7 +83,7 @@ void SharedWriter::on_hits(Prefix prefix) {
 }
 
 void SharedWriter::on_commit(std::span<const Prefix> blocks) {
-  if (config_.writes != WritePolicy::write_through) return;
+  if (settings_.writes != WritePolicy::write_through) return;
   alone_.clear();
   for (const Prefix& block : blocks) {
     if (block.length > 0 && residency_.usable(block.last(), Tier::host)) alone_.push_back(block.last());
@@ -101,8 +97,8 @@ void SharedWriter::on_hits(std::span<const Prefix> blocks) {
     if (block.length == 0 || !residency_.usable(block.last(), Tier::host)) continue;
     const BlockKey& key = residency_.tree().key(block.last());
     if (recent(key).wished_until > now_) continue;
-    const std::uint32_t wanted = config_.selective_hits;
-    if (config_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted) continue;
+    const std::uint32_t wanted = settings_.selective_hits;
+    if (settings_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted) continue;
     alone_.push_back(block.last());
   }
   wish_alone(alone_);
@@ -127,7 +123,7 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(from));
   count_keys(prefix.length - from);
-  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   return true;
 }
 
@@ -152,14 +148,14 @@ std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::
   if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
   wish.started = wish.next;
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(wish.started));
-  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   count_keys(length, wish.started);
   return wishes_.add(std::move(wish));
 }
 
 /// Returns true for an unchained block. A prefix of a group with full attention is chained, even if it has only one block.
 bool SharedWriter::stands_alone(Prefix prefix) const {
-  const std::vector<GroupConfig>& groups = manager_config_.groups;
+  const std::vector<GroupConfig>& groups = config_.groups;
   if (groups.empty()) return false;
   return groups[residency_.tree().group(prefix.last()).value()].kind != GroupKind::full;
 }
@@ -177,7 +173,7 @@ void SharedWriter::wish_unchained(BlockRef block) {
   wish.keys.push_back(tree.key(block));
   count_keys(1);
   deferred_eviction_.keep({&wish.keys.back(), 1});
-  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
 }
 
 /// Makes a wish for blocks that stand alone.
@@ -195,7 +191,7 @@ void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
   wish.group = tree.group(blocks.back());
   for (const BlockRef block : blocks) {
     wish.keys.push_back(tree.key(block));
-    note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+    note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   }
   count_keys(blocks.size());
   deferred_eviction_.keep(wish.keys);
@@ -369,7 +365,7 @@ void SharedWriter::probe(std::uint32_t id) {
   wish.asked.assign(wish.keys.begin() + wish.next, wish.keys.begin() + wish.end);
   ++probing_;
   actions_.shared.probes.push_back(
-      {SharedActions::Probe::Asker::writer, id, wish.asked, wish.group, now_ + config_.probe_timeout});
+      {SharedActions::Probe::Asker::writer, id, wish.asked, wish.group, now_ + settings_.probe_timeout});
 }
 
 void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
@@ -387,7 +383,7 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
   totals_.renewed += there;
   end_keep(wish, wish.next, wish.next + there);
   wish.next += there;
-  if (there > 0 && !wish.alone) note(wish.keys[wish.next - 1]).there_until = now_ + config_.renew_interval;
+  if (there > 0 && !wish.alone) note(wish.keys[wish.next - 1]).there_until = now_ + settings_.renew_interval;
   wish.gap = wish.next < wish.end;
   wish.state = State::writing;
   wish.started = wish.next;
@@ -408,7 +404,7 @@ void SharedWriter::continue_wish(std::uint32_t id) {
     drop_rest(wish);
   } else {
     if (wish.started > wish.next && !wish.alone) {
-      note(wish.keys[wish.started - 1]).there_until = now_ + config_.renew_interval;
+      note(wish.keys[wish.started - 1]).there_until = now_ + settings_.renew_interval;
     }
     wish.next = wish.started;
     if (wish.next < wish.keys.size()) return probe(id);
@@ -460,9 +456,9 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   // A copy that is being evicted has a host copy soon. A read for staging would delay the eviction.
   if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
   if (!in_host && !swap_outs_.allowed()) return Started::no_link;
-  const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > config_.writing_bytes_max;
+  const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > settings_.writing_bytes_max;
   if (writes_.size() >= slots_max_ || is_full) return Started::later;
-  if (config_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {
+  if (settings_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {
     rate_waits_ = true;
     return Started::later;
   }
@@ -474,8 +470,8 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
     residency_.end_staging(*slot);
     return Started::over_budget;
   }
-  if (config_.write_rate != BytesPerSecond{}) {
-    const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(config_.write_rate));
+  if (settings_.write_rate != BytesPerSecond{}) {
+    const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(settings_.write_rate));
     limits_.next_write =
         std::max(limits_.next_write, now_) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
   }
@@ -502,7 +498,7 @@ StoredBlock SharedWriter::named(const Wish& wish, std::uint32_t block) const {
 
 void SharedWriter::submit(std::uint32_t write) {
   const Write& it = writes_.at(write);
-  actions_.shared.writes.push_back({write, it.block, it.slot, now_ + config_.write_timeout});
+  actions_.shared.writes.push_back({write, it.block, it.slot, now_ + settings_.write_timeout});
 }
 
 void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
@@ -549,11 +545,11 @@ void SharedWriter::record_event(const StoredBlock& block) {
                .tenant = block.tenant,
                .key = block.key,
                .parent = block.depth > 0 ? std::optional{block.parent} : std::nullopt,
-               .expires_after = config_.kept_for});
+               .expires_after = settings_.kept_for});
 }
 
 void SharedWriter::rest_after(ErrorCode error) {
-  if (error != Errc::cancelled) rest_until_ = now_ + config_.rest;
+  if (error != Errc::cancelled) rest_until_ = now_ + settings_.rest;
 }
 
 void SharedWriter::on_time(TimePoint now) {
@@ -575,7 +571,7 @@ void SharedWriter::stop_all() {
 void SharedWriter::check_invariants() const {
   TERRACE_CHECK(waiting_.size() + active_.size() == wishes_.size());
   TERRACE_CHECK(writes_.size() <= slots_max_);
-  TERRACE_CHECK(writes_.size() <= 1 || block_bytes_ * writes_.size() <= config_.writing_bytes_max);
+  TERRACE_CHECK(writes_.size() <= 1 || block_bytes_ * writes_.size() <= settings_.writing_bytes_max);
   std::size_t writing = 0;
   std::size_t probing = 0;
   std::size_t keys = 0;

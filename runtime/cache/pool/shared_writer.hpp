@@ -2,12 +2,9 @@
 
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/pool/hit_count_write_policy.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
-#include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
 #include "runtime/cache/types/shared_write_limits.hpp"
 #include "terrace/clock.hpp"
@@ -58,7 +55,7 @@ namespace terrace {
 /// each of their blocks has a result.
 ///
 /// The class reads no clock: on_time() gives it the time. Ownership: TieredPool owns it. Threads: the manager's.
-class SharedWriter {
+class SharedWriter : PoolPart {
  public:
   static constexpr std::size_t wishes_max = 256;
   static constexpr std::size_t keys_max = 65536;
@@ -67,9 +64,9 @@ class SharedWriter {
   static constexpr std::uint32_t probe_batch = 256;  ///< upper bound of the keys of a probe
   static constexpr std::uint32_t counted_one_in = 16;
 
-  /// All arguments outlive this object. `config` is the configuration of the manager, and `sizes` are the sizes of the pool.
-  SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
-               SwapOuts& swap_outs, Actions& actions, SharedTotals& totals, KvEvents& events, SharedWriteLimits& limits);
+  /// All arguments outlive this object.
+  SharedWriter(const PoolPart& part, const PoolSizes& sizes, SwapOuts& swap_outs, SharedTotals& totals, KvEvents& events,
+               SharedWriteLimits& limits);
   SharedWriter(const SharedWriter&) = delete;
   SharedWriter& operator=(const SharedWriter&) = delete;
 
@@ -220,12 +217,8 @@ class SharedWriter {
   void end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end);
   void remove_wish(std::uint32_t id);
 
-  const ManagerConfig& manager_config_;
-  const SharedConfig& config_;
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
+  const SharedConfig& settings_;
   SwapOuts& swap_outs_;
-  Actions& actions_;
   SharedTotals& totals_;
   KvEvents& events_;
   SharedWriteLimits& limits_;

@@ -7,16 +7,6 @@
 
 namespace terrace {
 
-StorageWriter::StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
-                             ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes)
-    : residency_{residency},
-      deferred_eviction_{deferred_eviction},
-      swap_outs_{swap_outs},
-      actions_{actions},
-      stats_{stats},
-      budget_{budget},
-      flushes_{flushes} {}
-
 bool StorageWriter::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
 }

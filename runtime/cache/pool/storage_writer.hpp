@@ -1,10 +1,8 @@
 #pragma once
 
 #include "base/fifo.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
 #include "runtime/cache/types/write_budget.hpp"
 #include "terrace/block_store.hpp"
@@ -32,7 +30,7 @@ namespace terrace {
 /// is given to the store after its parent. The store makes it readable only after its parent.
 ///
 /// Threads: the manager's.
-class StorageWriter {
+class StorageWriter : PoolPart {
  public:
   /// The set of clients that want a block stored, one bit each: bit 0 is the write policy, the others are write-back jobs. A
   /// pending write that loses its last bit before it is given to the store is cancelled.
@@ -46,8 +44,8 @@ class StorageWriter {
     ErrorCode error;
   };
 
-  StorageWriter(Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions,
-                ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
+  StorageWriter(const PoolPart& part, SwapOuts& swap_outs, WriteBudget& budget, FlushScheduler& flushes)
+      : PoolPart{part}, swap_outs_{swap_outs}, budget_{budget}, flushes_{flushes} {}
 
   /// The size of each block, which counts against the daily budget of writes.
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
@@ -155,11 +153,7 @@ class StorageWriter {
   [[nodiscard]] bool has_source(BlockRef block) const;
   Saved later_or_refused();
 
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
   SwapOuts& swap_outs_;
-  Actions& actions_;
-  ManagerStats& stats_;
   WriteBudget& budget_;
   FlushScheduler& flushes_;
   std::vector<Ended> ended_;  ///< not taken yet

@@ -1,11 +1,9 @@
 #pragma once
 
 #include "base/vector_pool.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/orders/link_guard.hpp"
 #include "runtime/cache/orders/transfer_table.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <cstdint>
@@ -29,7 +27,7 @@ enum class SwapOutPurpose : std::uint8_t {
 /// has ended. A swap-out that has begun holds its device copy (Residency::hold) until it ends.
 ///
 /// Threads: the manager's.
-class SwapOuts {
+class SwapOuts : PoolPart {
  public:
   /// A swap-out of purpose stage that has ended. If the bytes arrived, the slot belongs to StorageWriter. If not, SwapOuts frees
   /// it.
@@ -38,13 +36,7 @@ class SwapOuts {
     bool arrived = false;
   };
 
-  SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions,
-           const LinkGuard& link)
-      : inclusion_{config.inclusion},
-        residency_{residency},
-        deferred_eviction_{deferred_eviction},
-        actions_{actions},
-        link_{link} {}
+  SwapOuts(const PoolPart& part, const LinkGuard& link) : PoolPart{part}, link_{link} {}
 
   /// Returns false while copies between device and host fail. Do not call begin() then.
   [[nodiscard]] bool allowed() const { return link_.allows(); }
@@ -103,10 +95,6 @@ class SwapOuts {
   [[nodiscard]] Urgency urgency_of(const Blocks& blocks) const;
   void finish(const Block& block, bool arrived);
 
-  InclusionPolicy inclusion_;
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
-  Actions& actions_;
   const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
   /// Swap-outs that have begun and have no transfer yet. They wait for the end of Requests::settle(), so that neighbouring blocks

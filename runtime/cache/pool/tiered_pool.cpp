@@ -16,27 +16,25 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       sizes_{config.pool(number)},
       residency_{config_, sizes_, events},
       deferred_eviction_{config_, residency_, stats},
-      swap_outs_{config_, residency_, deferred_eviction_, actions_, link},
+      part_{config_, residency_, deferred_eviction_, actions_, stats},
+      swap_outs_{part_, link},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
-      storage_writer_{residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
-      hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},
-      host_slots_{config_, residency_, deferred_eviction_, swap_outs_, storage_writer_, stats},
-      device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
+      storage_writer_{part_, swap_outs_, budget, flushes_},
+      hit_count_writes_{part_, sizes_, storage_writer_},
+      host_slots_{part_, swap_outs_, storage_writer_},
+      device_slots_{part_, host_slots_, storage_writer_},
       resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
-      reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
-      stored_reads_{config_, sizes_, residency_, deferred_eviction_, host_slots_, actions_, shared},
-      loads_{config_, residency_, stored_reads_, actions_, stats},
-      named_copies_{config_,         sizes_,         residency_, stored_reads_, host_slots_,
-                    storage_writer_, shared_writer_, actions_,   offload_totals},
+      reclaimer_{part_, device_slots_, host_slots_},
+      stored_reads_{part_, sizes_, host_slots_, shared},
+      loads_{part_, stored_reads_},
+      named_copies_{part_, sizes_, stored_reads_, host_slots_, storage_writer_, shared_writer_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats},
       link_{link} {
   // Without caching there are no hits. So everything that is committed is written.
   WritePolicy& writes = config_.shared.writes;
   if (config_.store_uncached && writes == WritePolicy::selective) writes = WritePolicy::write_through;
-  if (config.shared.on) {
-    shared_writer_.emplace(config_, sizes_, residency_, deferred_eviction_, swap_outs_, actions_, shared, events, shared_writes);
-  }
+  if (config.shared.on) shared_writer_.emplace(part_, sizes_, swap_outs_, shared, events, shared_writes);
 }
 
 TieredPool::~TieredPool() = default;

@@ -11,6 +11,7 @@
 #include "runtime/cache/pool/host_slot_allocator.hpp"
 #include "runtime/cache/pool/loads.hpp"
 #include "runtime/cache/pool/named_copies.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/pool_resizer.hpp"
 #include "runtime/cache/pool/shared_writer.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
@@ -274,6 +275,7 @@ class TieredPool {
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;
+  PoolPart part_;  ///< what the next members are made with
   SwapOuts swap_outs_;
   FlushScheduler flushes_;
   Erasure erasure_{flushes_};

@@ -2,7 +2,7 @@
 
 #include "runtime/cache/pool/device_slot_allocator.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
-#include "runtime/cache/types/config.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "terrace/request.hpp"
 #include "terrace/statistics.hpp"
 
@@ -46,11 +46,11 @@ class BurstReserve {
 /// below its watermark. A call evicts a bounded number of copies, because it runs on the engine's thread.
 ///
 /// Threads: the manager's.
-class WatermarkReclaimer {
+class WatermarkReclaimer : PoolPart {
  public:
-  /// Reads the watermarks and the write policy of `config` at each call.
-  WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
-                     HostSlotAllocator& host_slots, ManagerStats& stats);
+  /// Reads the watermarks and the write policy of the configuration at each call.
+  WatermarkReclaimer(const PoolPart& part, DeviceSlotAllocator& device_slots, HostSlotAllocator& host_slots)
+      : PoolPart{part}, device_slots_{device_slots}, host_slots_{host_slots} {}
 
   /// A request will take `slots` device slots, now or as they become free.
   void on_request(std::uint64_t slots);
@@ -80,11 +80,8 @@ class WatermarkReclaimer {
   std::uint64_t pump_device();
   std::uint64_t pump_host();
 
-  const ManagerConfig& config_;
-  Residency& residency_;
   DeviceSlotAllocator& device_slots_;
   HostSlotAllocator& host_slots_;
-  ManagerStats& stats_;
   BurstReserve reserve_;
   bool is_due_ = false;
   bool filling_device_ = false;  ///< pump() is evicting up to the high watermark, over several calls
