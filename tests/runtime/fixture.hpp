@@ -58,6 +58,8 @@ class CacheFixture : public ::testing::Test {
   void poll();
   /// Lets everything move that can.
   void settle();
+  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
+  [[nodiscard]] WriteBackProgress progress(WriteBackId id) const { return cache->write_back(id).value(); }
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return cache->manager().residency().tree().resident(tier); }
 

@@ -134,7 +134,7 @@ class Residency {
   bool unhold(BlockRef block, Tier tier);
   /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
   void unhold_before_drop(BlockRef block, Tier tier);
-  /// The same as hold() and set_evicting(), at once.
+  /// The same as hold() and set_evicting(), at once. DeferredEviction::reader_gone ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
   void hold_evicting(Run run, Tier tier);
   /// busy → evicting, or back. The caller drops an evicting copy when its last reader has ended.

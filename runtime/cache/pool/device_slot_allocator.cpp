@@ -29,7 +29,7 @@ bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
     // The slot of a pool that shrinks may retire when it is freed. Then the caller does not get it.
     if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
     // The policy does not name an evicting copy again, and the block before it can be the next victim.
-    deferred_eviction_.hold_evicting(*victim, Tier::device);
+    residency_.hold_evicting(*victim, Tier::device);
     chosen_.push_back(*victim);
     if (asker.slots > 0) --asker.slots;
   }

@@ -23,11 +23,7 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
     if (!in_transition()) return Answer::impossible;
   }
   // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
-  if (evicts(purpose)) {
-    deferred_eviction_.hold_evicting(block, Tier::device);
-  } else {
-    residency_.hold(block, Tier::device);
-  }
+  swap_outs_.hold(block, purpose);
   wants_.push_back({block, purpose});
   return Answer::waiting;
 }

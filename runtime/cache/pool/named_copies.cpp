@@ -238,11 +238,7 @@ void NamedCopies::set_layers(JobIndex index, TransferId transfer, std::uint32_t 
   job.transfers.set(transfer, layers);
   const std::uint32_t after = this->layers(job);
   if (!job.by_layer || after <= before || after == all_layers) return;
-  OffloadEvent event;
-  event.kind = OffloadEvent::Kind::layers;
-  event.job = job.id;
-  event.layers = after;
-  events_.push_back(event);
+  events_.push_back({.kind = OffloadEvent::Kind::layers, .job = job.id, .layers = after});
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------------------------
@@ -283,13 +279,7 @@ void NamedCopies::end_part(PartRef ref, ErrorCode error) {
     ++job.failed;
     if (!job.error) job.error = error;
   }
-  OffloadEvent event;
-  event.kind = OffloadEvent::Kind::block;
-  event.job = job.id;
-  event.block = job.first + ref.part;
-  event.error = error;
-  event.source = p.source;
-  events_.push_back(event);
+  events_.push_back({.job = job.id, .block = job.first + ref.part, .error = error, .source = p.source});
   --in_flight_;
   TERRACE_CHECK(job.unfinished > 0);
   if (--job.unfinished == 0) finished_.push_back(ref.job);
@@ -304,13 +294,11 @@ void NamedCopies::end_finished() {
     by_id_.erase(job.id);
     if (shared_writer_) offer_ended(job);
     unpin(job.pins);
-    OffloadEvent event;
-    event.kind = OffloadEvent::Kind::ended;
-    event.job = job.id;
-    event.error = job.error;
-    event.failed = job.failed;
-    event.moved = static_cast<std::uint32_t>(job.parts.size()) - job.failed;
-    events_.push_back(event);
+    events_.push_back({.kind = OffloadEvent::Kind::ended,
+                       .job = job.id,
+                       .error = job.error,
+                       .moved = static_cast<std::uint32_t>(job.parts.size()) - job.failed,
+                       .failed = job.failed});
   }
 }
 

@@ -4,6 +4,7 @@
 #include "runtime/cache/index/residency.hpp"
 #include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/types/config.hpp"
+#include "terrace/block_store.hpp"
 #include "terrace/statistics.hpp"
 
 namespace terrace {
@@ -17,6 +18,13 @@ class PoolPart {
       : config_{config}, residency_{residency}, deferred_eviction_{deferred_eviction}, actions_{actions}, stats_{stats} {}
 
  protected:
+  /// The description of the block by which a store names it.
+  [[nodiscard]] StoredBlock as_stored(BlockRef block) const {
+    const PrefixTree& tree = residency_.tree();
+    const BlockKey parent = tree.parent_key(block).value_or(BlockKey{});
+    return {tree.key(block), parent, block.depth, tree.tenant(block), tree.group(block)};
+  }
+
   const ManagerConfig& config_;
   Residency& residency_;
   DeferredEviction& deferred_eviction_;

@@ -48,6 +48,12 @@ SharedWriter::Recent SharedWriter::recent(const BlockKey& key) const {
   return place.name == key.prefix64() ? place : Recent{};
 }
 
+/// Counts a hit of the block. Returns true if it has enough hits to be written.
+bool SharedWriter::is_hit_enough(const BlockKey& key) {
+  const std::uint32_t wanted = settings_.selective_hits;
+  return settings_.writes != WritePolicy::selective || hits_.count(key, wanted).hits >= wanted;
+}
+
 void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
   if (settings_.writes != WritePolicy::write_through || prefix.length == from) return;
   if (deferred_eviction_.keeps_nothing() && !usable_) {
@@ -63,10 +69,7 @@ void SharedWriter::on_hits(Prefix prefix) {
   const auto was_wished = [this](BlockRef block) { return recent(residency_.tree().key(block)).wished_until > now_; };
   if (settings_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
   if (stands_alone(prefix)) {
-    const std::uint32_t wanted = settings_.selective_hits;
-    const BlockKey& key = residency_.tree().key(prefix.last());
-    const bool waits = settings_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted;
-    if (!waits) wish_unchained(prefix.last());
+    if (is_hit_enough(residency_.tree().key(prefix.last()))) wish_unchained(prefix.last());
     return;
   }
   std::uint32_t length = prefix.length;
@@ -74,8 +77,7 @@ void SharedWriter::on_hits(Prefix prefix) {
     length = 0;
     for (std::uint32_t block = 0; block < prefix.length; ++block) {
       if ((block + 1) % counted_one_in != 0 && block + 1 != prefix.length) continue;
-      const BlockKey& key = residency_.tree().key({prefix.node, block});
-      if (hits_.count(key, settings_.selective_hits).hits >= settings_.selective_hits) length = block + 1;
+      if (is_hit_enough(residency_.tree().key({prefix.node, block}))) length = block + 1;
     }
     if (length == 0 || was_wished({prefix.node, length - 1})) return;
   }
@@ -96,10 +98,7 @@ void SharedWriter::on_hits(std::span<const Prefix> blocks) {
   for (const Prefix& block : blocks) {
     if (block.length == 0 || !residency_.usable(block.last(), Tier::host)) continue;
     const BlockKey& key = residency_.tree().key(block.last());
-    if (recent(key).wished_until > now_) continue;
-    const std::uint32_t wanted = settings_.selective_hits;
-    if (settings_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted) continue;
-    alone_.push_back(block.last());
+    if (recent(key).wished_until <= now_ && is_hit_enough(key)) alone_.push_back(block.last());
   }
   wish_alone(alone_);
 }
@@ -109,17 +108,12 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   if (from == 0) return false;
   const PrefixTree& tree = residency_.tree();
   const BlockKey before = tree.key({prefix.node, from - 1});
-  const auto ends_there = [&](std::uint32_t id) {
-    const Wish& wish = wishes_.at(id);
+  const auto ends_there = [&](const Wish& wish) {
     return wish.keys.size() == from && wish.keys.back() == before && !wish.stop_with && !wish.job;
   };
-  std::optional<std::uint32_t> found;
-  for (const auto* const ids : {&active_, &waiting_}) {
-    const auto at = std::ranges::find_if(*ids, ends_there);
-    if (at != ids->end()) found = *at;
-  }
-  if (!found || keys_ + prefix.length - from > keys_max) return false;
-  Wish& wish = wishes_.at(*found);
+  const std::uint32_t found = find_wish(waiting_, active_, ends_there);
+  if (found == none || keys_ + prefix.length - from > keys_max) return false;
+  Wish& wish = wishes_.at(found);
   for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(from));
   count_keys(prefix.length - from);
@@ -245,16 +239,11 @@ void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
 }
 
 bool SharedWriter::any_job_goes_on() const {
-  const auto goes_on = [this](std::uint32_t id) { return wishes_.find(id)->job && !wishes_.find(id)->paused; };
-  return std::ranges::any_of(active_, goes_on) || std::ranges::any_of(waiting_, goes_on);
+  return find_wish(active_, waiting_, [](const Wish& wish) { return wish.job && !wish.paused; }) != none;
 }
 
 std::uint32_t SharedWriter::find_job(WriteBackId job) const {
-  for (const auto* const ids : {&active_, &waiting_}) {
-    const auto at = std::ranges::find_if(*ids, [&](std::uint32_t id) { return wishes_.find(id)->job == job; });
-    if (at != ids->end()) return *at;
-  }
-  return none;
+  return find_wish(active_, waiting_, [&](const Wish& wish) { return wish.job == job; });
 }
 
 void SharedWriter::pause(WriteBackId job, bool pauses) {

@@ -13,6 +13,7 @@
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstddef>
@@ -119,10 +120,9 @@ class SharedWriter : PoolPart {
   [[nodiscard]] TimePoint next_deadline() const;
   /// Continues the wishes, and starts waiting ones. Returns true if anything changed.
   bool pump();
-  /// The cache is cleared: drops all wishes. Blocks that have not been given to the store yet are not written.
+  /// Drops all wishes. A wish that is probing or writing ends when this probe or these writes end. Blocks that have not been
+  /// given to the store yet are not written.
   void stop_all();
-  /// Drops all wishes. A wish that is probing or writing ends when this probe or these writes end.
-  void drop_wishes() { stop_all(); }
 
   /// Number of probes and writes that have not ended.
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
@@ -184,6 +184,17 @@ class SharedWriter : PoolPart {
   [[nodiscard]] Recent recent(const BlockKey& key) const;
   /// Returns true if no probe and no write may be started now.
   [[nodiscard]] bool pauses() const { return !usable_ || now_ < rest_until_; }
+  [[nodiscard]] bool is_hit_enough(const BlockKey& key);
+  using Ids = std::vector<std::uint32_t>;
+  /// The first wish of `first`, and then of `second`, for which `is_it` returns true; `none` if there is no such wish.
+  template <class IsIt>
+  [[nodiscard]] std::uint32_t find_wish(const Ids& first, const Ids& second, IsIt is_it) const {
+    for (const Ids* const ids : {&first, &second}) {
+      const auto at = std::ranges::find_if(*ids, [&](std::uint32_t id) { return is_it(*wishes_.find(id)); });
+      if (at != ids->end()) return *at;
+    }
+    return none;
+  }
   [[nodiscard]] std::uint32_t find_job(WriteBackId job) const;
   [[nodiscard]] bool any_job_goes_on() const;
   void stop(std::uint32_t id, ErrorCode why);

@@ -273,15 +273,7 @@ void StorageWriter::submit(std::uint32_t index) {
   PendingWrite& write = pending_[index];
   write.state = State::writing;
   ++writing_;
-  WriteOrder order;
-  order.token = write.number;
-  order.block.key = residency_.tree().key(write.block);
-  order.block.depth = write.block.depth;
-  order.block.tenant = residency_.tree().tenant(write.block);
-  order.block.group = residency_.tree().group(write.block);
-  if (const auto parent = residency_.tree().parent_key(write.block)) order.block.parent = *parent;
-  order.from = write.slot;
-  actions_.writes.push_back(order);
+  actions_.writes.push_back({write.number, as_stored(write.block), write.slot});
 
   std::uint32_t child = std::exchange(write.first_child, no_write);
   while (child != no_write) queue_or_wait(std::exchange(child, pending_[child].next_sibling));

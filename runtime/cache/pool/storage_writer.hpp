@@ -100,8 +100,6 @@ class StorageWriter : PoolPart {
     ended.clear();
     ended.swap(ended_);
   }
-  /// The store has evicted or removed a block.
-  void on_gone(BlockRef block) { residency_.forget_stored(block); }
   /// Stops every pending write that has not been given to the store yet. Such a write ends with `cleared` at its next step.
   void stop_all();
   /// Starts wishes while staging has room, and gives the store blocks while it has fewer than writes_max. Returns true if

@@ -7,16 +7,6 @@
 
 namespace terrace {
 
-StoredBlock shared_block(const PrefixTree& tree, BlockRef block) {
-  StoredBlock named;
-  named.key = tree.key(block);
-  named.depth = block.depth;
-  named.tenant = tree.tenant(block);
-  named.group = tree.group(block);
-  if (const auto parent = tree.parent_key(block)) named.parent = *parent;
-  return named;
-}
-
 StoredReads::StoredReads(const PoolPart& part, const PoolSizes& sizes, HostSlotAllocator& host_slots, SharedTotals& shared)
     : PoolPart{part},
       // If the slots of the device belong to the engine, no block of the tree has a device copy. So these policies have no
@@ -105,11 +95,10 @@ void StoredReads::end_waiting(ReadId id, Result::Kind kind, ErrorCode error) {
 
 void StoredReads::order(ReadId id, SlotId into) {
   const Order& order = reads_.at(id).order;
-  const PrefixTree& tree = residency_.tree();
-  if (order.source == Source::storage) return actions_.reads.push_back({id, tree.key(order.block), into});
+  if (order.source == Source::storage) return actions_.reads.push_back({id, residency_.tree().key(order.block), into});
   const std::uint32_t reader = handle(order.reader);
   const TimePoint deadline = deadlines_.contains(reader) ? deadlines_.priority(reader) : never;
-  actions_.shared.reads.push_back({id, shared_block(tree, order.block), into, std::min(deadline, order.deadline)});
+  actions_.shared.reads.push_back({id, as_stored(order.block), into, std::min(deadline, order.deadline)});
 }
 
 void StoredReads::on_read(std::uint64_t token, ErrorCode error) {

@@ -13,9 +13,6 @@
 
 namespace terrace {
 
-/// The description of this block by which the shared store names its value.
-[[nodiscard]] StoredBlock shared_block(const PrefixTree& tree, BlockRef block);
-
 /// Reads blocks from storage, or from the shared store, into slots of the host arena, for the loads and the named copies of a
 /// pool.
 ///

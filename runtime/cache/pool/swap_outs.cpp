@@ -8,13 +8,14 @@
 
 namespace terrace {
 
+void SwapOuts::hold(BlockRef block, SwapOutPurpose purpose) {
+  if (evicts(purpose)) residency_.hold_evicting(block, Tier::device);
+  else residency_.hold(block, Tier::device);
+}
+
 void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write) {
   const SlotId device_slot = residency_.copy(block, Tier::device).slot();
-  if (evicts(purpose)) {
-    deferred_eviction_.hold_evicting(block, Tier::device);
-  } else {
-    residency_.hold(block, Tier::device);
-  }
+  hold(block, purpose);
   // A staging slot does not hold a copy of the host tier.
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
   collected_.push_back({{block.node, block.depth, block.depth + 1}, device_slot, host_slot, purpose, write});
@@ -31,7 +32,7 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
       collected_.push_back({{run.node, run.begin + i, run.begin + i + 1}, device_slot, host_slots[i], purpose});
     }
   }
-  deferred_eviction_.hold_evicting(run, Tier::device);
+  residency_.hold_evicting(run, Tier::device);
   residency_.begin_swap_out(run, host_slots);
 }
 

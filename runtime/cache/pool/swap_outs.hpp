@@ -41,6 +41,8 @@ class SwapOuts : PoolPart {
   /// Returns false while copies between device and host fail. Do not call begin() then.
   [[nodiscard]] bool allowed() const { return link_.allows(); }
 
+  /// Holds the device copy for a swap-out of this purpose. The copy is evicting from now on if that is an eviction.
+  void hold(BlockRef block, SwapOutPurpose purpose);
   /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and SwapOuts takes it over. If the
   /// purpose is an eviction, the device copy is evicting from now on. `write`: number that comes back in Staged; only for purpose
   /// stage.

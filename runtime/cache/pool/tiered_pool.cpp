@@ -241,7 +241,7 @@ void TieredPool::on_store(const StoreEvent& event) {
       const auto block = residency_.stored_block(static_cast<std::uint32_t>(event.write_token));
       if (!block || !residency_.stored(*block) || residency_.tree().key(*block) != event.key) break;
       ++stats_.stored_evicted;
-      storage_writer_.on_gone(*block);
+      residency_.forget_stored(*block);
       break;
     }
     case StoreEvent::Kind::flushed: flushes_.on_flushed(event.error); break;

@@ -180,7 +180,7 @@ class TieredPool {
     if (shared_writer_) shared_writer_->set_usable(usable);
   }
   void drop_shared_wishes() {
-    if (shared_writer_) shared_writer_->drop_wishes();
+    if (shared_writer_) shared_writer_->stop_all();
   }
   void take_ended_shared(std::vector<SharedWriter::Ended>& ended) {
     if (shared_writer_) shared_writer_->take_ended(ended);

@@ -28,7 +28,6 @@ class Checkpoints : public test::CacheFixture {
   void run_prefixes(std::uint32_t prefixes) {
     for (std::uint32_t i = 1; i <= prefixes; ++i) run(i, keys_of({i * 10, i * 10 + 1, i * 10 + 2}));
   }
-  WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   WriteBackId start(Duration budget) { return cache->start_checkpoint(budget).value(); }
   /// Runs a checkpoint to its end, if nothing blocks it.
   CheckpointReport checkpoint() {

@@ -40,7 +40,6 @@ class LoadOrRecompute : public test::CacheFixture {
     release(id);
     settle();
   }
-  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
 };
 
 TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {

@@ -30,7 +30,6 @@ class SharedJobs : public SharedWrites {
     EXPECT_TRUE(id.has_value()) << id.error().message();
     return id ? *id : WriteBackId{};
   }
-  WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
   /// Starts a job over the prefix, which has been probed and is being written.
   WriteBackId start_writes(const std::vector<BlockKey>& keys) {

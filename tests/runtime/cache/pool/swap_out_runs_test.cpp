@@ -50,7 +50,6 @@ class SwapOutRuns : public test::CacheFixture {
     std::iota(names.begin(), names.end(), first_name);
     return keys_of(names);
   }
-  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
 };
 
 TEST_F(SwapOutRuns, the_host_chooses_victims_for_a_run_and_not_for_each_of_its_blocks) {

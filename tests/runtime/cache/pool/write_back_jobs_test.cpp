@@ -40,7 +40,6 @@ class WriteBackJobsTest : public test::CacheFixture {
     EXPECT_TRUE(id.has_value()) << id.error().message();
     return id ? *id : WriteBackId{};
   }
-  WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
   /// Serves `count` prefixes of a few blocks each.
   void run_prefixes(std::uint32_t first, std::uint32_t count, std::uint32_t length = 3) {
