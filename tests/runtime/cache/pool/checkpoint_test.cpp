@@ -165,9 +165,7 @@ TEST_F(CheckpointsWithoutStorage, are_refused) {
 TEST_F(Checkpoints, that_need_not_be_durable_do_not_wait_for_a_flush) {
   run_prefixes(1);
   store->hold_flushes(true);
-  WriteBackOrder order;
-  order.durable = false;
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id = cache->start_write_back({.durable = false}).value();
   settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
   EXPECT_EQ(count(progress(id).durable), 0U);

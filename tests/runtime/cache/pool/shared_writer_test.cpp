@@ -423,11 +423,9 @@ TEST_F(SharedGroupsWrites, by_a_job_give_each_block_of_each_group_a_result) {
   const auto keys = prompt_of(1, 10);
   (void)serve(1, keys);
   store_of_others.put({key_of(1, keys, 9)}, block_bytes_of(PoolId{1}));
-  WriteBackOrder order;
-  order.target = WriteBackOrder::Target::shared;
-  order.scope = WriteBackOrder::Scope::prefix;
-  order.keys = keys;
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id =
+      cache->start_write_back({.target = WriteBackOrder::Target::shared, .scope = WriteBackOrder::Scope::prefix, .keys = keys})
+          .value();
   EXPECT_EQ(progress(id).under_way, 15U);
   settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);
@@ -441,10 +439,8 @@ TEST_F(SharedGroupsWrites, by_a_job_over_the_tree_bring_all_there_is) {
   make_model(WritePolicy::none);
   const auto keys = prompt_of(1, 10);
   (void)serve(1, keys);
-  WriteBackOrder order;
-  order.target = WriteBackOrder::Target::shared;
-  order.scope = WriteBackOrder::Scope::all;
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id =
+      cache->start_write_back({.target = WriteBackOrder::Target::shared, .scope = WriteBackOrder::Scope::all}).value();
   settle();
   settle();
   EXPECT_EQ(progress(id).state, WriteBackState::done);

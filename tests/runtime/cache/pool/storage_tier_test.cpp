@@ -464,9 +464,7 @@ TEST_F(StorageWriterRoom, a_prefix_longer_than_the_store_is_dropped_from_the_hos
 TEST_F(StorageWriterRoom, what_nobody_wants_any_more_is_counted_apart) {
   make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
   compute(1, keys_of({1, 2, 3}));
-  WriteBackOrder order;
-  order.scope = WriteBackOrder::Scope::all;
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id = cache->start_write_back({.scope = WriteBackOrder::Scope::all}).value();
   poll();
   ASSERT_TRUE(cache->cancel_write_back(id).has_value());
   settle();
@@ -493,9 +491,7 @@ TEST_F(StorageWriterRoom, a_block_that_waits_to_be_stored_is_not_in_use) {
 TEST_F(StorageWriterRoom, a_job_waits_for_its_blocks_but_not_with_slots_of_requests) {
   make_with_staging(with_storage(sizes(4), WritePolicy::none), 1);
   compute(1, keys_of({1, 2, 3}));
-  WriteBackOrder order;
-  order.scope = WriteBackOrder::Scope::all;
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id = cache->start_write_back({.scope = WriteBackOrder::Scope::all}).value();
   ASSERT_TRUE(acquire(2, keys_of({9})).has_value());
   EXPECT_TRUE(cache->extend(leases.at(2), 2).has_value());
   settle();

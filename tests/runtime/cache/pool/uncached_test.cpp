@@ -85,10 +85,7 @@ TEST_F(Uncached, blocks_that_go_nowhere_go_at_once) {
 TEST_F(Uncached, blocks_go_by_order_with_a_result_each) {
   make_decoder(WritePolicy::none);
   decode(1, keys_of({1, 2, 3}));
-  WriteBackOrder order;
-  order.scope = WriteBackOrder::Scope::request;
-  order.request = RequestId{1};
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id = cache->start_write_back({.scope = WriteBackOrder::Scope::request, .request = RequestId{1}}).value();
   release(1);
   settle();
   EXPECT_EQ(cache->write_back(id)->of(WriteBackOutcome::stored), 3U);
@@ -386,11 +383,11 @@ TEST_F(UncachedShared, blocks_go_by_order_with_a_result_each) {
   ASSERT_TRUE(acquire(1, keys).has_value());
   const Fence written = compute(1, keys, 0);
   ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
-  WriteBackOrder order;
-  order.target = WriteBackOrder::Target::shared;
-  order.scope = WriteBackOrder::Scope::request;
-  order.request = RequestId{1};
-  const WriteBackId id = cache->start_write_back(order).value();
+  const WriteBackId id =
+      cache
+          ->start_write_back(
+              {.target = WriteBackOrder::Target::shared, .scope = WriteBackOrder::Scope::request, .request = RequestId{1}})
+          .value();
   release(1);
   settle();
   EXPECT_EQ(cache->write_back(id)->of(WriteBackOutcome::stored), 3U);
