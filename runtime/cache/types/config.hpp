@@ -104,7 +104,7 @@ struct ManagerConfig {
   Watermarks host_watermarks;
   LoadPolicy loads = LoadPolicy::measured;
   /// Seconds that the engine takes to compute one hash unit of a prompt: tokens of a unit divided by prefill speed. If 0, the
-  /// cache learns this time from commits (runtime/cache/measure/prefill_speed.hpp) and uses it for hits in storage; hits in the
+  /// cache learns this time from commits (runtime/cache/measure/load_costs.hpp) and uses it for hits in storage; hits in the
   /// host are then always used.
   double unit_prefill_seconds = 0;
   /// The most bytes per day that may be written to storage, by the write policy and by jobs together, because flash memory wears
