@@ -14,11 +14,19 @@ namespace {
 /// A write may start this long before the rate allows it, because a cache is not polled at exact times.
 constexpr Duration rate_slack = std::chrono::milliseconds{100};
 
-WriteBackOutcome outcome_of(ErrorCode why) {
-  if (why == Errc::not_found || why == Errc::cleared) return WriteBackOutcome::dropped_gone;
-  if (why == Errc::full) return WriteBackOutcome::dropped_full;
-  if (why == Errc::no_room) return WriteBackOutcome::over_budget;
-  return WriteBackOutcome::failed;
+/// How a block that is not written is reported, and where it is counted.
+struct Dropped {
+  WriteBackOutcome outcome = WriteBackOutcome::failed;
+  std::uint64_t SharedTotals::*count = &SharedTotals::drop_failed;
+};
+
+Dropped dropped(ErrorCode why) {
+  if (why == Errc::not_found) return {WriteBackOutcome::dropped_gone, &SharedTotals::drop_gone};
+  if (why == Errc::cleared) return {WriteBackOutcome::dropped_gone, &SharedTotals::drop_off};
+  if (why == Errc::cancelled) return {WriteBackOutcome::failed, &SharedTotals::drop_off};
+  if (why == Errc::full) return {WriteBackOutcome::dropped_full, &SharedTotals::drop_full};
+  if (why == Errc::no_room) return {WriteBackOutcome::over_budget, &SharedTotals::drop_budget};
+  return {};
 }
 
 }  // namespace
@@ -129,15 +137,21 @@ void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from)
   waiting_.push_back(make_wish(prefix, length, from));
 }
 
-/// Makes a wish. It begins at block `from` if the store is known to have the block before that.
-std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
+/// A wish without keys, for blocks of the same tenant and group as this one.
+SharedWriter::Wish SharedWriter::new_wish(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   Wish wish;
   wish.keys = spare_keys_.take();
   wish.asked = spare_keys_.take();
-  const BlockRef last{prefix.node, length - 1};
-  wish.tenant = tree.tenant(last);
-  wish.group = tree.group(last);
+  wish.tenant = tree.tenant(block);
+  wish.group = tree.group(block);
+  return wish;
+}
+
+/// Makes a wish. It begins at block `from` if the store is known to have the block before that.
+std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
+  const PrefixTree& tree = residency_.tree();
+  Wish wish = new_wish({prefix.node, length - 1});
   for (std::uint32_t block = 0; block < length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
   wish.started = wish.next;
@@ -174,17 +188,12 @@ void SharedWriter::wish_unchained(BlockRef block) {
 void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
   blocks = blocks.first(std::min(blocks.size(), keys_max));
   if (blocks.empty()) return;
-  const PrefixTree& tree = residency_.tree();
   ++totals_.wishes;
   make_room_for(blocks.size());
-  Wish wish;
+  Wish wish = new_wish(blocks.back());
   wish.alone = true;
-  wish.keys = spare_keys_.take();
-  wish.asked = spare_keys_.take();
-  wish.tenant = tree.tenant(blocks.back());
-  wish.group = tree.group(blocks.back());
   for (const BlockRef block : blocks) {
-    wish.keys.push_back(tree.key(block));
+    wish.keys.push_back(residency_.tree().key(block));
     note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   }
   count_keys(blocks.size());
@@ -275,18 +284,11 @@ void SharedWriter::report(const Wish& wish, std::uint32_t block, WriteBackOutcom
   if (wish.job && block >= wish.report_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
 }
 
-std::uint64_t& SharedWriter::drop_count(ErrorCode why) {
-  if (why == Errc::not_found) return totals_.drop_gone;
-  if (why == Errc::full) return totals_.drop_full;
-  if (why == Errc::no_room) return totals_.drop_budget;
-  if (why == Errc::cleared || why == Errc::cancelled) return totals_.drop_off;
-  return totals_.drop_failed;
-}
-
 /// Counts and reports that the blocks from `begin` to before `end` are not written.
 void SharedWriter::drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why) {
-  drop_count(why) += end - begin;
-  for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome_of(why), why);
+  const auto [outcome, count] = dropped(why);
+  totals_.*count += end - begin;
+  for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome, why);
 }
 
 void SharedWriter::drop_rest(const Wish& wish) {

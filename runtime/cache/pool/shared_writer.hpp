@@ -198,6 +198,7 @@ class SharedWriter : PoolPart {
   [[nodiscard]] std::uint32_t find_job(WriteBackId job) const;
   [[nodiscard]] bool any_job_goes_on() const;
   void stop(std::uint32_t id, ErrorCode why);
+  [[nodiscard]] Wish new_wish(BlockRef block);
   [[nodiscard]] std::uint32_t make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish_alone(std::span<const BlockRef> blocks);
@@ -222,7 +223,6 @@ class SharedWriter : PoolPart {
   void rest_after(ErrorCode error);
   void report(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error = {});
   void record_event(const StoredBlock& block);
-  [[nodiscard]] std::uint64_t& drop_count(ErrorCode why);
   void drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why);
   void drop_rest(const Wish& wish);
   void end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end);
