@@ -118,9 +118,7 @@ TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
   const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
   for (std::uint32_t i = 1; i <= 20; ++i) {
     const std::vector<BlockKey> keys = prompt(i);
-    AcquireRequest wanted = request(i, keys);
-    wanted.external_units = 4;
-    leases[i] = cache->acquire(wanted).value();
+    acquire_with(i, keys, [](AcquireRequest& wanted) { wanted.external_units = 4; });
     settle();
     ASSERT_TRUE(commit(i, keys).has_value());
     clock.advance(1ms);

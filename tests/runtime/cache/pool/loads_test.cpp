@@ -31,9 +31,7 @@ class SharedLoads : public test::CacheFixture {
     events.clear();
   }
   void acquire_until(std::uint64_t id, const std::vector<BlockKey>& keys, TimePoint deadline) {
-    AcquireRequest wanted = request(id, keys);
-    wanted.deadline = deadline;
-    leases[id] = cache->acquire(wanted).value();
+    acquire_with(id, keys, [&](AcquireRequest& wanted) { wanted.deadline = deadline; });
   }
   /// Request 4 loads blocks 1 and 2 until this deadline. The link up stands still, and there is no other device slot.
   void make_with_load_until(TimePoint deadline) {

@@ -202,9 +202,7 @@ TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_
   ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14, 15, 16, 17, 18})).value(), 8U);
   ASSERT_TRUE(acquire(9, keys_of({21, 22, 23, 24, 25})).has_value());  // slots 0 to 4
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted = request(4, keys);
-  wanted.hit_units_max = 0;
-  leases[4] = cache->acquire(wanted).value();
+  acquire_with(4, keys, [](AcquireRequest& wanted) { wanted.hit_units_max = 0; });
   release(9);
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
   ASSERT_EQ(cache->retiring(Tier::device), 3U);

@@ -92,9 +92,7 @@ TEST_F(SharedWrites, do_not_send_what_is_there_but_renew_it) {
   make_writer(WritePolicy::write_through);
   const auto keys = keys_from(1, 6);
   put({keys.begin(), keys.begin() + 4});
-  AcquireRequest wanted = request(1, keys);
-  wanted.farthest_source = Source::device;
-  leases[1] = cache->acquire(wanted).value();
+  acquire_with(1, keys, [](AcquireRequest& wanted) { wanted.farthest_source = Source::device; });
   use(1, keys);
   settle();
   EXPECT_EQ(store_of_others.written.size(), 2U);

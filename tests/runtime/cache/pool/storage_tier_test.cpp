@@ -109,9 +109,7 @@ TEST_F(StorageTier, a_request_can_do_without_the_tiers_below_one) {
   // A source that this build does not know is farther than all that it knows.
   EXPECT_EQ(cache->match(keys_of({1, 2}), static_cast<Source>(200)).found[Source::storage], 2U);
   const auto keys = keys_of({1, 2});
-  AcquireRequest wanted = request(4, keys);
-  wanted.farthest_source = Source::host;
-  leases[4] = cache->acquire(wanted).value();
+  acquire_with(4, keys, [](AcquireRequest& wanted) { wanted.farthest_source = Source::host; });
   settle();
   ASSERT_TRUE(ready(4));
   EXPECT_EQ(stats(4).miss, 2U);
@@ -126,9 +124,7 @@ TEST_F(StorageTier, a_request_that_does_without_storage_joins_no_load_from_there
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_TRUE(acquire(3, keys_of({1, 2})).has_value());
   const auto keys = keys_of({1, 2});
-  AcquireRequest wanted = request(4, keys);
-  wanted.farthest_source = Source::host;
-  leases[4] = cache->acquire(wanted).value();
+  acquire_with(4, keys, [](AcquireRequest& wanted) { wanted.farthest_source = Source::host; });
   EXPECT_EQ(stats(4).miss, 2U);
   settle();
   EXPECT_TRUE(ready(3));

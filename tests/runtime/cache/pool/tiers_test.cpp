@@ -100,9 +100,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_takes_the_callers_slot_and_keep
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2});
-  AcquireRequest wanted = request(3, keys);
-  wanted.hit_units_max = 0;  // it computes them itself
-  leases[3] = cache->acquire(wanted).value();
+  acquire_with(3, keys, [](AcquireRequest& wanted) { wanted.hit_units_max = 0; });  // it computes them itself
   settle();
   const auto own = table(3);
   EXPECT_EQ(commit(3, keys)->size(), 0U);
@@ -124,9 +122,7 @@ TEST_F(Tiers, what_is_committed_over_a_host_copy_gives_that_back_where_copies_ar
   run(2, keys_of({5, 6, 7, 8}));
   ASSERT_EQ(cache->match(keys_of({1, 2})).found[Source::host], 2U);
   const auto keys = keys_of({1, 2});
-  AcquireRequest wanted = request(3, keys);
-  wanted.hit_units_max = 0;
-  leases[3] = cache->acquire(wanted).value();
+  acquire_with(3, keys, [](AcquireRequest& wanted) { wanted.hit_units_max = 0; });
   settle();
   const std::uint64_t in_host = resident(Tier::host);
   EXPECT_EQ(commit(3, keys)->size(), 0U);
