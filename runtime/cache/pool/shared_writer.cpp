@@ -567,17 +567,15 @@ void SharedWriter::check_invariants() const {
   std::size_t probing = 0;
   std::size_t keys = 0;
   std::size_t jobs = 0;
-  for (const std::uint32_t id : waiting_) {
-    keys += wishes_.find(id)->keys.size();
-    jobs += wishes_.find(id)->job ? 1 : 0;
-  }
-  for (const std::uint32_t id : active_) {
-    const Wish& wish = *wishes_.find(id);
-    writing += wish.writing.count();
-    probing += wish.state == State::probing ? 1 : 0;
-    keys += wish.keys.size();
-    jobs += wish.job ? 1 : 0;
-    TERRACE_CHECK(wish.next <= wish.started || wish.state == State::probing);
+  for (const Ids* const ids : {&waiting_, &active_}) {
+    for (const std::uint32_t id : *ids) {
+      const Wish& wish = *wishes_.find(id);
+      writing += wish.writing.count();
+      probing += wish.state == State::probing ? 1 : 0;
+      keys += wish.keys.size();
+      jobs += wish.job ? 1 : 0;
+      TERRACE_CHECK(wish.next <= wish.started || wish.state == State::probing);
+    }
   }
   TERRACE_CHECK(writing == writes_.size() && probing == probing_ && keys == keys_);
   TERRACE_CHECK(wishes_.size() - jobs <= wishes_max + active_max);

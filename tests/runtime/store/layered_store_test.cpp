@@ -3,7 +3,6 @@
 #include "base/waker.hpp"
 #include "runtime/store/tier_batches.hpp"
 #include "terrace/host_memory.hpp"
-#include "tests/runtime/store/gated_shared_store.hpp"
 #include "tests/runtime/store/gated_store.hpp"
 #include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/blocks.hpp"
