@@ -505,16 +505,15 @@ void Residency::end_staging(SlotId slot) {
 }
 
 std::uint32_t Residency::number_stored(BlockRef block) {
-  if (!free_numbers_.empty()) {
-    const std::uint32_t number = free_numbers_.back();
-    free_numbers_.pop_back();
-    stored_[number] = block;
-    return number;
+  if (free_numbers_.empty()) {
+    TERRACE_CHECK(stored_.size() < Copy::slots_max);
+    free_numbers_.push_back(static_cast<std::uint32_t>(stored_.size()));
+    stored_.emplace_back();
+    wished_.push_back(false);
   }
-  const auto number = static_cast<std::uint32_t>(stored_.size());
-  TERRACE_CHECK(number < Copy::slots_max);
-  stored_.emplace_back(block);
-  wished_.push_back(false);
+  const std::uint32_t number = free_numbers_.back();
+  free_numbers_.pop_back();
+  stored_[number] = block;
   return number;
 }
 

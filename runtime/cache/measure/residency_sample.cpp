@@ -87,17 +87,11 @@ void ResidencySample::used(const BlockKey& key) {
 void ResidencySample::forget() { std::ranges::fill(places_, Place{}); }
 
 std::string_view to_string(MissReason reason) {
-  switch (reason) {
-    case MissReason::unknown: return "unknown";
-    case MissReason::evicted_device: return "evicted from device";
-    case MissReason::evicted_host: return "evicted from host";
-    case MissReason::evicted_storage: return "evicted from storage";
-    case MissReason::damaged: return "damaged";
-    case MissReason::cleared: return "cleared";
-    case MissReason::turned_down: return "turned down";
-    case MissReason::not_used: return "not used";
-  }
-  return "?";
+  constexpr std::array<std::string_view, miss_reason_count> names{
+      "unknown", "evicted from device", "evicted from host", "evicted from storage", "damaged",
+      "cleared", "turned down",         "not used"};
+  const auto place = static_cast<std::size_t>(reason);
+  return place < names.size() ? names[place] : "?";
 }
 
 void MissReasons::begin(std::uint32_t one_in) {

@@ -7,14 +7,12 @@
 namespace terrace {
 
 Loads::LoadId Loads::new_load() {
-  LoadId id = 0;
   if (free_.empty()) {
-    id = static_cast<LoadId>(loads_.size());
+    free_.push_back(static_cast<LoadId>(loads_.size()));
     loads_.emplace_back();
-  } else {
-    id = free_.back();
-    free_.pop_back();
   }
+  const LoadId id = free_.back();
+  free_.pop_back();
   TERRACE_CHECK(!loads_[id].in_use);
   loads_[id].in_use = true;
   ++open_;

@@ -138,14 +138,12 @@ void StorageWriter::unwant_all(Wants wants, std::vector<BlockKey>& keys) {
 }
 
 std::uint32_t StorageWriter::create(BlockRef block, Wants wants) {
-  std::uint32_t index = 0;
   if (free_.empty()) {
-    index = static_cast<std::uint32_t>(pending_.size());
+    free_.push_back(static_cast<std::uint32_t>(pending_.size()));
     pending_.emplace_back();
-  } else {
-    index = free_.back();
-    free_.pop_back();
   }
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
   const std::uint32_t number = residency_.begin_store(block);
   if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, no_write);
   by_number_[number] = index;
