@@ -24,19 +24,18 @@ class LoadOrRecompute : public test::CacheFixture {
   }
   /// Runs a request whose reads and writes take `each`.
   void run_slowly(std::uint64_t id, const std::vector<BlockKey>& keys, Duration each) {
+    const auto move = [&] {
+      for (int i = 0; i < 50; ++i) {
+        if (cache->transfers_in_flight() > 0) clock.advance(each);
+        device->run();
+        poll();
+      }
+    };
     ASSERT_TRUE(acquire(id, keys).has_value());
-    for (int i = 0; i < 50; ++i) {
-      if (cache->transfers_in_flight() > 0) clock.advance(each);
-      device->run();
-      poll();
-    }
+    move();
     ASSERT_TRUE(ready(id));
     ASSERT_TRUE(commit(id, keys).has_value());
-    for (int i = 0; i < 50; ++i) {
-      if (cache->transfers_in_flight() > 0) clock.advance(each);
-      device->run();
-      poll();
-    }
+    move();
     release(id);
     settle();
   }
