@@ -115,7 +115,7 @@ Result<void> TierBatches::submit(BatchKind kind, const TierPut& put) {
     const std::uint32_t number = new_batch();
     std::deque<std::uint32_t>& queue = kind == BatchKind::get ? gets_ : puts_;
     queue.push_back(number);
-    if (const Result<void> claimed = regions_.claim(put.region, put.rows, use_of(batch)); !claimed) {
+    if (const Result<void> claimed = regions_.claim(put.region, put.rows, batch.kind); !claimed) {
       queue.pop_back();
       return claimed;
     }
@@ -342,7 +342,7 @@ void TierBatches::on_written(const StoreEvent& event, TimePoint now) {
 void TierBatches::end_under_way(std::uint64_t token, ErrorCode error) {
   Batch& batch = batches_[batch_of(token)];
   Block& block = block_of(token);
-  regions_.release(batch.region, block.row, use_of(batch));
+  regions_.release(batch.region, block.row, batch.kind);
   --blocks_;
   --batch.under_way;
   if (block.state == State::overtaken) {
@@ -358,7 +358,7 @@ void TierBatches::end_under_way(std::uint64_t token, ErrorCode error) {
 }
 
 void TierBatches::end_waiting(Batch& batch, Block& block, ErrorCode error) {
-  regions_.release(batch.region, block.row, use_of(batch));
+  regions_.release(batch.region, block.row, batch.kind);
   --blocks_;
   note(batch, block, error);
   block.state = State::ended;

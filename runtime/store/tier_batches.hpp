@@ -154,9 +154,6 @@ class TierBatches {
   void end_waiting(Batch& batch, Block& block, ErrorCode error);
   /// Sets the error code of a block, and counts it.
   void note(Batch& batch, const Block& block, ErrorCode error);
-  [[nodiscard]] static RegionTable::Use use_of(const Batch& batch) {
-    return batch.kind == BatchKind::get ? RegionTable::Use::get : RegionTable::Use::put;
-  }
   void finish_if_ended(std::uint32_t number);
   void finish(std::uint32_t number);
   void free_batch(std::uint32_t number);
