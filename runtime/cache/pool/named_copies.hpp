@@ -100,7 +100,6 @@ class NamedCopies : PoolPart {
   /// Appends the events since the last call.
   void take_events(std::vector<OffloadEvent>& events);
 
-  [[nodiscard]] std::uint32_t jobs() const { return static_cast<std::uint32_t>(by_id_.size()); }
   [[nodiscard]] std::uint32_t blocks_in_flight() const { return in_flight_; }
   /// Number of blocks whose transfer was abandoned and may still be under way.
   [[nodiscard]] std::uint32_t unconfirmed() const { return unconfirmed_blocks_; }

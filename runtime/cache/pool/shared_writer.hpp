@@ -72,7 +72,6 @@ class SharedWriter : PoolPart {
   SharedWriter& operator=(const SharedWriter&) = delete;
 
   void set_block_bytes(Bytes bytes) { block_bytes_ = bytes; }
-  [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
   /// The blocks of the prefix from depth `from` on have just been committed. An unchained block of a group is a prefix of length
   /// one.
   void on_commit(Prefix prefix, std::uint32_t from);
@@ -126,7 +125,6 @@ class SharedWriter : PoolPart {
 
   /// Number of probes and writes that have not ended.
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
-  [[nodiscard]] std::size_t wishes() const { return wishes_.size(); }
   /// Number of blocks of wishes that have not been found in the store, written or dropped yet.
   [[nodiscard]] std::uint64_t waiting_blocks() const {
     std::uint64_t blocks = 0;
