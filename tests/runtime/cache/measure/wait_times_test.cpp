@@ -9,13 +9,10 @@
 #include <algorithm>
 #include <chrono>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using std::chrono::milliseconds;
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
 std::uint64_t waits_for_loads(const WaitTotals& totals) {
   std::uint64_t requests = 0;
@@ -23,7 +20,7 @@ std::uint64_t waits_for_loads(const WaitTotals& totals) {
   return requests;
 }
 
-class WaitTimesTest : public test::CacheFixture {
+class WaitTimesTest : public CacheFixture {
  protected:
   void pass(int milliseconds) { clock.advance(std::chrono::milliseconds{milliseconds}); }
 };
@@ -238,4 +235,4 @@ TEST(TransferClock, measures_reads_and_writes_of_storage) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -8,15 +8,12 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
-class LoadOrRecompute : public test::CacheFixture {
+class LoadOrRecompute : public CacheFixture {
  protected:
   static ManagerConfig with_prefill(ManagerConfig config) {
     config.unit_prefill_seconds = 0.010;
@@ -250,4 +247,4 @@ TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -11,14 +11,12 @@
 #include <utility>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::keys_of;
-using test::sizes;
 
-class SharedLoads : public test::CacheFixture {
+class SharedLoads : public CacheFixture {
  protected:
   /// Blocks 1 and 2 are in the host, and other blocks fill the device.
   void make_with_full_device(ManagerConfig config) {
@@ -143,10 +141,10 @@ TEST_F(SharedLoads, end_at_the_latest_deadline_of_those_who_joined) {
   device->stuck(Direction::swap_in, false);
 }
 
-class ReleasedLoads : public test::CacheFixture {};
+class ReleasedLoads : public CacheFixture {};
 
 TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) {
-  ManagerConfig config = test::with_storage(sizes(6), WritePolicy::write_through);
+  ManagerConfig config = with_storage(sizes(6), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that reads have no deadline
   config.pools[0].staging_blocks = 1;
   make(config);
@@ -180,7 +178,7 @@ TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) 
 class LateReads : public testing::Test {
  protected:
   static ManagerConfig config(std::uint32_t device_blocks, std::uint32_t host_blocks, InclusionPolicy inclusion) {
-    ManagerConfig made = test::with_storage(test::sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
+    ManagerConfig made = with_storage(sizes(device_blocks, host_blocks, inclusion), WritePolicy::write_through);
     made.pools[0].staging_blocks = 8;
     made.unit_prefill_seconds = 0.010;
     return made;
@@ -244,7 +242,7 @@ class LateReads : public testing::Test {
     carry_out();
   }
   void acquire(std::uint64_t id, const std::vector<BlockKey>& keys) {
-    ASSERT_TRUE(manager->requests().acquire(test::request_for(id, keys)).has_value());
+    ASSERT_TRUE(manager->requests().acquire(request_for(id, keys)).has_value());
     carry_out();
   }
   void commit_and_release(std::uint64_t id, const std::vector<BlockKey>& keys) {
@@ -418,4 +416,4 @@ TEST_F(PartialLoad, leaves_in_the_host_what_arrived_behind_a_block_that_did_not)
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

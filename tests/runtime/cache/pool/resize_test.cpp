@@ -4,14 +4,10 @@
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class Resize : public test::CacheFixture {
+class Resize : public CacheFixture {
  protected:
   [[nodiscard]] Result<void> resize(Tier tier, Blocks blocks) {
     const Result<void> done = cache->resize(tier, blocks);
@@ -347,4 +343,4 @@ TEST_F(Resize, what_makes_no_sense_is_refused) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

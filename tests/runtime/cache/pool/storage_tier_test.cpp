@@ -9,14 +9,10 @@
 #include <stdexcept>
 #include <string>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class StorageTier : public test::CacheFixture {};
+class StorageTier : public CacheFixture {};
 
 TEST_F(StorageTier, write_policy_none_stores_nothing) {
   make(with_storage(sizes(2, 2), WritePolicy::none));
@@ -338,7 +334,7 @@ TEST_F(StorageTier, a_refused_extend_drops_nothing) {
 
 // ---- Blocks on their way to storage: no request waits for them, and blocks that are not stored are counted.
 
-class StorageWriterRoom : public test::CacheFixture {
+class StorageWriterRoom : public CacheFixture {
  protected:
   /// `staging` blocks can be on their way at a time. Nothing is written before the next poll().
   void make_with_staging(ManagerConfig config, std::uint32_t staging) {
@@ -497,4 +493,4 @@ TEST_F(StorageWriterRoom, a_job_waits_for_its_blocks_but_not_with_slots_of_reque
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -12,14 +12,10 @@
 #include <optional>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class Tiers : public test::CacheFixture {
+class Tiers : public CacheFixture {
  protected:
   /// Fills the device with a prefix and evicts it to the host.
   void push_down(std::uint64_t id) {
@@ -370,7 +366,7 @@ class CountedPolicy final : public EvictionPolicy {
   std::uint64_t& asked_;
 };
 
-class SwapOutRuns : public test::CacheFixture {
+class SwapOutRuns : public CacheFixture {
  protected:
   static std::vector<BlockKey> long_prompt(std::uint32_t first_name, std::uint32_t blocks) {
     std::vector<std::uint32_t> names(blocks);
@@ -464,4 +460,4 @@ TEST_F(SwapOutRuns, a_run_of_host_copies_that_nothing_else_has_is_stored_before_
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

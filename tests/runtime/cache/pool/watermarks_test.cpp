@@ -19,14 +19,10 @@
 #include <string>
 #include <vector>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class WatermarksTest : public test::CacheFixture {
+class WatermarksTest : public CacheFixture {
  protected:
   static ManagerConfig with_marks(ManagerConfig config, Watermarks device, Watermarks host = {}) {
     config.device_watermarks = device;
@@ -331,4 +327,4 @@ TEST(BurstReserve, becomes_smaller_when_requests_need_less) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test
