@@ -122,13 +122,13 @@ void Requests::take_hits(Request& r, std::span<const BlockKey> keys, std::uint32
 void Requests::handle_events(TieredPool& pool) {
   // If a handler below makes a request leave a load, that may add events.
   while (pool.has_events()) {
-    pool.take_served(served_, served_slots_);
+    pool.device_slots().take_served(served_, served_slots_);
     std::span<const SlotId> slots{served_slots_};
     for (const DeviceSlotAllocator::Served& served : served_) {
       on_served(pool.id(), served, slots.first(served.slots));
       slots = slots.subspan(served.slots);
     }
-    pool.take_load_events(load_events_);
+    pool.loads().take_events(load_events_);
     for (const Loads::Event& event : load_events_) handle(pool, event);
   }
 }
@@ -141,7 +141,7 @@ void Requests::handle(TieredPool& pool, const Loads::Event& event) {
     case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event); break;
     case Loads::Event::Kind::ended:
       for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
-      pool.close_load(event.load);
+      pool.loads().close(event.load);
       break;
   }
 }
@@ -175,7 +175,7 @@ void Requests::join_load(Index index, PoolId pool, BlockRef block) {
   Request& r = requests_[index];
   const LoadRef load{pool, groups_.at(pool).loads().load_of(block)};
   if (waits_for(r, load)) return;
-  groups_.at(pool).join_load(load.load, index, load_deadlines(r), r.by_layer);
+  groups_.at(pool).loads().join(load.load, index, load_deadlines(r), r.by_layer);
   r.loads.push_back(load);
 }
 
@@ -281,7 +281,7 @@ void Requests::start_loads(Index index) {
     const PlannedLoad& planned = planned_loads_[g];
     if (planned.runs.empty()) continue;
     const PoolId pool = groups_.rules()[g].config().pool;
-    r.loads.push_back({pool, groups_.at(pool).start_load(planned.runs, planned.slots, index, load_deadlines(r), r.by_layer)});
+    r.loads.push_back({pool, groups_.at(pool).loads().start(planned.runs, planned.slots, index, load_deadlines(r), r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   report_layers(index);  // a load that it has joined may have brought layers already
@@ -387,7 +387,7 @@ void Requests::undo(Index index) {
 
 void Requests::release_hits(Index index) {
   Request& r = requests_[index];
-  for (const LoadRef load : r.loads) groups_.at(load.pool).leave_load(load.load, index);
+  for (const LoadRef load : r.loads) groups_.at(load.pool).loads().leave(load.load, index);
   r.loads.clear();
   r.hits = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -402,7 +402,7 @@ void Requests::release_slots(Index index) {
   Request& r = requests_[index];
   r.pools_waited_for = 0;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    groups_.pools()[pool]->stop_waiting(index);
+    groups_.pools()[pool]->device_slots().leave(index);
     groups_.pools()[pool]->free_slots(r.own[pool]);
     r.own[pool].clear();
   }
