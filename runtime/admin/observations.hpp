@@ -3,7 +3,7 @@
 #include "runtime/admin/history/history.hpp"
 #include "runtime/admin/mailbox.hpp"
 #include "runtime/cache/measure/reuse_curve.hpp"
-#include "runtime/cache/measure/trace_json.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
 #include "terrace/types.hpp"
 
 #include <array>

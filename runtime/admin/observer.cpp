@@ -1,6 +1,6 @@
 #include "runtime/admin/observer.hpp"
 
-#include "runtime/cache/measure/path_sample.hpp"
+#include "runtime/cache/measure/reuse_curve.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
-#include "runtime/cache/measure/prefill_speed.hpp"
+#include "runtime/cache/measure/load_costs.hpp"
 #include "runtime/cache/measure/wait_times.hpp"
 #include "runtime/engine/action_executor.hpp"
 #include "runtime/engine/cache_parts.hpp"

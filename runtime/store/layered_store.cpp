@@ -16,11 +16,6 @@ constexpr std::size_t renewed_max = 65536;
 LayeredStore::LayeredStore(BlockStore& local, SharedStore& shared, const Clock& clock, const LayeredLimits& limits)
     : local_{local}, shared_{shared}, clock_{clock}, limits_{limits} {}
 
-std::uint64_t LayeredStore::new_token(Shared::Kind kind, std::uint64_t of) {
-  shared_operations_.emplace(++last_token_, Shared{kind, of});
-  return last_token_;
-}
-
 // ---- orders --------------------------------------------------------------------------------------------------------------
 
 void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, TimePoint deadline) {
@@ -30,9 +25,8 @@ void LayeredStore::probe(std::uint64_t token, std::span<const BlockKey> keys, Ti
     end_probe(token, keys, local);
     return;
   }
-  const std::uint64_t number = new_token(Shared::Kind::probe, last_token_ + 1);
-  const Asked& asked = asked_.emplace(number, Asked{token, {keys.begin(), keys.end()}, local}).first->second;
-  shared_.probe({number, std::span{asked.keys}.subspan(local), {}, deadline});
+  const Asked& asked = asked_.emplace(++last_token_, Asked{token, {keys.begin(), keys.end()}, local}).first->second;
+  shared_.probe({last_token_, std::span{asked.keys}.subspan(local), {}, deadline});
 }
 
 void LayeredStore::read(std::span<const StoreRead> batch) {
@@ -53,7 +47,8 @@ void LayeredStore::read_shared(std::uint64_t token) {
   ++layered_.gets;
   const StoreRead& wanted = reads_.at(token).wanted;
   SharedRead& order = shared_reads_.emplace_back();
-  order.token = new_token(Shared::Kind::read, token);
+  order.token = ++last_token_;
+  read_tokens_.emplace(order.token, token);
   order.block.key = wanted.key;
   order.into = wanted.into;
   order.deadline = clock_.now() + limits_.read;
@@ -64,8 +59,7 @@ void LayeredStore::write(std::span<const StoreWrite> batch) {
   if (limits_.writes && !shared_usable()) layered_.puts_declined += batch.size();
   if (limits_.writes && !batch.empty() && shared_usable()) {
     const TimePoint deadline = clock_.now() + limits_.write;
-    const std::uint64_t number = new_token(Shared::Kind::writes, last_token_ + 1);
-    Writes& call = calls_[number];
+    Writes& call = calls_[++last_token_];
     call.deadline = deadline;
     keys_.clear();
     for (const StoreWrite& wanted : batch) {
@@ -73,7 +67,7 @@ void LayeredStore::write(std::span<const StoreWrite> batch) {
       call.tokens.push_back(wanted.token);
       keys_.push_back(wanted.block.key);
     }
-    shared_.probe({number, keys_, {}, deadline});
+    shared_.probe({last_token_, keys_, {}, deadline});
   }
   local_.write(batch);
 }
@@ -161,23 +155,17 @@ void LayeredStore::on_local(StoreEvent& event, std::vector<StoreEvent>& out) {
 }
 
 void LayeredStore::on_shared(const SharedEvent& event, std::vector<StoreEvent>& out) {
-  const auto operation = shared_operations_.find(event.token);
-  TERRACE_CHECK(operation != shared_operations_.end());
-  const Shared ended = operation->second;
-  shared_operations_.erase(operation);
-  switch (ended.kind) {
-    case Shared::Kind::read: return on_read(event, ended.of, out);
-    case Shared::Kind::probe: return on_probed(event, ended.of);
-    case Shared::Kind::writes: return on_present(event, ended.of, out);
-    case Shared::Kind::write: ++(event.error ? layered_.unwritten : layered_.writes); return on_written(ended.of, out);
+  switch (event.kind) {
+    case SharedEvent::Kind::read: return on_read(event, take(read_tokens_, event.token), out);
+    case SharedEvent::Kind::probed: return asked_.contains(event.token) ? on_probed(event) : on_present(event, out);
+    case SharedEvent::Kind::written:
+      ++(event.error ? layered_.unwritten : layered_.writes);
+      return on_written(take(write_tokens_, event.token), out);
   }
 }
 
 void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::vector<StoreEvent>& out) {
-  const auto read = reads_.find(token);
-  TERRACE_CHECK(read != reads_.end());
-  const Read ended = read->second;
-  reads_.erase(read);
+  const Read ended = take(reads_, token);
   StoreEvent told;
   told.token = token;
   told.key = ended.wanted.key;
@@ -193,11 +181,8 @@ void LayeredStore::on_read(const SharedEvent& event, std::uint64_t token, std::v
 }
 
 /// The shared store has answered which of the leading blocks of a call of write() it has. The other blocks are written.
-void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, std::vector<StoreEvent>& out) {
-  const auto call = calls_.find(number);
-  TERRACE_CHECK(call != calls_.end());
-  const Writes writes = std::move(call->second);
-  calls_.erase(call);
+void LayeredStore::on_present(const SharedEvent& event, std::vector<StoreEvent>& out) {
+  const Writes writes = take(calls_, event.token);
   shared_writes_.clear();
   keys_.clear();
   for (std::size_t i = 0; i < writes.tokens.size(); ++i) {
@@ -212,7 +197,8 @@ void LayeredStore::on_present(const SharedEvent& event, std::uint64_t number, st
       keys_.push_back(wanted.block.key);
     } else {
       SharedWrite& order = shared_writes_.emplace_back();
-      order.token = new_token(Shared::Kind::write, token);
+      order.token = ++last_token_;
+      write_tokens_.emplace(order.token, token);
       order.block.key = wanted.block.key;  // parents and depths are only hints of this user
       order.from = wanted.from;
       order.deadline = writes.deadline;
@@ -256,11 +242,8 @@ void LayeredStore::release_held(const BlockKey& key, std::vector<StoreEvent>& ou
   if (events.empty()) held_.erase(held);
 }
 
-void LayeredStore::on_probed(const SharedEvent& event, std::uint64_t number) {
-  const auto at = asked_.find(number);
-  TERRACE_CHECK(at != asked_.end());
-  const Asked asked = std::move(at->second);
-  asked_.erase(at);
+void LayeredStore::on_probed(const SharedEvent& event) {
+  const Asked asked = take(asked_, event.token);
   end_probe(asked.token, asked.keys, asked.is_overtaken ? 0 : asked.local + event.leading);
 }
 
@@ -285,18 +268,8 @@ void LayeredStore::set_waker(Waker* waker) {
 
 void LayeredStore::check_invariants() const {
   local_.check_invariants();
-  std::size_t calls = 0;
-  std::size_t probes = 0;
-  for (const auto& [token, operation] : shared_operations_) {
-    switch (operation.kind) {
-      case Shared::Kind::read: TERRACE_CHECK(reads_.contains(operation.of)); break;
-      case Shared::Kind::write: TERRACE_CHECK(writes_.contains(operation.of) && writes_.at(operation.of).in_shared); break;
-      case Shared::Kind::writes: ++calls; break;
-      case Shared::Kind::probe: ++probes; break;
-    }
-  }
-  TERRACE_CHECK(calls == calls_.size());
-  TERRACE_CHECK(probes == asked_.size());
+  for (const auto& [token, read] : read_tokens_) TERRACE_CHECK(reads_.contains(read));
+  for (const auto& [token, write] : write_tokens_) TERRACE_CHECK(writes_.contains(write) && writes_.at(write).in_shared);
   for (const auto& [key, events] : held_) {
     TERRACE_CHECK(!events.empty() && events.front().kind == StoreEvent::Kind::written);
     TERRACE_CHECK(writes_.contains(events.front().token) && writes_.at(events.front().token).in_shared);

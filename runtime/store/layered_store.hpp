@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -122,21 +124,23 @@ class LayeredStore final : public BlockStore {
     std::uint32_t local = 0;  ///< number of leading keys that the local store had
     bool is_overtaken = false;
   };
-  /// An operation of the shared store. Its token there is the token of this entry; `of` names the entry in one of the tables.
-  struct Shared {
-    enum class Kind : std::uint8_t { read, write, writes, probe };
-    Kind kind = Kind::read;
-    std::uint64_t of = 0;
-  };
+  /// Removes the entry, which must exist, and returns its value.
+  template <class Value>
+  [[nodiscard]] static Value take(Table<Value>& table, std::uint64_t token) {
+    const auto at = table.find(token);
+    TERRACE_CHECK(at != table.end());
+    Value value = std::move(at->second);
+    table.erase(at);
+    return value;
+  }
 
   [[nodiscard]] bool shared_usable() const { return !left_ && shared_.usable(); }
-  [[nodiscard]] std::uint64_t new_token(Shared::Kind kind, std::uint64_t of);
   void read_shared(std::uint64_t token);
   void on_local(StoreEvent& event, std::vector<StoreEvent>& out);
   void on_shared(const SharedEvent& event, std::vector<StoreEvent>& out);
   void on_read(const SharedEvent& event, std::uint64_t token, std::vector<StoreEvent>& out);
-  void on_present(const SharedEvent& event, std::uint64_t number, std::vector<StoreEvent>& out);
-  void on_probed(const SharedEvent& event, std::uint64_t number);
+  void on_present(const SharedEvent& event, std::vector<StoreEvent>& out);
+  void on_probed(const SharedEvent& event);
   void on_written(std::uint64_t token, std::vector<StoreEvent>& out);
   void end_shared_write(std::uint64_t token, std::vector<StoreEvent>& out);
   void release_held(const BlockKey& key, std::vector<StoreEvent>& out);
@@ -150,11 +154,13 @@ class LayeredStore final : public BlockStore {
   LayeredStat layered_;
   bool left_ = false;
   std::uint64_t last_token_ = 0;
-  Table<Shared> shared_operations_;
   Table<Read> reads_;    ///< by the caller's token
   Table<Write> writes_;  ///< by the caller's token
-  Table<Writes> calls_;  ///< by their token in the shared store
+  Table<Writes> calls_;  ///< by the token of their probe in the shared store
   Table<Asked> asked_;   ///< the same
+  /// The caller's tokens of the reads and writes that are under way in the shared store, by their token there.
+  Table<std::uint64_t> read_tokens_;
+  Table<std::uint64_t> write_tokens_;
   std::vector<Probed> probed_;
   template <class Value>
   using KeyTable = boost::unordered_flat_map<BlockKey, Value, std::hash<BlockKey>>;

@@ -61,14 +61,14 @@ Result<void> RegionTable::remove(HostRegionId id) {
   return {};
 }
 
-Result<void> RegionTable::claim(HostRegionId id, std::span<const std::uint32_t> rows, Use use) {
+Result<void> RegionTable::claim(HostRegionId id, std::span<const std::uint32_t> rows, BatchKind kind) {
   const auto at = regions_.find(id);
   if (at == regions_.end()) return no_such_region;
   Region& region = at->second;
   for (const std::uint32_t row : rows) {
     if (row >= region.rows.count) return failure<Errc::invalid_argument, "`rows` names a row that the region does not have">;
     const std::uint16_t used = region.used[row];
-    if (used == used_by_get || used == puts_max || (use == Use::get && used > 0)) {
+    if (used == used_by_get || used == puts_max || (kind == BatchKind::get && used > 0)) {
       return failure<Errc::in_use, "another batch uses one of `rows`: wait for its result">;
     }
   }
@@ -76,20 +76,20 @@ Result<void> RegionTable::claim(HostRegionId id, std::span<const std::uint32_t> 
     std::uint16_t& used = region.used[rows[i]];
     // Before this call the row was free, or in use by fewer puts than the limit. So this call names it too often.
     if (used == used_by_get || used == puts_max) {
-      while (i-- > 0) release(id, rows[i], use);
+      while (i-- > 0) release(id, rows[i], kind);
       return failure<Errc::invalid_argument, "`rows` names a row too often: a get fills each row once">;
     }
-    used = use == Use::get ? used_by_get : static_cast<std::uint16_t>(used + 1);
+    used = kind == BatchKind::get ? used_by_get : static_cast<std::uint16_t>(used + 1);
     ++region.uses;
   }
   return {};
 }
 
-void RegionTable::release(HostRegionId id, std::uint32_t row, Use use) {
+void RegionTable::release(HostRegionId id, std::uint32_t row, BatchKind kind) {
   Region& region = regions_.at(id);
   std::uint16_t& used = region.used[row];
-  TERRACE_CHECK(use == Use::get ? used == used_by_get : used > 0 && used < used_by_get);
-  used = use == Use::get ? std::uint16_t{0} : static_cast<std::uint16_t>(used - 1);
+  TERRACE_CHECK(kind == BatchKind::get ? used == used_by_get : used > 0 && used < used_by_get);
+  used = kind == BatchKind::get ? std::uint16_t{0} : static_cast<std::uint16_t>(used - 1);
   --region.uses;
 }
 

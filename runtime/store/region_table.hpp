@@ -17,8 +17,6 @@ namespace terrace {
 /// get. Threads: one.
 class RegionTable {
  public:
-  enum class Use : unsigned char { put, get };
-
   /// `engine` gets the memory registered, and must outlive this object; it may be nullptr.
   explicit RegionTable(IoEngine* engine) : engine_{engine} {}
   ~RegionTable();
@@ -30,9 +28,10 @@ class RegionTable {
   /// Fails: in_use, not_found.
   [[nodiscard]] Result<void> remove(HostRegionId id);
 
-  /// Takes all these rows, or none. Fails: not_found, invalid_argument (a row does not exist, or a get names it twice), in_use.
-  [[nodiscard]] Result<void> claim(HostRegionId id, std::span<const std::uint32_t> rows, Use use);
-  void release(HostRegionId id, std::uint32_t row, Use use);
+  /// Takes all these rows for a batch of this kind (put or get), or none. Fails: not_found, invalid_argument (a row does not
+  /// exist, or a get names it twice), in_use.
+  [[nodiscard]] Result<void> claim(HostRegionId id, std::span<const std::uint32_t> rows, BatchKind kind);
+  void release(HostRegionId id, std::uint32_t row, BatchKind kind);
   [[nodiscard]] std::span<std::byte> row(HostRegionId id, std::uint32_t row) const;
   [[nodiscard]] std::uint32_t regions() const { return static_cast<std::uint32_t>(regions_.size()); }
 

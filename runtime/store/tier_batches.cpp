@@ -115,7 +115,7 @@ Result<void> TierBatches::submit(BatchKind kind, const TierPut& put) {
     const std::uint32_t number = new_batch();
     std::deque<std::uint32_t>& queue = kind == BatchKind::get ? gets_ : puts_;
     queue.push_back(number);
-    if (const Result<void> claimed = regions_.claim(put.region, put.rows, use_of(batch)); !claimed) {
+    if (const Result<void> claimed = regions_.claim(put.region, put.rows, batch.kind); !claimed) {
       queue.pop_back();
       return claimed;
     }
@@ -200,56 +200,53 @@ void TierBatches::pump() noexcept {
   begin_puts();
 }
 
-void TierBatches::begin_gets() {
-  reads_.clear();
-  while (gets_under_way_ < limits_.gets_under_way_max && !gets_.empty()) {
-    const std::uint32_t number = gets_.front();
+/// Takes the first waiting block of these batches, which is under way from now on. Returns its token; nothing if no block waits.
+std::optional<std::uint64_t> TierBatches::begin_next(std::deque<std::uint32_t>& queue) {
+  while (!queue.empty()) {
+    const std::uint32_t number = queue.front();
     Batch& batch = batches_[number];
     if (batch.next == batch.blocks.size()) {
       batch.queued = false;
-      gets_.pop_front();
+      queue.pop_front();
       continue;
     }
     const std::size_t at = batch.next++;
-    Block& block = batch.blocks[at];
-    if (block.state != State::waiting) continue;
-    block.state = State::under_way;
+    if (batch.blocks[at].state != State::waiting) continue;
+    batch.blocks[at].state = State::under_way;
     ++batch.under_way;
+    return std::uint64_t{number} << 32 | at;
+  }
+  return std::nullopt;
+}
+
+void TierBatches::begin_gets() {
+  reads_.clear();
+  while (gets_under_way_ < limits_.gets_under_way_max) {
+    const std::optional<std::uint64_t> token = begin_next(gets_);
+    if (!token) break;
     ++gets_under_way_;
-    reads_.push_back({token_of(number, at), block.key, regions_.row(batch.region, block.row)});
+    const Block& block = block_of(*token);
+    reads_.push_back({*token, block.key, regions_.row(batches_[batch_of(*token)].region, block.row)});
   }
   if (!reads_.empty()) store_.read(reads_);
 }
 
 void TierBatches::begin_puts() {
   writes_.clear();
-  for (const std::uint64_t token : to_retry_) {
-    const auto number = static_cast<std::uint32_t>(token >> 32);
-    writes_.push_back(write_of(number, static_cast<std::uint32_t>(token)));
-  }
+  for (const std::uint64_t token : to_retry_) writes_.push_back(write_of(token));
   to_retry_.clear();
-  while (puts_under_way_ < limits_.puts_under_way_max && !puts_.empty()) {
-    const std::uint32_t number = puts_.front();
-    Batch& batch = batches_[number];
-    if (batch.next == batch.blocks.size()) {
-      batch.queued = false;
-      puts_.pop_front();
-      continue;
-    }
-    const std::size_t at = batch.next++;
-    Block& block = batch.blocks[at];
-    if (block.state != State::waiting) continue;
-    block.state = State::under_way;
-    ++batch.under_way;
+  while (puts_under_way_ < limits_.puts_under_way_max) {
+    const std::optional<std::uint64_t> token = begin_next(puts_);
+    if (!token) break;
     ++puts_under_way_;
-    ++storing_[block.key].puts;
-    writes_.push_back(write_of(number, at));
+    ++storing_[block_of(*token).key].puts;
+    writes_.push_back(write_of(*token));
   }
   if (!writes_.empty()) store_.write(writes_);
 }
 
-StoreWrite TierBatches::write_of(std::uint32_t number, std::size_t at) {
-  Block& block = batches_[number].blocks[at];
+StoreWrite TierBatches::write_of(std::uint64_t token) {
+  Block& block = block_of(token);
   Storing& storing = storing_[block.key];
   StoredBlock stored{block.key, {}, 0, {}};
   if (!is_none(block.parent)) {
@@ -266,7 +263,7 @@ StoreWrite TierBatches::write_of(std::uint32_t number, std::size_t at) {
     storing.was_stored = store_.contains(block.key);
     storing.depth = stored.depth;
   }
-  return {token_of(number, at), stored, regions_.row(batches_[number].region, block.row)};
+  return {token, stored, regions_.row(batches_[batch_of(token)].region, block.row)};
 }
 
 // ---- from the store ------------------------------------------------------------------------------------------------------
@@ -312,15 +309,12 @@ void TierBatches::on_read(const StoreEvent& event) {
     probing_ = false;
     return;
   }
-  const auto number = static_cast<std::uint32_t>(event.token >> 32);
   --gets_under_way_;
-  end_under_way(number, batches_[number].blocks[static_cast<std::uint32_t>(event.token)], event.error);
+  end_under_way(event.token, event.error);
 }
 
 void TierBatches::on_written(const StoreEvent& event, TimePoint now) {
-  const auto number = static_cast<std::uint32_t>(event.token >> 32);
-  Batch& batch = batches_[number];
-  Block& block = batch.blocks[static_cast<std::uint32_t>(event.token)];
+  Block& block = block_of(event.token);
   const auto storing = storing_.find(block.key);
   TERRACE_CHECK(storing != storing_.end());
   if (event.error == Errc::parent_missing && !is_none(block.parent) && block.state == State::under_way) {
@@ -342,12 +336,13 @@ void TierBatches::on_written(const StoreEvent& event, TimePoint now) {
   }
   if (--storing->second.puts == 0) storing_.erase(storing);
   --puts_under_way_;
-  end_under_way(number, block, event.error == Errc::parent_missing ? make_error_code(Errc::cancelled) : event.error);
+  end_under_way(event.token, event.error == Errc::parent_missing ? make_error_code(Errc::cancelled) : event.error);
 }
 
-void TierBatches::end_under_way(std::uint32_t number, Block& block, ErrorCode error) {
-  Batch& batch = batches_[number];
-  regions_.release(batch.region, block.row, use_of(batch));
+void TierBatches::end_under_way(std::uint64_t token, ErrorCode error) {
+  Batch& batch = batches_[batch_of(token)];
+  Block& block = block_of(token);
+  regions_.release(batch.region, block.row, batch.kind);
   --blocks_;
   --batch.under_way;
   if (block.state == State::overtaken) {
@@ -359,11 +354,11 @@ void TierBatches::end_under_way(std::uint32_t number, Block& block, ErrorCode er
     note(batch, block, error);
   }
   block.state = State::ended;
-  finish_if_ended(number);
+  finish_if_ended(batch_of(token));
 }
 
 void TierBatches::end_waiting(Batch& batch, Block& block, ErrorCode error) {
-  regions_.release(batch.region, block.row, use_of(batch));
+  regions_.release(batch.region, block.row, batch.kind);
   --blocks_;
   note(batch, block, error);
   block.state = State::ended;

@@ -124,8 +124,10 @@ class TierBatches {
   static constexpr std::uint64_t probe_token = ~std::uint64_t{0};
   static constexpr std::uint64_t own_flush_token = ~std::uint64_t{0};
   static constexpr std::uint64_t erasure_token = std::uint64_t{1} << 63;  ///< | number of the erasure
-  [[nodiscard]] static constexpr std::uint64_t token_of(std::uint32_t batch, std::size_t block) {
-    return std::uint64_t{batch} << 32 | block;
+  /// The token of a block: the number of its batch in the upper 32 bits, and its index there in the lower ones.
+  [[nodiscard]] static constexpr std::uint32_t batch_of(std::uint64_t token) { return static_cast<std::uint32_t>(token >> 32); }
+  [[nodiscard]] Block& block_of(std::uint64_t token) {
+    return batches_[batch_of(token)].blocks[static_cast<std::uint32_t>(token)];
   }
 
   [[nodiscard]] Result<void> submit(BatchKind kind, const TierPut& put);
@@ -136,9 +138,10 @@ class TierBatches {
   [[nodiscard]] std::uint32_t new_batch();
   /// Gives waiting blocks to the store, up to the limits.
   void pump() noexcept;
+  [[nodiscard]] std::optional<std::uint64_t> begin_next(std::deque<std::uint32_t>& queue);
   void begin_gets();
   void begin_puts();
-  [[nodiscard]] StoreWrite write_of(std::uint32_t batch, std::size_t block);
+  [[nodiscard]] StoreWrite write_of(std::uint64_t token);
   [[nodiscard]] std::optional<std::uint32_t> depth_of(const BlockKey& key) const;
   void handle(const StoreEvent& event, TimePoint now);
   void on_read(const StoreEvent& event);
@@ -146,14 +149,11 @@ class TierBatches {
   void on_flushed(const StoreEvent& event, TimePoint now);
   void on_change(TimePoint now);
   /// Ends a block that was given to the store.
-  void end_under_way(std::uint32_t number, Block& block, ErrorCode error);
+  void end_under_way(std::uint64_t token, ErrorCode error);
   /// Ends a block that was not given to the store.
   void end_waiting(Batch& batch, Block& block, ErrorCode error);
   /// Sets the error code of a block, and counts it.
   void note(Batch& batch, const Block& block, ErrorCode error);
-  [[nodiscard]] static RegionTable::Use use_of(const Batch& batch) {
-    return batch.kind == BatchKind::get ? RegionTable::Use::get : RegionTable::Use::put;
-  }
   void finish_if_ended(std::uint32_t number);
   void finish(std::uint32_t number);
   void free_batch(std::uint32_t number);

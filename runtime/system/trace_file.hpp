@@ -2,7 +2,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/log.hpp"
-#include "runtime/cache/measure/trace_json.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/result.hpp"
 

@@ -46,6 +46,13 @@ class CacheFixture : public ::testing::Test {
 
   /// Acquires a request. Returns an error if it was refused. The lease is kept under the id.
   Result<void> acquire(std::uint64_t id, const std::vector<BlockKey>& keys, std::uint32_t extra = 0);
+  /// The same for a request that `change` has changed, and that is not refused.
+  template <class Change>
+  void acquire_with(std::uint64_t id, const std::vector<BlockKey>& keys, Change change) {
+    AcquireRequest wanted = request(id, keys);
+    change(wanted);
+    leases[id] = cache->acquire(wanted).value();
+  }
   /// A whole request: acquire, compute, commit, release.
   void run(std::uint64_t id, const std::vector<BlockKey>& keys);
   Result<std::span<const Duplicate>> commit(std::uint64_t id, const std::vector<BlockKey>& keys);
@@ -57,6 +64,8 @@ class CacheFixture : public ::testing::Test {
   void poll();
   /// Lets everything move that can.
   void settle();
+  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
+  [[nodiscard]] WriteBackProgress progress(WriteBackId id) const { return cache->write_back(id).value(); }
   [[nodiscard]] std::uint64_t free_on_device() const { return cache->manager().device_ledger().free; }
   [[nodiscard]] std::uint64_t resident(Tier tier) const { return cache->manager().residency().tree().resident(tier); }
 

@@ -136,13 +136,13 @@ class CacheManager {
   /// Returns true if settle_and_reclaim() would evict for the watermarks.
   [[nodiscard]] bool wants_reclaim() const;
   /// Add the blocks that the pool's store holds from an earlier process: CatalogRecovery::begin and CatalogRecovery::add.
-  void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).begin_recovery(); }
+  void begin_recovery(PoolId pool = {}) { state_.groups.at(pool).catalog_recovery().begin(); }
   void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers, PoolId pool = {}) {
-    state_.groups.at(pool).recover(blocks, numbers);
+    state_.groups.at(pool).catalog_recovery().add(blocks, numbers);
   }
 
   /// A MemoryCopy of the pool's actions has ended.
-  void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).on_copied(token); }
+  void on_copied(std::uint64_t token, PoolId pool = {}) { state_.groups.at(pool).named_copies().on_copied(token); }
 
   // ---- work to be done, and state
 

@@ -103,14 +103,14 @@ Result<void> OffloadJobs::begin(const OffloadOrder& order, Direction direction) 
   std::optional<TimePoint> shared_until;
   if (order.shared && state_.shared_usable) shared_until = state_.now + state_.config.shared.read_timeout;
   if (direction == Direction::swap_in) pool.load_named(order, shared_until, stamp);
-  else pool.store_named(order, stamp);
+  else pool.named_copies().store(order, stamp);
   return {};
 }
 
 Result<void> OffloadJobs::cancel(OffloadJobId job) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return no_such_job;
-  groups_.at(found->second.pool).cancel_named(job);
+  groups_.at(found->second.pool).named_copies().cancel(job);
   return {};
 }
 
@@ -199,7 +199,7 @@ Result<std::uint32_t> OffloadJobs::reserve(const OffloadOrder& order, std::span<
     return failure<Errc::no_room, "too many blocks are reserved (OffloadLimits::pinned_blocks): publish() some first">;
   }
   if (const Result<void> chained = pool.named_copies().check(order, Direction::swap_out); !chained) return chained.error();
-  Reservation reservation{order.pool, pool.reserve_named(order, new_stamps(order.keys.size()), slots)};
+  Reservation reservation{order.pool, pool.named_copies().reserve(order, new_stamps(order.keys.size()), slots)};
   const auto blocks = static_cast<std::uint32_t>(reservation.blocks.blocks.size());
   if (blocks > 0) reservations_.emplace(order.id, std::move(reservation));
   reserved_ += blocks;
@@ -212,7 +212,7 @@ Result<void> OffloadJobs::publish(OffloadJobId job, bool filled) {
   const Reservation reservation = std::move(found->second);
   reservations_.erase(found);
   reserved_ -= reservation.blocks.blocks.size();
-  groups_.at(reservation.pool).publish_named(reservation.blocks, filled);
+  groups_.at(reservation.pool).named_copies().publish(reservation.blocks, filled);
   return {};
 }
 
@@ -230,7 +230,7 @@ void OffloadJobs::end_pin(OffloadJobId job) {
 
 void OffloadJobs::take_events(std::vector<OffloadEvent>& events) {
   events.clear();
-  for (TieredPool* const pool : groups_.pools()) pool->take_offload_events(events);
+  for (TieredPool* const pool : groups_.pools()) pool->named_copies().take_events(events);
   for (const OffloadEvent& event : events) {
     if (event.kind != OffloadEvent::Kind::ended) continue;
     TERRACE_CHECK(jobs_.erase(event.job) == 1);

@@ -171,7 +171,7 @@ bool Prefetches::rests() const {
 bool Prefetches::pump() {
   if (by_job_.empty()) return false;
   events_.clear();
-  for (TieredPool* const pool : groups_.pools()) pool->take_offload_events(events_);
+  for (TieredPool* const pool : groups_.pools()) pool->named_copies().take_events(events_);
   for (const OffloadEvent& event : events_) {
     const auto job = by_job_.find(event.job);
     TERRACE_CHECK(job != by_job_.end());
@@ -218,7 +218,7 @@ void Prefetches::stop(Place place) {
   it.failed = true;
   if (!std::exchange(it.cancelled, true)) ++state_.prefetches.cancelled;
   for (const OffloadJobId job : it.jobs) {
-    for (TieredPool* const pool : groups_.pools()) (void)pool->cancel_named(job);
+    for (TieredPool* const pool : groups_.pools()) (void)pool->named_copies().cancel(job);
   }
 }
 

@@ -129,7 +129,7 @@ void Requests::undo(Index index) {
 
 void Requests::release_hits(Index index) {
   Request& r = requests_[index];
-  for (const LoadRef load : r.loads) groups_.at(load.pool).leave_load(load.load, index);
+  for (const LoadRef load : r.loads) groups_.at(load.pool).loads().leave(load.load, index);
   r.loads.clear();
   r.hits = 0;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -144,7 +144,7 @@ void Requests::release_slots(Index index) {
   Request& r = requests_[index];
   r.pools_waited_for = 0;
   for (std::size_t pool = 0; pool < groups_.pools().size(); ++pool) {
-    groups_.pools()[pool]->stop_waiting(index);
+    groups_.pools()[pool]->device_slots().leave(index);
     groups_.pools()[pool]->free_slots(r.own[pool]);
     r.own[pool].clear();
   }

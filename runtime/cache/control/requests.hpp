@@ -125,7 +125,7 @@ class Requests {
   // ---- what happened elsewhere
 
   /// Handles the events of a pool: slots that waiting requests have got, and events of loads. Call it after
-  /// TieredPool::on_transfer, on_store, on_time and pump. leave_load() also adds events; the next round of settle() handles
+  /// TieredPool::on_transfer, on_store, on_time and pump. Loads::leave also adds events; the next round of settle() handles
   /// these. No other call of the pool adds events.
   void handle_events(TieredPool& pool);
   /// Takes an answer of the shared store: plans the request with this number again.

@@ -253,13 +253,13 @@ void Requests::resume_waiting() {
 void Requests::handle_events(TieredPool& pool) {
   // If a handler below makes a request leave a load, that may add events.
   while (pool.has_events()) {
-    pool.take_served(served_, served_slots_);
+    pool.device_slots().take_served(served_, served_slots_);
     std::span<const SlotId> slots{served_slots_};
     for (const DeviceSlotAllocator::Served& served : served_) {
       on_served(pool.id(), served, slots.first(served.slots));
       slots = slots.subspan(served.slots);
     }
-    pool.take_load_events(load_events_);
+    pool.loads().take_events(load_events_);
     for (const Loads::Event& event : load_events_) handle(pool, event);
   }
 }
@@ -272,7 +272,7 @@ void Requests::handle(TieredPool& pool, const Loads::Event& event) {
     case Loads::Event::Kind::missing: on_load_failed({pool.id(), event.load}, event); break;
     case Loads::Event::Kind::ended:
       for (const Index index : pool.loads().waiters(event.load)) on_load_ended(index, {pool.id(), event.load});
-      pool.close_load(event.load);
+      pool.loads().close(event.load);
       break;
   }
 }
@@ -306,7 +306,7 @@ void Requests::join_load(Index index, PoolId pool, BlockRef block) {
   Request& r = requests_[index];
   const LoadRef load{pool, groups_.at(pool).loads().load_of(block)};
   if (waits_for(r, load)) return;
-  groups_.at(pool).join_load(load.load, index, load_deadlines(r), r.by_layer);
+  groups_.at(pool).loads().join(load.load, index, load_deadlines(r), r.by_layer);
   r.loads.push_back(load);
 }
 
@@ -411,7 +411,7 @@ void Requests::start_loads(Index index) {
     const PlannedLoad& planned = planned_loads_[g];
     if (planned.runs.empty()) continue;
     const PoolId pool = groups_.rules()[g].config().pool;
-    r.loads.push_back({pool, groups_.at(pool).start_load(planned.runs, planned.slots, index, load_deadlines(r), r.by_layer)});
+    r.loads.push_back({pool, groups_.at(pool).loads().start(planned.runs, planned.slots, index, load_deadlines(r), r.by_layer)});
   }
   if (requests_[index].loads.empty()) return become_ready(index);
   report_layers(index);  // a load that it has joined may have brought layers already

@@ -91,10 +91,10 @@ Result<void> Requests::extend(RequestId id, std::uint32_t blocks) {
     const std::optional<SlotId> after = part.table.empty() ? std::nullopt : std::optional{part.table.back()};
     part.table.resize(from, groups_.null_of(g));
     TieredPool& pool = groups_.pool_of(g);
-    if (to > from) pool.take_free(to - from, after, part.table);
-    enough = pool.choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
+    if (to > from) pool.device_slots().take_free(to - from, after, part.table);
+    enough = pool.device_slots().choose(to - static_cast<std::uint32_t>(part.table.size()), asker);
   }
-  for (const auto& pool : groups_.pools()) enough ? pool->give_up_chosen() : pool->keep_chosen();
+  for (const auto& pool : groups_.pools()) enough ? pool->device_slots().give_up_chosen() : pool->device_slots().keep_chosen();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     if (!groups_.rules()[g].cached()) continue;
     std::vector<SlotId>& table = r.parts[g].table;

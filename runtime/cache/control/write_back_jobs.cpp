@@ -148,7 +148,7 @@ bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
   const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   const Copy stored = residency.copy(block, Tier::storage);
   if (stored.state() == CopyState::filling) {
-    pool.want_stored(block, mine);
+    pool.storage_writer().want(block, mine);
     return false;
   }
   if (stored.present()) {
@@ -157,7 +157,8 @@ bool WriteBackJobs::take(Job& job, TieredPool& pool, BlockRef block) {
     return false;
   }
   const std::uint32_t left = blocks_left(job, pool);
-  const StorageWriter::Begun begun = left == 0 ? StorageWriter::Begun{0, Errc::full} : pool.begin_store(block, mine, left);
+  const StorageWriter::Begun begun =
+      left == 0 ? StorageWriter::Begun{0, Errc::full} : pool.storage_writer().begin(block, mine, left);
   job.begun += pool.storage_writer().block_bytes() * begun.blocks;
   if (!begun.why) return begun.blocks > 0;
   const bool bound = begun.why == Errc::full || begun.why == Errc::refused;
@@ -170,7 +171,7 @@ void WriteBackJobs::order_shared(Job& job, TieredPool& pool, Prefix prefix, std:
   if (prefix.length == from) return;
   TERRACE_CHECK(job.awaited == 0);
   job.awaited = prefix.length - from;
-  pool.order_shared(job.progress.id, prefix, from, blocks_left(job, pool));
+  pool.shared_writer()->order(job.progress.id, prefix, from, blocks_left(job, pool));
 }
 
 /// Orders the job's next prefix if all blocks of the one before have their results. Returns true if it did.
@@ -310,7 +311,7 @@ void WriteBackJobs::collect_ended() {
       job.progress.written += pool->storage_writer().block_bytes();
       job.begun += pool->storage_writer().block_bytes();
     }
-    pool->take_ended_writes(ended_);
+    pool->storage_writer().take_ended(ended_);
     for (const auto& [wants, key, error] : ended_) {
       for (StorageWriter::Wants left = wants & ~StorageWriter::by_policy; left != 0; left &= left - 1) {
         Job& job = *by_bit_[static_cast<std::size_t>(std::countr_zero(left))];
@@ -325,7 +326,7 @@ void WriteBackJobs::collect_ended() {
 void WriteBackJobs::ask_for_flush(Job& job) {
   job.asked_for = job.in_storage;
   job.rounds.clear();
-  for (const auto& pool : pools_) job.rounds.push_back(pool->ask_for_flush());
+  for (const auto& pool : pools_) job.rounds.push_back(pool->flushes().ask());
 }
 
 bool WriteBackJobs::flushed(Job& job) {
@@ -366,8 +367,8 @@ void WriteBackJobs::end(Job& job, WriteBackState state) {
   const StorageWriter::Wants mine = StorageWriter::Wants{1} << job.bit;
   for (const auto& pool : pools_) {
     unwanted_.clear();
-    pool->unwant_all(mine, unwanted_);
-    if (job.order.target == Target::shared) pool->cancel_shared(job.progress.id, unwanted_);
+    pool->storage_writer().unwant_all(mine, unwanted_);
+    if (job.order.target == Target::shared) pool->shared_writer()->cancel(job.progress.id, unwanted_);
     for (const BlockKey& key : unwanted_) record(job, key, WriteBackOutcome::cancelled, Errc::cancelled);
   }
   for (const Later& later : std::exchange(job.later, {})) {
@@ -390,7 +391,7 @@ Result<WriteBackJobs::Job*> WriteBackJobs::find_running(WriteBackId id) {
 void WriteBackJobs::set_paused(Job& job, bool paused) {
   job.progress.state = paused ? WriteBackState::paused : WriteBackState::running;
   if (job.order.target != Target::shared) return;
-  for (TieredPool* const pool : pools_) pool->pause_shared(job.progress.id, paused);
+  for (TieredPool* const pool : pools_) pool->shared_writer()->pause(job.progress.id, paused);
 }
 
 Result<void> WriteBackJobs::pause(WriteBackId id) {

@@ -4,10 +4,6 @@
 
 namespace terrace {
 
-void DeferredEviction::hold_evicting(BlockRef block, Tier tier) { residency_.hold_evicting(block, tier); }
-
-void DeferredEviction::hold_evicting(Run run, Tier tier) { residency_.hold_evicting(run, tier); }
-
 void DeferredEviction::reader_gone(BlockRef block, Tier tier) {
   const SlotId slot = residency_.copy(block, tier).slot();
   const bool evicting = residency_.slots_of(tier).evicting(slot);

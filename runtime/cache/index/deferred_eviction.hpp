@@ -20,9 +20,6 @@ class DeferredEviction {
   DeferredEviction(const ManagerConfig& config, Residency& residency, ManagerStats& stats)
       : keeps_nothing_{config.store_uncached}, residency_{residency}, stats_{stats} {}
 
-  /// Marks the copy as evicting, and holds it until reader_gone() ends that hold.
-  void hold_evicting(BlockRef block, Tier tier);
-  void hold_evicting(Run run, Tier tier);
   /// A transfer does not read the copy any more. If it was the last reader, the copy is dropped if it is evicting or not
   /// supported any more (Residency::supported), unless a request has pinned it since.
   void reader_gone(BlockRef block, Tier tier);

@@ -103,10 +103,14 @@ void Residency::begin_swap_out(Run run, std::span<const SlotId> slots) {
 void Residency::publish(BlockRef block, Tier tier) {
   const Copy now = copy(block, tier);
   TERRACE_CHECK(now.state() == CopyState::filling);
-  slots_in(tier).change(now.slot(), SlotState::ready);
-  tree_.set_copy(block, tier, Copy{CopyState::ready, now.slot()});
+  become_ready(block, tier, now.slot());
+}
+
+void Residency::become_ready(BlockRef block, Tier tier, SlotId slot) {
+  slots_in(tier).change(slot, SlotState::ready);
+  tree_.set_copy(block, tier, Copy{CopyState::ready, slot});
   update_duplicate(block);
-  note_retiring(block, tier, now.slot());
+  note_retiring(block, tier, slot);
   record(KvEvent::Kind::stored, block, tier);
 }
 
@@ -155,11 +159,7 @@ void Residency::adopt(BlockRef block, SlotId slot, Fence written) {
   TERRACE_CHECK(!copy(block, Tier::device).present());
   TERRACE_CHECK(device_.state(slot) == SlotState::held);
   device_.raise_fence(slot, written);
-  device_.change(slot, SlotState::ready);
-  tree_.set_copy(block, Tier::device, Copy{CopyState::ready, slot});
-  update_duplicate(block);
-  note_retiring(block, Tier::device, slot);
-  record(KvEvent::Kind::stored, block, Tier::device);
+  become_ready(block, Tier::device, slot);
 }
 
 void Residency::adopt_added(Prefix prefix, std::span<const SlotId> slots, Fence written) {
@@ -382,11 +382,15 @@ void Residency::take_freed(std::vector<SlotId>& device, std::vector<SlotId>& are
 
 void Residency::resize_device(std::uint32_t blocks) {
   device_.resize(blocks);
-  retiring_.clear();
-  if (device_.retiring(SlotState::ready) == 0) return;
-  tree_.for_each([this](BlockRef block) {
-    const Copy now = copy(block, Tier::device);
-    if (now.usable()) note_retiring(block, Tier::device, now.slot());
+  list_retiring(Tier::device);
+}
+
+void Residency::list_retiring(Tier tier) {
+  retiring_[index(tier)].clear();
+  if (retiring_ready(tier) == 0) return;
+  tree_.for_each([&](BlockRef block) {
+    const Copy now = copy(block, tier);
+    if (now.usable()) note_retiring(block, tier, now.slot());
   });
 }
 
@@ -395,17 +399,18 @@ void Residency::note_retiring(BlockRef block, Tier tier, SlotId slot) {
   if (!goes) return;
   // `block.node` may be a descendant of the node that holds the block. The entry is kept for later, so it must name the node
   // itself.
-  auto& entries = tier == Tier::device ? retiring_ : closing_host_;
-  entries.push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
+  retiring_[index(tier)].push_back({tree_.at({block.node, block.depth + 1}, block.depth), slot});
 }
 
-std::uint64_t Residency::unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const {
-  return static_cast<std::uint64_t>(std::ranges::count_if(
-      entries, [&](const Retiring& entry) { return slots.state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block); }));
+std::uint64_t Residency::retiring_unpinned(Tier tier) const {
+  const auto unpinned = [&](const Retiring& entry) {
+    return slots_of(tier).state(entry.slot) == SlotState::ready && !tree_.pinned(entry.block);
+  };
+  return static_cast<std::uint64_t>(std::ranges::count_if(retiring(tier), unpinned));
 }
 
 void Residency::erase_retired(Tier tier, std::size_t entry) {
-  auto& entries = tier == Tier::device ? retiring_ : closing_host_;
+  auto& entries = retiring_[index(tier)];
   entries[entry] = entries.back();
   entries.pop_back();
 }
@@ -426,19 +431,14 @@ void Residency::follow_host_slots() {
 void Residency::open_host(SlotSpan slots) {
   arena_.extend(slots.end());
   arena_.open(slots);
-  std::erase_if(closing_host_, [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
+  std::erase_if(retiring_[index(Tier::host)], [this](const Retiring& entry) { return !arena_.closed(entry.slot); });
   follow_host_slots();
 }
 
 void Residency::close_host(SlotSpan slots) {
   arena_.close(slots);
   follow_host_slots();
-  closing_host_.clear();
-  if (arena_.closed_ready() == 0) return;
-  tree_.for_each([this](BlockRef block) {
-    const Copy now = copy(block, Tier::host);
-    if (now.usable()) note_retiring(block, Tier::host, now.slot());
-  });
+  list_retiring(Tier::host);
 }
 
 bool Residency::retire_host_slots() {
@@ -505,16 +505,15 @@ void Residency::end_staging(SlotId slot) {
 }
 
 std::uint32_t Residency::number_stored(BlockRef block) {
-  if (!free_numbers_.empty()) {
-    const std::uint32_t number = free_numbers_.back();
-    free_numbers_.pop_back();
-    stored_[number] = block;
-    return number;
+  if (free_numbers_.empty()) {
+    TERRACE_CHECK(stored_.size() < Copy::slots_max);
+    free_numbers_.push_back(static_cast<std::uint32_t>(stored_.size()));
+    stored_.emplace_back();
+    wished_.push_back(false);
   }
-  const auto number = static_cast<std::uint32_t>(stored_.size());
-  TERRACE_CHECK(number < Copy::slots_max);
-  stored_.emplace_back(block);
-  wished_.push_back(false);
+  const std::uint32_t number = free_numbers_.back();
+  free_numbers_.pop_back();
+  stored_[number] = block;
   return number;
 }
 

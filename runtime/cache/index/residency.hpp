@@ -4,7 +4,6 @@
 #include "runtime/cache/index/duplicates.hpp"
 #include "runtime/cache/index/quotas.hpp"
 #include "runtime/cache/index/slot_allocator.hpp"
-#include "runtime/cache/measure/miss_reasons.hpp"
 #include "runtime/cache/measure/residency_sample.hpp"
 #include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
@@ -134,7 +133,7 @@ class Residency {
   bool unhold(BlockRef block, Tier tier);
   /// The same for the last reader. The caller drops the copy at once, so the tree does not get the state in between.
   void unhold_before_drop(BlockRef block, Tier tier);
-  /// The same as hold() and set_evicting(), at once.
+  /// The same as hold() and set_evicting(), at once. DeferredEviction::reader_gone ends that hold.
   void hold_evicting(BlockRef block, Tier tier);
   void hold_evicting(Run run, Tier tier);
   /// busy → evicting, or back. The caller drops an evicting copy when its last reader has ended.
@@ -174,28 +173,26 @@ class Residency {
   /// The device has slots [0, blocks) from now on (SlotAllocator::resize). Copies in higher slots are listed in retiring(), for
   /// PoolResizer to evict.
   void resize_device(std::uint32_t blocks);
-  /// A copy in a slot that has to retire. While the slot is in state ready, it holds this block. In any other state the copy has
-  /// been dropped, and the entry is out of date.
+  /// A copy in a slot that has to retire: on the device in a slot beyond its size, in the host in a closed slot. While the slot
+  /// is in state ready, it holds this block. In any other state the copy has been dropped, and the entry is out of date.
   struct Retiring {
     BlockRef block;
     SlotId slot;
   };
-  [[nodiscard]] const std::vector<Retiring>& retiring() const { return retiring_; }
+  [[nodiscard]] const std::vector<Retiring>& retiring(Tier tier) const { return retiring_[index(tier)]; }
   /// Number of those copies that no pin covers. Looks at each.
-  [[nodiscard]] std::uint64_t retiring_unpinned() const { return unpinned_of(retiring_, device_); }
+  [[nodiscard]] std::uint64_t retiring_unpinned(Tier tier) const;
+  /// Erases an entry that is out of date. The last entry takes its place.
+  void erase_retired(Tier tier, std::size_t entry);
   /// Sets the wanted size of the host tier in blocks (host_blocks_wanted). Its real size (host_blocks) is limited by the open
   /// slots. If it becomes smaller, retire_host_slots() retires slots as they become free. No copy moves.
   void resize_host(std::uint32_t blocks);
   /// The memory of the arena is allocated and returned in chunks. open_host(): these slots have memory. close_host(): the memory
-  /// of these slots is to be returned; copies in them are listed in closing_host(), for PoolResizer to evict. At least
+  /// of these slots is to be returned; copies in them are listed in retiring(), for PoolResizer to evict. At least
   /// staging_blocks slots stay open. Both take time in proportion to the number of slots; close_host() also in proportion to the
   /// size of the tree.
   void open_host(SlotSpan slots);
   void close_host(SlotSpan slots);
-  [[nodiscard]] const std::vector<Retiring>& closing_host() const { return closing_host_; }
-  /// Erases an entry that is out of date from retiring() (device) or closing_host() (host). The last entry takes its place.
-  void erase_retired(Tier tier, std::size_t entry);
-  [[nodiscard]] std::uint64_t closing_host_unpinned() const { return unpinned_of(closing_host_, arena_); }
   /// Retires free slots of the arena that neither role needs any more, closed ones first. Returns true if anything changed.
   bool retire_host_slots();
   /// Returns true if retire_host_slots() would change anything.
@@ -283,8 +280,13 @@ class Residency {
   void record(KvEvent::Kind kind, Run run, Tier tier);
   void add_event(KvEvent::Kind kind, BlockRef block, Tier tier);
   void check_closure(BlockRef block) const;
+  void become_ready(BlockRef block, Tier tier, SlotId slot);
   void note_retiring(BlockRef block, Tier tier, SlotId slot);
-  [[nodiscard]] std::uint64_t unpinned_of(std::span<const Retiring> entries, const SlotAllocator& slots) const;
+  void list_retiring(Tier tier);
+  /// Number of slots in state ready that have to retire.
+  [[nodiscard]] std::uint64_t retiring_ready(Tier tier) const {
+    return tier == Tier::device ? device_.retiring(SlotState::ready) : arena_.closed_ready();
+  }
   void follow_host_slots();
   /// Number of slots of the arena that its two roles need. At least as many as are taken: if more slots are in use, one of them
   /// is free.
@@ -313,9 +315,8 @@ class Residency {
   std::vector<std::optional<BlockRef>> stored_;  ///< by number
   std::vector<bool> wished_;                     ///< by number
   std::vector<std::uint32_t> free_numbers_;
-  std::vector<Retiring> retiring_;      ///< on the device
-  std::vector<Retiring> closing_host_;  ///< the same for closed slots of the arena
-  std::vector<BlockRef> below_;         ///< scratch
+  std::array<std::vector<Retiring>, 2> retiring_;  ///< by tier
+  std::vector<BlockRef> below_;                    ///< scratch
   struct Orphans {
     std::vector<std::array<bool, 2>> goes;                         ///< by index in below_, and by tier
     boost::unordered_flat_map<std::uint64_t, std::size_t> places;  ///< by block: its index in below_

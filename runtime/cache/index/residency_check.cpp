@@ -10,20 +10,15 @@ void Residency::check_invariants() const {
   device_.check_invariants();
   arena_.check_invariants();
   TERRACE_CHECK(host_used() <= host_blocks_ + host_retiring());
-  std::uint64_t retiring = 0;
-  for (const Retiring& entry : retiring_) {
-    if (device_.state(entry.slot) != SlotState::ready) continue;
-    ++retiring;
-    TERRACE_CHECK(copy(entry.block, Tier::device).usable() && copy(entry.block, Tier::device).slot() == entry.slot);
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    std::uint64_t there = 0;
+    for (const Retiring& entry : retiring(tier)) {
+      if (slots_of(tier).state(entry.slot) != SlotState::ready) continue;
+      ++there;
+      TERRACE_CHECK(copy(entry.block, tier).usable() && copy(entry.block, tier).slot() == entry.slot);
+    }
+    TERRACE_CHECK(there == retiring_ready(tier));
   }
-  TERRACE_CHECK(retiring == device_.retiring(SlotState::ready));
-  std::uint64_t closing_host = 0;
-  for (const Retiring& entry : closing_host_) {
-    if (arena_.state(entry.slot) != SlotState::ready) continue;
-    ++closing_host;
-    TERRACE_CHECK(copy(entry.block, Tier::host).usable() && copy(entry.block, Tier::host).slot() == entry.slot);
-  }
-  TERRACE_CHECK(closing_host == arena_.closed_ready());
   TERRACE_CHECK(arena_.in_use() >= std::uint64_t{host_blocks_} + staging_blocks_);
   // There is a free slot for each slot that the budget of staging still allows.
   TERRACE_CHECK(arena_.count(SlotState::free) >= staging_free());

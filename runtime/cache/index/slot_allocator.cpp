@@ -29,12 +29,6 @@ std::optional<SlotId> SlotAllocator::take_last(SlotState state) {
   return slot;
 }
 
-std::optional<SlotId> SlotAllocator::take_after(SlotId neighbour, SlotState state) {
-  const std::optional<SlotId> slot = free_.take_after(neighbour);
-  if (slot) occupy(*slot, state);
-  return slot;
-}
-
 void SlotAllocator::make_null(SlotId slot) {
   free_.take_exactly(slot);
   occupy(slot, SlotState::null);
@@ -209,19 +203,9 @@ void SlotAllocator::put_all(std::span<const SlotId> slots) {
     TERRACE_CHECK(is_taken(s.state()) && s.readers() == 0);
     if (s.evicting != 0) set_evicting(slot, false);
     move(slot, retires(slot) ? SlotState::retired : SlotState::free);
-  }
-  if (capacity_ == slots_.size() && closed_total_ == 0) {
-    free_.put_many(slots);
-    if (remember_freed_) freed_.insert(freed_.end(), slots.begin(), slots.end());
-    return;
-  }
-  for (const SlotId slot : slots) {
     if (retires(slot)) continue;
-    if (closed(slot)) {
-      closed_free_.push_back(slot);
-    } else {
-      free_.put(slot);
-    }
+    if (closed(slot)) closed_free_.push_back(slot);
+    else free_.put(slot);
     if (remember_freed_) freed_.push_back(slot);
   }
 }

@@ -62,10 +62,9 @@ class SlotAllocator {
   explicit SlotAllocator(std::uint32_t slots);
 
   /// These take a free slot that is not closed, and return nothing if there is none. take(): the lowest slot. take_last(): the
-  /// highest. take_after(): the slot after `neighbour` if it is free, else the lowest.
+  /// highest.
   [[nodiscard]] std::optional<SlotId> take(SlotState state);
   [[nodiscard]] std::optional<SlotId> take_last(SlotState state);
-  [[nodiscard]] std::optional<SlotId> take_after(SlotId neighbour, SlotState state);
   /// Appends up to `count` free slots to `out`. If possible, the first one follows `neighbour`, and the slots are adjacent.
   void take_many(std::uint32_t count, std::optional<SlotId> neighbour, SlotState state, std::vector<SlotId>& out);
   /// The same as put(), change() and raise_fence(), for many slots.

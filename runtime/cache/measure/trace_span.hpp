@@ -2,7 +2,10 @@
 
 #include "terrace/clock.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace terrace {
@@ -39,28 +42,12 @@ struct TraceSpan {
 };
 
 [[nodiscard]] constexpr std::string_view to_string(TraceSpan::Kind kind) {
-  using enum TraceSpan::Kind;
-  switch (kind) {
-    case acquire: return "acquire";
-    case extend: return "extend";
-    case commit: return "commit";
-    case release: return "release";
-    case load: return "load";
-    case store: return "store";
-    case poll: return "poll";
-    case wait: return "wait";
-    case hold: return "hold";
-    case load_job: return "load_job";
-    case store_job: return "store_job";
-    case swap_out: return "swap_out";
-    case swap_in: return "swap_in";
-    case storage_read: return "storage_read";
-    case storage_write: return "storage_write";
-    case shared_probe: return "shared_probe";
-    case shared_read: return "shared_read";
-    case shared_write: return "shared_write";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 18> names{"acquire",      "extend",      "commit",      "release",      "load",
+                                                   "store",        "poll",        "wait",        "hold",         "load_job",
+                                                   "store_job",    "swap_out",    "swap_in",     "storage_read", "storage_write",
+                                                   "shared_probe", "shared_read", "shared_write"};
+  static_assert(names.size() == static_cast<std::size_t>(TraceSpan::Kind::shared_write) + 1);
+  return names[static_cast<std::size_t>(kind)];
 }
 
 /// Takes spans. Threads: the thread of the cache.
@@ -68,6 +55,25 @@ class SpanSink {
  public:
   virtual ~SpanSink() = default;
   virtual void on_span(const TraceSpan& span) = 0;
+};
+
+/// Writes spans as trace events in JSON ("Trace Event Format", Chromium project), which Perfetto (ui.perfetto.dev) and
+/// chrome://tracing show: the calls of the engine on a track of their own, and tracks for requests, for transfers in each
+/// direction, and for reads and writes of storage. Times are in microseconds from `origin`.
+///
+/// The text is begin(), any number of spans, and end(). Viewers also read a text without the end.
+class TraceJson {
+ public:
+  explicit TraceJson(TimePoint origin) : origin_{origin} {}
+
+  [[nodiscard]] static std::string_view begin();
+  void append(std::string& text, const TraceSpan& span);
+  /// `truncated`: spans are missing, because there were too many.
+  [[nodiscard]] static std::string_view end(bool truncated = false);
+
+ private:
+  TimePoint origin_;
+  std::uint64_t spans_ = 0;
 };
 
 }  // namespace terrace

@@ -13,7 +13,7 @@ bool DeviceSlotAllocator::can_promise(std::uint64_t slots) const {
   const std::uint64_t wanted = promised_ + slots;
   if (device.retiring(SlotState::ready) == 0 || there < wanted) return there >= wanted;
   // The slots of retiring_unpinned() will retire, so they cannot be promised.
-  return there - residency_.retiring_unpinned() >= wanted;
+  return there - residency_.retiring_unpinned(Tier::device) >= wanted;
 }
 
 void DeviceSlotAllocator::take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
@@ -29,7 +29,7 @@ bool DeviceSlotAllocator::choose(std::uint32_t slots, Quotas::Asker asker) {
     // The slot of a pool that shrinks may retire when it is freed. Then the caller does not get it.
     if (!device.retires(residency_.copy(*victim, Tier::device).slot())) ++gained;
     // The policy does not name an evicting copy again, and the block before it can be the next victim.
-    deferred_eviction_.hold_evicting(*victim, Tier::device);
+    residency_.hold_evicting(*victim, Tier::device);
     chosen_.push_back(*victim);
     if (asker.slots > 0) --asker.slots;
   }
@@ -86,7 +86,7 @@ void DeviceSlotAllocator::evict_for(std::uint32_t slots, TenantId tenant) {
   if (device.evicting_total() > 0 || device.retiring(SlotState::ready) > 0) return;
   while (device.count(SlotState::free) < slots) {
     const auto missing = static_cast<std::uint32_t>(slots - device.count(SlotState::free));
-    const std::uint32_t most = evictions_max_ == 0 ? missing : std::min(missing, evictions_max_);
+    const auto most = static_cast<std::uint32_t>(evictions_for(missing));
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, most, Quotas::Asker{tenant, missing});
     if (!victims || !drop_without_copying(*victims)) return;
   }
@@ -125,7 +125,7 @@ bool DeviceSlotAllocator::pump() {
     }
     // Evictions for a resize free no slots for the waiters, so they do not count.
     const std::uint64_t evicting = device.evicting_total() - device.retiring_and_evicting();
-    const std::uint64_t evictions_wanted = evictions_max_ == 0 ? promised_ : std::min<std::uint64_t>(promised_, evictions_max_);
+    const std::uint64_t evictions_wanted = evictions_for(promised_);
     if (evicting >= evictions_wanted) break;
     const auto wanted = static_cast<std::uint32_t>(evictions_wanted - evicting);
     const std::optional<Run> victims = residency_.quotas().victims(Tier::device, wanted, asker_behind(evicting));
@@ -183,7 +183,7 @@ std::uint32_t DeviceSlotAllocator::evict(Run victims, SwapOutPurpose purpose) {
     if (end < victims.end && can_be_dropped(highest_below(block))) break;  // the next call drops such blocks together
     // In inclusive mode, each block is examined: not every block is copied to the host (wants_host).
     const std::uint32_t begun =
-        end < victims.end && !inclusive_ ? host_slots_.swap_out({victims.node, victims.begin, end}, purpose) : 0;
+        end < victims.end && !inclusive() ? host_slots_.swap_out({victims.node, victims.begin, end}, purpose) : 0;
     if (begun == 0 && !evict(block, purpose)) break;
     end -= std::max(begun, 1U);
   }
@@ -223,7 +223,7 @@ bool DeviceSlotAllocator::give_up(BlockRef block) {
 bool DeviceSlotAllocator::wants_host(BlockRef block) const {
   // In inclusive mode the block was copied to the host when it was committed, and the host has evicted that copy since. It is
   // copied again only if other host copies depend on it.
-  return !inclusive_ || residency_.tree().any_staying_below(block, Tier::host);
+  return !inclusive() || residency_.tree().any_staying_below(block, Tier::host);
 }
 
 /// Evicts a copy that the host does not have: copies it to the host, stores it, or drops it, in this order of preference. Returns

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -17,7 +17,7 @@ namespace terrace {
 /// served in order of arrival. A promise can always be kept, even if the lower tiers are full: a copy for which the host and
 /// staging have no room is dropped. If a request hits a copy that is being evicted, that copy stays and another one is evicted.
 /// Threads: the manager's.
-class DeviceSlotAllocator {
+class DeviceSlotAllocator : PoolPart {
  public:
   /// Slots that a waiter gets, in state held: the next `slots` entries of the list that take_served() returns with it. `last`:
   /// the waiter has all its slots now.
@@ -27,16 +27,8 @@ class DeviceSlotAllocator {
     bool last = false;
   };
 
-  DeviceSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction,
-                      HostSlotAllocator& host_slots, StorageWriter& storage_writer, ManagerStats& stats)
-      : inclusive_{config.inclusion == InclusionPolicy::inclusive},
-        config_{config},
-        evictions_max_{config.evictions_in_flight_max},
-        residency_{residency},
-        deferred_eviction_{deferred_eviction},
-        host_slots_{host_slots},
-        storage_writer_{storage_writer},
-        stats_{stats} {}
+  DeviceSlotAllocator(const PoolPart& part, HostSlotAllocator& host_slots, StorageWriter& storage_writer)
+      : PoolPart{part}, host_slots_{host_slots}, storage_writer_{storage_writer} {}
 
   /// Returns true if `slots` more slots can be promised: at least this many slots are free or hold unpinned copies, and are not
   /// promised yet.
@@ -94,6 +86,13 @@ class DeviceSlotAllocator {
 
   static constexpr std::size_t skipped_max = 8;
 
+  /// The number of evictions under way that serve `slots` slots for requests: ManagerConfig::evictions_in_flight_max at most.
+  [[nodiscard]] std::uint64_t evictions_for(std::uint64_t slots) const {
+    const std::uint64_t most = config_.evictions_in_flight_max;
+    return most == 0 ? slots : std::min(slots, most);
+  }
+  [[nodiscard]] bool inclusive() const { return config_.inclusion == InclusionPolicy::inclusive; }
+
   [[nodiscard]] std::optional<BlockRef> choose_one(Quotas::Asker asker);
   bool evict(BlockRef block, SwapOutPurpose purpose);
   std::uint32_t evict(Run victims, SwapOutPurpose purpose);
@@ -107,14 +106,8 @@ class DeviceSlotAllocator {
   [[nodiscard]] Run alike_at_end(Run victims, Tier below) const;
   [[nodiscard]] bool wants_host(BlockRef block) const;
 
-  bool inclusive_;
-  const ManagerConfig& config_;
-  std::uint32_t evictions_max_;  ///< 0: no bound
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;
   StorageWriter& storage_writer_;
-  ManagerStats& stats_;
   std::vector<Waiter> waiters_;  ///< in order of arrival; few, so erasing from the front is cheap
   std::uint64_t promised_ = 0;
   std::vector<BlockRef> chosen_;      ///< copies that choose() has marked as evicting, children before their parents

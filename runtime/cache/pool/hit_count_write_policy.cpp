@@ -2,16 +2,6 @@
 
 namespace terrace {
 
-HitCountWritePolicy::HitCountWritePolicy(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
-                                         StorageWriter& storage_writer, ManagerStats& stats)
-    : config_{config},
-      places_wanted_{std::size_t{sizes.device_blocks} + sizes.host_blocks},
-      residency_{residency},
-      storage_writer_{storage_writer},
-      stats_{stats} {
-  on_settings();
-}
-
 void HitCountWritePolicy::on_settings() {
   const bool counts = config_.stores_by(WritePolicy::selective) && config_.selective_hits > 1;
   if (counts && hits_.empty()) hits_.resize(places_wanted_);

@@ -23,11 +23,7 @@ HostSlotAllocator::Answer HostSlotAllocator::swap_out(BlockRef block, SwapOutPur
     if (!in_transition()) return Answer::impossible;
   }
   // The waiting swap-out holds the device copy, so that the copy is still there when its turn comes.
-  if (evicts(purpose)) {
-    deferred_eviction_.hold_evicting(block, Tier::device);
-  } else {
-    residency_.hold(block, Tier::device);
-  }
+  swap_outs_.hold(block, purpose);
   wants_.push_back({block, purpose});
   return Answer::waiting;
 }
@@ -51,13 +47,10 @@ std::uint32_t HostSlotAllocator::swap_out(Run run, SwapOutPurpose purpose) {
   return run.size();
 }
 
-/// Evicts a run of at most `most` victims. Stops at the first one that has to be stored first.
+/// Evicts at most `most` victims: duplicates as evict_one() does, and then a run. Stops at the first one that has to be stored
+/// first.
 void HostSlotAllocator::evict_run(std::uint32_t most) {
-  for (; most > 0; --most) {
-    const std::optional<BlockRef> duplicate = residency_.duplicate();
-    if (!duplicate) break;
-    deferred_eviction_.drop_now(*duplicate, Tier::host);
-  }
+  while (most > 0 && residency_.duplicate() && evict_one(std::nullopt, Unsaved::stays)) --most;
   if (most == 0) return;
   const std::optional<Run> victims = residency_.quotas().victims(Tier::host, most, std::nullopt);
   if (!victims) return;
@@ -116,7 +109,7 @@ bool HostSlotAllocator::in_transition() const {
 bool HostSlotAllocator::shrink() {
   bool changed = false;
   // PoolResizer evicts the copies in closed slots. So this evicts only what exceeds the size without those copies.
-  const std::uint64_t leave = residency_.slots_of(Tier::host).closed_ready() > 0 ? residency_.closing_host_unpinned() : 0;
+  const std::uint64_t leave = residency_.slots_of(Tier::host).closed_ready() > 0 ? residency_.retiring_unpinned(Tier::host) : 0;
   while (residency_.host_used() > residency_.host_blocks() + leave) {
     if (!evict_one(std::nullopt, Unsaved::is_saved))
       break;  // the rest is pinned, read, or must be stored first; later calls go on

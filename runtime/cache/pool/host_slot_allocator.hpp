@@ -1,8 +1,7 @@
 #pragma once
 
 #include "base/fifo.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
 
@@ -17,16 +16,10 @@ namespace terrace {
 /// storage and not being written to storage is first given to StorageWriter if staging has room. No bytes are moved for that: the
 /// copy's slot becomes a staging slot (Residency). If no slot is available now but a transfer under way will free one, the
 /// swap-out waits here, in order of arrival. Nothing here waits for a disk. Threads: the manager's.
-class HostSlotAllocator {
+class HostSlotAllocator : PoolPart {
  public:
-  HostSlotAllocator(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
-                    StorageWriter& storage_writer, ManagerStats& stats)
-      : config_{config},
-        residency_{residency},
-        deferred_eviction_{deferred_eviction},
-        swap_outs_{swap_outs},
-        storage_writer_{storage_writer},
-        stats_{stats} {}
+  HostSlotAllocator(const PoolPart& part, SwapOuts& swap_outs, StorageWriter& storage_writer)
+      : PoolPart{part}, swap_outs_{swap_outs}, storage_writer_{storage_writer} {}
 
   enum class Answer : std::uint8_t { begun, waiting, impossible };
   /// Copies the block's device copy to the host as soon as a slot is available. If the purpose is an eviction, the device copy is
@@ -90,12 +83,8 @@ class HostSlotAllocator {
   [[nodiscard]] bool in_transition() const;
   bool shrink();
 
-  const ManagerConfig& config_;
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
   SwapOuts& swap_outs_;
   StorageWriter& storage_writer_;
-  ManagerStats& stats_;
   Fifo<Want> wants_;
   std::vector<SlotId> slots_;  ///< scratch
   std::uint64_t landing_ = 0;

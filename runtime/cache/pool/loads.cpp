@@ -6,22 +6,13 @@
 
 namespace terrace {
 
-Loads::Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats)
-    : exclusive_{config.inclusion == InclusionPolicy::exclusive},
-      residency_{residency},
-      reads_{reads},
-      actions_{actions},
-      stats_{stats} {}
-
 Loads::LoadId Loads::new_load() {
-  LoadId id = 0;
   if (free_.empty()) {
-    id = static_cast<LoadId>(loads_.size());
+    free_.push_back(static_cast<LoadId>(loads_.size()));
     loads_.emplace_back();
-  } else {
-    id = free_.back();
-    free_.pop_back();
   }
+  const LoadId id = free_.back();
+  free_.pop_back();
   TERRACE_CHECK(!loads_[id].in_use);
   loads_[id].in_use = true;
   ++open_;
@@ -300,7 +291,8 @@ void Loads::finish(LoadId id) {
     // before it in its prefix.
     if (part.state == State::arrived && residency_.supported(part.block, Tier::device)) {
       residency_.publish(part.block, Tier::device);
-      if (exclusive_ && residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
+      if (config_.inclusion == InclusionPolicy::exclusive &&
+          residency_.copy(part.block, Tier::host).state() == CopyState::ready) {
         residency_.drop(part.block, Tier::host);
       }
       continue;

@@ -1,9 +1,8 @@
 #pragma once
 
 #include "base/vector_pool.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/orders/transfer_table.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/stored_reads.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -38,7 +37,7 @@ struct LoadRun {
 /// leading layers that have arrived for all blocks of the load. An earlier transfer reports no layers until it has ended.
 ///
 /// Threads: the manager's.
-class Loads {
+class Loads : PoolPart {
  public:
   using LoadId = std::uint32_t;
   /// Whether blocks did not arrive because the deadline for reads has passed.
@@ -73,7 +72,7 @@ class Loads {
   /// The value of layers() when all blocks have arrived.
   static constexpr std::uint32_t all_layers = LayersBrought::all_layers;
 
-  Loads(const ManagerConfig& config, Residency& residency, StoredReads& reads, Actions& actions, ManagerStats& stats);
+  Loads(const PoolPart& part, StoredReads& reads) : PoolPart{part}, reads_{reads} {}
 
   /// Starts a load. `runs` are in order, prefix by prefix. Their blocks have usable copies in their source, and no device copies.
   /// `device_slots` has a slot for each block; the caller holds these slots, and the load takes them over.
@@ -195,11 +194,7 @@ class Loads {
   void end_part(LoadId load, std::uint32_t part, State state);
   void finish(LoadId load);
 
-  bool exclusive_;
-  Residency& residency_;
   StoredReads& reads_;
-  Actions& actions_;
-  ManagerStats& stats_;
   std::vector<Load> loads_;
   std::vector<Event> events_;  ///< not taken yet
   std::vector<LoadId> free_;

@@ -8,20 +8,6 @@
 
 namespace terrace {
 
-NamedCopies::NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
-                         HostSlotAllocator& host_slots, StorageWriter& storage_writer, std::optional<SharedWriter>& shared_writer,
-                         Actions& actions, OffloadTotals& totals)
-    : flat_{config.key_order == KeyOrder::flat},
-      config_{config},
-      residency_{residency},
-      reads_{reads},
-      host_slots_{host_slots},
-      storage_writer_{storage_writer},
-      shared_writer_{shared_writer},
-      actions_{actions},
-      totals_{totals},
-      uses_(sizes.engine_blocks) {}
-
 // ---- what there is -----------------------------------------------------------------------------------------------------------
 
 void NamedCopies::find(std::span<const BlockKey> keys, KeyOrder order, std::vector<Prefix>& found) const {
@@ -252,11 +238,7 @@ void NamedCopies::set_layers(JobIndex index, TransferId transfer, std::uint32_t 
   job.transfers.set(transfer, layers);
   const std::uint32_t after = this->layers(job);
   if (!job.by_layer || after <= before || after == all_layers) return;
-  OffloadEvent event;
-  event.kind = OffloadEvent::Kind::layers;
-  event.job = job.id;
-  event.layers = after;
-  events_.push_back(event);
+  events_.push_back({.kind = OffloadEvent::Kind::layers, .job = job.id, .layers = after});
 }
 
 // ---- the end -----------------------------------------------------------------------------------------------------------------
@@ -297,13 +279,7 @@ void NamedCopies::end_part(PartRef ref, ErrorCode error) {
     ++job.failed;
     if (!job.error) job.error = error;
   }
-  OffloadEvent event;
-  event.kind = OffloadEvent::Kind::block;
-  event.job = job.id;
-  event.block = job.first + ref.part;
-  event.error = error;
-  event.source = p.source;
-  events_.push_back(event);
+  events_.push_back({.job = job.id, .block = job.first + ref.part, .error = error, .source = p.source});
   --in_flight_;
   TERRACE_CHECK(job.unfinished > 0);
   if (--job.unfinished == 0) finished_.push_back(ref.job);
@@ -318,13 +294,11 @@ void NamedCopies::end_finished() {
     by_id_.erase(job.id);
     if (shared_writer_) offer_ended(job);
     unpin(job.pins);
-    OffloadEvent event;
-    event.kind = OffloadEvent::Kind::ended;
-    event.job = job.id;
-    event.error = job.error;
-    event.failed = job.failed;
-    event.moved = static_cast<std::uint32_t>(job.parts.size()) - job.failed;
-    events_.push_back(event);
+    events_.push_back({.kind = OffloadEvent::Kind::ended,
+                       .job = job.id,
+                       .error = job.error,
+                       .moved = static_cast<std::uint32_t>(job.parts.size()) - job.failed,
+                       .failed = job.failed});
   }
 }
 

@@ -2,10 +2,9 @@
 
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/orders/transfer_table.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/shared_writer.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
 #include "runtime/cache/pool/stored_reads.hpp"
@@ -32,18 +31,24 @@ namespace terrace {
 /// which nothing touches its named slot.
 ///
 /// Threads: the manager's.
-class NamedCopies {
+class NamedCopies : PoolPart {
  public:
-  NamedCopies(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, StoredReads& reads,
-              HostSlotAllocator& host_slots, StorageWriter& storage_writer, std::optional<SharedWriter>& shared_writer,
-              Actions& actions, OffloadTotals& totals);
+  NamedCopies(const PoolPart& part, const PoolSizes& sizes, StoredReads& reads, HostSlotAllocator& host_slots,
+              StorageWriter& storage_writer, std::optional<SharedWriter>& shared_writer, OffloadTotals& totals)
+      : PoolPart{part},
+        reads_{reads},
+        host_slots_{host_slots},
+        storage_writer_{storage_writer},
+        shared_writer_{shared_writer},
+        totals_{totals},
+        uses_(sizes.engine_blocks) {}
 
   /// The cached part of the keys: one prefix, or in flat order one prefix for each key (of length 0 if there is none).
   void find(std::span<const BlockKey> keys, KeyOrder order, std::vector<Prefix>& found) const;
   /// The state of a block of a prefix that find() returned.
   [[nodiscard]] OffloadHit look_up(BlockRef block) const;
   /// Returns true if keys in this order stand alone. In a flat cache, all keys stand alone.
-  [[nodiscard]] bool flat(KeyOrder order) const { return flat_ || order == KeyOrder::flat; }
+  [[nodiscard]] bool flat(KeyOrder order) const { return config_.key_order == KeyOrder::flat || order == KeyOrder::flat; }
 
   /// The host slot of the block's copy; no_host_slot if the host has no usable copy.
   [[nodiscard]] SlotId host_slot(BlockRef block) const {
@@ -95,7 +100,6 @@ class NamedCopies {
   /// Appends the events since the last call.
   void take_events(std::vector<OffloadEvent>& events);
 
-  [[nodiscard]] std::uint32_t jobs() const { return static_cast<std::uint32_t>(by_id_.size()); }
   [[nodiscard]] std::uint32_t blocks_in_flight() const { return in_flight_; }
   /// Number of blocks whose transfer was abandoned and may still be under way.
   [[nodiscard]] std::uint32_t unconfirmed() const { return unconfirmed_blocks_; }
@@ -172,14 +176,10 @@ class NamedCopies {
   [[nodiscard]] Prefix leading_in_host(Prefix whole, std::uint32_t from) const;
   void end_finished();
 
-  bool flat_;
-  const ManagerConfig& config_;
-  Residency& residency_;
   StoredReads& reads_;
   HostSlotAllocator& host_slots_;
   StorageWriter& storage_writer_;
   std::optional<SharedWriter>& shared_writer_;
-  Actions& actions_;
   OffloadTotals& totals_;
   std::vector<std::uint16_t> uses_;  ///< by device slot: the number of stores that read it, or being_written
   Slab<Job> jobs_;

@@ -58,18 +58,14 @@ std::uint32_t PoolResizer::first_in_use(SlotSpan slots) const {
   return slot < known ? slot : slots.end();
 }
 
-const std::vector<Residency::Retiring>& PoolResizer::entries(Tier tier) const {
-  return tier == Tier::device ? residency_.retiring() : residency_.closing_host();
-}
-
 PoolResizer::Seen PoolResizer::look(Tier tier) const {
   const SlotAllocator& pool = residency_.slots_of(tier);
-  return {residency_.tree().unpinned(tier), pool.readers_total(),  pool.evicting_total(), entries(tier).size(),
-          storage_writer_.ended(),          host_slots_.can_copy()};
+  return {residency_.tree().unpinned(tier), pool.readers_total(),    pool.evicting_total(),
+          residency_.retiring(tier).size(), storage_writer_.ended(), host_slots_.can_copy()};
 }
 
 bool PoolResizer::pump(Tier tier) {
-  const auto& all = entries(tier);
+  const auto& all = residency_.retiring(tier);
   if (look(tier) == seen_[index(tier)]) return false;
   const SlotAllocator& pool = residency_.slots_of(tier);
   bool changed = false;

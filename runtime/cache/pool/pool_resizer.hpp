@@ -54,13 +54,15 @@ class PoolResizer {
   /// Number of slots that still have to retire. If it is 0, no transfer touches a retired slot any more.
   [[nodiscard]] std::uint64_t retiring(Tier tier) const;
   /// No copy is in a slot that has to retire.
-  [[nodiscard]] bool rests() const { return residency_.retiring().empty() && residency_.closing_host().empty(); }
+  [[nodiscard]] bool rests() const {
+    return residency_.retiring(Tier::device).empty() && residency_.retiring(Tier::host).empty();
+  }
   /// Evicts the copies in slots that have to retire, except those that cannot be evicted now. Returns true if anything changed.
   /// Looks at each of these slots, but only if a copy was unpinned, read, stored or evicted since the last call, or if copies
   /// from the device may be begun again.
   bool pump() {
-    const bool device = !residency_.retiring().empty() && pump(Tier::device);
-    return (!residency_.closing_host().empty() && pump(Tier::host)) || device;
+    const bool device = !residency_.retiring(Tier::device).empty() && pump(Tier::device);
+    return (!residency_.retiring(Tier::host).empty() && pump(Tier::host)) || device;
   }
 
  private:
@@ -78,7 +80,6 @@ class PoolResizer {
     friend bool operator==(const Seen&, const Seen&) = default;
   };
 
-  [[nodiscard]] const std::vector<Residency::Retiring>& entries(Tier tier) const;
   [[nodiscard]] Seen look(Tier tier) const;
   [[nodiscard]] std::uint64_t needed(Tier tier) const;
   bool pump(Tier tier);

@@ -14,30 +14,34 @@ namespace {
 /// A write may start this long before the rate allows it, because a cache is not polled at exact times.
 constexpr Duration rate_slack = std::chrono::milliseconds{100};
 
-WriteBackOutcome outcome_of(ErrorCode why) {
-  if (why == Errc::not_found || why == Errc::cleared) return WriteBackOutcome::dropped_gone;
-  if (why == Errc::full) return WriteBackOutcome::dropped_full;
-  if (why == Errc::no_room) return WriteBackOutcome::over_budget;
-  return WriteBackOutcome::failed;
+/// How a block that is not written is reported, and where it is counted.
+struct Dropped {
+  WriteBackOutcome outcome = WriteBackOutcome::failed;
+  std::uint64_t SharedTotals::*count = &SharedTotals::drop_failed;
+};
+
+Dropped dropped(ErrorCode why) {
+  if (why == Errc::not_found) return {WriteBackOutcome::dropped_gone, &SharedTotals::drop_gone};
+  if (why == Errc::cleared) return {WriteBackOutcome::dropped_gone, &SharedTotals::drop_off};
+  if (why == Errc::cancelled) return {WriteBackOutcome::failed, &SharedTotals::drop_off};
+  if (why == Errc::full) return {WriteBackOutcome::dropped_full, &SharedTotals::drop_full};
+  if (why == Errc::no_room) return {WriteBackOutcome::over_budget, &SharedTotals::drop_budget};
+  return {};
 }
 
 }  // namespace
 
-SharedWriter::SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
-                           DeferredEviction& deferred_eviction, SwapOuts& swap_outs, Actions& actions, SharedTotals& totals,
+SharedWriter::SharedWriter(const PoolPart& part, const PoolSizes& sizes, SwapOuts& swap_outs, SharedTotals& totals,
                            KvEvents& events, SharedWriteLimits& limits)
-    : manager_config_{config},
-      config_{config.shared},
-      residency_{residency},
-      deferred_eviction_{deferred_eviction},
+    : PoolPart{part},
+      settings_{config_.shared},
       swap_outs_{swap_outs},
-      actions_{actions},
       totals_{totals},
       events_{events},
       limits_{limits},
       slots_max_{sizes.staging_blocks / 2},
       block_bytes_{sizes.block_bytes} {
-  if (config_.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
+  if (settings_.writes == WritePolicy::selective) hits_.resize(std::size_t{sizes.device_blocks} + sizes.host_blocks);
 }
 
 // ---- which prefixes are wished
@@ -53,8 +57,14 @@ SharedWriter::Recent SharedWriter::recent(const BlockKey& key) const {
   return place.name == key.prefix64() ? place : Recent{};
 }
 
+/// Counts a hit of the block. Returns true if it has enough hits to be written.
+bool SharedWriter::is_hit_enough(const BlockKey& key) {
+  const std::uint32_t wanted = settings_.selective_hits;
+  return settings_.writes != WritePolicy::selective || hits_.count(key, wanted).hits >= wanted;
+}
+
 void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
-  if (config_.writes != WritePolicy::write_through || prefix.length == from) return;
+  if (settings_.writes != WritePolicy::write_through || prefix.length == from) return;
   if (deferred_eviction_.keeps_nothing() && !usable_) {
     totals_.wished += prefix.length - from;
     totals_.drop_off += prefix.length - from;
@@ -66,21 +76,17 @@ void SharedWriter::on_commit(Prefix prefix, std::uint32_t from) {
 
 void SharedWriter::on_hits(Prefix prefix) {
   const auto was_wished = [this](BlockRef block) { return recent(residency_.tree().key(block)).wished_until > now_; };
-  if (config_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
+  if (settings_.writes == WritePolicy::none || prefix.length == 0 || was_wished(prefix.last())) return;
   if (stands_alone(prefix)) {
-    const std::uint32_t wanted = config_.selective_hits;
-    const BlockKey& key = residency_.tree().key(prefix.last());
-    const bool waits = config_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted;
-    if (!waits) wish_unchained(prefix.last());
+    if (is_hit_enough(residency_.tree().key(prefix.last()))) wish_unchained(prefix.last());
     return;
   }
   std::uint32_t length = prefix.length;
-  if (config_.writes == WritePolicy::selective) {
+  if (settings_.writes == WritePolicy::selective) {
     length = 0;
     for (std::uint32_t block = 0; block < prefix.length; ++block) {
       if ((block + 1) % counted_one_in != 0 && block + 1 != prefix.length) continue;
-      const BlockKey& key = residency_.tree().key({prefix.node, block});
-      if (hits_.count(key, config_.selective_hits).hits >= config_.selective_hits) length = block + 1;
+      if (is_hit_enough(residency_.tree().key({prefix.node, block}))) length = block + 1;
     }
     if (length == 0 || was_wished({prefix.node, length - 1})) return;
   }
@@ -88,7 +94,7 @@ void SharedWriter::on_hits(Prefix prefix) {
 }
 
 void SharedWriter::on_commit(std::span<const Prefix> blocks) {
-  if (config_.writes != WritePolicy::write_through) return;
+  if (settings_.writes != WritePolicy::write_through) return;
   alone_.clear();
   for (const Prefix& block : blocks) {
     if (block.length > 0 && residency_.usable(block.last(), Tier::host)) alone_.push_back(block.last());
@@ -101,10 +107,7 @@ void SharedWriter::on_hits(std::span<const Prefix> blocks) {
   for (const Prefix& block : blocks) {
     if (block.length == 0 || !residency_.usable(block.last(), Tier::host)) continue;
     const BlockKey& key = residency_.tree().key(block.last());
-    if (recent(key).wished_until > now_) continue;
-    const std::uint32_t wanted = config_.selective_hits;
-    if (config_.writes == WritePolicy::selective && hits_.count(key, wanted).hits < wanted) continue;
-    alone_.push_back(block.last());
+    if (recent(key).wished_until <= now_ && is_hit_enough(key)) alone_.push_back(block.last());
   }
   wish_alone(alone_);
 }
@@ -114,21 +117,16 @@ bool SharedWriter::extend_wish(Prefix prefix, std::uint32_t from) {
   if (from == 0) return false;
   const PrefixTree& tree = residency_.tree();
   const BlockKey before = tree.key({prefix.node, from - 1});
-  const auto ends_there = [&](std::uint32_t id) {
-    const Wish& wish = wishes_.at(id);
+  const auto ends_there = [&](const Wish& wish) {
     return wish.keys.size() == from && wish.keys.back() == before && !wish.stop_with && !wish.job;
   };
-  std::optional<std::uint32_t> found;
-  for (const auto* const ids : {&active_, &waiting_}) {
-    const auto at = std::ranges::find_if(*ids, ends_there);
-    if (at != ids->end()) found = *at;
-  }
-  if (!found || keys_ + prefix.length - from > keys_max) return false;
-  Wish& wish = wishes_.at(*found);
+  const std::uint32_t found = find_wish(waiting_, active_, ends_there);
+  if (found == none || keys_ + prefix.length - from > keys_max) return false;
+  Wish& wish = wishes_.at(found);
   for (std::uint32_t block = from; block < prefix.length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(from));
   count_keys(prefix.length - from);
-  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   return true;
 }
 
@@ -140,27 +138,33 @@ void SharedWriter::wish(Prefix prefix, std::uint32_t length, std::uint32_t from)
   waiting_.push_back(make_wish(prefix, length, from));
 }
 
-/// Makes a wish. It begins at block `from` if the store is known to have the block before that.
-std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
+/// A wish without keys, for blocks of the same tenant and group as this one.
+SharedWriter::Wish SharedWriter::new_wish(BlockRef block) {
   const PrefixTree& tree = residency_.tree();
   Wish wish;
   wish.keys = spare_keys_.take();
   wish.asked = spare_keys_.take();
-  const BlockRef last{prefix.node, length - 1};
-  wish.tenant = tree.tenant(last);
-  wish.group = tree.group(last);
+  wish.tenant = tree.tenant(block);
+  wish.group = tree.group(block);
+  return wish;
+}
+
+/// Makes a wish. It begins at block `from` if the store is known to have the block before that.
+std::uint32_t SharedWriter::make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from) {
+  const PrefixTree& tree = residency_.tree();
+  Wish wish = new_wish({prefix.node, length - 1});
   for (std::uint32_t block = 0; block < length; ++block) wish.keys.push_back(tree.key({prefix.node, block}));
   if (from > 0 && from < length && recent(wish.keys[from - 1]).there_until > now_) wish.next = from;
   wish.started = wish.next;
   deferred_eviction_.keep(std::span{std::as_const(wish.keys)}.subspan(wish.started));
-  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   count_keys(length, wish.started);
   return wishes_.add(std::move(wish));
 }
 
 /// Returns true for an unchained block. A prefix of a group with full attention is chained, even if it has only one block.
 bool SharedWriter::stands_alone(Prefix prefix) const {
-  const std::vector<GroupConfig>& groups = manager_config_.groups;
+  const std::vector<GroupConfig>& groups = config_.groups;
   if (groups.empty()) return false;
   return groups[residency_.tree().group(prefix.last()).value()].kind != GroupKind::full;
 }
@@ -178,25 +182,20 @@ void SharedWriter::wish_unchained(BlockRef block) {
   wish.keys.push_back(tree.key(block));
   count_keys(1);
   deferred_eviction_.keep({&wish.keys.back(), 1});
-  note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+  note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
 }
 
 /// Makes a wish for blocks that stand alone.
 void SharedWriter::wish_alone(std::span<const BlockRef> blocks) {
   blocks = blocks.first(std::min(blocks.size(), keys_max));
   if (blocks.empty()) return;
-  const PrefixTree& tree = residency_.tree();
   ++totals_.wishes;
   make_room_for(blocks.size());
-  Wish wish;
+  Wish wish = new_wish(blocks.back());
   wish.alone = true;
-  wish.keys = spare_keys_.take();
-  wish.asked = spare_keys_.take();
-  wish.tenant = tree.tenant(blocks.back());
-  wish.group = tree.group(blocks.back());
   for (const BlockRef block : blocks) {
-    wish.keys.push_back(tree.key(block));
-    note(wish.keys.back()).wished_until = now_ + config_.renew_interval;
+    wish.keys.push_back(residency_.tree().key(block));
+    note(wish.keys.back()).wished_until = now_ + settings_.renew_interval;
   }
   count_keys(blocks.size());
   deferred_eviction_.keep(wish.keys);
@@ -250,16 +249,11 @@ void SharedWriter::stop(std::uint32_t id, ErrorCode why) {
 }
 
 bool SharedWriter::any_job_goes_on() const {
-  const auto goes_on = [this](std::uint32_t id) { return wishes_.find(id)->job && !wishes_.find(id)->paused; };
-  return std::ranges::any_of(active_, goes_on) || std::ranges::any_of(waiting_, goes_on);
+  return find_wish(active_, waiting_, [](const Wish& wish) { return wish.job && !wish.paused; }) != none;
 }
 
 std::uint32_t SharedWriter::find_job(WriteBackId job) const {
-  for (const auto* const ids : {&active_, &waiting_}) {
-    const auto at = std::ranges::find_if(*ids, [&](std::uint32_t id) { return wishes_.find(id)->job == job; });
-    if (at != ids->end()) return *at;
-  }
-  return none;
+  return find_wish(active_, waiting_, [&](const Wish& wish) { return wish.job == job; });
 }
 
 void SharedWriter::pause(WriteBackId job, bool pauses) {
@@ -291,18 +285,11 @@ void SharedWriter::report(const Wish& wish, std::uint32_t block, WriteBackOutcom
   if (wish.job && block >= wish.report_from) ended_.push_back({*wish.job, wish.keys[block], outcome, error});
 }
 
-std::uint64_t& SharedWriter::drop_count(ErrorCode why) {
-  if (why == Errc::not_found) return totals_.drop_gone;
-  if (why == Errc::full) return totals_.drop_full;
-  if (why == Errc::no_room) return totals_.drop_budget;
-  if (why == Errc::cleared || why == Errc::cancelled) return totals_.drop_off;
-  return totals_.drop_failed;
-}
-
 /// Counts and reports that the blocks from `begin` to before `end` are not written.
 void SharedWriter::drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why) {
-  drop_count(why) += end - begin;
-  for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome_of(why), why);
+  const auto [outcome, count] = dropped(why);
+  totals_.*count += end - begin;
+  for (std::uint32_t block = begin; block < end; ++block) report(wish, block, outcome, why);
 }
 
 void SharedWriter::drop_rest(const Wish& wish) {
@@ -370,7 +357,7 @@ void SharedWriter::probe(std::uint32_t id) {
   wish.asked.assign(wish.keys.begin() + wish.next, wish.keys.begin() + wish.end);
   ++probing_;
   actions_.shared.probes.push_back(
-      {SharedActions::Probe::Asker::writer, id, wish.asked, wish.group, now_ + config_.probe_timeout});
+      {SharedActions::Probe::Asker::writer, id, wish.asked, wish.group, now_ + settings_.probe_timeout});
 }
 
 void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t leading) {
@@ -388,7 +375,7 @@ void SharedWriter::on_probed(std::uint32_t token, ErrorCode error, std::uint32_t
   totals_.renewed += there;
   end_keep(wish, wish.next, wish.next + there);
   wish.next += there;
-  if (there > 0 && !wish.alone) note(wish.keys[wish.next - 1]).there_until = now_ + config_.renew_interval;
+  if (there > 0 && !wish.alone) note(wish.keys[wish.next - 1]).there_until = now_ + settings_.renew_interval;
   wish.gap = wish.next < wish.end;
   wish.state = State::writing;
   wish.started = wish.next;
@@ -409,7 +396,7 @@ void SharedWriter::continue_wish(std::uint32_t id) {
     drop_rest(wish);
   } else {
     if (wish.started > wish.next && !wish.alone) {
-      note(wish.keys[wish.started - 1]).there_until = now_ + config_.renew_interval;
+      note(wish.keys[wish.started - 1]).there_until = now_ + settings_.renew_interval;
     }
     wish.next = wish.started;
     if (wish.next < wish.keys.size()) return probe(id);
@@ -461,9 +448,9 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
   // A copy that is being evicted has a host copy soon. A read for staging would delay the eviction.
   if (pauses() || (!in_host && on_device.state() == CopyState::evicting)) return Started::later;
   if (!in_host && !swap_outs_.allowed()) return Started::no_link;
-  const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > config_.writing_bytes_max;
+  const bool is_full = limits_.writing > Bytes{} && limits_.writing + block_bytes_ > settings_.writing_bytes_max;
   if (writes_.size() >= slots_max_ || is_full) return Started::later;
-  if (config_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {
+  if (settings_.write_rate != BytesPerSecond{} && limits_.next_write > now_ + rate_slack) {
     rate_waits_ = true;
     return Started::later;
   }
@@ -475,8 +462,8 @@ SharedWriter::Started SharedWriter::start_block(std::uint32_t id, BlockRef block
     residency_.end_staging(*slot);
     return Started::over_budget;
   }
-  if (config_.write_rate != BytesPerSecond{}) {
-    const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(config_.write_rate));
+  if (settings_.write_rate != BytesPerSecond{}) {
+    const double seconds = static_cast<double>(count(block_bytes_)) / static_cast<double>(count(settings_.write_rate));
     limits_.next_write =
         std::max(limits_.next_write, now_) + std::chrono::duration_cast<Duration>(std::chrono::duration<double>{seconds});
   }
@@ -503,7 +490,7 @@ StoredBlock SharedWriter::named(const Wish& wish, std::uint32_t block) const {
 
 void SharedWriter::submit(std::uint32_t write) {
   const Write& it = writes_.at(write);
-  actions_.shared.writes.push_back({write, it.block, it.slot, now_ + config_.write_timeout});
+  actions_.shared.writes.push_back({write, it.block, it.slot, now_ + settings_.write_timeout});
 }
 
 void SharedWriter::on_staged(const SwapOuts::Staged& staged) {
@@ -550,11 +537,11 @@ void SharedWriter::record_event(const StoredBlock& block) {
                .tenant = block.tenant,
                .key = block.key,
                .parent = block.depth > 0 ? std::optional{block.parent} : std::nullopt,
-               .expires_after = config_.kept_for});
+               .expires_after = settings_.kept_for});
 }
 
 void SharedWriter::rest_after(ErrorCode error) {
-  if (error != Errc::cancelled) rest_until_ = now_ + config_.rest;
+  if (error != Errc::cancelled) rest_until_ = now_ + settings_.rest;
 }
 
 void SharedWriter::on_time(TimePoint now) {
@@ -576,22 +563,20 @@ void SharedWriter::stop_all() {
 void SharedWriter::check_invariants() const {
   TERRACE_CHECK(waiting_.size() + active_.size() == wishes_.size());
   TERRACE_CHECK(writes_.size() <= slots_max_);
-  TERRACE_CHECK(writes_.size() <= 1 || block_bytes_ * writes_.size() <= config_.writing_bytes_max);
+  TERRACE_CHECK(writes_.size() <= 1 || block_bytes_ * writes_.size() <= settings_.writing_bytes_max);
   std::size_t writing = 0;
   std::size_t probing = 0;
   std::size_t keys = 0;
   std::size_t jobs = 0;
-  for (const std::uint32_t id : waiting_) {
-    keys += wishes_.find(id)->keys.size();
-    jobs += wishes_.find(id)->job ? 1 : 0;
-  }
-  for (const std::uint32_t id : active_) {
-    const Wish& wish = *wishes_.find(id);
-    writing += wish.writing.count();
-    probing += wish.state == State::probing ? 1 : 0;
-    keys += wish.keys.size();
-    jobs += wish.job ? 1 : 0;
-    TERRACE_CHECK(wish.next <= wish.started || wish.state == State::probing);
+  for (const Ids* const ids : {&waiting_, &active_}) {
+    for (const std::uint32_t id : *ids) {
+      const Wish& wish = *wishes_.find(id);
+      writing += wish.writing.count();
+      probing += wish.state == State::probing ? 1 : 0;
+      keys += wish.keys.size();
+      jobs += wish.job ? 1 : 0;
+      TERRACE_CHECK(wish.next <= wish.started || wish.state == State::probing);
+    }
   }
   TERRACE_CHECK(writing == writes_.size() && probing == probing_ && keys == keys_);
   TERRACE_CHECK(wishes_.size() - jobs <= wishes_max + active_max);

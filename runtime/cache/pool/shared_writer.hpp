@@ -2,12 +2,9 @@
 
 #include "base/slab.hpp"
 #include "base/vector_pool.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
-#include "runtime/cache/pool/hit_counts.hpp"
+#include "runtime/cache/pool/hit_count_write_policy.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
-#include "runtime/cache/types/config.hpp"
 #include "runtime/cache/types/kv_events.hpp"
 #include "runtime/cache/types/write_budget.hpp"
 #include "terrace/clock.hpp"
@@ -16,6 +13,7 @@
 #include "terrace/types.hpp"
 #include "terrace/write_back.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstddef>
@@ -58,7 +56,7 @@ namespace terrace {
 /// each of their blocks has a result.
 ///
 /// The class reads no clock: on_time() gives it the time. Ownership: TieredPool owns it. Threads: the manager's.
-class SharedWriter {
+class SharedWriter : PoolPart {
  public:
   static constexpr std::size_t wishes_max = 256;
   static constexpr std::size_t keys_max = 65536;
@@ -67,9 +65,9 @@ class SharedWriter {
   static constexpr std::uint32_t probe_batch = 256;  ///< upper bound of the keys of a probe
   static constexpr std::uint32_t counted_one_in = 16;
 
-  /// All arguments outlive this object. `config` is the configuration of the manager, and `sizes` are the sizes of the pool.
-  SharedWriter(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
-               SwapOuts& swap_outs, Actions& actions, SharedTotals& totals, KvEvents& events, SharedWriteLimits& limits);
+  /// All arguments outlive this object.
+  SharedWriter(const PoolPart& part, const PoolSizes& sizes, SwapOuts& swap_outs, SharedTotals& totals, KvEvents& events,
+               SharedWriteLimits& limits);
   SharedWriter(const SharedWriter&) = delete;
   SharedWriter& operator=(const SharedWriter&) = delete;
 
@@ -120,14 +118,12 @@ class SharedWriter {
   [[nodiscard]] TimePoint next_deadline() const;
   /// Continues the wishes, and starts waiting ones. Returns true if anything changed.
   bool pump();
-  /// The cache is cleared: drops all wishes. Blocks that have not been given to the store yet are not written.
+  /// Drops all wishes. A wish that is probing or writing ends when this probe or these writes end. Blocks that have not been
+  /// given to the store yet are not written.
   void stop_all();
-  /// Drops all wishes. A wish that is probing or writing ends when this probe or these writes end.
-  void drop_wishes() { stop_all(); }
 
   /// Number of probes and writes that have not ended.
   [[nodiscard]] std::size_t under_way() const { return writes_.size() + probing_; }
-  [[nodiscard]] std::size_t wishes() const { return wishes_.size(); }
   /// Number of blocks of wishes that have not been found in the store, written or dropped yet.
   [[nodiscard]] std::uint64_t waiting_blocks() const {
     std::uint64_t blocks = 0;
@@ -185,9 +181,21 @@ class SharedWriter {
   [[nodiscard]] Recent recent(const BlockKey& key) const;
   /// Returns true if no probe and no write may be started now.
   [[nodiscard]] bool pauses() const { return !usable_ || now_ < rest_until_; }
+  [[nodiscard]] bool is_hit_enough(const BlockKey& key);
+  using Ids = std::vector<std::uint32_t>;
+  /// The first wish of `first`, and then of `second`, for which `is_it` returns true; `none` if there is no such wish.
+  template <class IsIt>
+  [[nodiscard]] std::uint32_t find_wish(const Ids& first, const Ids& second, IsIt is_it) const {
+    for (const Ids* const ids : {&first, &second}) {
+      const auto at = std::ranges::find_if(*ids, [&](std::uint32_t id) { return is_it(*wishes_.find(id)); });
+      if (at != ids->end()) return *at;
+    }
+    return none;
+  }
   [[nodiscard]] std::uint32_t find_job(WriteBackId job) const;
   [[nodiscard]] bool any_job_goes_on() const;
   void stop(std::uint32_t id, ErrorCode why);
+  [[nodiscard]] Wish new_wish(BlockRef block);
   [[nodiscard]] std::uint32_t make_wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish(Prefix prefix, std::uint32_t length, std::uint32_t from);
   void wish_alone(std::span<const BlockRef> blocks);
@@ -212,18 +220,13 @@ class SharedWriter {
   void rest_after(ErrorCode error);
   void report(const Wish& wish, std::uint32_t block, WriteBackOutcome outcome, ErrorCode error = {});
   void record_event(const StoredBlock& block);
-  [[nodiscard]] std::uint64_t& drop_count(ErrorCode why);
   void drop(const Wish& wish, std::uint32_t begin, std::uint32_t end, ErrorCode why);
   void drop_rest(const Wish& wish);
   void end_keep(const Wish& wish, std::uint32_t begin, std::uint32_t end);
   void remove_wish(std::uint32_t id);
 
-  const ManagerConfig& manager_config_;
-  const SharedConfig& config_;
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
+  const SharedConfig& settings_;
   SwapOuts& swap_outs_;
-  Actions& actions_;
   SharedTotals& totals_;
   KvEvents& events_;
   SharedWriteLimits& limits_;

@@ -7,18 +7,6 @@
 
 namespace terrace {
 
-StorageWriter::StorageWriter(const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
-                             SwapOuts& swap_outs, Actions& actions, ManagerStats& stats, WriteBudget& budget,
-                             FlushScheduler& flushes)
-    : residency_{residency},
-      deferred_eviction_{deferred_eviction},
-      swap_outs_{swap_outs},
-      actions_{actions},
-      stats_{stats},
-      budget_{budget},
-      flushes_{flushes},
-      block_bytes_{sizes.block_bytes} {}
-
 bool StorageWriter::has_source(BlockRef block) const {
   return residency_.usable(block, Tier::host) || residency_.usable(block, Tier::device);
 }
@@ -150,14 +138,12 @@ void StorageWriter::unwant_all(Wants wants, std::vector<BlockKey>& keys) {
 }
 
 std::uint32_t StorageWriter::create(BlockRef block, Wants wants) {
-  std::uint32_t index = 0;
   if (free_.empty()) {
-    index = static_cast<std::uint32_t>(pending_.size());
+    free_.push_back(static_cast<std::uint32_t>(pending_.size()));
     pending_.emplace_back();
-  } else {
-    index = free_.back();
-    free_.pop_back();
   }
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
   const std::uint32_t number = residency_.begin_store(block);
   if (number >= by_number_.size()) by_number_.resize(std::size_t{number} + 1, no_write);
   by_number_[number] = index;
@@ -285,15 +271,7 @@ void StorageWriter::submit(std::uint32_t index) {
   PendingWrite& write = pending_[index];
   write.state = State::writing;
   ++writing_;
-  WriteOrder order;
-  order.token = write.number;
-  order.block.key = residency_.tree().key(write.block);
-  order.block.depth = write.block.depth;
-  order.block.tenant = residency_.tree().tenant(write.block);
-  order.block.group = residency_.tree().group(write.block);
-  if (const auto parent = residency_.tree().parent_key(write.block)) order.block.parent = *parent;
-  order.from = write.slot;
-  actions_.writes.push_back(order);
+  actions_.writes.push_back({write.number, as_stored(write.block), write.slot});
 
   std::uint32_t child = std::exchange(write.first_child, no_write);
   while (child != no_write) queue_or_wait(std::exchange(child, pending_[child].next_sibling));

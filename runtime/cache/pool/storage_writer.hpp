@@ -1,10 +1,8 @@
 #pragma once
 
 #include "base/fifo.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/swap_outs.hpp"
 #include "runtime/cache/types/write_budget.hpp"
 #include "terrace/block_store.hpp"
@@ -32,7 +30,7 @@ namespace terrace {
 /// is given to the store after its parent. The store makes it readable only after its parent.
 ///
 /// Threads: the manager's.
-class StorageWriter {
+class StorageWriter : PoolPart {
  public:
   /// The set of clients that want a block stored, one bit each: bit 0 is the write policy, the others are write-back jobs. A
   /// pending write that loses its last bit before it is given to the store is cancelled.
@@ -46,8 +44,8 @@ class StorageWriter {
     ErrorCode error;
   };
 
-  StorageWriter(const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction, SwapOuts& swap_outs,
-                Actions& actions, ManagerStats& stats, WriteBudget& budget, FlushScheduler& flushes);
+  StorageWriter(const PoolPart& part, const PoolSizes& sizes, SwapOuts& swap_outs, WriteBudget& budget, FlushScheduler& flushes)
+      : PoolPart{part}, swap_outs_{swap_outs}, budget_{budget}, flushes_{flushes}, block_bytes_{sizes.block_bytes} {}
 
   [[nodiscard]] Bytes block_bytes() const { return block_bytes_; }
 
@@ -100,8 +98,6 @@ class StorageWriter {
     ended.clear();
     ended.swap(ended_);
   }
-  /// The store has evicted or removed a block.
-  void on_gone(BlockRef block) { residency_.forget_stored(block); }
   /// Stops every pending write that has not been given to the store yet. Such a write ends with `cleared` at its next step.
   void stop_all();
   /// Starts wishes while staging has room, and gives the store blocks while it has fewer than writes_max. Returns true if
@@ -153,11 +149,7 @@ class StorageWriter {
   [[nodiscard]] bool has_source(BlockRef block) const;
   Saved later_or_refused();
 
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
   SwapOuts& swap_outs_;
-  Actions& actions_;
-  ManagerStats& stats_;
   WriteBudget& budget_;
   FlushScheduler& flushes_;
   Bytes block_bytes_;         ///< counts against the daily budget of writes

@@ -7,36 +7,19 @@
 
 namespace terrace {
 
-StoredBlock shared_block(const PrefixTree& tree, BlockRef block) {
-  StoredBlock named;
-  named.key = tree.key(block);
-  named.depth = block.depth;
-  named.tenant = tree.tenant(block);
-  named.group = tree.group(block);
-  if (const auto parent = tree.parent_key(block)) named.parent = *parent;
-  return named;
-}
-
-StoredReads::StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency,
-                         DeferredEviction& deferred_eviction, HostSlotAllocator& host_slots, Actions& actions,
-                         SharedTotals& shared)
-    // If the slots of the device belong to the engine, no block of the tree has a device copy. So these policies have no effect.
-    : exclusive_{config.inclusion == InclusionPolicy::exclusive && sizes.engine_blocks == 0},
-      lazy_exclusive_{config.inclusion == InclusionPolicy::lazy_exclusive && sizes.engine_blocks == 0},
-      residency_{residency},
-      deferred_eviction_{deferred_eviction},
+StoredReads::StoredReads(const PoolPart& part, const PoolSizes& sizes, HostSlotAllocator& host_slots, SharedTotals& shared)
+    : PoolPart{part},
+      // If the slots of the device belong to the engine, no block of the tree has a device copy. So these policies have no
+      // effect.
+      exclusive_{config_.inclusion == InclusionPolicy::exclusive && sizes.engine_blocks == 0},
+      lazy_exclusive_{config_.inclusion == InclusionPolicy::lazy_exclusive && sizes.engine_blocks == 0},
       host_slots_{host_slots},
-      actions_{actions},
       shared_{shared} {}
 
 StoredReads::ReadId StoredReads::add(const Order& order) {
-  const ReadId id = reads_.add({order, {}, State::waiting, none, none});
+  const ReadId id = reads_.add({order, {}, State::waiting});
   if (order.source == Source::shared) ++from_shared_;
-  Read& read = reads_.at(id);
-  Queue& queue = queue_of(read);
-  read.before = queue.last;
-  (queue.last == none ? queue.first : reads_.at(queue.last).after) = id;
-  queue.last = id;
+  waiting_.set(id, {order.urgency, ++arrivals_});
   return id;
 }
 
@@ -44,15 +27,6 @@ StoredReads::Read StoredReads::take(ReadId id) {
   const Read read = reads_.take(id);
   if (read.order.source == Source::shared) --from_shared_;
   return read;
-}
-
-void StoredReads::leave_queue(ReadId id) {
-  Read& read = reads_.at(id);
-  TERRACE_CHECK(read.state == State::waiting);
-  Queue& queue = queue_of(read);
-  (read.before == none ? queue.first : reads_.at(read.before).after) = read.after;
-  (read.after == none ? queue.last : reads_.at(read.after).before) = read.before;
-  read.before = read.after = none;
 }
 
 void StoredReads::cancel(ReadId id) {
@@ -63,18 +37,13 @@ void StoredReads::cancel(ReadId id) {
     if (read.order.source == Source::shared) actions_.shared.cancelled_reads.push_back(id);
     return;
   }
-  leave_queue(id);
+  TERRACE_CHECK(waiting_.erase(id));
   (void)take(id);
 }
 
-bool StoredReads::pump_queues() {
+bool StoredReads::pump() {
   bool changed = false;
-  for (const Queue& queue : waiting_) {
-    while (queue.first != none) {
-      if (!land(queue.first)) return changed;
-      changed = true;
-    }
-  }
+  while (!waiting_.empty() && land(waiting_.top().handle)) changed = true;
   return changed;
 }
 
@@ -110,34 +79,31 @@ bool StoredReads::land(ReadId id) {
   }
   if (staging) slot = residency_.take_staging();
   if (!slot) return false;
-  leave_queue(id);
+  TERRACE_CHECK(waiting_.erase(id));
   read.landing = {*slot, staging};
   read.state = State::reading;
-  ++under_way_;
   this->order(id, *slot);
   return true;
 }
 
 /// Reports the result of a block that has no landing slot.
 void StoredReads::end_waiting(ReadId id, Result::Kind kind, ErrorCode error) {
-  leave_queue(id);
+  TERRACE_CHECK(waiting_.erase(id));
   const Order order = take(id).order;
   results_.push_back({kind, order.reader, order.part, {}, error});
 }
 
 void StoredReads::order(ReadId id, SlotId into) {
   const Order& order = reads_.at(id).order;
-  const PrefixTree& tree = residency_.tree();
-  if (order.source == Source::storage) return actions_.reads.push_back({id, tree.key(order.block), into});
+  if (order.source == Source::storage) return actions_.reads.push_back({id, residency_.tree().key(order.block), into});
   const std::uint32_t reader = handle(order.reader);
   const TimePoint deadline = deadlines_.contains(reader) ? deadlines_.priority(reader) : never;
-  actions_.shared.reads.push_back({id, shared_block(tree, order.block), into, std::min(deadline, order.deadline)});
+  actions_.shared.reads.push_back({id, as_stored(order.block), into, std::min(deadline, order.deadline)});
 }
 
 void StoredReads::on_read(std::uint64_t token, ErrorCode error) {
   const Read read = take(static_cast<ReadId>(token));
   TERRACE_CHECK(read.state != State::waiting);
-  --under_way_;
   const BlockRef block = read.order.block;
   const Landing landing = read.landing;
   const bool wanted = read.state == State::reading;
@@ -191,18 +157,16 @@ void StoredReads::take_late(TimePoint now, std::vector<Reader>& late) {
 
 void StoredReads::check_invariants() const {
   deadlines_.check_invariants();
+  waiting_.check_invariants();
   std::size_t waiting = 0;
-  for (const Queue& queue : waiting_) {
-    ReadId before = none;
-    for (ReadId id = queue.first; id != none; id = reads_.find(id)->after) {
-      const Read* const read = reads_.find(id);
-      TERRACE_CHECK(read != nullptr && read->state == State::waiting && read->before == before);
-      before = id;
-      ++waiting;
-    }
-    TERRACE_CHECK(queue.last == before);
+  for (ReadId id = 0, left = static_cast<ReadId>(reads_.size()); left > 0; ++id) {
+    const Read* const read = reads_.find(id);
+    if (read == nullptr) continue;
+    --left;
+    TERRACE_CHECK((read->state == State::waiting) == waiting_.contains(id));
+    waiting += waiting_.contains(id) ? 1 : 0;
   }
-  TERRACE_CHECK(waiting + under_way_ == reads_.size());
+  TERRACE_CHECK(waiting == waiting_.size());
 }
 
 }  // namespace terrace

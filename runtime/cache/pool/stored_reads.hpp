@@ -2,21 +2,16 @@
 
 #include "base/indexed_heap.hpp"
 #include "base/slab.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "terrace/statistics.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace terrace {
-
-/// The description of this block by which the shared store names its value.
-[[nodiscard]] StoredBlock shared_block(const PrefixTree& tree, BlockRef block);
 
 /// Reads blocks from storage, or from the shared store, into slots of the host arena, for the loads and the named copies of a
 /// pool.
@@ -34,7 +29,7 @@ namespace terrace {
 /// Readers can have deadlines. take_late() returns the readers whose deadline has passed. These then cancel their reads.
 ///
 /// Threads: the manager's.
-class StoredReads {
+class StoredReads : PoolPart {
  public:
   /// The load, or the job of NamedCopies, for which blocks are read. `number` is its number in its class.
   struct Reader {
@@ -80,8 +75,7 @@ class StoredReads {
   };
   using ReadId = std::uint32_t;
 
-  StoredReads(const ManagerConfig& config, const PoolSizes& sizes, Residency& residency, DeferredEviction& deferred_eviction,
-              HostSlotAllocator& host_slots, Actions& actions, SharedTotals& shared);
+  StoredReads(const PoolPart& part, const PoolSizes& sizes, HostSlotAllocator& host_slots, SharedTotals& shared);
 
   /// The id is valid until the result or cancel().
   [[nodiscard]] ReadId add(const Order& order);
@@ -90,9 +84,9 @@ class StoredReads {
   /// A read has ended. `token` is that of the ReadOrder, or of the SharedActions::Read.
   void on_read(std::uint64_t token, ErrorCode error);
   /// Gives landing slots to blocks that wait for one, and orders their reads. Returns true if anything changed.
-  bool pump() { return reads_.size() > under_way_ && pump_queues(); }
+  bool pump();
   /// pump() would change nothing, and there are no results.
-  [[nodiscard]] bool rests() const { return reads_.size() == under_way_ && results_.empty(); }
+  [[nodiscard]] bool rests() const { return waiting_.empty() && results_.empty(); }
   /// The results since the last call, in order. Swaps the vectors, so that their memory is used again. The caller hands them out
   /// before it calls cancel().
   void take_results(std::vector<Result>& results) {
@@ -116,26 +110,16 @@ class StoredReads {
   void check_invariants() const;
 
  private:
-  static constexpr ReadId none = 0xFFFF'FFFF;
   enum class State : std::uint8_t { waiting, reading, cancelled };
   struct Read {
     Order order;
     Landing landing;  ///< not in state waiting
     State state = State::waiting;
-    ReadId before = none;  ///< neighbours in its queue, in state waiting
-    ReadId after = none;
-  };
-  struct Queue {
-    ReadId first = none;
-    ReadId last = none;
   };
 
-  [[nodiscard]] Queue& queue_of(const Read& read) { return waiting_[static_cast<std::size_t>(read.order.urgency)]; }
-  bool pump_queues();
   Read take(ReadId id);
   void order(ReadId id, SlotId into);
   void count_failure(const Read& read, ErrorCode error);
-  void leave_queue(ReadId id);
   void end_waiting(ReadId id, Result::Kind kind, ErrorCode error);
   [[nodiscard]] bool land(ReadId id);
   [[nodiscard]] static std::uint32_t handle(Reader reader) {
@@ -144,17 +128,13 @@ class StoredReads {
 
   bool exclusive_;       ///< a block is never on the device and in the host at the same time
   bool lazy_exclusive_;  ///< a host copy of a block that a load brings to the device would be a duplicate
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
   HostSlotAllocator& host_slots_;
-  Actions& actions_;
   SharedTotals& shared_;
   Slab<Read> reads_;
-  /// By urgency. Linked lists, because a cancelled block can be anywhere in its list.
-  std::array<Queue, urgency_count> waiting_;
+  IndexedHeap<std::pair<Urgency, std::uint64_t>> waiting_;  ///< by urgency, and then by arrival
+  std::uint64_t arrivals_ = 0;
   std::vector<Result> results_;       ///< not taken yet
   IndexedHeap<TimePoint> deadlines_;  ///< by handle()
-  std::size_t under_way_ = 0;         ///< reads that have been ordered and have not ended
   std::size_t from_shared_ = 0;       ///< entries of reads_ whose source is the shared store
 };
 

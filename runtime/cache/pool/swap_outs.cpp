@@ -8,13 +8,14 @@
 
 namespace terrace {
 
+void SwapOuts::hold(BlockRef block, SwapOutPurpose purpose) {
+  if (evicts(purpose)) residency_.hold_evicting(block, Tier::device);
+  else residency_.hold(block, Tier::device);
+}
+
 void SwapOuts::begin(BlockRef block, SlotId host_slot, SwapOutPurpose purpose, std::uint32_t write) {
   const SlotId device_slot = residency_.copy(block, Tier::device).slot();
-  if (evicts(purpose)) {
-    deferred_eviction_.hold_evicting(block, Tier::device);
-  } else {
-    residency_.hold(block, Tier::device);
-  }
+  hold(block, purpose);
   // A staging slot does not hold a copy of the host tier.
   if (purpose != SwapOutPurpose::stage) residency_.begin_fill(block, Tier::host, host_slot);
   collected_.push_back({{block.node, block.depth, block.depth + 1}, device_slot, host_slot, purpose, write});
@@ -31,7 +32,7 @@ void SwapOuts::begin(Run run, std::span<const SlotId> host_slots, SwapOutPurpose
       collected_.push_back({{run.node, run.begin + i, run.begin + i + 1}, device_slot, host_slots[i], purpose});
     }
   }
-  deferred_eviction_.hold_evicting(run, Tier::device);
+  residency_.hold_evicting(run, Tier::device);
   residency_.begin_swap_out(run, host_slots);
 }
 
@@ -103,7 +104,6 @@ Urgency SwapOuts::urgency_of(const Blocks& blocks) const {
 }
 
 bool SwapOuts::on_event(const TransferEvent& event) {
-  if (event.kind == TransferEvent::Kind::confirmed) return on_confirmed(event.id);
   std::optional<std::vector<Blocks>> all = transfers_.take(event.id);
   if (!all) return false;
   forget_ahead(event.id);
@@ -111,8 +111,9 @@ bool SwapOuts::on_event(const TransferEvent& event) {
   for (const Blocks& blocks : *all) {
     TERRACE_CHECK(event.outcomes.end() - outcome >= blocks.run.size());
     for (std::uint32_t i = 0; i < blocks.run.size(); ++i, ++outcome) {
-      finish(blocks.at(i), *outcome);
-      if (*outcome == BlockOutcome::unconfirmed) unconfirmed_[event.id].push_back(blocks.at(i));
+      // Only a transfer whose deadline has passed can have unconfirmed blocks, and these transfers have none.
+      TERRACE_CHECK(*outcome != BlockOutcome::unconfirmed);
+      finish(blocks.at(i), *outcome == BlockOutcome::done);
     }
   }
   TERRACE_CHECK(outcome == event.outcomes.end());
@@ -120,39 +121,21 @@ bool SwapOuts::on_event(const TransferEvent& event) {
   return true;
 }
 
-/// The device confirms that the transfer's unconfirmed blocks are not being copied any more.
-bool SwapOuts::on_confirmed(TransferId id) {
-  const auto found = unconfirmed_.find(id);
-  if (found == unconfirmed_.end()) return false;
-  const std::vector<Block> blocks = std::move(found->second);
-  unconfirmed_.erase(found);
-  for (const Block& block : blocks) {
-    residency_.free_slot(Tier::host, block.host_slot);
-    deferred_eviction_.reader_gone(block.block, Tier::device);
-  }
-  return true;
-}
-
-void SwapOuts::finish(const Block& entry, BlockOutcome outcome) {
-  const bool arrived = outcome == BlockOutcome::done;
-  const bool unconfirmed = outcome == BlockOutcome::unconfirmed;
-  stats_.quarantined_late += unconfirmed ? 1 : 0;
+void SwapOuts::finish(const Block& entry, bool arrived) {
   if (entry.purpose == SwapOutPurpose::stage) {
     staged_.push_back({entry.write, arrived});
-    if (!arrived && !unconfirmed) residency_.free_slot(Tier::host, entry.host_slot);
+    if (!arrived) residency_.free_slot(Tier::host, entry.host_slot);
   } else if (arrived) {
     residency_.publish(entry.block, Tier::host);
   } else {
-    residency_.fail_fill(entry.block, Tier::host, unconfirmed ? FailedSlot::quarantine : FailedSlot::free);
+    residency_.fail_fill(entry.block, Tier::host, FailedSlot::free);
   }
-  // The transfer may still read the device slot, so the copy stays held until on_confirmed().
-  if (unconfirmed) return;
-
   deferred_eviction_.reader_gone(entry.block, Tier::device);
   // Without a host copy, the block may have left the tree with its device copy.
   if (!arrived || entry.purpose == SwapOutPurpose::stage) return;
   // If the eviction was cancelled, the device copy is still there. In exclusive mode the block must not have two copies.
-  if (evicts(entry.purpose) && inclusion_ == InclusionPolicy::exclusive && residency_.copy(entry.block, Tier::device).present() &&
+  if (evicts(entry.purpose) && config_.inclusion == InclusionPolicy::exclusive &&
+      residency_.copy(entry.block, Tier::device).present() &&
       residency_.copy(entry.block, Tier::host).state() == CopyState::ready) {
     residency_.drop(entry.block, Tier::host);
     return;

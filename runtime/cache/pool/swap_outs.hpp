@@ -1,14 +1,10 @@
 #pragma once
 
 #include "base/vector_pool.hpp"
-#include "runtime/cache/index/deferred_eviction.hpp"
-#include "runtime/cache/index/residency.hpp"
-#include "runtime/cache/orders/actions.hpp"
 #include "runtime/cache/orders/link_guard.hpp"
 #include "runtime/cache/orders/transfer_table.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "transfer/device/transfer.hpp"
-
-#include <boost/unordered/unordered_flat_map.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -31,7 +27,7 @@ enum class SwapOutPurpose : std::uint8_t {
 /// has ended. A swap-out that has begun holds its device copy (Residency::hold) until it ends.
 ///
 /// Threads: the manager's.
-class SwapOuts {
+class SwapOuts : PoolPart {
  public:
   /// A swap-out of purpose stage that has ended. If the bytes arrived, the slot belongs to StorageWriter. If not, SwapOuts frees
   /// it.
@@ -40,18 +36,13 @@ class SwapOuts {
     bool arrived = false;
   };
 
-  SwapOuts(const ManagerConfig& config, Residency& residency, DeferredEviction& deferred_eviction, Actions& actions,
-           ManagerStats& stats, const LinkGuard& link)
-      : inclusion_{config.inclusion},
-        residency_{residency},
-        deferred_eviction_{deferred_eviction},
-        actions_{actions},
-        stats_{stats},
-        link_{link} {}
+  SwapOuts(const PoolPart& part, const LinkGuard& link) : PoolPart{part}, link_{link} {}
 
   /// Returns false while copies between device and host fail. Do not call begin() then.
   [[nodiscard]] bool allowed() const { return link_.allows(); }
 
+  /// Holds the device copy for a swap-out of this purpose. The copy is evicting from now on if that is an eviction.
+  void hold(BlockRef block, SwapOutPurpose purpose);
   /// Begins to copy the block. Its device copy must be usable. The caller holds `host_slot`, and SwapOuts takes it over. If the
   /// purpose is an eviction, the device copy is evicting from now on. `write`: number that comes back in Staged; only for purpose
   /// stage.
@@ -77,7 +68,7 @@ class SwapOuts {
 
   /// start_transfers() would change nothing.
   [[nodiscard]] bool rests() const { return collected_.empty(); }
-  [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty() && unconfirmed_.empty(); }
+  [[nodiscard]] bool idle() const { return collected_.empty() && transfers_.empty(); }
 
  private:
   struct Block {
@@ -103,15 +94,9 @@ class SwapOuts {
     }
   };
 
-  [[nodiscard]] bool on_confirmed(TransferId id);
   [[nodiscard]] Urgency urgency_of(const Blocks& blocks) const;
-  void finish(const Block& block, BlockOutcome outcome);
+  void finish(const Block& block, bool arrived);
 
-  InclusionPolicy inclusion_;
-  Residency& residency_;
-  DeferredEviction& deferred_eviction_;
-  Actions& actions_;
-  ManagerStats& stats_;
   const LinkGuard& link_;
   std::vector<Staged> staged_;  ///< not taken yet
   /// Swap-outs that have begun and have no transfer yet. They wait for the end of CacheManager::settle(), so that neighbouring
@@ -127,9 +112,6 @@ class SwapOuts {
 
   std::vector<Ahead> ahead_;  ///< transfers with blocks of purpose evict_ahead that have not been raised, oldest first
   std::uint64_t ahead_blocks_ = 0;
-  /// Blocks whose transfer was still under way when its deadline passed. Their slots are not reused before the device confirms
-  /// the end. SwapOuts sets no deadline, so its transfers do not end in this way now.
-  boost::unordered_flat_map<TransferId, std::vector<Block>, std::hash<TransferId>> unconfirmed_;
 };
 
 }  // namespace terrace

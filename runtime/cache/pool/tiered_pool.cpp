@@ -16,24 +16,22 @@ TieredPool::TieredPool(PoolId number, const ManagerConfig& config, ManagerStats&
       sizes_{config.pool(number)},
       residency_{config_, sizes_, events},
       deferred_eviction_{config_, residency_, stats},
-      swap_outs_{config_, residency_, deferred_eviction_, actions_, stats, link},
+      part_{config_, residency_, deferred_eviction_, actions_, stats},
+      swap_outs_{part_, link},
       flushes_{actions_, config_.storage ? config_.flush_interval : Duration{}},
-      storage_writer_{sizes_, residency_, deferred_eviction_, swap_outs_, actions_, stats, budget, flushes_},
-      hit_count_writes_{config_, sizes_, residency_, storage_writer_, stats},
-      host_slots_{config_, residency_, deferred_eviction_, swap_outs_, storage_writer_, stats},
-      device_slots_{config_, residency_, deferred_eviction_, host_slots_, storage_writer_, stats},
+      storage_writer_{part_, sizes_, swap_outs_, budget, flushes_},
+      hit_count_writes_{part_, sizes_, storage_writer_},
+      host_slots_{part_, swap_outs_, storage_writer_},
+      device_slots_{part_, host_slots_, storage_writer_},
       resizer_{sizes_, residency_, storage_writer_, host_slots_, device_slots_},
-      reclaimer_{config_, residency_, device_slots_, host_slots_, stats},
-      stored_reads_{config_, sizes_, residency_, deferred_eviction_, host_slots_, actions_, shared},
-      loads_{config_, residency_, stored_reads_, actions_, stats},
-      named_copies_{config_,         sizes_,         residency_, stored_reads_, host_slots_,
-                    storage_writer_, shared_writer_, actions_,   offload_totals},
+      reclaimer_{part_, device_slots_, host_slots_},
+      stored_reads_{part_, sizes_, host_slots_, shared},
+      loads_{part_, stored_reads_},
+      named_copies_{part_, sizes_, stored_reads_, host_slots_, storage_writer_, shared_writer_, offload_totals},
       catalog_recovery_{residency_, flushes_},
       stats_{stats},
       link_{link} {
-  if (config_.shared.on) {
-    shared_writer_.emplace(config_, sizes_, residency_, deferred_eviction_, swap_outs_, actions_, shared, events, shared_writes);
-  }
+  if (config_.shared.on) shared_writer_.emplace(part_, sizes_, swap_outs_, shared, events, shared_writes);
 }
 
 TieredPool::~TieredPool() = default;
@@ -212,8 +210,6 @@ void TieredPool::load_named(const OffloadOrder& order, std::optional<TimePoint> 
   named_copies_.load(order, named_, shared_until, stamp, group);
 }
 
-void TieredPool::store_named(const OffloadOrder& order, std::uint64_t stamp) { named_copies_.store(order, stamp); }
-
 // ---- events and time -----------------------------------------------------------------------------------------------------
 
 bool TieredPool::on_transfer(TransferEvent& event) {
@@ -242,7 +238,7 @@ void TieredPool::on_store(const StoreEvent& event) {
       const auto block = residency_.stored_block(static_cast<std::uint32_t>(event.write_token));
       if (!block || !residency_.stored(*block) || residency_.tree().key(*block) != event.key) break;
       ++stats_.stored_evicted;
-      storage_writer_.on_gone(*block);
+      residency_.forget_stored(*block);
       break;
     }
     case StoreEvent::Kind::flushed: flushes_.on_flushed(event.error); break;
@@ -469,7 +465,7 @@ Usage TieredPool::usage(Tier tier) const {
     usage.free = device.count(SlotState::free);
     usage.promised = device_slots_.promised();
     // The slots of these copies retire when they are evicted, so they do not become free.
-    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned();
+    if (device.retiring(SlotState::ready) > 0) usage.evictable -= residency_.retiring_unpinned(Tier::device);
   } else {
     usage.blocks = residency_.host_blocks();
     usage.free = residency_.host_free();

@@ -4,7 +4,6 @@
 #include "runtime/cache/index/residency.hpp"
 #include "runtime/cache/measure/load_costs.hpp"
 #include "runtime/cache/orders/actions.hpp"
-#include "runtime/cache/orders/erasure.hpp"
 #include "runtime/cache/orders/flush_scheduler.hpp"
 #include "runtime/cache/pool/catalog_recovery.hpp"
 #include "runtime/cache/pool/device_slot_allocator.hpp"
@@ -12,6 +11,7 @@
 #include "runtime/cache/pool/host_slot_allocator.hpp"
 #include "runtime/cache/pool/loads.hpp"
 #include "runtime/cache/pool/named_copies.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "runtime/cache/pool/pool_resizer.hpp"
 #include "runtime/cache/pool/shared_writer.hpp"
 #include "runtime/cache/pool/storage_writer.hpp"
@@ -59,8 +59,8 @@ struct ComputedBlocks {
 /// Blocks of a group with full attention are prefixes in the tree. A block of any other group is a prefix of length one: no other
 /// block depends on it, so it is kept, moved, stored and evicted alone.
 ///
-/// The constructor connects the parts (Residency, Loads, StorageWriter and others) with each other. Other classes read the parts
-/// through const accessors, and change them through the members of this class.
+/// The constructor connects the parts (Residency, Loads, StorageWriter and others) with each other. Other classes use some of
+/// them directly, through the accessors. They only read Residency.
 ///
 /// Threads: the manager's.
 class TieredPool {
@@ -76,12 +76,21 @@ class TieredPool {
   [[nodiscard]] PoolId id() const { return id_; }
   [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
   [[nodiscard]] const Residency& residency() const { return residency_; }
-  [[nodiscard]] const DeviceSlotAllocator& device_slots() const { return device_slots_; }
-  [[nodiscard]] const Loads& loads() const { return loads_; }
   [[nodiscard]] const StoredReads& stored_reads() const { return stored_reads_; }
-  [[nodiscard]] const StorageWriter& storage_writer() const { return storage_writer_; }
-  [[nodiscard]] const FlushScheduler& flushes() const { return flushes_; }
   [[nodiscard]] const PoolResizer& resizer() const { return resizer_; }
+  [[nodiscard]] DeviceSlotAllocator& device_slots() { return device_slots_; }
+  [[nodiscard]] const DeviceSlotAllocator& device_slots() const { return device_slots_; }
+  [[nodiscard]] Loads& loads() { return loads_; }
+  [[nodiscard]] const Loads& loads() const { return loads_; }
+  [[nodiscard]] NamedCopies& named_copies() { return named_copies_; }
+  [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
+  [[nodiscard]] StorageWriter& storage_writer() { return storage_writer_; }
+  [[nodiscard]] const StorageWriter& storage_writer() const { return storage_writer_; }
+  /// Returns nullptr if there is no shared store.
+  [[nodiscard]] SharedWriter* shared_writer() { return shared_writer_ ? &*shared_writer_ : nullptr; }
+  [[nodiscard]] const SharedWriter* shared_writer() const { return shared_writer_ ? &*shared_writer_ : nullptr; }
+  [[nodiscard]] FlushScheduler& flushes() { return flushes_; }
+  [[nodiscard]] CatalogRecovery& catalog_recovery() { return catalog_recovery_; }
   /// The work that the pool wants done. The owner of the manager takes and clears it.
   [[nodiscard]] Actions& actions() { return actions_; }
   [[nodiscard]] const Actions& actions() const { return actions_; }
@@ -128,31 +137,14 @@ class TieredPool {
     reclaimer_.on_request(slots);
     return device_slots_.take_or_wait(waiter, slots, tenant, out);
   }
-  void stop_waiting(std::uint32_t waiter) { device_slots_.leave(waiter); }
-  void take_free(std::uint32_t count, std::optional<SlotId> after, std::vector<SlotId>& out) {
-    device_slots_.take_free(count, after, out);
-  }
-  [[nodiscard]] bool choose(std::uint32_t slots, Quotas::Asker asker) { return device_slots_.choose(slots, asker); }
-  void keep_chosen() { device_slots_.keep_chosen(); }
-  void give_up_chosen() { device_slots_.give_up_chosen(); }
-  /// Takes slots that give_up_chosen() has freed.
+  /// Takes slots that DeviceSlotAllocator::give_up_chosen has freed.
   void take_given_up(std::uint32_t count, std::vector<SlotId>& out) { residency_.take_device(count, std::nullopt, out); }
   void free_slots(std::span<const SlotId> slots) { residency_.free_slots(Tier::device, slots); }
   void quarantine(SlotId slot) { residency_.quarantine(slot); }
   void raise_fences(std::span<const SlotId> slots, Fence fence) { residency_.raise_fences(slots, fence); }
 
-  // ---- loads. The members of Loads say more.
+  // ---- settings
 
-  [[nodiscard]] Loads::LoadId start_load(std::span<const LoadRun> runs, std::span<const SlotId> device_slots,
-                                         std::uint32_t waiter, Loads::Deadlines deadlines, bool by_layer) {
-    return loads_.start(runs, device_slots, waiter, deadlines, by_layer);
-  }
-  void join_load(Loads::LoadId load, std::uint32_t waiter, Loads::Deadlines deadlines, bool by_layer) {
-    loads_.join(load, waiter, deadlines, by_layer);
-  }
-  void leave_load(Loads::LoadId load, std::uint32_t waiter) { loads_.leave(load, waiter); }
-  /// Frees a load whose event `ended` was handled.
-  void close_load(Loads::LoadId load) { loads_.close(load); }
   /// The same as CacheManager::set_load_costs.
   void set_load_costs(const LoadCosts& now) { load_costs_ = now; }
   [[nodiscard]] const LoadCosts& load_costs() const { return load_costs_; }
@@ -163,37 +155,13 @@ class TieredPool {
 
   // ---- copies to and from slots that a caller names. The members of NamedCopies say more.
 
-  [[nodiscard]] const NamedCopies& named_copies() const { return named_copies_; }
   /// Updates the last use of those blocks that are cached.
   void use_named(std::span<const BlockKey> keys, KeyOrder order, std::uint64_t stamp);
-  /// Starts a job. The order has been checked (NamedCopies::check). `stamp`: the stamp of this use of the blocks. If they stand
-  /// alone, there is one stamp per key, and `stamp` is the first. `group`: the group of the blocks.
+  /// Starts a load job. The order has been checked (NamedCopies::check). `stamp`: the stamp of this use of the blocks. If they
+  /// stand alone, there is one stamp per key, and `stamp` is the first. `group`: the group of the blocks.
   void load_named(const OffloadOrder& order, std::optional<TimePoint> shared_until, std::uint64_t stamp, GroupId group = {});
-  void store_named(const OffloadOrder& order, std::uint64_t stamp);
-  [[nodiscard]] NamedCopies::Reserved reserve_named(const OffloadOrder& order, std::uint64_t stamp, std::span<SlotId> slots) {
-    return named_copies_.reserve(order, stamp, slots);
-  }
-  void publish_named(const NamedCopies::Reserved& reserved, bool filled) { named_copies_.publish(reserved, filled); }
-  bool cancel_named(OffloadJobId id) { return named_copies_.cancel(id); }
-  void on_copied(std::uint64_t token) { named_copies_.on_copied(token); }
-  void take_offload_events(std::vector<OffloadEvent>& events) { named_copies_.take_events(events); }
 
-  // ---- storage. The members of StorageWriter, FlushScheduler and CatalogRecovery say more.
-
-  StorageWriter::Begun begin_store(BlockRef block, StorageWriter::Wants wants, std::uint32_t blocks_max) {
-    return storage_writer_.begin(block, wants, blocks_max);
-  }
-  void want_stored(BlockRef block, StorageWriter::Wants wants) { storage_writer_.want(block, wants); }
-  void unwant_all(StorageWriter::Wants wants, std::vector<BlockKey>& keys) { storage_writer_.unwant_all(wants, keys); }
-  void take_ended_writes(std::vector<StorageWriter::Ended>& ended) { storage_writer_.take_ended(ended); }
-  /// Returns the round of the flush.
-  [[nodiscard]] std::uint64_t ask_for_flush() { return flushes_.ask(); }
-  void begin_recovery() { catalog_recovery_.begin(); }
-  void recover(std::span<const StoredBlock> blocks, std::span<std::optional<std::uint64_t>> numbers) {
-    catalog_recovery_.add(blocks, numbers);
-  }
-
-  // ---- the shared store
+  // ---- storage and the shared store
 
   /// A read or a probe of the pool has ended. `token` is that of its order.
   void on_shared_read(std::uint32_t token, ErrorCode error);
@@ -208,19 +176,11 @@ class TieredPool {
     if (shared_writer_) shared_writer_->set_usable(usable);
   }
   void drop_shared_wishes() {
-    if (shared_writer_) shared_writer_->drop_wishes();
+    if (shared_writer_) shared_writer_->stop_all();
   }
-  /// The same as SharedWriter::order, pause, cancel and take_ended. There must be a shared store.
-  void order_shared(WriteBackId job, Prefix prefix, std::uint32_t from, std::uint64_t blocks_max) {
-    shared_writer_->order(job, prefix, from, blocks_max);
-  }
-  void pause_shared(WriteBackId job, bool pauses) { shared_writer_->pause(job, pauses); }
-  void cancel_shared(WriteBackId job, std::vector<BlockKey>& keys) { shared_writer_->cancel(job, keys); }
   void take_ended_shared(std::vector<SharedWriter::Ended>& ended) {
     if (shared_writer_) shared_writer_->take_ended(ended);
   }
-  /// Returns nullptr if there is no shared store.
-  [[nodiscard]] const SharedWriter* shared_writer() const { return shared_writer_ ? &*shared_writer_ : nullptr; }
 
   // ---- events and time
 
@@ -249,12 +209,8 @@ class TieredPool {
     return reclaimer_.pump();
   }
   [[nodiscard]] bool wants_reclaim() const { return reclaimer_.is_due(); }
-  /// Returns true if take_served() or take_load_events() has something to take.
+  /// Returns true if DeviceSlotAllocator::take_served or Loads::take_events has something to take.
   [[nodiscard]] bool has_events() const { return device_slots_.has_served() || loads_.has_events(); }
-  void take_served(std::vector<DeviceSlotAllocator::Served>& served, std::vector<SlotId>& slots) {
-    device_slots_.take_served(served, slots);
-  }
-  void take_load_events(std::vector<Loads::Event>& events) { loads_.take_events(events); }
   /// Makes transfers of the copies that have been decided on since the last call.
   void start_transfers(std::uint64_t& last_transfer);
 
@@ -315,6 +271,7 @@ class TieredPool {
   Actions actions_;
   Residency residency_;
   DeferredEviction deferred_eviction_;
+  PoolPart part_;  ///< what the next members are made with
   SwapOuts swap_outs_;
   FlushScheduler flushes_;
   Erasure erasure_{flushes_};

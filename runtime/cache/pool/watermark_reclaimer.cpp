@@ -15,10 +15,6 @@ std::uint64_t beyond(std::uint64_t there, std::uint64_t promised) { return there
 
 }  // namespace
 
-WatermarkReclaimer::WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
-                                       HostSlotAllocator& host_slots, ManagerStats& stats)
-    : config_{config}, residency_{residency}, device_slots_{device_slots}, host_slots_{host_slots}, stats_{stats} {}
-
 std::uint64_t WatermarkReclaimer::ahead_on_device() const {
   const SlotAllocator& pool = residency_.slots_of(Tier::device);
   const std::uint64_t evicting = pool.evicting_total() - pool.retiring_and_evicting();

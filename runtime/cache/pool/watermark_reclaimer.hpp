@@ -1,15 +1,42 @@
 #pragma once
 
-#include "runtime/cache/measure/burst_reserve.hpp"
 #include "runtime/cache/pool/device_slot_allocator.hpp"
 #include "runtime/cache/pool/host_slot_allocator.hpp"
-#include "runtime/cache/types/config.hpp"
+#include "runtime/cache/pool/pool_part.hpp"
 #include "terrace/request.hpp"
 #include "terrace/statistics.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace terrace {
+
+/// Learns the number of free slots with which only one request in 200 finds too few. The number is larger if requests come in
+/// bursts of long prompts. It should not be larger than needed, because a free slot caches nothing.
+///
+/// It estimates the 99.5th percentile of the slots that a request and the requests just before it took together, until evictions
+/// had replaced them. Each request above the estimate raises it by a step, each other one lowers it by a 199th of that (H.
+/// Robbins and S. Monro, A Stochastic Approximation Method, 1951). The step is the mean of what a request takes.
+class BurstReserve {
+ public:
+  /// A request takes `slots` slots. Before that, `free` slots were free, and `promised` slots, free ones or future ones, were
+  /// promised to waiting requests. `kept`: the number of slots that should have been free.
+  void on_request(std::uint64_t slots, std::uint64_t free, std::uint64_t promised, std::uint64_t kept) {
+    const auto taken = static_cast<double>(slots);
+    const auto missing = static_cast<double>(kept) - static_cast<double>(free) + static_cast<double>(promised);
+    mean_ += (taken - mean_) * (mean_ == 0 ? 1 : mean_weight);
+    const double burst = taken + std::max(missing, 0.0);
+    slots_ = std::max(slots_ + mean_ * (burst > slots_ ? percentile : percentile - 1), 0.0);
+  }
+  [[nodiscard]] std::uint64_t slots() const { return static_cast<std::uint64_t>(slots_); }
+
+ private:
+  static constexpr double percentile = 0.995;
+  static constexpr double mean_weight = 1.0 / 64;
+
+  double slots_ = 0;
+  double mean_ = 0;
+};
 
 /// Evicts copies in the background, before a request needs their slots. If a tier has fewer free slots than its low watermark,
 /// its next victims are evicted in the same way as for a request. This continues until the free slots, and the slots that
@@ -19,11 +46,11 @@ namespace terrace {
 /// below its watermark. A call evicts a bounded number of copies, because it runs on the engine's thread.
 ///
 /// Threads: the manager's.
-class WatermarkReclaimer {
+class WatermarkReclaimer : PoolPart {
  public:
-  /// Reads the watermarks and the write policy of `config` at each call.
-  WatermarkReclaimer(const ManagerConfig& config, Residency& residency, DeviceSlotAllocator& device_slots,
-                     HostSlotAllocator& host_slots, ManagerStats& stats);
+  /// Reads the watermarks and the write policy of the configuration at each call.
+  WatermarkReclaimer(const PoolPart& part, DeviceSlotAllocator& device_slots, HostSlotAllocator& host_slots)
+      : PoolPart{part}, device_slots_{device_slots}, host_slots_{host_slots} {}
 
   /// A request will take `slots` device slots, now or as they become free.
   void on_request(std::uint64_t slots);
@@ -53,11 +80,8 @@ class WatermarkReclaimer {
   std::uint64_t pump_device();
   std::uint64_t pump_host();
 
-  const ManagerConfig& config_;
-  Residency& residency_;
   DeviceSlotAllocator& device_slots_;
   HostSlotAllocator& host_slots_;
-  ManagerStats& stats_;
   BurstReserve reserve_;
   bool is_due_ = false;
   bool filling_device_ = false;  ///< pump() is evicting up to the high watermark, over several calls

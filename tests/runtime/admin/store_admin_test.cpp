@@ -6,7 +6,6 @@
 #include "terrace/waker.hpp"
 #include "tests/patience.hpp"
 #include "tests/radix/key_helpers.hpp"
-#include "tests/runtime/store/gated_shared_store.hpp"
 #include "tests/runtime/store/gated_store.hpp"
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/live/client.hpp"

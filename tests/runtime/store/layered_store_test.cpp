@@ -3,15 +3,14 @@
 #include "base/waker.hpp"
 #include "runtime/store/tier_batches.hpp"
 #include "terrace/host_memory.hpp"
-#include "tests/runtime/store/gated_shared_store.hpp"
 #include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <vector>
 
 namespace terrace {
@@ -20,31 +19,23 @@ namespace {
 using namespace std::chrono_literals;
 using test::block_size;
 using test::key_of;
+using test::keys_from;
+using test::rows_from;
 
 /// A TierBatches over a local store of 8 blocks and a shared store.
 class LayeredStoreTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t rows_max = 16;
 
-  std::vector<std::uint32_t> rows(std::size_t count) {
-    std::vector<std::uint32_t> all(count);
-    std::iota(all.begin(), all.end(), 0U);
-    return all;
-  }
-  static std::vector<BlockKey> keys(std::uint64_t first, std::size_t count) {
-    std::vector<BlockKey> all;
-    for (std::size_t i = 0; i < count; ++i) all.push_back(key_of(first + i));
-    return all;
-  }
   void put_elsewhere(std::uint64_t first, std::size_t count) {
-    for (const BlockKey& key : keys(first, count)) {
+    for (const BlockKey& key : keys_from(first, count)) {
       std::vector<std::byte> block(block_size);
       test::fill(block, key);
       shared.blocks[key] = block;
     }
   }
   void submit_put(std::uint64_t id, const std::vector<BlockKey>& names) {
-    const auto at = rows(names.size());
+    const auto at = rows_from(0, names.size());
     for (std::size_t i = 0; i < names.size(); ++i) test::fill(memory.rows().row(at[i]), names[i]);
     ASSERT_TRUE(batches.submit_put({BatchId{id}, names, region, at, {}, never}));
   }
@@ -63,7 +54,7 @@ class LayeredStoreTest : public ::testing::Test {
   }
   /// Checks the bytes of what has arrived.
   BatchResult get(const std::vector<BlockKey>& names) {
-    const auto at = rows(names.size());
+    const auto at = rows_from(0, names.size());
     for (const std::uint32_t row : at) std::ranges::fill(memory.rows().row(row), std::byte{0xEE});
     EXPECT_TRUE(batches.submit_get({BatchId{78}, names, region, at, never}));
     BatchResult result = poll().at(0);
@@ -91,8 +82,8 @@ class LayeredStoreTest : public ::testing::Test {
 
 TEST_F(LayeredStoreTest, brings_what_only_the_shared_store_has) {
   put_elsewhere(0, 4);
-  ASSERT_EQ(put(keys(4, 2)).succeeded, 2U);
-  const BatchResult result = get(keys(0, 7));
+  ASSERT_EQ(put(keys_from(4, 2)).succeeded, 2U);
+  const BatchResult result = get(keys_from(0, 7));
   EXPECT_EQ(result.succeeded, 6U);
   EXPECT_EQ(result.errors[6], Errc::not_found);
   EXPECT_EQ(shared.reads, 5U) << "a block of the local store is not asked for elsewhere";
@@ -101,11 +92,11 @@ TEST_F(LayeredStoreTest, brings_what_only_the_shared_store_has) {
 }
 
 TEST_F(LayeredStoreTest, brings_what_the_local_disk_cannot_read) {
-  ASSERT_EQ(put(keys(0, 2)).succeeded, 2U);
+  ASSERT_EQ(put(keys_from(0, 2)).succeeded, 2U);
   local.reads_fail = true;
-  EXPECT_EQ(get(keys(0, 2)).succeeded, 2U);
+  EXPECT_EQ(get(keys_from(0, 2)).succeeded, 2U);
   shared.blocks.clear();
-  const BatchResult result = get(keys(0, 2));
+  const BatchResult result = get(keys_from(0, 2));
   EXPECT_EQ(result.errors[0], Errc::io_failed) << "the reason of the local store";
 }
 
@@ -113,15 +104,15 @@ TEST_F(LayeredStoreTest, counts_trouble_at_the_shared_store_as_a_miss) {
   put_elsewhere(0, 2);
   for (const Errc trouble : {Errc::deadline_exceeded, Errc::io_failed, Errc::refused, Errc::cancelled}) {
     shared.fails_with = trouble;
-    EXPECT_EQ(get(keys(0, 1)).errors[0], Errc::not_found) << make_error_code(trouble).message();
+    EXPECT_EQ(get(keys_from(0, 1)).errors[0], Errc::not_found) << make_error_code(trouble).message();
   }
   shared.fails_with = Errc::corrupt;
-  EXPECT_EQ(get(keys(0, 1)).errors[0], Errc::corrupt);
+  EXPECT_EQ(get(keys_from(0, 1)).errors[0], Errc::corrupt);
 }
 
 TEST_F(LayeredStoreTest, writes_to_both_and_sends_nothing_that_is_there) {
   put_elsewhere(0, 3);
-  ASSERT_EQ(put(keys(0, 5)).succeeded, 5U);
+  ASSERT_EQ(put(keys_from(0, 5)).succeeded, 5U);
   EXPECT_EQ(shared.writes, 2U);
   EXPECT_EQ(shared.renewed, 3U);
   EXPECT_EQ(shared.blocks.size(), 5U);
@@ -132,7 +123,7 @@ TEST_F(LayeredStoreTest, writes_to_both_and_sends_nothing_that_is_there) {
 
 TEST_F(LayeredStoreTest, a_put_does_not_fail_because_of_the_shared_store) {
   shared.fails_with = Errc::full;
-  EXPECT_EQ(put(keys(0, 2)).succeeded, 2U);
+  EXPECT_EQ(put(keys_from(0, 2)).succeeded, 2U);
   EXPECT_EQ(batches.statistics().shared_not_stored, 2U);
   EXPECT_TRUE(shared.blocks.empty());
 }
@@ -149,8 +140,8 @@ void check_sums(const TierStatistics& counts) {
 
 TEST_F(LayeredStoreTest, what_a_dead_shared_store_does_not_do_is_counted) {
   shared.is_usable = false;
-  ASSERT_EQ(put(keys(0, 4)).succeeded, 4U);
-  EXPECT_EQ(get(keys(2, 4)).succeeded, 2U);
+  ASSERT_EQ(put(keys_from(0, 4)).succeeded, 4U);
+  EXPECT_EQ(get(keys_from(2, 4)).succeeded, 2U);
   const TierStatistics counts = batches.statistics();
   EXPECT_EQ(counts.shared_puts, 4U);
   EXPECT_EQ(counts.shared_puts_declined, 4U);
@@ -161,23 +152,23 @@ TEST_F(LayeredStoreTest, what_a_dead_shared_store_does_not_do_is_counted) {
 
 TEST_F(LayeredStoreTest, the_counts_of_what_was_ordered_are_sums_under_faults) {
   put_elsewhere(0, 3);
-  ASSERT_EQ(put(keys(0, 5)).succeeded, 5U);
+  ASSERT_EQ(put(keys_from(0, 5)).succeeded, 5U);
   shared.fails_with = Errc::io_failed;
-  put(keys(20, 3));
-  get(keys(30, 3));
+  put(keys_from(20, 3));
+  get(keys_from(30, 3));
   shared.fails_with = {};
   local.reads_fail = true;
-  get(keys(0, 2));
+  get(keys_from(0, 2));
   local.reads_fail = false;
   shared.held = true;
-  submit_put(1, keys(40, 2));
+  submit_put(1, keys_from(40, 2));
   poll();
-  ASSERT_TRUE(batches.remove(keys(40, 1)));
+  ASSERT_TRUE(batches.remove(keys_from(40, 1)));
   ASSERT_TRUE(batches.clear());
   shared.held = false;
   poll(20);
-  put(keys(50, 2));
-  get(keys(60, 2));
+  put(keys_from(50, 2));
+  get(keys_from(60, 2));
   const TierStatistics counts = batches.statistics();
   EXPECT_EQ(counts.shared_puts, 12U);
   EXPECT_EQ(counts.shared_puts_cancelled, 2U);
@@ -187,28 +178,28 @@ TEST_F(LayeredStoreTest, the_counts_of_what_was_ordered_are_sums_under_faults) {
 
 TEST_F(LayeredStoreTest, probes_are_counted_as_questions) {
   put_elsewhere(0, 3);
-  EXPECT_EQ(probe(keys(0, 5)), 3U);
+  EXPECT_EQ(probe(keys_from(0, 5)), 3U);
   EXPECT_EQ(batches.statistics().asked, 5U);
   EXPECT_EQ(batches.statistics().found, 3U);
 }
 
 TEST_F(LayeredStoreTest, the_memory_of_a_put_is_in_use_until_both_have_ended) {
   shared.held = true;
-  submit_put(1, keys(0, 1));
+  submit_put(1, keys_from(0, 1));
   EXPECT_TRUE(poll().empty());
   EXPECT_TRUE(layered.contains(key_of(0)));
   const std::vector<std::uint32_t> row{0};
-  EXPECT_EQ(batches.submit_get({BatchId{2}, keys(5, 1), region, row, never}).error(), Errc::in_use);
+  EXPECT_EQ(batches.submit_get({BatchId{2}, keys_from(5, 1), region, row, never}).error(), Errc::in_use);
   shared.held = false;
   EXPECT_EQ(poll().size(), 1U);
 }
 
 TEST_F(LayeredStoreTest, a_block_is_told_as_stored_before_it_is_told_as_evicted) {
   shared.held = true;
-  submit_put(1, keys(0, 1));
+  submit_put(1, keys_from(0, 1));
   EXPECT_TRUE(poll().empty());
-  local.memory().remove(keys(0, 1), 0);
-  submit_put(2, keys(0, 1));
+  local.memory().remove(keys_from(0, 1), 0);
+  submit_put(2, keys_from(0, 1));
   EXPECT_TRUE(poll().empty());
   std::vector<TierEvent> events;
   batches.poll_events(events);
@@ -223,89 +214,89 @@ TEST_F(LayeredStoreTest, a_block_is_told_as_stored_before_it_is_told_as_evicted)
 }
 
 TEST_F(LayeredStoreTest, a_probe_asks_both) {
-  ASSERT_EQ(put(keys(0, 1)).succeeded, 1U);
+  ASSERT_EQ(put(keys_from(0, 1)).succeeded, 1U);
   put_elsewhere(1, 2);
-  ASSERT_EQ(put(keys(3, 1)).succeeded, 1U);
+  ASSERT_EQ(put(keys_from(3, 1)).succeeded, 1U);
   shared.blocks.erase(key_of(0));
   shared.blocks.erase(key_of(3));
-  EXPECT_EQ(probe(keys(0, 6)), 4U);
-  EXPECT_EQ(probe(keys(0, 1)), 1U);
-  EXPECT_EQ(probe(keys(9, 1)), 0U);
+  EXPECT_EQ(probe(keys_from(0, 6)), 4U);
+  EXPECT_EQ(probe(keys_from(0, 1)), 1U);
+  EXPECT_EQ(probe(keys_from(9, 1)), 0U);
   EXPECT_EQ(probe({}), 0U);
   shared.fails_with = Errc::deadline_exceeded;
-  EXPECT_EQ(probe(keys(0, 6)), 1U) << "no answer: nothing is there";
+  EXPECT_EQ(probe(keys_from(0, 6)), 1U) << "no answer: nothing is there";
 }
 
 TEST_F(LayeredStoreTest, asks_nothing_of_a_shared_store_that_cannot_be_used) {
   put_elsewhere(0, 2);
   shared.is_usable = false;
-  ASSERT_EQ(put(keys(4, 1)).succeeded, 1U);
-  EXPECT_EQ(get(keys(0, 2)).succeeded, 0U);
-  EXPECT_EQ(probe(keys(0, 2)), 0U);
+  ASSERT_EQ(put(keys_from(4, 1)).succeeded, 1U);
+  EXPECT_EQ(get(keys_from(0, 2)).succeeded, 0U);
+  EXPECT_EQ(probe(keys_from(0, 2)), 0U);
   EXPECT_EQ(shared.probes + shared.reads + shared.writes, 0U);
 }
 
 TEST_F(LayeredStoreTest, renews_a_block_that_is_used_at_most_once_a_minute) {
   put_elsewhere(0, 1);
-  for (int i = 0; i < 3; ++i) ASSERT_EQ(get(keys(0, 1)).succeeded, 1U);
-  layered.touch(keys(0, 1));
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(get(keys_from(0, 1)).succeeded, 1U);
+  layered.touch(keys_from(0, 1));
   EXPECT_EQ(shared.renewed, 1U);
   clock.advance(1min);
-  layered.touch(keys(0, 1));
+  layered.touch(keys_from(0, 1));
   EXPECT_EQ(shared.renewed, 2U);
 }
 
 TEST_F(LayeredStoreTest, removes_a_block_from_both) {
-  ASSERT_EQ(put(keys(0, 2)).succeeded, 2U);
-  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  ASSERT_EQ(put(keys_from(0, 2)).succeeded, 2U);
+  ASSERT_TRUE(batches.remove(keys_from(0, 1)));
   poll();
   EXPECT_FALSE(layered.contains(key_of(0)));
-  EXPECT_EQ(get(keys(0, 2)).succeeded, 1U);
+  EXPECT_EQ(get(keys_from(0, 2)).succeeded, 1U);
 }
 
 TEST_F(LayeredStoreTest, a_block_that_is_removed_while_it_is_written_is_in_neither) {
   shared.held = true;
-  submit_put(1, keys(0, 1));  // the shared store is asked whether it has the block
-  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  submit_put(1, keys_from(0, 1));  // the shared store is asked whether it has the block
+  ASSERT_TRUE(batches.remove(keys_from(0, 1)));
   shared.held = false;
   poll();
   EXPECT_EQ(shared.writes, 0U);
-  submit_put(2, keys(1, 1));
+  submit_put(2, keys_from(1, 1));
   poll(1);
   EXPECT_EQ(shared.writes, 1U) << "it ends in the next poll";
-  ASSERT_TRUE(batches.remove(keys(1, 1)));
+  ASSERT_TRUE(batches.remove(keys_from(1, 1)));
   poll();
   EXPECT_TRUE(shared.blocks.empty());
-  EXPECT_EQ(get(keys(0, 2)).succeeded, 0U);
+  EXPECT_EQ(get(keys_from(0, 2)).succeeded, 0U);
 }
 
 TEST_F(LayeredStoreTest, removes_nothing_from_a_shared_store_that_is_only_read_or_left) {
   put_elsewhere(0, 1);
   LayeredStore reader{local, shared, clock, {.writes = false}};
-  reader.remove(keys(0, 1), 0);
+  reader.remove(keys_from(0, 1), 0);
   EXPECT_EQ(shared.blocks.size(), 1U);
   ASSERT_TRUE(batches.clear());
-  ASSERT_TRUE(batches.remove(keys(0, 1)));
+  ASSERT_TRUE(batches.remove(keys_from(0, 1)));
   EXPECT_EQ(shared.blocks.size(), 1U);
 }
 
 TEST_F(LayeredStoreTest, is_alone_after_a_clear_until_the_weights_are_named) {
-  ASSERT_EQ(put(keys(0, 2)).succeeded, 2U);
+  ASSERT_EQ(put(keys_from(0, 2)).succeeded, 2U);
   ASSERT_TRUE(batches.clear());
   poll();
   EXPECT_TRUE(layered.shared_is_left());
-  EXPECT_EQ(get(keys(0, 2)).succeeded, 0U);
-  EXPECT_EQ(probe(keys(0, 2)), 0U);
+  EXPECT_EQ(get(keys_from(0, 2)).succeeded, 0U);
+  EXPECT_EQ(probe(keys_from(0, 2)), 0U);
   const std::uint64_t writes = shared.writes;
   const std::uint64_t renewed = shared.renewed;
-  ASSERT_EQ(put(keys(4, 1)).succeeded, 1U);
-  layered.touch(keys(0, 4));
+  ASSERT_EQ(put(keys_from(4, 1)).succeeded, 1U);
+  layered.touch(keys_from(0, 4));
   EXPECT_EQ(shared.writes, writes);
   EXPECT_EQ(shared.renewed, renewed);
   layered.resume_shared();
-  EXPECT_EQ(probe(keys(0, 2)), 2U);
-  EXPECT_EQ(get(keys(0, 2)).succeeded, 2U);
-  ASSERT_EQ(put(keys(5, 1)).succeeded, 1U);
+  EXPECT_EQ(probe(keys_from(0, 2)), 2U);
+  EXPECT_EQ(get(keys_from(0, 2)).succeeded, 2U);
+  ASSERT_EQ(put(keys_from(5, 1)).succeeded, 1U);
   EXPECT_EQ(shared.writes, writes + 1);
 }
 
@@ -313,9 +304,9 @@ TEST_F(LayeredStoreTest, brings_finds_and_writes_nothing_that_a_clear_has_overta
   put_elsewhere(0, 3);
   const std::vector<std::uint32_t> row{8};
   shared.held = true;
-  ASSERT_TRUE(batches.submit_get({BatchId{1}, keys(0, 1), region, row, never}));
-  ASSERT_TRUE(batches.submit_probe({BatchId{2}, keys(1, 2), never}));
-  submit_put(3, keys(6, 1));  // the shared store is asked whether it has the block
+  ASSERT_TRUE(batches.submit_get({BatchId{1}, keys_from(0, 1), region, row, never}));
+  ASSERT_TRUE(batches.submit_probe({BatchId{2}, keys_from(1, 2), never}));
+  submit_put(3, keys_from(6, 1));  // the shared store is asked whether it has the block
   EXPECT_TRUE(poll().empty());
   ASSERT_TRUE(batches.clear());
   layered.resume_shared();  // for other weights
@@ -326,15 +317,15 @@ TEST_F(LayeredStoreTest, brings_finds_and_writes_nothing_that_a_clear_has_overta
   EXPECT_EQ(results[0].errors[0], Errc::not_found);
   EXPECT_EQ(results[1].succeeded, 0U);
   EXPECT_EQ(shared.writes, 0U) << "a block of the weights of before, under the name of the new ones";
-  EXPECT_EQ(get(keys(0, 1)).succeeded, 1U);
+  EXPECT_EQ(get(keys_from(0, 1)).succeeded, 1U);
 }
 
 TEST_F(LayeredStoreTest, does_not_ask_elsewhere_for_a_read_that_a_clear_has_overtaken) {
-  ASSERT_EQ(put(keys(0, 1)).succeeded, 1U);
+  ASSERT_EQ(put(keys_from(0, 1)).succeeded, 1U);
   local.reads_fail = true;
   local.held = true;
   const std::vector<std::uint32_t> row{8};
-  ASSERT_TRUE(batches.submit_get({BatchId{1}, keys(0, 1), region, row, never}));
+  ASSERT_TRUE(batches.submit_get({BatchId{1}, keys_from(0, 1), region, row, never}));
   ASSERT_TRUE(batches.clear());
   layered.resume_shared();
   local.held = false;

@@ -1,6 +1,7 @@
 #include "runtime/store/tier_batches.hpp"
 
 #include "tests/runtime/store/gated_store.hpp"
+#include "tests/runtime/store/keys_and_rows.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -19,6 +19,8 @@ using namespace std::chrono_literals;
 using test::block_size;
 using test::GatedStore;
 using test::key_of;
+using test::keys_from;
+using test::rows_from;
 
 class CountingWaker final : public Waker {
  public:
@@ -39,17 +41,6 @@ class TierBatchesTest : public ::testing::Test {
   void open_again(TierLimits limits = {}) {
     BlockStore& front = guard ? static_cast<BlockStore&>(*guard) : *store;
     batches.emplace(front, guard ? &*guard : nullptr, nullptr, clock, waker, limits);
-  }
-
-  static std::vector<BlockKey> keys(std::uint64_t first, std::size_t count) {
-    std::vector<BlockKey> all;
-    for (std::size_t i = 0; i < count; ++i) all.push_back(key_of(first + i));
-    return all;
-  }
-  std::vector<std::uint32_t> rows(std::uint32_t first, std::size_t count) {
-    std::vector<std::uint32_t> all(count);
-    std::iota(all.begin(), all.end(), first);
-    return all;
   }
 
   Result<void> put(std::uint64_t id, std::span<const BlockKey> names, std::span<const std::uint32_t> at,
@@ -77,8 +68,8 @@ class TierBatchesTest : public ::testing::Test {
     return results;
   }
   void store_blocks(std::uint64_t first, std::size_t count) {
-    const auto names = keys(first, count);
-    const auto at = rows(0, count);
+    const auto names = keys_from(first, count);
+    const auto at = rows_from(0, count);
     ASSERT_TRUE(put(999, names, at));
     const auto results = poll_until_idle();
     ASSERT_EQ(results.size(), 1U);
@@ -101,27 +92,27 @@ class TierBatchesTest : public ::testing::Test {
 
 TEST_F(TierBatchesTest, refuse_what_cannot_be_and_change_nothing) {
   open({.blocks_max = 4});
-  const auto names = keys(0, 4);
-  EXPECT_EQ(put(1, names, rows(0, 3)).error(), Errc::invalid_argument);
-  EXPECT_EQ(put(1, names, rows(13, 4)).error(), Errc::invalid_argument) << "row 16 does not exist";
-  EXPECT_EQ(put(1, names, rows(0, 4), never, keys(0, 3)).error(), Errc::invalid_argument);
-  EXPECT_EQ(put(1, keys(0, 5), rows(0, 5)).error(), Errc::never_fits);
+  const auto names = keys_from(0, 4);
+  EXPECT_EQ(put(1, names, rows_from(0, 3)).error(), Errc::invalid_argument);
+  EXPECT_EQ(put(1, names, rows_from(13, 4)).error(), Errc::invalid_argument) << "row 16 does not exist";
+  EXPECT_EQ(put(1, names, rows_from(0, 4), never, keys_from(0, 3)).error(), Errc::invalid_argument);
+  EXPECT_EQ(put(1, keys_from(0, 5), rows_from(0, 5)).error(), Errc::never_fits);
   const std::vector<std::uint32_t> twice{1, 2, 1, 3};
   EXPECT_EQ(get(1, names, twice).error(), Errc::invalid_argument);
   const std::vector<std::uint32_t> far{0, 1, 2, ~0U};
   EXPECT_EQ(get(1, names, far).error(), Errc::invalid_argument);
-  EXPECT_EQ(batches->submit_get({BatchId{1}, names, HostRegionId{77}, rows(0, 4)}).error(), Errc::not_found);
+  EXPECT_EQ(batches->submit_get({BatchId{1}, names, HostRegionId{77}, rows_from(0, 4)}).error(), Errc::not_found);
   EXPECT_EQ(batches->cancel(BatchId{1}).error(), Errc::not_found);
   EXPECT_EQ(batches->statistics().waiting, 0U);
   EXPECT_TRUE(batches->is_idle());
 
   store->held = true;
-  ASSERT_TRUE(put(1, keys(0, 3), rows(0, 3)));
-  EXPECT_EQ(put(1, keys(5, 1), rows(5, 1)).error(), Errc::duplicate_request);
+  ASSERT_TRUE(put(1, keys_from(0, 3), rows_from(0, 3)));
+  EXPECT_EQ(put(1, keys_from(5, 1), rows_from(5, 1)).error(), Errc::duplicate_request);
   EXPECT_EQ(batches->submit_flush(BatchId{1}).error(), Errc::duplicate_request);
-  EXPECT_EQ(put(2, keys(5, 2), rows(5, 2)).error(), Errc::refused);
+  EXPECT_EQ(put(2, keys_from(5, 2), rows_from(5, 2)).error(), Errc::refused);
   EXPECT_EQ(batches->statistics().refused, 1U);
-  ASSERT_TRUE(put(2, keys(5, 1), rows(5, 1)));
+  ASSERT_TRUE(put(2, keys_from(5, 1), rows_from(5, 1)));
   batches->stop_accepting();
   EXPECT_EQ(put(3, {}, {}).error(), Errc::stopped);
   EXPECT_EQ(batches->submit_flush(BatchId{3}).error(), Errc::stopped);
@@ -132,19 +123,19 @@ TEST_F(TierBatchesTest, refuse_what_cannot_be_and_change_nothing) {
 TEST_F(TierBatchesTest, guard_rows_that_are_in_use) {
   open();
   store->held = true;
-  ASSERT_TRUE(put(1, keys(0, 2), rows(0, 2)));
-  EXPECT_TRUE(put(2, keys(0, 2), rows(0, 2))) << "several puts may read a row";
-  EXPECT_EQ(get(3, keys(0, 2), rows(1, 2)).error(), Errc::in_use);
-  ASSERT_TRUE(get(3, keys(0, 2), rows(4, 2)));
-  EXPECT_EQ(put(4, keys(0, 2), rows(5, 2)).error(), Errc::in_use);
-  EXPECT_EQ(get(4, keys(0, 1), rows(5, 1)).error(), Errc::in_use);
-  EXPECT_TRUE(get(4, keys(0, 1), rows(6, 1))) << "a refused call has taken no row";
+  ASSERT_TRUE(put(1, keys_from(0, 2), rows_from(0, 2)));
+  EXPECT_TRUE(put(2, keys_from(0, 2), rows_from(0, 2))) << "several puts may read a row";
+  EXPECT_EQ(get(3, keys_from(0, 2), rows_from(1, 2)).error(), Errc::in_use);
+  ASSERT_TRUE(get(3, keys_from(0, 2), rows_from(4, 2)));
+  EXPECT_EQ(put(4, keys_from(0, 2), rows_from(5, 2)).error(), Errc::in_use);
+  EXPECT_EQ(get(4, keys_from(0, 1), rows_from(5, 1)).error(), Errc::in_use);
+  EXPECT_TRUE(get(4, keys_from(0, 1), rows_from(6, 1))) << "a refused call has taken no row";
   EXPECT_EQ(batches->regions().remove(region).error(), Errc::in_use);
   store->held = false;
   EXPECT_EQ(poll_until_idle().size(), 4U);
   EXPECT_TRUE(batches->regions().remove(region));
   EXPECT_EQ(batches->regions().remove(region).error(), Errc::not_found);
-  EXPECT_EQ(put(9, keys(0, 1), rows(0, 1)).error(), Errc::not_found);
+  EXPECT_EQ(put(9, keys_from(0, 1), rows_from(0, 1)).error(), Errc::not_found);
 }
 
 TEST_F(TierBatchesTest, refuse_memory_that_overlaps_or_does_not_fit) {
@@ -175,8 +166,8 @@ TEST_F(TierBatchesTest, give_the_disk_a_bounded_number_and_cancel_the_others) {
   store_blocks(0, 8);
   events();
   store->held = true;
-  ASSERT_TRUE(get(1, keys(0, 6), rows(0, 6)));
-  ASSERT_TRUE(put(2, keys(20, 6), rows(6, 6)));
+  ASSERT_TRUE(get(1, keys_from(0, 6), rows_from(0, 6)));
+  ASSERT_TRUE(put(2, keys_from(20, 6), rows_from(6, 6)));
   TierStatistics now = batches->statistics();
   EXPECT_EQ(now.under_way, 5U);
   EXPECT_EQ(now.waiting, 7U);
@@ -208,8 +199,8 @@ TEST_F(TierBatchesTest, wake_for_results_that_come_without_the_disk) {
   EXPECT_EQ(results[0].id, BatchId{1});
   EXPECT_TRUE(results[0].errors.empty());
   store->held = true;
-  ASSERT_TRUE(get(2, keys(0, 1), rows(0, 1)));
-  ASSERT_TRUE(get(3, keys(0, 1), rows(1, 1)));
+  ASSERT_TRUE(get(2, keys_from(0, 1), rows_from(0, 1)));
+  ASSERT_TRUE(get(3, keys_from(0, 1), rows_from(1, 1)));
   EXPECT_TRUE(batches->cancel(BatchId{3}));
   EXPECT_EQ(waker.woken, 2);
   EXPECT_EQ(poll().at(0).errors.at(0), Errc::cancelled);
@@ -220,7 +211,7 @@ TEST_F(TierBatchesTest, end_at_their_deadline_and_say_when_their_memory_is_free)
   store_blocks(0, 4);
   events();
   store->held = true;
-  ASSERT_TRUE(get(1, keys(0, 4), rows(0, 4), clock.now() + 10ms));
+  ASSERT_TRUE(get(1, keys_from(0, 4), rows_from(0, 4), clock.now() + 10ms));
   EXPECT_EQ(batches->next_deadline(), clock.now() + 10ms);
   EXPECT_TRUE(poll().empty());
   clock.advance(10ms);
@@ -230,9 +221,9 @@ TEST_F(TierBatchesTest, end_at_their_deadline_and_say_when_their_memory_is_free)
   EXPECT_EQ(results[0].succeeded, 0U);
   EXPECT_EQ(results[0].duration, 10ms);
   for (const ErrorCode& error : results[0].errors) EXPECT_EQ(error, Errc::deadline_exceeded);
-  EXPECT_EQ(get(2, keys(0, 1), rows(1, 1)).error(), Errc::in_use) << "the disk may still write to it";
-  EXPECT_TRUE(get(2, keys(0, 1), rows(3, 1))) << "this row was not begun";
-  EXPECT_EQ(get(1, keys(0, 1), rows(5, 1)).error(), Errc::duplicate_request);
+  EXPECT_EQ(get(2, keys_from(0, 1), rows_from(1, 1)).error(), Errc::in_use) << "the disk may still write to it";
+  EXPECT_TRUE(get(2, keys_from(0, 1), rows_from(3, 1))) << "this row was not begun";
+  EXPECT_EQ(get(1, keys_from(0, 1), rows_from(5, 1)).error(), Errc::duplicate_request);
   EXPECT_EQ(batches->cancel(BatchId{1}).error(), Errc::not_found);
   EXPECT_EQ(batches->next_deadline(), never);
   EXPECT_TRUE(events().empty());
@@ -242,7 +233,7 @@ TEST_F(TierBatchesTest, end_at_their_deadline_and_say_when_their_memory_is_free)
   ASSERT_EQ(told.size(), 1U);
   EXPECT_EQ(told[0].kind, TierEvent::Kind::memory_free);
   EXPECT_EQ(told[0].batch, BatchId{1});
-  EXPECT_TRUE(get(1, keys(0, 1), rows(1, 1)));
+  EXPECT_TRUE(get(1, keys_from(0, 1), rows_from(1, 1)));
   EXPECT_EQ(batches->statistics().gets_late, 4U);
   EXPECT_EQ(poll_until_idle().size(), 1U);
 }
@@ -250,13 +241,13 @@ TEST_F(TierBatchesTest, end_at_their_deadline_and_say_when_their_memory_is_free)
 TEST_F(TierBatchesTest, that_are_late_before_the_disk_begins_use_no_memory) {
   open({.puts_under_way_max = 1});
   store->held = true;
-  ASSERT_TRUE(put(1, keys(0, 1), rows(0, 1)));
-  ASSERT_TRUE(put(2, keys(1, 2), rows(1, 2), clock.now()));
+  ASSERT_TRUE(put(1, keys_from(0, 1), rows_from(0, 1)));
+  ASSERT_TRUE(put(2, keys_from(1, 2), rows_from(1, 2), clock.now()));
   const auto results = poll();
   ASSERT_EQ(results.size(), 1U);
   EXPECT_EQ(results[0].id, BatchId{2});
   EXPECT_FALSE(results[0].memory_in_use);
-  EXPECT_TRUE(get(2, keys(1, 2), rows(1, 2)));
+  EXPECT_TRUE(get(2, keys_from(1, 2), rows_from(1, 2)));
 }
 
 TEST_F(TierBatchesTest, tell_damage_from_a_miss) {
@@ -264,7 +255,7 @@ TEST_F(TierBatchesTest, tell_damage_from_a_miss) {
   store_blocks(0, 3);
   events();
   store->memory().raw(key_of(1))[77] ^= std::byte{1};
-  ASSERT_TRUE(get(1, keys(0, 4), rows(0, 4)));
+  ASSERT_TRUE(get(1, keys_from(0, 4), rows_from(0, 4)));
   const auto results = poll_until_idle();
   ASSERT_EQ(results.size(), 1U);
   EXPECT_FALSE(results[0].errors[0]);
@@ -289,7 +280,7 @@ TEST_F(TierBatchesTest, find_nothing_while_the_disk_fails_and_probe_it_by_themse
   open({}, resilience);
   store_blocks(0, 3);
   store->reads_fail = true;
-  ASSERT_TRUE(get(1, keys(0, 2), rows(0, 2)));
+  ASSERT_TRUE(get(1, keys_from(0, 2), rows_from(0, 2)));
   const auto results = poll_until_idle();
   EXPECT_EQ(results.at(0).errors[0], Errc::io_failed);
   ASSERT_EQ(guard->read_breaker().state(), BreakerState::open);
@@ -326,10 +317,10 @@ TEST_F(TierBatchesTest, let_a_caller_probe_the_disk_if_they_know_no_block_themse
   store_blocks(0, 8);
   for (std::uint64_t first = 100; first < 132; first += 8) store_blocks(first, 8);
   // Only blocks that were not used lately are left.
-  for (std::uint64_t first = 100; first < 132; first += 8) ASSERT_TRUE(batches->remove(keys(first, 8)));
+  for (std::uint64_t first = 100; first < 132; first += 8) ASSERT_TRUE(batches->remove(keys_from(first, 8)));
   poll();
   store->reads_fail = true;
-  ASSERT_TRUE(get(1, keys(0, 1), rows(0, 1)));
+  ASSERT_TRUE(get(1, keys_from(0, 1), rows_from(0, 1)));
   poll_until_idle();
   ASSERT_EQ(guard->read_breaker().state(), BreakerState::open);
   EXPECT_FALSE(batches->contains(key_of(1)));
@@ -337,18 +328,18 @@ TEST_F(TierBatchesTest, let_a_caller_probe_the_disk_if_they_know_no_block_themse
   clock.advance(1s);
   EXPECT_TRUE(batches->contains(key_of(1)));
   store->reads_fail = false;
-  ASSERT_TRUE(get(2, keys(1, 1), rows(0, 1)));
+  ASSERT_TRUE(get(2, keys_from(1, 1), rows_from(0, 1)));
   EXPECT_EQ(poll_until_idle().at(0).succeeded, 1U);
   EXPECT_EQ(guard->read_breaker().state(), BreakerState::closed);
 }
 
 TEST_F(TierBatchesTest, keep_a_parent_longer_than_its_children) {
   open({}, {}, 3);
-  const auto names = keys(0, 3);
+  const auto names = keys_from(0, 3);
   const std::vector<BlockKey> parents{BlockKey{}, key_of(0), key_of(1)};
-  ASSERT_TRUE(put(1, names, rows(0, 3), never, parents));
+  ASSERT_TRUE(put(1, names, rows_from(0, 3), never, parents));
   EXPECT_EQ(poll_until_idle().at(0).succeeded, 3U);
-  ASSERT_TRUE(put(2, keys(10, 1), rows(0, 1)));
+  ASSERT_TRUE(put(2, keys_from(10, 1), rows_from(0, 1)));
   poll_until_idle();
   EXPECT_TRUE(batches->contains(key_of(0)));
   EXPECT_TRUE(batches->contains(key_of(1)));
@@ -358,12 +349,12 @@ TEST_F(TierBatchesTest, keep_a_parent_longer_than_its_children) {
 
 TEST_F(TierBatchesTest, know_parents_again_after_a_restart) {
   open({}, {}, 4);
-  ASSERT_TRUE(put(1, keys(0, 2), rows(0, 2), never, std::vector<BlockKey>{BlockKey{}, key_of(0)}));
+  ASSERT_TRUE(put(1, keys_from(0, 2), rows_from(0, 2), never, std::vector<BlockKey>{BlockKey{}, key_of(0)}));
   poll_until_idle();
   batches.reset();
   open_again();
   region = batches->regions().add(memory.rows(), Bytes{block_size}, nullptr).value();
-  ASSERT_TRUE(put(2, keys(2, 1), rows(0, 1), never, keys(1, 1)));
+  ASSERT_TRUE(put(2, keys_from(2, 1), rows_from(0, 1), never, keys_from(1, 1)));
   poll_until_idle();
   std::uint32_t deepest = 0;
   store->for_each([&](const StoredBlock& block) { deepest = std::max(deepest, block.depth); });
@@ -372,15 +363,15 @@ TEST_F(TierBatchesTest, know_parents_again_after_a_restart) {
 
 TEST_F(TierBatchesTest, store_a_block_alone_if_its_parent_is_not_there_or_fails) {
   open();
-  ASSERT_TRUE(put(1, keys(1, 1), rows(0, 1), never, keys(0, 1)));
+  ASSERT_TRUE(put(1, keys_from(1, 1), rows_from(0, 1), never, keys_from(0, 1)));
   EXPECT_EQ(poll_until_idle().at(0).succeeded, 1U);
   EXPECT_EQ(batches->statistics().without_parent, 1U);
   const std::vector<BlockKey> self{key_of(2)};
-  ASSERT_TRUE(put(2, self, rows(0, 1), never, self));
+  ASSERT_TRUE(put(2, self, rows_from(0, 1), never, self));
   EXPECT_EQ(poll_until_idle().at(0).succeeded, 1U);
   // The parent is being stored, and its write fails.
   store->memory().fail_next_write();
-  ASSERT_TRUE(put(3, keys(5, 2), rows(0, 2), never, std::vector<BlockKey>{BlockKey{}, key_of(5)}));
+  ASSERT_TRUE(put(3, keys_from(5, 2), rows_from(0, 2), never, std::vector<BlockKey>{BlockKey{}, key_of(5)}));
   const auto results = poll_until_idle();
   EXPECT_EQ(results.at(0).errors[0], Errc::io_failed);
   EXPECT_FALSE(results.at(0).errors[1]);
@@ -394,7 +385,7 @@ TEST_F(TierBatchesTest, are_removed_whether_stored_under_way_or_waiting) {
   store_blocks(0, 2);
   events();
   // 10 and its child 11 are under way, 12 waits.
-  ASSERT_TRUE(put(1, keys(10, 3), rows(0, 3), never, std::vector<BlockKey>{BlockKey{}, key_of(10), BlockKey{}}));
+  ASSERT_TRUE(put(1, keys_from(10, 3), rows_from(0, 3), never, std::vector<BlockKey>{BlockKey{}, key_of(10), BlockKey{}}));
   EXPECT_EQ(batches->statistics().under_way, 2U);
   EXPECT_TRUE(batches->clear());
   const auto results = poll_until_idle();
@@ -417,8 +408,8 @@ TEST_F(TierBatchesTest, of_a_get_that_a_clear_overtakes_bring_nothing_of_before)
   open();
   store_blocks(0, 2);
   store->held = true;
-  ASSERT_TRUE(get(1, keys(0, 2), rows(0, 2)));
-  ASSERT_TRUE(batches->remove(keys(0, 1)));
+  ASSERT_TRUE(get(1, keys_from(0, 2), rows_from(0, 2)));
+  ASSERT_TRUE(batches->remove(keys_from(0, 1)));
   store->held = false;
   const auto results = poll_until_idle();
   ASSERT_EQ(results.size(), 1U);
@@ -432,7 +423,7 @@ TEST_F(TierBatchesTest, erase_until_a_flush_has_ended_and_what_was_overtaken_too
   EXPECT_FALSE(batches->is_erasing());
   store->held = true;
   store->memory().hold_flushes(true);
-  ASSERT_TRUE(put(1, keys(10, 1), rows(0, 1)));
+  ASSERT_TRUE(put(1, keys_from(10, 1), rows_from(0, 1)));
   waker.woken = 0;
   ASSERT_TRUE(batches->clear());
   EXPECT_GT(waker.woken, 0) << "the next poll begins the flush";
@@ -465,8 +456,8 @@ TEST_F(TierBatchesTest, erase_until_a_flush_has_ended_and_what_was_overtaken_too
 TEST_F(TierBatchesTest, do_not_come_back_if_they_are_removed_with_their_parent) {
   open();
   store_blocks(10, 1);
-  ASSERT_TRUE(put(1, keys(11, 1), rows(0, 1), never, keys(10, 1)));
-  EXPECT_TRUE(batches->remove(keys(10, 2)));
+  ASSERT_TRUE(put(1, keys_from(11, 1), rows_from(0, 1), never, keys_from(10, 1)));
+  EXPECT_TRUE(batches->remove(keys_from(10, 2)));
   poll_until_idle();
   for (int i = 0; i < 3; ++i) poll();
   EXPECT_FALSE(batches->contains(key_of(10)));
@@ -513,10 +504,10 @@ TEST_F(TierBatchesTest, drop_the_oldest_events_when_nobody_takes_them) {
 
 TEST_F(TierBatchesTest, count_a_block_once_that_several_puts_store) {
   open();
-  ASSERT_TRUE(put(1, keys(0, 1), rows(0, 1)));
-  ASSERT_TRUE(put(2, keys(0, 1), rows(1, 1)));
+  ASSERT_TRUE(put(1, keys_from(0, 1), rows_from(0, 1)));
+  ASSERT_TRUE(put(2, keys_from(0, 1), rows_from(1, 1)));
   EXPECT_EQ(poll_until_idle().size(), 2U);
-  ASSERT_TRUE(put(3, keys(0, 1), rows(1, 1)));
+  ASSERT_TRUE(put(3, keys_from(0, 1), rows_from(1, 1)));
   EXPECT_EQ(poll_until_idle().at(0).succeeded, 1U);
   EXPECT_EQ(events().size(), 1U);
   EXPECT_EQ(batches->statistics().stored, 3U);

@@ -1,6 +1,5 @@
 // Hit rates of plans on real traces: the exact results of a correct cache. TERRACE_TRACES is the folder with
 // conversation_trace.jsonl.gz, synthetic_trace.jsonl.gz and agent_trace.jsonl.gz.
-#include "runtime/cache/measure/path_sample.hpp"
 #include "runtime/cache/measure/reuse_curve.hpp"
 #include "terrace/keys.hpp"
 #include "tests/tools/plan/logs.hpp"

@@ -2,10 +2,112 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <vector>
 
 namespace terrace {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr TimePoint start{1h};
+constexpr double mib = 1024.0 * 1024;
+
+TEST(Throughput, knows_nothing_at_first_and_is_trusted_with_little) {
+  const Throughput link;
+  EXPECT_EQ(link.seconds_per_byte(start), 0);
+  EXPECT_EQ(link.trusted(start), MiB);
+}
+
+TEST(Throughput, counts_the_time_during_which_anything_was_under_way) {
+  Throughput link;
+  link.began(2, start);
+  link.ended(1, MiB, start + 100ms);
+  link.began(1, start + 150ms);
+  link.ended(2, MiB * 3, start + 200ms);
+  EXPECT_EQ(link.under_way(), 0U);
+  EXPECT_NEAR(link.busy_seconds(), 0.2, 1e-9);
+  EXPECT_NEAR(link.seconds_per_byte(start + 200ms) * mib, 0.05, 0.001);
+  // Idle for a while, and then as fast as before: the pause does not count.
+  link.began(1, start + 300ms);
+  link.ended(1, MiB * 4, start + 500ms);
+  EXPECT_NEAR(link.busy_seconds(), 0.4, 1e-9);
+  EXPECT_NEAR(link.seconds_per_byte(start + 500ms) * mib, 0.05, 0.001);
+}
+
+TEST(Throughput, forgets) {
+  Throughput link;
+  TimePoint now = start;
+  const auto run = [&](int seconds, Bytes each) {
+    link.began(1, now);
+    for (int i = 0; i < seconds; ++i) {
+      link.began(1, now);
+      now += 1s;
+      link.ended(1, each, now);
+    }
+    link.ended(1, {}, now);
+  };
+  run(60, MiB * 100);
+  EXPECT_NEAR(link.seconds_per_byte(now) * mib, 0.01, 0.0005);
+  run(60, MiB * 10);
+  EXPECT_NEAR(link.seconds_per_byte(now) * mib, 0.1, 0.03);
+}
+
+TEST(Throughput, of_what_nobody_tries_is_thought_better_with_time) {
+  Throughput link;
+  link.began(1, start);
+  link.ended(1, MiB * 16, start + 16s);
+  const TimePoint end = start + 16s;
+  EXPECT_NEAR(link.seconds_per_byte(end) * mib, 1, 0.01);
+  EXPECT_NEAR(link.seconds_per_byte(end + 10s) * mib, 0.5, 0.01);
+  EXPECT_NEAR(link.seconds_per_byte(end + 60s) * mib, 1 / 64.0, 0.001);
+  // During the next operation it keeps its estimate, until that operation has ended.
+  link.began(1, end + 60s);
+  EXPECT_NEAR(link.seconds_per_byte(end + 60s) * mib, 1 / 64.0, 0.001);
+  link.ended(1, MiB, end + 61s);
+  EXPECT_GT(link.seconds_per_byte(end + 61s) * mib, 0.5);
+}
+
+TEST(Throughput, on_which_nothing_ends_counts_as_ever_slower) {
+  Throughput link;
+  link.began(1, start);
+  EXPECT_EQ(link.seconds_per_byte(start), 0);
+  EXPECT_NEAR(link.seconds_per_byte(start + 1s) * mib, 1, 1e-6);
+  link.ended(1, MiB, start + 1s);
+  link.began(1, start + 1s);
+  EXPECT_NEAR(link.seconds_per_byte(start + 5s) * mib, 5, 1e-6);
+}
+
+TEST(Throughput, counts_the_time_that_failures_took) {
+  Throughput link;
+  link.began(2, start);
+  link.ended(1, MiB, start + 1s);
+  link.ended(1, {}, start + 2s);
+  EXPECT_GT(link.seconds_per_byte(start + 2s) * mib, 1.9);
+}
+
+TEST(Throughput, goes_by_the_times_it_is_told) {
+  Throughput link{Throughput::Times::told};
+  link.began(2, start);
+  link.ended(1, MiB, start + 10s, 100ms);  // nearly all of this time was spent waiting for compute
+  link.ended(1, MiB, start + 20s, 100ms);
+  EXPECT_NEAR(link.seconds_per_byte(start + 20s) * mib, 0.1, 1e-6);
+  EXPECT_NEAR(link.busy_seconds(), 20, 1e-9);
+  link.began(1, start + 20s);
+  EXPECT_NEAR(link.seconds_per_byte(start + 30s) * mib, 0.1, 1e-6);
+}
+
+TEST(Throughput, is_trusted_with_more_as_it_delivers) {
+  Throughput link;
+  link.began(1, start);
+  link.ended(1, MiB, start + 1ms);
+  EXPECT_EQ(link.trusted(start + 1ms), MiB * 9);
+  link.began(1, start + 1ms);
+  link.ended(1, MiB * 40, start + 2ms);
+  EXPECT_GT(link.trusted(start + 2ms), TiB);
+  // This measurement is forgotten, too.
+  EXPECT_LT(link.trusted(start + 120s), MiB * 2);
+}
 
 constexpr double prefill = 0.010;  // per unit
 
@@ -59,6 +161,112 @@ TEST(UnitsWorthLoading, takes_a_dear_beginning_for_a_cheap_end) {
   EXPECT_EQ(units_worth_loading(units, {}, prefill), 4U);
   units.resize(2);
   EXPECT_EQ(units_worth_loading(units, {}, prefill), 0U);
+}
+
+class PrefillSpeedOf : public ::testing::Test {
+ protected:
+  /// Computes this number of pieces. Each belongs to its own request and is committed when its compute is launched.
+  void compute(int pieces, std::uint32_t units, Duration each) {
+    for (int i = 0; i < pieces; ++i) {
+      speed.on_ready(RequestId{++requests}, units, now);
+      speed.on_commit(RequestId{requests}, 0, Fence{++launched});
+      now += each;
+      speed.on_reached(Fence{launched}, now);
+    }
+  }
+
+  PrefillSpeed speed;
+  std::uint64_t requests = 0;
+  std::uint64_t launched = 0;
+  TimePoint now = TimePoint{} + 1h;
+};
+
+TEST_F(PrefillSpeedOf, little_evidence_is_not_known) {
+  compute(7, 10, 100ms);
+  EXPECT_EQ(speed.unit_seconds(), 0);
+  compute(1, 10, 100ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, an_engine_that_commits_what_is_computed_is_the_same) {
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    speed.on_ready(RequestId{i}, 10, now);
+    now += 100ms;
+    speed.on_commit(RequestId{i}, 0, Fence{});
+    speed.on_reached(Fence{}, now);
+    now += 5s;  // idle
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, a_request_that_becomes_ready_during_the_compute_of_another_does_not_shorten_it) {
+  speed.on_ready(RequestId{1}, 10, now);
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    now += 95ms;
+    speed.on_ready(RequestId{i + 1}, 10, now);
+    now += 5ms;
+    speed.on_commit(RequestId{i}, 0, Fence{});
+    speed.on_reached(Fence{}, now);
+    speed.on_released(RequestId{i});
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, a_request_that_ends_uncomputed_is_waited_for_no_longer) {
+  speed.on_ready(RequestId{100}, 10, now);
+  now += 5s;
+  speed.on_released(RequestId{100});
+  EXPECT_FALSE(speed.computes(RequestId{100}));
+  compute(8, 10, 100ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, only_a_request_that_was_announced_counts) {
+  for (int i = 0; i < 8; ++i) {
+    speed.on_ready(RequestId{1}, 0, now);  // nothing to compute: all hits, or computed elsewhere
+    EXPECT_FALSE(speed.computes(RequestId{1}));
+    speed.on_commit(RequestId{1}, 0, Fence{++launched});
+    now += 100ms;
+    speed.on_reached(Fence{launched}, now);
+  }
+  EXPECT_EQ(speed.unit_seconds(), 0);
+}
+
+TEST_F(PrefillSpeedOf, pieces_launched_ahead_do_not_count_their_wait) {
+  speed.on_ready(RequestId{1}, 90, now);
+  speed.on_commit(RequestId{1}, 80, Fence{++launched});
+  for (std::uint32_t left = 80; left > 0; left -= 10) {
+    speed.on_commit(RequestId{1}, left - 10, Fence{++launched});
+    now += 100ms;
+    speed.on_reached(Fence{launched - 1}, now);
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, no_more_pieces_are_kept_than_the_bound_and_none_is_lost) {
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    speed.on_ready(RequestId{i}, 5000, now);
+    for (std::uint32_t left = 5000; left > 0; --left) speed.on_commit(RequestId{i}, left - 1, Fence{++launched});
+    now += 5s;
+    speed.on_reached(Fence{launched}, now);
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.001);
+}
+
+TEST_F(PrefillSpeedOf, the_shape_that_is_computed_fastest_counts) {
+  compute(20, 1, 25ms);
+  compute(8, 64, 80ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.080 / 64);
+  compute(20, 1, 25ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.080 / 64);
+}
+
+TEST_F(PrefillSpeedOf, an_engine_that_has_changed_is_soon_known_again) {
+  compute(8, 64, 640ms);
+  compute(30, 64, 64ms);
+  EXPECT_NEAR(speed.unit_seconds(), 0.001, 0.0005);
+  compute(30, 64, 640ms);
+  EXPECT_NEAR(speed.unit_seconds(), 0.010, 0.0005);
 }
 
 }  // namespace

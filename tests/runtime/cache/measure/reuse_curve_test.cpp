@@ -3,7 +3,6 @@
 #include "runtime/cache/measure/reuse_curve.hpp"
 
 #include "runtime/cache/measure/lru_stack.hpp"
-#include "runtime/cache/measure/path_sample.hpp"
 #include "tests/radix/key_helpers.hpp"
 #include "tests/seed.hpp"
 

@@ -8,15 +8,12 @@
 #include <numeric>
 #include <stdexcept>
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
 using namespace std::chrono_literals;
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
 
-class LoadOrRecompute : public test::CacheFixture {
+class LoadOrRecompute : public CacheFixture {
  protected:
   static ManagerConfig with_prefill(ManagerConfig config) {
     config.unit_prefill_seconds = 0.010;
@@ -24,23 +21,21 @@ class LoadOrRecompute : public test::CacheFixture {
   }
   /// Runs a request whose reads and writes take `each`.
   void run_slowly(std::uint64_t id, const std::vector<BlockKey>& keys, Duration each) {
+    const auto move = [&] {
+      for (int i = 0; i < 50; ++i) {
+        if (cache->transfers_in_flight() > 0) clock.advance(each);
+        device->run();
+        poll();
+      }
+    };
     ASSERT_TRUE(acquire(id, keys).has_value());
-    for (int i = 0; i < 50; ++i) {
-      if (cache->transfers_in_flight() > 0) clock.advance(each);
-      device->run();
-      poll();
-    }
+    move();
     ASSERT_TRUE(ready(id));
     ASSERT_TRUE(commit(id, keys).has_value());
-    for (int i = 0; i < 50; ++i) {
-      if (cache->transfers_in_flight() > 0) clock.advance(each);
-      device->run();
-      poll();
-    }
+    move();
     release(id);
     settle();
   }
-  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
 };
 
 TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
@@ -119,9 +114,7 @@ TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
   const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
   for (std::uint32_t i = 1; i <= 20; ++i) {
     const std::vector<BlockKey> keys = prompt(i);
-    AcquireRequest wanted = request(i, keys);
-    wanted.external_units = 4;
-    leases[i] = cache->acquire(wanted).value();
+    acquire_with(i, keys, [](AcquireRequest& wanted) { wanted.external_units = 4; });
     settle();
     ASSERT_TRUE(commit(i, keys).has_value());
     clock.advance(1ms);
@@ -254,4 +247,4 @@ TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

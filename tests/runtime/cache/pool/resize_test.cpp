@@ -4,14 +4,10 @@
 #include "runtime/cache/types/config.hpp"
 #include "tests/runtime/fixture.hpp"
 
-namespace terrace {
+namespace terrace::test {
 namespace {
 
-using test::keys_of;
-using test::sizes;
-using test::with_storage;
-
-class Resize : public test::CacheFixture {
+class Resize : public CacheFixture {
  protected:
   [[nodiscard]] Result<void> resize(Tier tier, Blocks blocks) {
     const Result<void> done = cache->resize(tier, blocks);
@@ -202,9 +198,7 @@ TEST_F(Resize, what_is_committed_into_a_retiring_slot_is_known_after_the_prefix_
   ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14, 15, 16, 17, 18})).value(), 8U);
   ASSERT_TRUE(acquire(9, keys_of({21, 22, 23, 24, 25})).has_value());  // slots 0 to 4
   const auto keys = keys_of({1, 2, 3});
-  AcquireRequest wanted = request(4, keys);
-  wanted.hit_units_max = 0;
-  leases[4] = cache->acquire(wanted).value();
+  acquire_with(4, keys, [](AcquireRequest& wanted) { wanted.hit_units_max = 0; });
   release(9);
   ASSERT_TRUE(resize(Tier::device, 5).has_value());
   ASSERT_EQ(cache->retiring(Tier::device), 3U);
@@ -349,4 +343,4 @@ TEST_F(Resize, what_makes_no_sense_is_refused) {
 }
 
 }  // namespace
-}  // namespace terrace
+}  // namespace terrace::test

@@ -30,7 +30,6 @@ class SharedJobs : public SharedWrites {
     EXPECT_TRUE(id.has_value()) << id.error().message();
     return id ? *id : WriteBackId{};
   }
-  WriteBackProgress progress(WriteBackId id) { return cache->write_back(id).value(); }
   std::uint64_t of(WriteBackId id, WriteBackOutcome outcome) { return progress(id).of(outcome); }
   /// Starts a job over the prefix, which has been probed and is being written.
   WriteBackId start_writes(const std::vector<BlockKey>& keys) {
@@ -116,9 +115,7 @@ TEST_F(SharedJobs, over_what_is_idle_bring_the_end_of_a_path_and_its_ancestors) 
 TEST_F(SharedJobs, of_a_request_or_a_tenant_bring_nothing_of_others) {
   make_writer(WritePolicy::none);
   const auto keys = keys_from(1, 3);
-  AcquireRequest wanted = request(1, keys);
-  wanted.tenant = TenantId{7};
-  leases[1] = cache->acquire(wanted).value();
+  acquire_with(1, keys, [](AcquireRequest& wanted) { wanted.tenant = TenantId{7}; });
   settle();
   ASSERT_TRUE(cache->commit(leases.at(1), keys, compute(1, keys, 0)).has_value());
   serve(2, keys_from(11, 2));
@@ -342,9 +339,7 @@ TEST_F(SharedJobs, and_policies_tell_watchers_of_copies_that_expire) {
   cache->record_events();
   const auto keys = keys_from(1, 3);
   put({keys[0]});
-  AcquireRequest wanted = request(1, keys);
-  wanted.farthest_source = Source::device;
-  leases[1] = cache->acquire(wanted).value();
+  acquire_with(1, keys, [](AcquireRequest& wanted) { wanted.farthest_source = Source::device; });
   use(1, keys);
   settle();
   const std::vector<KvEvent> told = events_of_shared();

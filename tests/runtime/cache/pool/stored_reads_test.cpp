@@ -57,12 +57,13 @@ struct Pool {
   Residency residency{config, config.pools[0], events};
   DeferredEviction deferred_eviction{config, residency, stats};
   LinkGuard link;
-  SwapOuts swap_outs{config, residency, deferred_eviction, actions, stats, link};
+  PoolPart part{config, residency, deferred_eviction, actions, stats};
+  SwapOuts swap_outs{part, link};
   FlushScheduler flushes{actions, {}};
-  StorageWriter storage_writer{residency, deferred_eviction, swap_outs, actions, stats, budget, flushes};
-  HostSlotAllocator host_slots{config, residency, deferred_eviction, swap_outs, storage_writer, stats};
+  StorageWriter storage_writer{part, swap_outs, budget, flushes};
+  HostSlotAllocator host_slots{part, swap_outs, storage_writer};
   SharedTotals shared;
-  StoredReads reads{config, config.pools[0], residency, deferred_eviction, host_slots, actions, shared};
+  StoredReads reads{part, config.pools[0], host_slots, shared};
   std::vector<BlockRef> blocks;
 };
 

@@ -1,4 +1,4 @@
-#include "runtime/cache/measure/trace_json.hpp"
+#include "runtime/cache/measure/trace_span.hpp"
 
 #include <fmt/format.h>
 
