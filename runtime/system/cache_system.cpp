@@ -18,7 +18,6 @@
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -94,7 +93,9 @@ std::shared_ptr<Device> open_device(std::size_t rank, const CacheSystemOptions& 
     check_custom(device.get(), memory, rank);
     return device;
   }
-  if (std::holds_alternative<InstantGpu>(wanted)) return std::make_shared<InstantDevice>(memory);
+  if (std::holds_alternative<InstantGpu>(wanted)) {
+    return std::make_shared<EmulatedDevice>(memory, EmulatedOptions{.name = "instant", .instant = true});
+  }
   const auto& emulated = std::get<EmulatedGpu>(wanted);
   return std::make_shared<EmulatedDevice>(memory, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }

@@ -30,6 +30,13 @@ class ComputePoints {
   Fence add_work(ComputeWork work) { return add(std::move(work), nullptr); }
   /// Adds a point for an event, which must have been recorded.
   Fence add_event(Event event) { return add(nullptr, std::move(event)); }
+  /// Adds a point that is reached already. No other point may be open.
+  Fence add_reached() {
+    const Fence point = next();
+    added_.store(point.value(), std::memory_order_relaxed);
+    timeline_.reach(point);
+    return point;
+  }
   /// Returns true if the point has been given out.
   [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
   [[nodiscard]] Fence reached() const { return timeline_.reached(); }
