@@ -288,7 +288,7 @@ struct CacheSystem::Parts {
       pointers.push_back(owned_devices.back().get());
       if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);
       if (std::holds_alternative<InstantGpu>(options.ranks[rank].device)) {
-        engines.push_back(std::make_unique<DirectTransfers>(lanes, *pointers.back(), clock, all_wakers()));
+        engines.push_back(std::make_unique<TransferEngine>(lanes, *pointers.back(), clock, all_wakers()));
       } else {
         engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, all_wakers()));
       }

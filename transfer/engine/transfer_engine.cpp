@@ -56,13 +56,6 @@ std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& o
   return taken;
 }
 
-/// Removes the transfers whose `finished` events the control plane has collected.
-void forget_ended(OpenPieces& pieces, std::span<const TransferEvent> events) {
-  for (const TransferEvent& event : events) {
-    if (event.kind == TransferEvent::Kind::finished) pieces.forget(event.id);
-  }
-}
-
 /// Sleeps until the waker is woken or until `time`. EventFdWaker::wait() counts in milliseconds, which is too coarse for a rate
 /// limit.
 void wait_until(const EventFdWaker& waker, TimePoint time, TimePoint now) {
@@ -97,6 +90,11 @@ TransferEngine::~TransferEngine() {
 }
 
 void TransferEngine::submit(Transfer transfer) {
+  pieces_.begin(transfer.id);
+  start(std::move(transfer));
+}
+
+void TransferEngine::start(Transfer transfer) {
   changed_ = true;
   const Result<void> taken = scheduler_.submit(std::move(transfer));
   // NOLINTNEXTLINE(bugprone-use-after-move): a transfer that is refused is still its caller's
@@ -129,6 +127,12 @@ void TransferEngine::limit(Urgency urgency, BytesPerSecond per_second) {
 }
 
 std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
+  const std::size_t polled = work(out);
+  pieces_.forget_ended(std::span{out}.last(polled));
+  return polled;
+}
+
+std::size_t TransferEngine::work(std::vector<TransferEvent>& out) {
   changed_ = false;
   const TimePoint now = clock_.now();
   device_.poll(done_);
@@ -156,29 +160,14 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   return out.size() - before;
 }
 
-Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRef stream) {
+Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (rank != 0) return no_such_rank;
   if (const Result<void> found = pieces_.find(id, layers, awaited_); !found) return found.error();
   if (awaited_.empty()) return {};
   const Result<void> ordered = device_.await(stream, awaited_);
   // A piece is recorded directly before it is submitted to the device, and removed directly after the device has reported it.
   if (!ordered && ordered.error() == Errc::not_found) return Errc::not_ready;
   return ordered;
-}
-
-void DirectTransfers::submit(Transfer transfer) {
-  engine_.open_pieces().begin(transfer.id);
-  engine_.submit(std::move(transfer));
-}
-
-std::size_t DirectTransfers::poll(std::vector<TransferEvent>& out) {
-  const std::size_t polled = engine_.poll(out);
-  forget_ended(engine_.open_pieces(), std::span{out}.last(polled));
-  return polled;
-}
-
-Result<void> DirectTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank != 0) return no_such_rank;
-  return engine_.await(id, layers, stream);
 }
 
 ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
@@ -211,12 +200,6 @@ void ThreadedTransfers::submit(Transfer transfer) {
   push(std::move(transfer));
 }
 
-void ThreadedTransfers::raise(TransferId id, Urgency urgency) { push(Raise{id, urgency}); }
-
-void ThreadedTransfers::postpone(TransferId id, TimePoint deadline) { push(Postpone{id, deadline}); }
-
-void ThreadedTransfers::cancel(TransferId id) { push(Cancel{id}); }
-
 void ThreadedTransfers::push(Command command) {
   command_in_.push_quietly(std::move(command));
   // This exchange does not change the value, but it is ordered with the exchanges in sleep(): either the thread sleeps and is
@@ -234,16 +217,9 @@ void ThreadedTransfers::wake_engine() {
 std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
   const std::size_t refused = take(refused_, out);
   const std::size_t drained = events_.drain(out);
-  forget_ended(engine_.open_pieces(), std::span{out}.last(drained));
+  engine_.open_pieces().forget_ended(std::span{out}.last(drained));
   return refused + drained;
 }
-
-Result<void> ThreadedTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank != 0) return no_such_rank;
-  return engine_.await(id, layers, stream);
-}
-
-void ThreadedTransfers::limit(Urgency urgency, BytesPerSecond per_second) { push(Limit{urgency, per_second}); }
 
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;
@@ -260,7 +236,7 @@ void ThreadedTransfers::run() {
     if (commands_.drain(commands) > 0) last_call_ = clock_.now();
     for (Command& command : commands) apply(std::move(command));
     commands.clear();
-    engine_.poll(events);
+    engine_.work(events);
     oldest_copy_.store(engine_.oldest_copy(), std::memory_order_relaxed);
     for (TransferEvent& event : events) event_in_.push(std::move(event));
     events.clear();
@@ -282,7 +258,7 @@ void ThreadedTransfers::sleep() {
 void ThreadedTransfers::apply(Command command) {
   if (auto* const transfer = std::get_if<Transfer>(&command)) {
     transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
-    engine_.submit(std::move(*transfer));
+    engine_.start(std::move(*transfer));
   } else if (const auto* const raise = std::get_if<Raise>(&command)) {
     engine_.raise(raise->id, raise->urgency);
   } else if (const auto* const postpone = std::get_if<Postpone>(&command)) {

@@ -16,7 +16,7 @@ inline constexpr auto& no_such_rank =
     failure<Errc::invalid_argument, "there is no such rank: ranks count from 0, in the order of CacheSystemOptions::ranks">;
 
 /// The interface through which the control plane uses transfer engines: it submits transfers and collects completion records. The
-/// implementation is an engine on the caller's thread (DirectTransfers), an engine on its own thread (ThreadedTransfers), or one
+/// implementation is an engine on the caller's thread (TransferEngine), an engine on its own thread (ThreadedTransfers), or one
 /// engine for each rank (RankedTransfers).
 ///
 /// Threads: one, the control plane's. No call blocks.
