@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/completion_queue.hpp"
+#include "base/waker.hpp"
 #include "transfer/cuda/copy/copy_kernels.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/cuda_device.hpp"
@@ -12,7 +13,6 @@
 #include "transfer/cuda/pinned_pools.hpp"
 #include "transfer/device/compute_points.hpp"
 #include "transfer/device/open_copies.hpp"
-#include "transfer/device/waker_relay.hpp"
 #include "transfer/host/work_queue.hpp"
 
 #include <array>

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
-#include "transfer/device/timeline.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -16,6 +16,49 @@
 #include <vector>
 
 namespace terrace {
+
+/// The point that compute has reached. Other threads can wait for a point. All waits end early when the device stops. Threads:
+/// any; reach() only from the compute thread.
+class Timeline {
+ public:
+  [[nodiscard]] Fence reached() const { return Fence{reached_.load(std::memory_order_acquire)}; }
+
+  void reach(Fence point) {
+    {
+      const std::lock_guard lock{mutex_};
+      reached_.store(point.value(), std::memory_order_release);
+    }
+    changed_.notify_all();
+  }
+
+  /// Waits until compute has reached the point. Returns false if the device was stopped before.
+  [[nodiscard]] bool wait_for(Fence point) {
+    if (reached() >= point) return true;
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return stopped_ || reached() >= point; });
+    return reached() >= point;
+  }
+
+  /// Waits until this time. Returns false if the device was stopped before.
+  [[nodiscard]] bool wait_until(TimePoint time) {
+    std::unique_lock lock{mutex_};
+    return !changed_.wait_until(lock, time, [this] { return stopped_; });
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock{mutex_};
+      stopped_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<std::uint64_t> reached_{0};
+  bool stopped_ = false;
+};
 
 /// The compute timeline of a device: the points in the order in which they were given out. Each point is either work for the
 /// compute thread or an event on a stream of the caller. A point is reached when it and all points before it are done. `Event` is

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "base/failure.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -40,7 +42,12 @@ inline void append(std::vector<SlotRun>& runs, const SlotRun& next) {
   }
   runs.push_back(next);
 }
-[[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
+[[nodiscard]] inline std::uint32_t block_count(std::span<const SlotRun> runs) {
+  std::uint64_t total = 0;
+  for (const SlotRun& run : runs) total += run.count;
+  TERRACE_CHECK(total <= std::numeric_limits<std::uint32_t>::max());
+  return static_cast<std::uint32_t>(total);
+}
 
 /// One unit of transfer work: the blocks to move, and their urgency. It is plain data, so it could be sent to another process.
 /// The blocks are numbered in the order of `runs`.

@@ -8,7 +8,6 @@
 #include "transfer/device/compute_points.hpp"
 #include "transfer/device/open_copies.hpp"
 #include "transfer/device/slot_memory.hpp"
-#include "transfer/device/waker_relay.hpp"
 #include "transfer/emulated/link_model.hpp"
 #include "transfer/emulated/stream_event.hpp"
 #include "transfer/host/work_queue.hpp"

@@ -62,11 +62,7 @@ RankedTransfers::Mask RankedTransfers::recipients(const Transfer& transfer) {
 
 void RankedTransfers::submit(Transfer transfer) {
   if (lost_ != 0) {
-    TransferEvent refused = event_of(transfer, TransferEvent::Kind::finished);
-    refused.outcomes.assign(block_count(transfer.runs), BlockOutcome::cancelled);
-    refused.error = Errc::stopped;
-    refused.runs = std::move(transfer.runs);
-    events_.push_back(std::move(refused));
+    events_.push_back(not_taken(std::move(transfer), Errc::stopped));
     waker_.wake();
     return;
   }
@@ -111,12 +107,16 @@ void RankedTransfers::submit(Transfer transfer) {
   TERRACE_CHECK(is_new);
 }
 
-void RankedTransfers::raise(TransferId id, Urgency urgency) {
-  const auto found = open_.find(id);
-  if (found == open_.end()) return;
-  const Mask working = entries_.at(found->second).working;
+template <class Call>
+void RankedTransfers::for_each_working(const Entry& entry, Call call) const {
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((working & bit(rank)) != 0) ranks_[rank].port->raise(id, urgency);
+    if ((entry.working & bit(rank)) != 0) call(*ranks_[rank].port);
+  }
+}
+
+void RankedTransfers::raise(TransferId id, Urgency urgency) {
+  if (const auto found = open_.find(id); found != open_.end()) {
+    for_each_working(entries_.at(found->second), [&](TransferPort& port) { port.raise(id, urgency); });
   }
 }
 
@@ -128,17 +128,12 @@ void RankedTransfers::postpone(TransferId id, TimePoint deadline) {
   entry.transfer.deadline = deadline;
   deadlines_.erase(found->second);
   if (deadline != never) deadlines_.set(found->second, deadline + options_.report_grace);
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((entry.working & bit(rank)) != 0) ranks_[rank].port->postpone(id, deadline);
-  }
+  for_each_working(entry, [&](TransferPort& port) { port.postpone(id, deadline); });
 }
 
 void RankedTransfers::cancel(TransferId id) {
-  const auto found = open_.find(id);
-  if (found == open_.end()) return;
-  const Mask working = entries_.at(found->second).working;
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((working & bit(rank)) != 0) ranks_[rank].port->cancel(id);
+  if (const auto found = open_.find(id); found != open_.end()) {
+    for_each_working(entries_.at(found->second), [&](TransferPort& port) { port.cancel(id); });
   }
 }
 

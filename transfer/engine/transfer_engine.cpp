@@ -35,20 +35,6 @@ TransferSchedulerConfig with_block_bytes_of(const Device& device, TransferSchedu
   return config;
 }
 
-/// Returns the event of a transfer that was refused.
-TransferEvent not_taken(Transfer transfer, ErrorCode why) {
-  return {.id = transfer.id,
-          .kind = TransferEvent::Kind::finished,
-          .direction = transfer.direction,
-          .layers = 0,
-          .outcomes = std::vector<BlockOutcome>(block_count(transfer.runs), BlockOutcome::cancelled),
-          .moved = {},
-          .took = {},
-          .copying = {},
-          .error = why,
-          .runs = std::move(transfer.runs)};
-}
-
 std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& out) {
   const std::size_t taken = from.size();
   std::ranges::move(from, std::back_inserter(out));
@@ -95,35 +81,9 @@ void TransferEngine::submit(Transfer transfer) {
 }
 
 void TransferEngine::start(Transfer transfer) {
-  changed_ = true;
-  const Result<void> taken = scheduler_.submit(std::move(transfer));
+  const Result<void> taken = changing().submit(std::move(transfer));
   // NOLINTNEXTLINE(bugprone-use-after-move): a transfer that is refused is still its caller's
   if (!taken) refused_.push_back(not_taken(std::move(transfer), taken.error()));
-}
-
-void TransferEngine::raise(TransferId id, Urgency urgency) {
-  changed_ = true;
-  scheduler_.raise(id, urgency);
-}
-
-void TransferEngine::postpone(TransferId id, TimePoint deadline) {
-  changed_ = true;
-  scheduler_.postpone(id, deadline);
-}
-
-void TransferEngine::cancel(TransferId id) {
-  changed_ = true;
-  scheduler_.cancel(id);
-}
-
-void TransferEngine::cancel_all() {
-  changed_ = true;
-  scheduler_.cancel_all();
-}
-
-void TransferEngine::limit(Urgency urgency, BytesPerSecond per_second) {
-  changed_ = true;
-  scheduler_.limit(urgency, per_second);
 }
 
 std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {

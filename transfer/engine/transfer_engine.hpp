@@ -37,11 +37,11 @@ class TransferEngine final : public TransferPort {
   TransferEngine& operator=(const TransferEngine&) = delete;
 
   void submit(Transfer transfer) override;
-  void raise(TransferId id, Urgency urgency) override;
-  void postpone(TransferId id, TimePoint deadline) override;
-  void cancel(TransferId id) override;
-  void cancel_all();
-  void limit(Urgency urgency, BytesPerSecond per_second) override;
+  void raise(TransferId id, Urgency urgency) override { changing().raise(id, urgency); }
+  void postpone(TransferId id, TimePoint deadline) override { changing().postpone(id, deadline); }
+  void cancel(TransferId id) override { changing().cancel(id); }
+  void cancel_all() { changing().cancel_all(); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { changing().limit(urgency, per_second); }
   /// Collects the pieces that have ended, handles deadlines, and starts the pieces that may start. Appends the events, and
   /// returns their number.
   std::size_t poll(std::vector<TransferEvent>& out) override;
@@ -67,6 +67,12 @@ class TransferEngine final : public TransferPort {
   std::size_t work(std::vector<TransferEvent>& out);
 
  private:
+  /// The scheduler, for a call after which poll() may have something to do.
+  [[nodiscard]] TransferScheduler& changing() {
+    changed_ = true;
+    return scheduler_;
+  }
+
   TransferScheduler scheduler_;
   Device& device_;
   const Clock& clock_;

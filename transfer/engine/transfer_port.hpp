@@ -8,12 +8,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace terrace {
 
 inline constexpr auto& no_such_rank =
     failure<Errc::invalid_argument, "there is no such rank: ranks count from 0, in the order of CacheSystemOptions::ranks">;
+
+/// Returns the event of a transfer that was refused.
+[[nodiscard]] inline TransferEvent not_taken(Transfer transfer, ErrorCode why) {
+  return {.id = transfer.id,
+          .kind = TransferEvent::Kind::finished,
+          .direction = transfer.direction,
+          .layers = 0,
+          .outcomes = std::vector<BlockOutcome>(block_count(transfer.runs), BlockOutcome::cancelled),
+          .moved = {},
+          .took = {},
+          .copying = {},
+          .error = why,
+          .runs = std::move(transfer.runs)};
+}
 
 /// The interface through which the control plane uses transfer engines: it submits transfers and collects completion records. The
 /// implementation is an engine on the caller's thread (TransferEngine), an engine on its own thread (ThreadedTransfers), or one

@@ -1,4 +1,4 @@
-#include "transfer/device/timeline.hpp"
+#include "transfer/device/compute_points.hpp"
 
 #include <gtest/gtest.h>
 
