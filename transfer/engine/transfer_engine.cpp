@@ -11,27 +11,13 @@
 #include <iterator>
 #include <new>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 namespace terrace {
 namespace {
 
-TransferSchedulerConfig with_block_bytes_of(const Device& device, TransferSchedulerConfig config) {
-  const std::vector<DevicePool>& pools = device.info().pools;
-  const Bytes block_bytes = pools.front().block_bytes;
-  if (count(config.block_bytes) == 0) config.block_bytes = block_bytes;
-  config.layers = pools.front().layers;
-  config.other_block_bytes.clear();
-  config.other_layers.clear();
-  for (std::size_t pool = 1; pool < pools.size(); ++pool) {
-    config.other_block_bytes.push_back(pools[pool].block_bytes);
-    config.other_layers.push_back(pools[pool].layers);
-  }
-  if (config.block_bytes != block_bytes) {
-    throw std::invalid_argument{"transfer engine: configured for blocks of " + to_string(config.block_bytes) + ", but " +
-                                device.info().name + "'s are of " + to_string(block_bytes)};
-  }
+TransferSchedulerConfig for_device(const Device& device, TransferSchedulerConfig config) {
+  config.pools = device.info().pools;
   return config;
 }
 
@@ -64,7 +50,7 @@ Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::inva
 Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
 
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
-    : scheduler_{with_block_bytes_of(device, std::move(config))}, device_{device}, clock_{clock} {
+    : scheduler_{for_device(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);
 }
 

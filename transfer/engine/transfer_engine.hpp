@@ -28,9 +28,7 @@ namespace terrace {
 /// different one.
 class TransferEngine final : public TransferPort {
  public:
-  /// `waker` is woken when poll() has something to do. If the config has no block_bytes, the sizes of the device are used; the
-  /// numbers of layers are always those of the device. Throws as TransferScheduler does, and std::invalid_argument if the
-  /// block_bytes differ from the device's.
+  /// `waker` is woken when poll() has something to do. The pools are those of the device. Throws as TransferScheduler does.
   TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
   ~TransferEngine() override;
   TransferEngine(const TransferEngine&) = delete;

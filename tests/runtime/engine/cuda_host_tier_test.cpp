@@ -57,8 +57,7 @@ class CudaHostTier : public ::testing::Test {
     CudaOptions options;
     options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
-    transfers_ =
-        std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = block_bytes}, *device_, clock_, waker_);
+    transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{}, *device_, clock_, waker_);
     cache_ = std::make_unique<Cache>(config, CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
   }
   void TearDown() override {

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -194,12 +193,6 @@ TEST_F(TransferEngineTest, may_end_before_what_is_under_way) {
   device_.run();
   EXPECT_TRUE(host_holds(0, 100));
   EXPECT_EQ(waker_.woken(), 0U) << "the waker may be gone with the engine";
-}
-
-TEST_F(TransferEngineTest, refuse_blocks_of_another_size_than_the_devices) {
-  TransferSchedulerConfig config;
-  config.block_bytes = Bytes{65};
-  EXPECT_THROW((TransferEngine{config, device_, clock_, waker_}), std::invalid_argument);
 }
 
 /// Random transfers, cancellations, failures, frozen streams and steps. As the runtime promises, a slot is not used again before
