@@ -362,11 +362,7 @@ CUresult FakeCuda::destroy_stream(CUstream stream, int device) {
   return CUDA_SUCCESS;
 }
 
-void FakeCuda::synchronize(CUstream stream) {
-  const auto mark = std::make_shared<Mark>();
-  run_on(stream, [mark] { mark->happen(0); });
-  mark->wait();
-}
+void FakeCuda::synchronize(CUstream stream) { reinterpret_cast<Stream*>(stream)->items.synchronize(); }
 
 CUevent FakeCuda::make_event(bool timed, int device) {
   const auto made = reinterpret_cast<CUevent>(new Event{.mark = nullptr, .timed = timed, .device = device});
@@ -412,30 +408,21 @@ CUresult FakeCuda::elapsed(CUevent from, CUevent to, float& milliseconds) {
   return CUDA_SUCCESS;
 }
 
+std::shared_ptr<FakeCuda::Mark> FakeCuda::mark_of(CUevent event) const {
+  const std::lock_guard lock{mutex_};
+  return reinterpret_cast<Event*>(event)->mark;
+}
+
 void FakeCuda::wait(CUstream stream, CUevent event) {
-  std::shared_ptr<Mark> mark;
-  {
-    const std::lock_guard lock{mutex_};
-    mark = reinterpret_cast<Event*>(event)->mark;
-  }
-  if (mark) run_on(stream, [mark] { mark->wait(); });
+  if (const auto mark = mark_of(event)) run_on(stream, [mark] { mark->wait(); });
 }
 
 void FakeCuda::synchronize(CUevent event) {
-  std::shared_ptr<Mark> mark;
-  {
-    const std::lock_guard lock{mutex_};
-    mark = reinterpret_cast<Event*>(event)->mark;
-  }
-  if (mark) mark->wait();
+  if (const auto mark = mark_of(event)) mark->wait();
 }
 
 bool FakeCuda::happened(CUevent event) const {
-  std::shared_ptr<Mark> mark;
-  {
-    const std::lock_guard lock{mutex_};
-    mark = reinterpret_cast<Event*>(event)->mark;
-  }
+  const auto mark = mark_of(event);
   if (!mark) return true;
   const std::lock_guard lock{mark->mutex};
   return mark->happened;
