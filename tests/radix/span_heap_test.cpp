@@ -1,4 +1,4 @@
-#include "radix/tree/span_heap.hpp"
+#include "radix/tree/array_pool.hpp"
 
 #include "base/random.hpp"
 #include "tests/seed.hpp"

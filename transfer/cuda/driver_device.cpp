@@ -199,12 +199,6 @@ CudaFacts DriverDevice::facts() const {
   return facts;
 }
 
-bool DriverDevice::note(CUresult result, std::string_view call) {
-  if (result == CUDA_SUCCESS) return false;
-  failures_.note({result, call});
-  return true;
-}
-
 void DriverDevice::join_context() {
   note(driver_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
   // While an engine captures a graph, the driver refuses calls of other threads that could disturb the capture. The calls of this
@@ -232,7 +226,7 @@ void DriverDevice::issue(Stream& stream) {
 DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& command) {
   Issued issued{.token = command.token, .begin = nullptr, .event = nullptr, .error = {}};
   const CudaOutcome enqueued = enqueue(stream, command, issued);
-  if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
+  if (failures_.note(enqueued)) issued.error = Errc::io_failed;
   // If a command failed in the middle, some of its copies may be under way. So it ends only after these copies.
   issued.event = record_time(stream);
   if (!issued.event) {

@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -117,5 +119,43 @@ inline constexpr int cuda_driver_version_min = 12000;
 /// Returns the CUDA version of the driver, for example "13.0". If the kernel knows the release of the driver, it follows: "13.0,
 /// 580.65.06".
 [[nodiscard]] std::string cuda_driver_name(const CudaDriver& driver);
+
+/// How one or several driver calls have ended.
+struct CudaOutcome {
+  CUresult result = CUDA_SUCCESS;
+  std::string_view call;  ///< the name of the call that failed
+
+  [[nodiscard]] bool failed() const { return result != CUDA_SUCCESS; }
+};
+
+/// The driver calls that have failed while a device was open. All code that makes such a call reports its failure here. Threads:
+/// any.
+class FailureLog {
+ public:
+  explicit FailureLog(const CudaDriver& driver) : driver_{driver} {}
+
+  /// Notes the outcome if it is a failure. Returns true if it is one.
+  bool note(const CudaOutcome& outcome) {
+    if (!outcome.failed()) return false;
+    const std::lock_guard lock{mutex_};
+    if (failed_++ == 0) first_ = std::string{outcome.call} + ": " + driver_.describe(outcome.result);
+    return true;
+  }
+
+  struct Failures {
+    std::uint64_t count = 0;
+    std::string first;  ///< the first call that failed and the driver's reason; empty if there was none
+  };
+  [[nodiscard]] Failures read() const {
+    const std::lock_guard lock{mutex_};
+    return {failed_, first_};
+  }
+
+ private:
+  const CudaDriver& driver_;
+  mutable std::mutex mutex_;
+  std::uint64_t failed_ = 0;
+  std::string first_;
+};
 
 }  // namespace terrace
