@@ -52,18 +52,18 @@ inline void append(std::vector<SlotRun>& runs, const SlotRun& next) {
 /// One unit of transfer work: the blocks to move, and their urgency. It is plain data, so it could be sent to another process.
 /// The blocks are numbered in the order of `runs`.
 struct Transfer {
-  TransferId id;
+  TransferId id{};
   /// The pool of the slots in `runs`, on both sides.
-  PoolId pool;
+  PoolId pool{};
   Direction direction = Direction::swap_out;
   Urgency urgency = Urgency::request;
   TimePoint deadline = never;
   /// No device slot of the transfer is read or written before the device's compute has reached this point.
-  Fence after;
+  Fence after{};
   /// If true, layer 0 of all blocks is moved first, then layer 1, and so on, and a `layers` event comes each time that more
   /// layers have arrived. If the blocks of the pool have only one layer, this has no effect.
   bool by_layer = false;
-  std::vector<SlotRun> runs;
+  std::vector<SlotRun> runs{};
 };
 
 /// The outcome of one block of a transfer.
@@ -100,5 +100,13 @@ struct TransferEvent {
   /// The last event of a transfer returns its runs, so that the next transfer can use their memory.
   std::vector<SlotRun> runs = {};
 };
+
+[[nodiscard]] inline TransferEvent event_of(const Transfer& transfer, TransferEvent::Kind kind) {
+  TransferEvent event;
+  event.id = transfer.id;
+  event.kind = kind;
+  event.direction = transfer.direction;
+  return event;
+}
 
 }  // namespace terrace

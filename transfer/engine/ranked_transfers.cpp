@@ -8,6 +8,7 @@
 #include <bit>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -21,12 +22,8 @@ BlockOutcome both(BlockOutcome a, BlockOutcome b) {
   return any_unconfirmed ? BlockOutcome::unconfirmed : BlockOutcome::failed;
 }
 
-TransferEvent event_of(const Transfer& transfer, TransferEvent::Kind kind) {
-  TransferEvent event;
-  event.id = transfer.id;
-  event.kind = kind;
-  event.direction = transfer.direction;
-  return event;
+bool any_unconfirmed(std::span<const BlockOutcome> outcomes) {
+  return std::ranges::find(outcomes, BlockOutcome::unconfirmed) != outcomes.end();
 }
 
 }  // namespace
@@ -249,7 +246,7 @@ void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t 
 
 void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank) {
   entry.working &= ~rank;
-  if (std::ranges::count(event.outcomes, BlockOutcome::unconfirmed) > 0) entry.confirming |= rank;
+  if (any_unconfirmed(event.outcomes)) entry.confirming |= rank;
   if (entry.outcomes.empty()) {
     entry.outcomes = std::move(event.outcomes);
   } else {
@@ -266,7 +263,7 @@ void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank)
 void RankedTransfers::settle(Handle handle) {
   Entry& entry = entries_.at(handle);
   if (entry.working == 0 && !entry.reported) {
-    const bool owes_confirmed = std::ranges::count(entry.outcomes, BlockOutcome::unconfirmed) > 0;
+    const bool owes_confirmed = any_unconfirmed(entry.outcomes);
     report(entry, TransferEvent::Kind::finished);
     deadlines_.erase(handle);
     if (!owes_confirmed) return end(handle);
@@ -293,7 +290,7 @@ void RankedTransfers::expire(TimePoint now) {
 void RankedTransfers::report(Entry& entry, TransferEvent::Kind kind) {
   TransferEvent event = event_of(entry.transfer, kind);
   if (kind == TransferEvent::Kind::finished) {
-    const bool unconfirmed = std::ranges::count(entry.outcomes, BlockOutcome::unconfirmed) > 0;
+    const bool unconfirmed = any_unconfirmed(entry.outcomes);
     event.outcomes = std::move(entry.outcomes);
     event.moved = entry.moved;
     event.took = entry.took;

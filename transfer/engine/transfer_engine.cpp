@@ -128,7 +128,7 @@ ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& dev
 
 ThreadedTransfers::~ThreadedTransfers() {
   stop();
-  push(EndWhenIdle{});
+  push({Command::Kind::end_when_idle});
   wake_engine();
   thread_.join();
 }
@@ -143,7 +143,7 @@ void ThreadedTransfers::submit(Transfer transfer) {
   }
   transfers_in_flight_.fetch_add(1, std::memory_order_relaxed);
   engine_.open_pieces().begin(transfer.id);
-  push(std::move(transfer));
+  push({Command::Kind::start, std::move(transfer)});
 }
 
 void ThreadedTransfers::push(Command command) {
@@ -169,7 +169,7 @@ std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
 
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;
-  push(CancelAll{});
+  push({Command::Kind::cancel_all});
   wake_engine();
 }
 
@@ -202,21 +202,17 @@ void ThreadedTransfers::sleep() {
 }
 
 void ThreadedTransfers::apply(Command command) {
-  if (auto* const transfer = std::get_if<Transfer>(&command)) {
-    transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
-    engine_.start(std::move(*transfer));
-  } else if (const auto* const raise = std::get_if<Raise>(&command)) {
-    engine_.raise(raise->id, raise->urgency);
-  } else if (const auto* const postpone = std::get_if<Postpone>(&command)) {
-    engine_.postpone(postpone->id, postpone->deadline);
-  } else if (const auto* const cancel = std::get_if<Cancel>(&command)) {
-    engine_.cancel(cancel->id);
-  } else if (std::holds_alternative<CancelAll>(command)) {
-    engine_.cancel_all();
-  } else if (const auto* const limit = std::get_if<Limit>(&command)) {
-    engine_.limit(limit->urgency, limit->per_second);
-  } else {
-    ending_ = true;
+  Transfer& given = command.transfer;
+  switch (command.kind) {
+    case Command::Kind::start:
+      transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
+      return engine_.start(std::move(given));
+    case Command::Kind::raise: return engine_.raise(given.id, given.urgency);
+    case Command::Kind::postpone: return engine_.postpone(given.id, given.deadline);
+    case Command::Kind::cancel: return engine_.cancel(given.id);
+    case Command::Kind::cancel_all: return engine_.cancel_all();
+    case Command::Kind::limit: return engine_.limit(given.urgency, command.per_second);
+    case Command::Kind::end_when_idle: ending_ = true;
   }
 }
 

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace terrace {
@@ -111,10 +110,12 @@ class ThreadedTransfers final : public TransferPort {
 
   /// After stop(), the transfer comes back with the error `stopped`.
   void submit(Transfer transfer) override;
-  void raise(TransferId id, Urgency urgency) override { push(Raise{id, urgency}); }
-  void postpone(TransferId id, TimePoint deadline) override { push(Postpone{id, deadline}); }
-  void cancel(TransferId id) override { push(Cancel{id}); }
-  void limit(Urgency urgency, BytesPerSecond per_second) override { push(Limit{urgency, per_second}); }
+  void raise(TransferId id, Urgency urgency) override { push({Command::Kind::raise, {.id = id, .urgency = urgency}}); }
+  void postpone(TransferId id, TimePoint deadline) override { push({Command::Kind::postpone, {.id = id, .deadline = deadline}}); }
+  void cancel(TransferId id) override { push({Command::Kind::cancel, {.id = id}}); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override {
+    push({Command::Kind::limit, {.urgency = urgency}, per_second});
+  }
   void wake_engine() override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
   [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override {
@@ -130,24 +131,13 @@ class ThreadedTransfers final : public TransferPort {
   void stop();
 
  private:
-  struct Raise {
-    TransferId id;
-    Urgency urgency;
+  /// A call for the engine's thread. Only a new transfer is complete; for other calls it has the members that they name.
+  struct Command {
+    enum class Kind : std::uint8_t { start, raise, postpone, cancel, cancel_all, limit, end_when_idle };
+    Kind kind = Kind::start;
+    Transfer transfer{};
+    BytesPerSecond per_second{};
   };
-  struct Postpone {
-    TransferId id;
-    TimePoint deadline;
-  };
-  struct Cancel {
-    TransferId id;
-  };
-  struct CancelAll {};
-  struct Limit {
-    Urgency urgency;
-    BytesPerSecond per_second;
-  };
-  struct EndWhenIdle {};
-  using Command = std::variant<Transfer, Raise, Postpone, Cancel, CancelAll, Limit, EndWhenIdle>;
   using Commands = CompletionQueue<Command>;
   using Events = CompletionQueue<TransferEvent>;
 

@@ -18,16 +18,11 @@ inline constexpr auto& no_such_rank =
 
 /// Returns the event of a transfer that was refused.
 [[nodiscard]] inline TransferEvent not_taken(Transfer transfer, ErrorCode why) {
-  return {.id = transfer.id,
-          .kind = TransferEvent::Kind::finished,
-          .direction = transfer.direction,
-          .layers = 0,
-          .outcomes = std::vector<BlockOutcome>(block_count(transfer.runs), BlockOutcome::cancelled),
-          .moved = {},
-          .took = {},
-          .copying = {},
-          .error = why,
-          .runs = std::move(transfer.runs)};
+  TransferEvent event = event_of(transfer, TransferEvent::Kind::finished);
+  event.outcomes.assign(block_count(transfer.runs), BlockOutcome::cancelled);
+  event.error = why;
+  event.runs = std::move(transfer.runs);
+  return event;
 }
 
 /// The interface through which the control plane uses transfer engines: it submits transfers and collects completion records. The

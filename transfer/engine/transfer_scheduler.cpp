@@ -334,15 +334,10 @@ void TransferScheduler::settle(Handle handle) {
 }
 
 void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
-  TransferEvent event{.id = entry.transfer.id,
-                      .kind = kind,
-                      .direction = entry.transfer.direction,
-                      .layers = 0,
-                      .outcomes = {},
-                      .moved = {},
-                      .took = entry.first_start ? now_ - *entry.first_start : Duration{},
-                      .copying = entry.copying,
-                      .error = entry.error};
+  TransferEvent event = event_of(entry.transfer, kind);
+  if (entry.first_start) event.took = now_ - *entry.first_start;
+  event.copying = entry.copying;
+  event.error = entry.error;
   if (kind == TransferEvent::Kind::layers) event.layers = entry.reported_layers;
   if (kind == TransferEvent::Kind::finished) {
     // A block has arrived if all its layers have started, it did not fail, and it is not under way any more.
