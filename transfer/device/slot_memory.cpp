@@ -105,9 +105,19 @@ void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs, std::o
 void SlotMemory::copy_part(Direction direction, SlotPair block, std::optional<LayerRange> layers, std::size_t begin,
                            std::size_t size) const {
   const bool out = direction == Direction::swap_out;
-  const std::span<std::byte> host = host_block(out ? block.destination : block.source);
-  const std::uint64_t slot = (out ? block.source : block.destination).value();
-  for_each_part(geometry_, slot, layers, begin, size, [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
+  copy_between(direction, out ? block.source : block.destination, host_block(out ? block.destination : block.source), layers,
+               begin, size);
+}
+
+void SlotMemory::copy_block(Direction direction, SlotId slot, std::span<std::byte> host) const {
+  TERRACE_CHECK(slot.value() < geometry_.slots());
+  copy_between(direction, slot, host, {}, 0, count(geometry_.block_bytes()));
+}
+
+void SlotMemory::copy_between(Direction direction, SlotId slot, std::span<std::byte> host, std::optional<LayerRange> layers,
+                              std::size_t begin, std::size_t size) const {
+  const bool out = direction == Direction::swap_out;
+  for_each_part(geometry_, slot.value(), layers, begin, size, [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
     std::byte* const at = host.subspan(place, bytes).data();
     std::memcpy(out ? at : device, out ? device : at, bytes);
   });
@@ -117,22 +127,6 @@ std::size_t SlotMemory::host_place(std::optional<LayerRange> layers, std::size_t
   std::size_t found = 0;
   for_each_part(geometry_, 0, layers, at, 1, [&](std::byte*, std::uint64_t place, std::uint64_t) { found = place; });
   return found;
-}
-
-void SlotMemory::gather(SlotId slot, std::span<std::byte> into) const {
-  TERRACE_CHECK(slot.value() < geometry_.slots());
-  for_each_part(geometry_, slot.value(), {}, 0, count(geometry_.block_bytes()),
-                [&](const std::byte* device, std::uint64_t place, std::uint64_t bytes) {
-                  std::memcpy(into.subspan(place, bytes).data(), device, bytes);
-                });
-}
-
-void SlotMemory::scatter(SlotId slot, std::span<const std::byte> from) const {
-  TERRACE_CHECK(slot.value() < geometry_.slots());
-  for_each_part(geometry_, slot.value(), {}, 0, count(geometry_.block_bytes()),
-                [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
-                  std::memcpy(device, from.subspan(place, bytes).data(), bytes);
-                });
 }
 
 SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
@@ -168,7 +162,7 @@ std::span<const std::byte> InPlaceAccess::read(PoolId pool, SlotId slot, std::sp
   const SlotMemory& memory = memories_->of(pool);
   if (memory.geometry().packed()) return memory.device_block(slot);
   const std::span<std::byte> block = scratch.first(count(memory.geometry().block_bytes()));
-  memory.gather(slot, block);
+  memory.copy_block(Direction::swap_out, slot, block);
   return block;
 }
 
@@ -179,7 +173,8 @@ std::span<std::byte> InPlaceAccess::write_target(PoolId pool, SlotId slot, std::
 
 void InPlaceAccess::written(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
   const SlotMemory& memory = memories_->of(pool);
-  if (!memory.geometry().packed()) memory.scatter(slot, scratch.first(count(memory.geometry().block_bytes())));
+  if (!memory.geometry().packed())
+    memory.copy_block(Direction::swap_in, slot, scratch.first(count(memory.geometry().block_bytes())));
 }
 
 }  // namespace terrace
