@@ -174,7 +174,7 @@ void EmulatedDevice::compute() {
   InPlaceAccess access{memories_};
   points_.run(
       [&](ComputeWork& work) {
-        if (faults_.ignore_fences && !timeline_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return false;
+        if (faults_.ignore_fences && !points_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return false;
         work(access);
         return true;
       },
@@ -191,11 +191,11 @@ void EmulatedDevice::stream(Stream& stream) {
 std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
   const CopyCommand& command = submitted.command;
   TimePoint ready_at = submitted.at;
-  if (timeline_.reached() < command.after) {
+  if (points_.reached() < command.after) {
     if (faults_.ignore_fences) {
       unfenced_.fetch_add(1, std::memory_order_release);
     } else {
-      if (!timeline_.wait_for(command.after)) return std::nullopt;
+      if (!points_.await_reached(command.after)) return std::nullopt;
       ready_at = std::chrono::steady_clock::now();
     }
   }
@@ -209,7 +209,7 @@ std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitt
   // Count from when the link became free, not from now, so that a thread that wakes up late does not slow the link down.
   stream.began = std::max(stream.link_free_at, ready_at);
   stream.link_free_at = stream.began + turn.held;
-  if (!timeline_.wait_until(stream.link_free_at)) return std::nullopt;
+  if (!points_.wait_until(stream.link_free_at)) return std::nullopt;
   return turn;
 }
 
@@ -230,7 +230,7 @@ bool EmulatedDevice::execute(Stream& stream, const Submitted& submitted, const L
   if (command.direction == Direction::swap_in && is_nth(turn.number, faults_.late_every)) {
     late_.fetch_add(1, std::memory_order_release);
     end({});
-    if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
+    if (!points_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
     memory.copy(command);
     late_landed_.fetch_add(1, std::memory_order_release);
     return true;

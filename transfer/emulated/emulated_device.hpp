@@ -138,7 +138,6 @@ class EmulatedDevice final : public Device {
   const EmulatedFaults faults_;
 
   ComputePoints<Event> points_;
-  Timeline& timeline_{points_.timeline()};
   OpenCopies<Event> copies_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;
