@@ -1,8 +1,7 @@
 #include "transfer/host/first_touch.hpp"
 
-#include "base/thread.hpp"
-
 #include "base/large_memory.hpp"
+#include "base/thread.hpp"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
