@@ -139,25 +139,14 @@ void FreeSlots::set_bits(std::size_t word, std::uint64_t bits) {
   }
 }
 
-void FreeSlots::clear(std::uint32_t position) {
-  for (auto& level : levels_) {
-    std::uint64_t& word = level[position / word_bits];
-    word &= ~bit_of(position);
-    if (word != 0) return;
-    position /= word_bits;
-  }
-}
+void FreeSlots::clear(std::uint32_t position) { clear_bits(position / word_bits, bit_of(position)); }
 
 void FreeSlots::clear_bits(std::size_t word, std::uint64_t bits) {
-  std::uint64_t& now = levels_[0][word];
-  now &= ~bits;
-  if (now != 0) return;
-  auto position = static_cast<std::uint32_t>(word);
-  for (std::size_t level = 1; level < levels_.size(); ++level) {
-    std::uint64_t& summary = levels_[level][position / word_bits];
-    summary &= ~bit_of(position);
-    if (summary != 0) return;
-    position /= word_bits;
+  for (auto& level : levels_) {
+    level[word] &= ~bits;
+    if (level[word] != 0) return;
+    bits = bit_of(static_cast<std::uint32_t>(word));
+    word /= word_bits;
   }
 }
 

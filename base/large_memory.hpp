@@ -16,6 +16,9 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 /// The size of a cache line. An aligned row of this size needs one memory access.
 inline constexpr std::size_t cache_line_bytes = 64;
 
+/// Maps zeroed memory from the kernel in small pages, aligned to a huge page. Returns null and sets errno if that fails.
+[[nodiscard]] std::byte* map_aligned(std::size_t bytes) noexcept;
+
 /// Maps zeroed memory from the kernel, aligned to a huge page. `bytes` is rounded up to whole huge pages. The kernel allocates a
 /// page when it is first accessed. The caller releases the memory by unmap_memory() with the same `bytes`. Threads: any. Errors:
 /// throws std::bad_alloc.

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace terrace {
@@ -23,6 +24,18 @@ namespace terrace {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(file, ignored);
   return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+}
+
+/// Writes the whole text to a descriptor, also if signals interrupt it. Returns false and sets errno if that fails.
+[[nodiscard]] inline bool write_whole(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = EIO;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
 }
 
 /// Reads a small file, such as a configuration or a password, to its end, but at most `bytes_max` bytes of it. It may be a pipe

@@ -1,5 +1,7 @@
 #include "tools/output.hpp"
 
+#include "base/whole_file.hpp"
+
 #include <boost/json.hpp>
 #include <fcntl.h>
 #include <unistd.h>
@@ -29,14 +31,7 @@ std::timed_mutex terminal;
 std::atomic<bool> drawn = false;
 constexpr std::string_view erase_line = "\r\x1b[K";
 
-void to_standard_error(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
+void to_standard_error(std::string_view text) { static_cast<void>(write_whole(STDERR_FILENO, text)); }
 
 std::string what_failed() {
   return fmt::format("cannot write to standard output: {}", std::generic_category().message(failed_with));

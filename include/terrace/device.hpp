@@ -225,15 +225,15 @@ class TERRACE_API Device {
   /// Sets the waker that is woken when poll() has something. Must be called before the first submit(). When this call returns,
   /// the device does not use the former waker any more. So a device may outlive a waker if the waker is replaced in time.
   virtual void set_waker(Waker& waker) = 0;
-  /// Queues the command. Exactly one CopyDone follows. Does not wait (InstantDevice copies in the call). Throws std::bad_alloc if
-  /// there is no memory to queue it; then no CopyDone follows.
+  /// Queues the command. Exactly one CopyDone follows. Does not wait (an instant device copies in the call). Throws
+  /// std::bad_alloc if there is no memory to queue it; then no CopyDone follows.
   virtual void submit(CopyCommand command) = 0;
   /// Appends the commands that have ended to `done`, and returns their number.
   virtual std::size_t poll(std::vector<CopyDone>& done) = 0;
 
   /// Puts work on the compute timeline, after all work that was launched before, and returns the point at which it is done.
   /// Callers without a GPU program of their own compute in this way (replay, tests, the poison mode). Does not wait
-  /// (InstantDevice does the work in the call).
+  /// (an instant device does the work in the call).
   virtual Fence launch(ComputeWork work) = 0;
   /// Returns the point that compute has reached: all work that was launched up to this point is done.
   [[nodiscard]] virtual Fence reached() const = 0;

@@ -134,8 +134,8 @@ struct CudaGpu {
   /// The file with the copy methods that were measured on this device (CudaDevice::calibrated). If empty, the defaults are used.
   std::filesystem::path calibration{};
 };
-/// Ordinary memory in which copies and computations happen at once, on the caller's thread (InstantDevice). It is for a cache
-/// that one thread calls, without an event loop.
+/// Ordinary memory in which copies and computations happen at once, on the caller's thread. It is for a cache that one thread
+/// calls, without an event loop.
 struct InstantGpu {};
 /// A device of the embedder (experimental). CacheSystem calls `make` once, with the pools: their slots, layers, regions and share
 /// of the host slots, and the host slots from and to which the device copies. The device must have exactly these pools. It must

@@ -187,7 +187,7 @@ class Server {
   NullWaker waker_;
   HostArena arena_;
   TimedDevice device_;
-  DirectTransfers transfers_;
+  TransferEngine transfers_;
   Cache cache_;
 
   const TimePoint begin_ = clock_.now();

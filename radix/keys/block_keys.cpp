@@ -4,6 +4,10 @@
 #include "radix/keys/key_message.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace terrace {
 
@@ -80,5 +84,56 @@ void KeyChain::compose_extras(std::span<const ExtraKey> extra) {
 }
 
 void KeyChain::add_key() { keys_.push_back(scratch_->digest(scratch_->message.bytes())); }
+
+// ---- unchained keys -----------------------------------------------------------------------------------------------------------
+
+struct OpaqueKeys::State {
+  std::vector<std::byte> key_namespace;
+  KeyMessage message;
+  KeyDigest digest;
+};
+
+OpaqueKeys::OpaqueKeys(std::span<const std::byte> key_namespace) : state_{std::make_unique<State>()} {
+  state_->key_namespace.assign(key_namespace.begin(), key_namespace.end());
+}
+
+OpaqueKeys::~OpaqueKeys() = default;
+OpaqueKeys::OpaqueKeys(OpaqueKeys&&) noexcept = default;
+OpaqueKeys& OpaqueKeys::operator=(OpaqueKeys&&) noexcept = default;
+
+BlockKey OpaqueKeys::operator()(std::span<const std::byte> name) {
+  state_->message.begin_unchained(state_->key_namespace, name);
+  return state_->digest(state_->message.bytes());
+}
+
+BlockKey opaque_key(std::span<const std::byte> key_namespace, std::span<const std::byte> name) {
+  return OpaqueKeys{key_namespace}(name);
+}
+
+// ---- keys of groups ----------------------------------------------------------------------------------------------------------
+
+std::uint32_t hash_unit(std::span<const std::uint32_t> block_tokens) {
+  if (block_tokens.empty()) throw std::invalid_argument{"a hash unit needs at least one group"};
+  std::uint32_t unit = 0;
+  for (const std::uint32_t tokens : block_tokens) {
+    if (tokens == 0) throw std::invalid_argument{"a group's blocks must have at least one token"};
+    unit = std::gcd(unit, tokens);
+  }
+  return unit;
+}
+
+GroupKeys::GroupKeys(std::uint32_t unit_tokens, std::uint32_t block_tokens) {
+  if (unit_tokens == 0 || block_tokens == 0 || block_tokens % unit_tokens != 0) {
+    std::string text{"a group's block of "};
+    text.append(std::to_string(block_tokens)).append(" tokens is not a whole number of hash units of ");
+    throw std::invalid_argument{text.append(std::to_string(unit_tokens)).append(" tokens")};
+  }
+  units_per_block_ = block_tokens / unit_tokens;
+}
+
+const BlockKey& GroupKeys::key(std::span<const BlockKey> chain, std::size_t block) const {
+  TERRACE_CHECK(block < blocks(chain.size()));
+  return chain[units(block + 1) - 1];
+}
 
 }  // namespace terrace

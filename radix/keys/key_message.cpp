@@ -67,11 +67,6 @@ inline void KeyMessage::put_field(std::uint8_t tag, std::span<const std::byte> v
   put(value.data(), value.size());
 }
 
-inline void KeyMessage::put_parent(const BlockKey& parent) {
-  put_head(tag_parent, parent.bytes.size());
-  put(parent.bytes.data(), parent.bytes.size());
-}
-
 inline void KeyMessage::put_start(char kind) {
   const char start[start_size] = {'T', 'R', 'C', static_cast<char>(format_version), kind};
   put(start, sizeof start);
@@ -95,7 +90,7 @@ void KeyMessage::begin_block(const BlockKey& parent, std::span<const TokenId> to
   size_ = 0;
   make_room(start_size + 2 * head_size + parent.bytes.size() + tokens.size_bytes());
   put_start(kind_block);
-  put_parent(parent);
+  put_field(tag_parent, parent.bytes);
   put_head(tag_tokens, tokens.size_bytes());
   if constexpr (boost::endian::order::native == boost::endian::order::little) {
     put(tokens.data(), tokens.size_bytes());
@@ -111,7 +106,7 @@ void KeyMessage::begin_opaque(const BlockKey& parent, std::span<const std::byte>
   size_ = 0;
   make_room(start_size + 2 * head_size + parent.bytes.size() + name.size());
   put_start(kind_opaque);
-  put_parent(parent);
+  put_field(tag_parent, parent.bytes);
   put_field(tag_name, name);
 }
 

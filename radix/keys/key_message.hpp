@@ -28,7 +28,6 @@ class KeyMessage {
   /// Makes room for `size` more bytes. put() does not check the size of the buffer.
   void make_room(std::size_t size);
   void put_start(char kind);
-  void put_parent(const BlockKey& parent);
   void put_field(std::uint8_t tag, std::span<const std::byte> value);
   /// Writes tag and length. The value must follow.
   void put_head(std::uint8_t tag, std::size_t value_size);

@@ -2,7 +2,6 @@
 
 #include "base/check.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace terrace {
@@ -15,42 +14,10 @@ constexpr Copy absent;
 // ---- the table ---------------------------------------------------------------------------------------------------------------
 
 std::optional<NodeId> FlatIndex::find(const BlockKey& key) const {
-  for (std::size_t at = home(key);; at = next(at)) {
-    const std::uint32_t bucket = buckets_[at];
-    if (bucket == empty) return std::nullopt;
-    const std::uint32_t row = row_of(bucket);
-    if (bucket == bucket_of(key, row) && rows_[row].key == key) return NodeId{row};
-  }
-}
-
-void FlatIndex::put(std::uint32_t bucket) {
-  std::size_t at = home(rows_[row_of(bucket)].key);
-  while (buckets_[at] != empty) at = next(at);
-  buckets_[at] = bucket;
-}
-
-void FlatIndex::erase(NodeId block) {
-  const BlockKey& key = rows_[block.value()].key;
-  std::size_t hole = home(key);
-  while (buckets_[hole] != bucket_of(key, block.value())) {
-    TERRACE_CHECK(buckets_[hole] != empty);
-    hole = next(hole);
-  }
-  for (std::size_t at = next(hole); buckets_[at] != empty; at = next(at)) {
-    if (distance(home(rows_[row_of(buckets_[at])].key), at) < distance(hole, at)) continue;  // it would be placed before its home
-    buckets_[hole] = buckets_[at];
-    hole = at;
-  }
-  buckets_[hole] = empty;
-  --in_table_;
-}
-
-/// Adds a quarter to the table.
-void FlatIndex::grow() {
-  const auto smaller = std::exchange(buckets_, decltype(buckets_)(buckets_.size() + buckets_.size() / 4, empty));
-  for (const std::uint32_t bucket : smaller) {
-    if (bucket != empty) put(bucket);
-  }
+  const Bucket found = table_.find(hash(key), [&](Bucket bucket) {
+    return bucket == Bucket{key, bucket.row()} && rows_[bucket.row()].key == key;
+  });
+  return found.empty() ? std::nullopt : std::optional{NodeId{found.row()}};
 }
 
 NodeId FlatIndex::add(const BlockKey& key, TenantId tenant) {
@@ -58,7 +25,7 @@ NodeId FlatIndex::add(const BlockKey& key, TenantId tenant) {
   std::uint32_t number = free_;
   if (number == none) {
     number = static_cast<std::uint32_t>(rows_.size());
-    TERRACE_CHECK(number < (1U << row_bits) - 1);  // `empty` is not a row
+    TERRACE_CHECK(number < (1U << row_bits) - 1);  // the word of an empty bucket has no row
     rows_.push_back({});
   } else {
     free_ = rows_[number].next;
@@ -68,9 +35,7 @@ NodeId FlatIndex::add(const BlockKey& key, TenantId tenant) {
   row.key = key;
   row.tenant = tenant_index(tenant);
   row.live = 1;
-  if ((in_table_ + 1) * 4 > buckets_.size() * 3) grow();
-  put(bucket_of(key, number));
-  ++in_table_;
+  table_.insert({key, number}, hash_of());
   ++blocks_;
   return NodeId{number};
 }
@@ -129,7 +94,7 @@ void FlatIndex::leave_if_empty(NodeId block) {
   Row& now = row(block);
   if (now.pins > 0 || now.copies[0].present() || now.copies[1].present()) return;
   if (now.hidden != 0) --hidden_;
-  else erase(block);
+  else table_.erase({now.key, block.value()}, hash_of());
   now.live = 0;
   now.next = std::exchange(free_, block.value());
   --blocks_;
@@ -189,15 +154,14 @@ void FlatIndex::hide_all() {
     now.hidden = 1;
     ++hidden_;
   }
-  std::fill(buckets_.begin(), buckets_.end(), empty);
-  in_table_ = 0;
+  table_.clear();
   // A block without copies and pins has been removed before.
 }
 
 // ---- checks ------------------------------------------------------------------------------------------------------------------
 
 std::size_t FlatIndex::bytes_held() const {
-  return rows_.bytes_held() + buckets_.capacity() * sizeof(std::uint32_t) + tenants_.capacity() * sizeof(TenantId);
+  return rows_.bytes_held() + table_.bytes_held() + tenants_.capacity() * sizeof(TenantId);
 }
 
 void FlatIndex::check_invariants() const {
@@ -220,7 +184,7 @@ void FlatIndex::check_invariants() const {
     if (now.hidden == 0) TERRACE_CHECK(find(now.key) == NodeId{number});
   }
   TERRACE_CHECK(blocks == blocks_ && hidden == hidden_ && pinned == pinned_resident_ && resident == resident_);
-  TERRACE_CHECK(in_table_ == blocks_ - hidden_);
+  TERRACE_CHECK(table_.size() == blocks_ - hidden_);
   std::uint32_t before = none;
   for (std::uint32_t at = oldest_; at != none; before = at, at = rows_[at].next) {
     TERRACE_CHECK(rows_[at].previous == before && listed-- > 0);

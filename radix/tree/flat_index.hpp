@@ -1,7 +1,7 @@
 #pragma once
 
 #include "base/chunked_table.hpp"
-#include "base/large_memory.hpp"
+#include "radix/tree/child_table.hpp"
 #include "radix/tree/copy.hpp"
 #include "terrace/policies.hpp"
 #include "terrace/types.hpp"
@@ -28,8 +28,6 @@ namespace terrace {
 /// Threads: one. Each call costs O(1), except hide_all(), the visits and the checks.
 class FlatIndex {
  public:
-  FlatIndex() : buckets_(64, empty) {}
-
   [[nodiscard]] std::optional<NodeId> find(const BlockKey& key) const;
   /// Returns the block with this key, which is added without copies if there is none. The caller must pin it or give it a copy.
   [[nodiscard]] NodeId add(const BlockKey& key, TenantId tenant);
@@ -69,7 +67,6 @@ class FlatIndex {
 
  private:
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
-  static constexpr std::uint32_t empty = none;
   static constexpr unsigned row_bits = Copy::slot_bits;
   static constexpr std::uint32_t pins_max = (1U << 24U) - 1;
   struct Row {
@@ -88,21 +85,20 @@ class FlatIndex {
   static_assert(sizeof(Row) == 60);
 
   [[nodiscard]] Row& row(NodeId block) { return rows_[block.value()]; }
-  [[nodiscard]] std::size_t home(const BlockKey& key) const {
-    return static_cast<std::size_t>((key.prefix64() & 0xFFFF'FFFFU) * buckets_.size() >> 32U);
+  /// The row and three bits of the key, so that most other rows need not be read.
+  struct Bucket {
+    std::uint32_t word = none;
+
+    Bucket() = default;
+    Bucket(const BlockKey& key, std::uint32_t row) : word{static_cast<std::uint32_t>(key.prefix64() >> 61U) << row_bits | row} {}
+    [[nodiscard]] bool empty() const { return word == none; }
+    [[nodiscard]] std::uint32_t row() const { return word & ((1U << row_bits) - 1); }
+    friend bool operator==(Bucket, Bucket) = default;
+  };
+  [[nodiscard]] static std::uint32_t hash(const BlockKey& key) { return static_cast<std::uint32_t>(key.prefix64()); }
+  [[nodiscard]] auto hash_of() const {
+    return [this](Bucket bucket) { return hash(rows_[bucket.row()].key); };
   }
-  /// A bucket holds the row and three more bits of the key, so that most other rows need not be read.
-  [[nodiscard]] static std::uint32_t bucket_of(const BlockKey& key, std::uint32_t row) {
-    return static_cast<std::uint32_t>(key.prefix64() >> 61U) << row_bits | row;
-  }
-  [[nodiscard]] static std::uint32_t row_of(std::uint32_t bucket) { return bucket & ((1U << row_bits) - 1); }
-  [[nodiscard]] std::size_t next(std::size_t at) const { return at + 1 == buckets_.size() ? 0 : at + 1; }
-  [[nodiscard]] std::size_t distance(std::size_t from, std::size_t to) const {
-    return to >= from ? to - from : to + buckets_.size() - from;
-  }
-  void put(std::uint32_t bucket);
-  void erase(NodeId block);
-  void grow();
   [[nodiscard]] std::uint16_t tenant_index(TenantId tenant);
   void refresh(NodeId block);
   void list(NodeId block);
@@ -110,8 +106,7 @@ class FlatIndex {
   void leave_if_empty(NodeId block);
 
   ChunkedTable<Row> rows_;
-  std::vector<std::uint32_t, LargeAllocator<std::uint32_t>> buckets_;
-  std::uint64_t in_table_ = 0;
+  ProbedTable<Bucket> table_;
   std::uint32_t free_ = none;
   std::uint32_t oldest_ = none;
   std::uint32_t newest_ = none;

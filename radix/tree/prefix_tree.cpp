@@ -261,20 +261,14 @@ void PrefixTree::split(NodeId upper_id, std::uint32_t at) {
     InTier& above = state(upper_id, tier);
     InTier& below = state(lower_id, tier);
     const Copy* const taken = copies(lower, tier);
-    for (std::uint32_t i = 0; i < moved; ++i) {
-      if (taken[i].present()) {
-        ++below.resident;
-        below.end = i + 1;
-      }
-      if (taken[i].stays()) below.deepest = i + 1;
-    }
+    below.resident = static_cast<std::uint32_t>(std::count_if(taken, taken + moved, [](Copy c) { return c.present(); }));
+    below.end = below.deepest = moved;
+    shrink_to_copies(below, taken);
     below.below = above.below;
     above.resident -= below.resident;
-    const Copy* const kept = copies(upper, tier);
     above.end = std::min(above.end, at);
-    while (above.end > 0 && !kept[above.end - 1].present()) --above.end;
     above.deepest = std::min(above.deepest, at);
-    while (above.deepest > 0 && !kept[above.deepest - 1].stays()) --above.deepest;
+    shrink_to_copies(above, copies(upper, tier));
     above.below = below.any() ? 1 : 0;
   }
   link(lower_id);
@@ -381,9 +375,7 @@ void PrefixTree::prune(NodeId id) {
 }
 
 const BlockKey& PrefixTree::key(BlockRef block) const {
-  if (flat()) return flat_->key(block.node);
-  const Node& node = nodes_[resolve(block.node, block.depth).value()];
-  return keys(node)[block.depth - node.start];
+  return keys(Run{resolve(block.node, block.depth), block.depth, block.depth + 1}).front();
 }
 
 std::span<const BlockKey> PrefixTree::keys(Run run) const {
@@ -394,7 +386,6 @@ std::span<const BlockKey> PrefixTree::keys(Run run) const {
 }
 
 Run PrefixTree::last(Prefix prefix, std::uint32_t blocks) const {
-  if (flat()) return {prefix.node, 0, 1};
   TERRACE_CHECK(blocks > 0 && blocks <= prefix.length);
   return {resolve(prefix.node, prefix.length - 1), prefix.length - blocks, prefix.length};
 }
@@ -404,12 +395,9 @@ std::optional<BlockKey> PrefixTree::parent_key(BlockRef block) const {
   return key({block.node, block.depth - 1});
 }
 
-BlockRef PrefixTree::at(Prefix prefix, std::uint32_t depth) const {
-  return {flat() ? prefix.node : resolve(prefix.node, depth), depth};
-}
+BlockRef PrefixTree::at(Prefix prefix, std::uint32_t depth) const { return {resolve(prefix.node, depth), depth}; }
 
 Prefix PrefixTree::first(Prefix prefix, std::uint32_t length) const {
-  if (flat()) return length == 0 ? Prefix{} : prefix;
   return length == 0 ? Prefix{} : Prefix{resolve(prefix.node, length - 1), length};
 }
 
@@ -424,7 +412,6 @@ TenantId PrefixTree::tenant(BlockRef block) const {
 }
 
 bool PrefixTree::same(BlockRef a, BlockRef b) const {
-  if (flat()) return a == b;
   return a.depth == b.depth && resolve(a.node, a.depth) == resolve(b.node, b.depth);
 }
 
@@ -480,7 +467,7 @@ TreeCounts PrefixTree::counts() const {
 void PrefixTree::for_each_node(const std::function<void(Run)>& visit) const {
   if (flat()) {
     for (std::uint32_t row = 0; row < flat_->end(); ++row) {
-      if (flat_->exists(NodeId{row})) visit({NodeId{row}, 0, 1});
+      if (const std::optional<Run> block = blocks_in(NodeId{row})) visit(*block);
     }
     return;
   }
@@ -505,10 +492,9 @@ std::optional<Run> PrefixTree::blocks_in(NodeId id) const {
 
 void PrefixTree::for_each_hidden(const std::function<void(BlockRef)>& visit) const {
   if (flat()) {
-    for (std::uint32_t row = 0; row < flat_->end(); ++row) {
-      if (flat_->exists(NodeId{row}) && flat_->hidden(NodeId{row})) visit({NodeId{row}, 0});
-    }
-    return;
+    return for_each([&](BlockRef block) {
+      if (hidden(block)) visit(block);
+    });
   }
   for (NodeId child = nodes_[0].first_child; child != no_node; child = nodes_[child.value()].next_sibling) {
     if (nodes_[child.value()].size > 0) continue;

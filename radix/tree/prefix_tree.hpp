@@ -167,16 +167,13 @@ class PrefixTree {
   /// The same as resident(tier) and unpinned(tier), for one followed tenant.
   [[nodiscard]] std::uint64_t resident(Tier tier, TenantId tenant) const;
   [[nodiscard]] std::uint64_t unpinned(Tier tier, TenantId tenant) const;
-  /// The same as victim(tier) and victims(tier), among the candidates of a followed tenant.
-  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, TenantId tenant);
-  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, TenantId tenant);
 
-  /// Returns the block that the tier's policy would evict first. The call may report pinned candidates to the policy
-  /// (EvictionPolicy::keeps_pinned); it changes nothing else.
-  [[nodiscard]] std::optional<BlockRef> victim(Tier tier);
+  /// Returns the block that the tier's policy would evict first: of all blocks, or of those of a followed tenant. The call may
+  /// report pinned candidates to the policy (EvictionPolicy::keeps_pinned); it changes nothing else.
+  [[nodiscard]] std::optional<BlockRef> victim(Tier tier, std::optional<TenantId> tenant = {});
   /// Returns the victim together with the blocks before it in its node that can be evicted with it: at most `blocks_max` blocks.
   /// All are ready and unpinned, have the same last use and priority, and are equal for the policy (EvictionPolicy::alike_from).
-  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max);
+  [[nodiscard]] std::optional<Run> victims(Tier tier, std::uint32_t blocks_max, std::optional<TenantId> tenant = {});
 
   [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
   [[nodiscard]] std::uint64_t node_count() const { return node_count_; }
@@ -234,6 +231,7 @@ class PrefixTree {
   };
   [[nodiscard]] NodeId parent_of(const Node& node) const;
   [[nodiscard]] NodeId resolve(NodeId node, std::uint32_t depth) const;
+  [[nodiscard]] Run last_run(Prefix prefix) const;
   [[nodiscard]] NodeId child_of(NodeId parent, const BlockKey& first) const;
 
   [[nodiscard]] BlockKey* keys(const Node& node) const;
@@ -258,8 +256,6 @@ class PrefixTree {
   [[nodiscard]] TenantIndex tenant_of(TenantId tenant) const;
   void set_tenant(TenantId tenant, TenantIndex followed);
   [[nodiscard]] BlockRun blocks_of(NodeId node, std::uint32_t from, std::uint32_t to) const;
-  template <class Ask>
-  [[nodiscard]] std::optional<BlockRef> first_evictable(Tier tier, Ask ask);
   [[nodiscard]] Run run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const;
   [[nodiscard]] bool evictable(const Node& node, Tier tier) const;
   void refresh_leaf(NodeId node, Tier tier);

@@ -11,9 +11,7 @@ namespace terrace {
 // ---- copies --------------------------------------------------------------------------------------------------------------
 
 Copy PrefixTree::copy(BlockRef block, Tier tier) const {
-  if (flat()) return flat_->copy(block.node, tier);
-  const Node& node = nodes_[resolve(block.node, block.depth).value()];
-  return copies(node, tier)[block.depth - node.start];
+  return copies(Run{resolve(block.node, block.depth), block.depth, block.depth + 1}, tier).front();
 }
 
 void PrefixTree::set_copy(BlockRef block, Tier tier, Copy copy) {
@@ -135,46 +133,25 @@ bool PrefixTree::any_in_node(Run run, Tier tier) const {
 }
 
 void PrefixTree::read(Prefix prefix, Tier tier, std::uint32_t first, std::span<Copy> out) const {
-  if (flat()) {
-    if (first < prefix.length) out.front() = flat_->copy(prefix.node, tier);
-    return;
-  }
   TERRACE_CHECK(first <= prefix.length && out.size() == prefix.length - first);
-  std::uint32_t length = prefix.length;
-  NodeId id = prefix.node;
-  while (length > first) {
-    id = resolve(id, length - 1);
-    const Node& node = nodes_[id.value()];
-    const std::uint32_t from = std::max(first, node.start);
-    std::copy_n(copies(node, tier) + (from - node.start), length - from, out.begin() + (from - first));
-    length = from;
-    id = parent_of(node);
+  for (Run run = last_run(prefix); run.end > first; run = last_run({run.node, run.begin})) {
+    run.begin = std::max(run.begin, first);
+    std::ranges::copy(copies(run, tier), out.begin() + (run.begin - first));
   }
 }
 
 bool PrefixTree::all_usable(Prefix prefix, Tier tier) const {
-  if (flat()) return prefix.length == 0 || terrace::all_usable({flat_->copies(prefix.node, tier), 1});
-  bool all = true;
-  for (std::uint32_t length = prefix.length; all && length > 0;) {
-    prefix.node = resolve(prefix.node, length - 1);
-    const Node& node = nodes_[prefix.node.value()];
-    all = terrace::all_usable({copies(node, tier), length - node.start});
-    length = node.start;
-    if (length > 0) prefix.node = parent_of(node);
+  for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
+    if (!terrace::all_usable(copies(run, tier))) return false;
   }
-  return all;
+  return true;
 }
 
 bool PrefixTree::read_slots(Prefix prefix, Tier tier, std::span<SlotId> out) const {
   TERRACE_CHECK(out.size() == prefix.length);
-  if (flat()) return prefix.length == 0 || terrace::read_slots({flat_->copies(prefix.node, tier), 1}, out.data());
   bool all = true;
-  for (std::uint32_t length = prefix.length; length > 0;) {
-    prefix.node = resolve(prefix.node, length - 1);
-    const Node& node = nodes_[prefix.node.value()];
-    all &= terrace::read_slots({copies(node, tier), length - node.start}, out.data() + node.start);
-    length = node.start;
-    if (length > 0) prefix.node = parent_of(node);
+  for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
+    all &= terrace::read_slots(copies(run, tier), out.data() + run.begin);
   }
   return all;
 }
@@ -245,12 +222,16 @@ void PrefixTree::refresh_leaves(NodeId id) {
   }
 }
 
-/// Asks the policy for a candidate until it names an unpinned one.
-template <class Ask>
-std::optional<BlockRef> PrefixTree::first_evictable(Tier tier, Ask ask) {
+std::optional<BlockRef> PrefixTree::victim(Tier tier, std::optional<TenantId> tenant) {
+  if (flat()) {
+    const std::optional<NodeId> block = tier == Tier::host ? flat_->victim() : std::nullopt;
+    return block ? std::optional{BlockRef{*block, 0}} : std::nullopt;
+  }
+  TERRACE_CHECK(!tenant || follows_tenant(*tenant));
   EvictionPolicy* const policy = totals_[index(tier)].policy;
   if (policy == nullptr) return std::nullopt;
-  while (const std::optional<NodeId> id = ask(*policy)) {
+  // Ask until the policy names an unpinned candidate.
+  while (const std::optional<NodeId> id = tenant ? policy->victim(tenant_of(*tenant)) : policy->victim()) {
     const Node& node = nodes_[id->value()];
     InTier& here = state(*id, tier);
     if (evictable(node, tier)) return BlockRef{*id, node.start + here.deepest - 1};
@@ -261,36 +242,14 @@ std::optional<BlockRef> PrefixTree::first_evictable(Tier tier, Ask ask) {
   return std::nullopt;
 }
 
-std::optional<BlockRef> PrefixTree::victim(Tier tier) {
-  if (flat()) {
-    const std::optional<NodeId> block = tier == Tier::host ? flat_->victim() : std::nullopt;
-    return block ? std::optional{BlockRef{*block, 0}} : std::nullopt;
-  }
-  return first_evictable(tier, [](const EvictionPolicy& policy) { return policy.victim(); });
-}
-
-std::optional<BlockRef> PrefixTree::victim(Tier tier, TenantId tenant) {
-  TERRACE_CHECK(follows_tenant(tenant));
-  return first_evictable(tier, [&](const EvictionPolicy& policy) { return policy.victim(tenant_of(tenant)); });
-}
-
-std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max) {
-  if (flat()) {
-    const std::optional<BlockRef> block = blocks_max > 0 ? victim(tier) : std::nullopt;
-    return block ? std::optional{Run{block->node, 0, 1}} : std::nullopt;
-  }
-  const std::optional<BlockRef> last = victim(tier);
-  if (!last || blocks_max == 0) return std::nullopt;
-  return run_to(*last, tier, blocks_max);
-}
-
-std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, TenantId tenant) {
+std::optional<Run> PrefixTree::victims(Tier tier, std::uint32_t blocks_max, std::optional<TenantId> tenant) {
   const std::optional<BlockRef> last = victim(tier, tenant);
   if (!last || blocks_max == 0) return std::nullopt;
   return run_to(*last, tier, blocks_max);
 }
 
 Run PrefixTree::run_to(BlockRef last, Tier tier, std::uint32_t blocks_max) const {
+  if (flat()) return {last.node, 0, 1};
   const Node& node = nodes_[last.node.value()];
   const Copy* const row = copies(node, tier);
   const std::uint32_t end = last.depth - node.start + 1;

@@ -113,18 +113,12 @@ void PrefixTree::touch(Prefix prefix, std::uint64_t stamp) {
     if (prefix.length > 0) flat_->touch(prefix.node, stamp);
     return;
   }
-  std::uint32_t length = prefix.length;
-  NodeId id = prefix.node;
-  while (length > 0) {
-    id = resolve(id, length - 1);
-    const Node& node = nodes_[id.value()];
+  for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
     if (!followers_.empty()) {
-      const std::uint32_t known = node.start + used_since(node, stamp);
-      for (EvictionPolicy* const policy : followers_) policy->on_used(blocks_of(id, 0, length - node.start), stamp, known);
+      const std::uint32_t known = run.begin + used_since(nodes_[run.node.value()], stamp);
+      for (EvictionPolicy* const policy : followers_) policy->on_used(blocks_of(run.node, 0, run.size()), stamp, known);
     }
-    touch_node(id, length - node.start, stamp);
-    length = node.start;
-    id = parent_of(node);
+    touch_node(run.node, run.size(), stamp);
   }
 }
 
@@ -191,38 +185,25 @@ std::uint32_t PrefixTree::marked_alike_from(const Node& node, std::uint32_t offs
 
 void PrefixTree::retain(Prefix prefix, RetentionId wish, Priority priority) {
   TERRACE_CHECK(priority <= highest_priority);
-  std::uint32_t length = prefix.length;
-  NodeId id = prefix.node;
-  while (length > 0) {
-    id = resolve(id, length - 1);
-    Node& node = nodes_[id.value()];
-    auto& retentions = marks(node).retentions;
-    const std::uint32_t blocks = length - node.start;
+  for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
+    auto& retentions = marks(nodes_[run.node.value()]).retentions;
     const auto same = std::ranges::find(retentions, wish, &Marks::Retention::id);
     if (same == retentions.end()) {
-      retentions.push_back({wish, blocks, priority});
+      retentions.push_back({wish, run.size(), priority});
     } else {
-      *same = {wish, std::max(same->blocks, blocks), priority};
+      *same = {wish, std::max(same->blocks, run.size()), priority};
     }
-    refresh_leaves(id);
-    length = node.start;
-    id = parent_of(node);
+    refresh_leaves(run.node);
   }
 }
 
 void PrefixTree::end_retention(Prefix prefix, RetentionId wish) {
-  std::uint32_t length = prefix.length;
-  NodeId id = prefix.node;
-  while (length > 0) {
-    id = resolve(id, length - 1);
-    Node& node = nodes_[id.value()];
-    if (node.marks != Node::none) {
-      const auto ended = std::erase_if(marks_[node.marks].retentions, [&](const auto& each) { return each.id == wish; });
-      drop_empty_marks(node);
-      if (ended > 0) refresh_leaves(id);
-    }
-    length = node.start;
-    id = parent_of(node);
+  for (Run run = last_run(prefix); run.end > 0; run = last_run({run.node, run.begin})) {
+    Node& node = nodes_[run.node.value()];
+    if (node.marks == Node::none) continue;
+    const auto ended = std::erase_if(marks_[node.marks].retentions, [&](const auto& each) { return each.id == wish; });
+    drop_empty_marks(node);
+    if (ended > 0) refresh_leaves(run.node);
   }
 }
 

@@ -82,10 +82,19 @@ inline NodeId PrefixTree::parent_of(const Node& node) const { return owners_[nod
 
 /// Returns the node that holds the block at `depth`, on the prefix through `node`: a node above it, or below it if it was split.
 inline NodeId PrefixTree::resolve(NodeId node, std::uint32_t depth) const {
+  if (flat()) return node;
   while (depth < nodes_[node.value()].start) node = parent_of(nodes_[node.value()]);
   while (depth >= nodes_[node.value()].end() && nodes_[node.value()].split_child != no_node)
     node = nodes_[node.value()].split_child;
   return node;
+}
+
+/// Returns the blocks of the prefix that are in the node of its last block; no blocks if the prefix is empty. The blocks before
+/// them are those of the prefix {run.node, run.begin}.
+inline Run PrefixTree::last_run(Prefix prefix) const {
+  if (prefix.length == 0) return {};
+  const NodeId id = resolve(prefix.node, prefix.length - 1);
+  return {id, flat() ? 0 : nodes_[id.value()].start, prefix.length};
 }
 
 inline PrefixTree::InTier& PrefixTree::state(NodeId node, Tier tier) { return nodes_[node.value()].in_tiers[index(tier)]; }

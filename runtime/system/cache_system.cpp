@@ -18,7 +18,6 @@
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"
-#include "transfer/emulated/instant_device.hpp"
 #include "transfer/engine/transfer_engine.hpp"
 #include "transfer/engine/transfer_port.hpp"
 #include "transfer/host/host_arena.hpp"
@@ -105,7 +104,9 @@ std::shared_ptr<Device> open_device(std::size_t rank, const CacheSystemOptions& 
     check_custom(device.get(), memory, rank);
     return device;
   }
-  if (std::holds_alternative<InstantGpu>(wanted)) return std::make_shared<InstantDevice>(memory);
+  if (std::holds_alternative<InstantGpu>(wanted)) {
+    return std::make_shared<EmulatedDevice>(memory, EmulatedOptions{.name = "instant", .instant = true});
+  }
   const auto& emulated = std::get<EmulatedGpu>(wanted);
   return std::make_shared<EmulatedDevice>(memory, EmulatedOptions{.link = emulated.link, .faults = emulated.faults});
 }
@@ -298,7 +299,7 @@ struct CacheSystem::Parts {
       pointers.push_back(owned_devices.back().get());
       if (const auto* const cuda = dynamic_cast<const CudaDevice*>(pointers.back())) say_what_is_missing(*cuda);
       if (std::holds_alternative<InstantGpu>(options.ranks[rank].device)) {
-        engines.push_back(std::make_unique<DirectTransfers>(lanes, *pointers.back(), clock, all_wakers()));
+        engines.push_back(std::make_unique<TransferEngine>(lanes, *pointers.back(), clock, all_wakers()));
       } else {
         engines.push_back(std::make_unique<ThreadedTransfers>(lanes, *pointers.back(), clock, all_wakers()));
       }

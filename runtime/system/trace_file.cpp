@@ -1,12 +1,13 @@
 #include "runtime/system/trace_file.hpp"
 
+#include "base/whole_file.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 
 namespace terrace {
@@ -52,13 +53,7 @@ void TraceFile::on_span(const TraceSpan& span) {
 }
 
 void TraceFile::write() {
-  std::string_view left = text_;
-  while (file_.is_open() && !left.empty()) {
-    const ssize_t written = ::write(file_.get(), left.data(), left.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return fail(errno);
-    left.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (file_.is_open() && !write_whole(file_.get(), text_)) return fail(errno);
   text_.clear();
 }
 

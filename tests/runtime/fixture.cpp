@@ -51,7 +51,7 @@ void CacheFixture::make(ManagerConfig config, std::uint32_t stored_blocks) {
     pools.push_back({other_arenas.back().get(), config.storage ? other_stores.back().get() : nullptr});
   }
   device = std::make_unique<SimulatedDevice>(memories);
-  transfers = std::make_unique<DirectTransfers>(scheduler_config, *device, clock, waker);
+  transfers = std::make_unique<TransferEngine>(scheduler_config, *device, clock, waker);
   CacheParts parts{*transfers, std::move(pools), clock, cache_waker ? &*cache_waker : nullptr};
   if (watch != nullptr) parts.watches = {watch};
   parts.shared = shared;

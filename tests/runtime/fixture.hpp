@@ -89,7 +89,7 @@ class CacheFixture : public ::testing::Test {
   std::vector<std::unique_ptr<HostArena>> other_arenas;
   std::vector<std::unique_ptr<MemoryStore>> other_stores;
   std::unique_ptr<SimulatedDevice> device;
-  std::unique_ptr<DirectTransfers> transfers;
+  std::unique_ptr<TransferEngine> transfers;
   std::unique_ptr<MemoryStore> store;
   std::unique_ptr<Cache> cache;
   std::map<std::uint64_t, Lease> leases;

@@ -234,6 +234,37 @@ TEST_F(EmulatedDeviceTest, must_have_layers_that_divide_a_block) {
             8U);
 }
 
+TEST_F(EmulatedDeviceTest, has_copied_and_computed_when_the_call_returns_if_it_is_instant) {
+  EmulatedDevice device{emulated_slots, arena_, {.instant = true}};
+  test::CountingWaker waker;
+  device.set_waker(waker);
+  for (std::uint32_t slot = 0; slot < emulated_slots; ++slot) fill(arena_.block(SlotId{slot}), 200 + slot);
+  const Fence before = device.reached();
+  const Fence written = device.launch(writes(4, 999));
+  EXPECT_LT(before, written);
+  EXPECT_EQ(device.reached(), written);
+  EXPECT_EQ(device.after_all_work(), written);
+  device.submit({5, swap_out, written, {run(4, 0, 1)}});
+  EXPECT_TRUE(holds(arena_.block(SlotId{0}), 999));
+  device.submit({6, swap_in, {}, {run(7, 3, 1)}});
+  bool swapped_in = false;
+  device.launch([&](BlockAccess& access) { swapped_in = holds(access.read(SlotId{3}, {}), 207); });
+  EXPECT_TRUE(swapped_in);
+  EXPECT_EQ(device.signal(StreamRef{&waker}).value(), device.reached()) << "every stream stands for the calling thread";
+  EXPECT_TRUE(device.await(StreamRef{&waker}, device.reached()));
+  EXPECT_TRUE(device.await(StreamRef{&waker}, std::array<std::uint64_t, 2>{5, 6}));
+  EXPECT_EQ(device.check_relocation({}).error(), Errc::in_use) << "a command was not collected";
+
+  EXPECT_EQ(waker.woken(), 2U);
+  std::vector<CopyDone> done;
+  ASSERT_EQ(device.poll(done), 2U);
+  EXPECT_EQ(done[0].token, 5U);
+  EXPECT_EQ(done[1].token, 6U);
+  EXPECT_FALSE(done[0].error || done[1].error);
+  EXPECT_EQ(device.poll(done), 0U);
+  EXPECT_EQ(device.await(StreamRef{}, std::array<std::uint64_t, 1>{5}).error(), Errc::not_found);
+}
+
 TEST_F(EmulatedDeviceTest, must_have_a_slot) { EXPECT_THROW((EmulatedDevice{0, arena_}), std::invalid_argument); }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include "transfer/device/slot_memory.hpp"
 #include "base/random.hpp"
 #include "tests/transfer/support.hpp"
-#include "transfer/emulated/instant_device.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <gtest/gtest.h>
@@ -90,8 +90,10 @@ TEST(SlotMemoryProperty, copies_of_regions_agree_with_a_model_without_regions) {
     const std::uint64_t before = random.below(30);
     const Bytes slot_bytes{before + engine.block_bytes + random.below(30)};
     HostArena arena{slots, slot_bytes, slot_bytes * random.between(2, 4)};
-    InstantDevice device{std::array{PoolMemory{
-        .slots = slots, .host = &arena, .share = {Bytes{before}, Bytes{engine.block_bytes}}, .regions = engine.regions}}};
+    EmulatedDevice device{
+        std::array{PoolMemory{
+            .slots = slots, .host = &arena, .share = {Bytes{before}, Bytes{engine.block_bytes}}, .regions = engine.regions}},
+        {.instant = true}};
     EXPECT_EQ(device.info().pool().layers, engine.layers);
     const std::vector<std::uint32_t> layer_of = engine.layer_of_bytes();
     std::vector<Block> device_model;

@@ -106,15 +106,7 @@ void write_new(const std::filesystem::path& target, const std::filesystem::path&
   const int fd = ::open(target.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0 && errno == EEXIST) throw UsageError{fmt::format("{}: exists; --force replaces it", shown.string())};
   if (fd < 0) fail(shown, errno);
-  int error = 0;
-  while (!text.empty() && error == 0) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written >= 0) {
-      text.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      error = errno;
-    }
-  }
+  int error = write_whole(fd, text) ? 0 : errno;
   if (::close(fd) != 0 && error == 0) error = errno;
   if (error == 0) return;
   ::unlink(target.c_str());

@@ -61,9 +61,8 @@ bool DeviceAccess::copy(Direction direction, PoolId pool, SlotId slot) {
   const CudaOutcome enqueued = copier_.enqueue(CopyMethod::plain, direction, pieces_, stream_);
   // Wait even after a failure, because copies that are on the stream use the buffer.
   const CudaOutcome ended{await_stream(driver_, stream_), "cuStreamSynchronize"};
-  if (enqueued.failed()) failures_.note(enqueued);
-  if (ended.failed()) failures_.note(ended);
-  return !enqueued.failed() && !ended.failed();
+  const bool failed = failures_.note(enqueued);
+  return !failures_.note(ended) && !failed;
 }
 
 }  // namespace terrace

@@ -2,7 +2,6 @@
 
 #include "terrace/device.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
-#include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
 

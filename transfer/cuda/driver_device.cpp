@@ -3,6 +3,8 @@
 #include "base/check.hpp"
 #include "base/failure.hpp"
 #include "base/thread.hpp"
+#include "terrace/clock.hpp"
+#include "transfer/cuda/copy/calibration.hpp"
 #include "transfer/device/transfer.hpp"
 
 #include <fmt/format.h>
@@ -19,16 +21,6 @@ namespace {
 
 /// Larger than the number of commands that a transfer scheduler keeps under way. The queue grows if there are more.
 constexpr std::size_t dones_in_flight = 64;
-
-/// Loads the copy kernels. If that fails, returns nothing and sets `why`; then the copy engine makes all copies.
-std::optional<CopyKernels> load_kernels(const CudaDriver& driver, CUdevice device, CUstream stream, std::string& why) {
-  try {
-    return CopyKernels{driver, device, stream};
-  } catch (const CudaError& error) {
-    why = error.what();
-    return std::nullopt;
-  }
-}
 
 }  // namespace
 
@@ -48,7 +40,7 @@ DriverDevice::DriverDevice(const CudaDriver& driver, std::span<const PoolMemory>
       pins_{options_.pins ? options_.pins : std::make_shared<HostPins>()},
       pools_{{driver, device_, context_.get()}, *pins_, pools, compute_stream_.get(), failures_},
       info_{cuda_device_name(driver, device_), pools_.info()},
-      kernels_{load_kernels(driver, device_, compute_stream_.get(), no_kernels_)},
+      kernels_{CopyKernels::load(driver, device_, compute_stream_.get(), no_kernels_)},
       access_{driver, device_, pools_, compute_stream_.get(), failures_},
       events_{driver},
       timed_events_{driver, EventTiming::yes},
@@ -207,12 +199,6 @@ CudaFacts DriverDevice::facts() const {
   return facts;
 }
 
-bool DriverDevice::note(CUresult result, std::string_view call) {
-  if (result == CUDA_SUCCESS) return false;
-  failures_.note({result, call});
-  return true;
-}
-
 void DriverDevice::join_context() {
   note(driver_.cuCtxSetCurrent(context_.get()), "cuCtxSetCurrent");
   // While an engine captures a graph, the driver refuses calls of other threads that could disturb the capture. The calls of this
@@ -240,7 +226,7 @@ void DriverDevice::issue(Stream& stream) {
 DriverDevice::Issued DriverDevice::issue(Stream& stream, const CopyCommand& command) {
   Issued issued{.token = command.token, .begin = nullptr, .event = nullptr, .error = {}};
   const CudaOutcome enqueued = enqueue(stream, command, issued);
-  if (note(enqueued.result, enqueued.call)) issued.error = Errc::io_failed;
+  if (failures_.note(enqueued)) issued.error = Errc::io_failed;
   // If a command failed in the middle, some of its copies may be under way. So it ends only after these copies.
   issued.event = record_time(stream);
   if (!issued.event) {
@@ -295,6 +281,29 @@ void DriverDevice::end(Stream& stream) {
     issued->event = nullptr;
     stream.done.push({issued->token, issued->error, took});
   }
+}
+
+// ---- opening a device -------------------------------------------------------------------------------------------------------
+
+std::unique_ptr<CudaDevice> CudaDevice::open(std::span<const PoolMemory> pools, CudaOptions options) {
+  return std::make_unique<DriverDevice>(cuda_driver(), pools, std::move(options));
+}
+
+std::shared_ptr<HostPins> CudaDevice::shared_pins() { return std::make_shared<HostPins>(); }
+
+std::optional<std::string> CudaDevice::unavailable(int ordinal) {
+  try {
+    static_cast<void>(cuda_device_at(cuda_driver(), ordinal));
+    return std::nullopt;
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+std::optional<unsigned> CudaDevice::numa_node(int ordinal) { return cuda_numa_node(cuda_driver(), ordinal); }
+
+CopyMethodTable CudaDevice::calibrated(int ordinal, const std::filesystem::path& file) {
+  return kept_or_measured(cuda_driver(), ordinal, file, SteadyClock{});
 }
 
 }  // namespace terrace

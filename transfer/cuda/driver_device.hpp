@@ -1,18 +1,17 @@
 #pragma once
 
 #include "base/completion_queue.hpp"
+#include "base/waker.hpp"
 #include "transfer/cuda/copy/copy_kernels.hpp"
 #include "transfer/cuda/copy/piece_copier.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/device_access.hpp"
 #include "transfer/cuda/driver/driver.hpp"
-#include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
 #include "transfer/cuda/pinned_pools.hpp"
 #include "transfer/device/compute_points.hpp"
 #include "transfer/device/open_copies.hpp"
-#include "transfer/device/waker_relay.hpp"
 #include "transfer/host/work_queue.hpp"
 
 #include <array>
@@ -97,7 +96,7 @@ class DriverDevice final : public CudaDevice {
   /// Returns the time from the start of the command's first copy to the end of its last copy; 0 if the driver does not report it.
   [[nodiscard]] Duration time_of(const Issued& issued);
   /// Notes the call if it failed. Returns true if it failed.
-  bool note(CUresult result, std::string_view call);
+  bool note(CUresult result, std::string_view call) { return failures_.note({result, call}); }
   /// Checks that the stream of the engine is not being captured. The context is current.
   [[nodiscard]] Result<void> check_not_captured(CUstream stream);
   [[nodiscard]] Result<void> wait_for(CUstream stream, std::span<const EventPool::Event> events);

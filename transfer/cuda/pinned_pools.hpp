@@ -3,10 +3,8 @@
 #include "transfer/cuda/copy/copy_pieces.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/cuda/driver/driver.hpp"
-#include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/cuda/host_pins.hpp"
-#include "transfer/cuda/pinned_chunks.hpp"
 #include "transfer/device/device_geometry.hpp"
 
 #include <memory>

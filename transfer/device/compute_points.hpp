@@ -1,8 +1,8 @@
 #pragma once
 
+#include "terrace/clock.hpp"
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
-#include "transfer/device/timeline.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -22,7 +22,7 @@ namespace terrace {
 /// a pointer that is shared; null is no event.
 ///
 /// Threads: add_work() and add_event() from the compute side, run() on the compute thread, wait_for() from the issuing threads,
-/// the rest from any.
+/// the rest from any. All waits end early when the device stops.
 template <class Event>
 class ComputePoints {
  public:
@@ -30,11 +30,16 @@ class ComputePoints {
   Fence add_work(ComputeWork work) { return add(std::move(work), nullptr); }
   /// Adds a point for an event, which must have been recorded.
   Fence add_event(Event event) { return add(nullptr, std::move(event)); }
+  /// Adds a point that is reached already. No other point may be open.
+  Fence add_reached() {
+    const Fence point = next();
+    added_.store(point.value(), std::memory_order_relaxed);
+    reached_.store(point.value(), std::memory_order_release);
+    return point;
+  }
   /// Returns true if the point has been given out.
   [[nodiscard]] bool exists(Fence point) const { return point.value() <= added_.load(std::memory_order_relaxed); }
-  [[nodiscard]] Fence reached() const { return timeline_.reached(); }
-  /// The timeline of the points. Copies may wait for its points, and for times.
-  [[nodiscard]] Timeline& timeline() { return timeline_; }
+  [[nodiscard]] Fence reached() const { return Fence{reached_.load(std::memory_order_acquire)}; }
   /// Returns the next point that will be given out.
   [[nodiscard]] Fence next() const { return Fence{added_.load(std::memory_order_relaxed) + 1}; }
 
@@ -46,6 +51,17 @@ class ComputePoints {
   [[nodiscard]] bool wait_for(Fence point, std::vector<Event>& open);
   /// Does the same if work up to the point is done. Otherwise returns false, and does not wait.
   [[nodiscard]] bool try_wait_for(Fence point, std::vector<Event>& open);
+
+  /// Waits until the point is reached. Returns false if stop() was called first.
+  [[nodiscard]] bool await_reached(Fence point) {
+    std::unique_lock lock{mutex_};
+    return await_reached(point, lock);
+  }
+  /// Waits until this time. Returns false if stop() was called first.
+  [[nodiscard]] bool wait_until(TimePoint time) {
+    std::unique_lock lock{mutex_};
+    return !reached_changed_.wait_until(lock, time, [this] { return stopped_; });
+  }
 
   /// Processes the points one by one until stopped: calls `work` for work, and `wait` for an event. `wait` must return when the
   /// event has happened. If `work` returns false, the work was not done because of stop(), and run() ends.
@@ -61,14 +77,19 @@ class ComputePoints {
   };
 
   Fence add(ComputeWork work, Event event);
+  [[nodiscard]] bool await_reached(Fence point, std::unique_lock<std::mutex>& lock) {
+    reached_changed_.wait(lock, [&] { return stopped_ || reached() >= point; });
+    return reached() >= point;
+  }
   /// Returns the last work up to the point that may not be done yet. The caller holds the mutex.
   [[nodiscard]] Fence last_work(Fence point) const;
   void add_open(Fence point, std::vector<Event>& open) const;
 
-  Timeline timeline_;
   std::atomic<std::uint64_t> added_{0};
+  std::atomic<std::uint64_t> reached_{0};
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable added_changed_;
+  std::condition_variable reached_changed_;
   std::deque<Point> open_;  ///< points that are not done, oldest first; the first one is under way
   bool stopped_ = false;
 };
@@ -82,16 +103,14 @@ Fence ComputePoints<Event>::add(ComputeWork work, Event event) {
     open_.push_back({number, std::move(work), std::move(event)});
     added_.store(number.value(), std::memory_order_relaxed);
   }
-  changed_.notify_one();
+  added_changed_.notify_one();
   return number;
 }
 
 template <class Event>
 bool ComputePoints<Event>::work_done() {
   const std::lock_guard lock{mutex_};
-  // Points that are done may still be in the list.
-  const Fence done = timeline_.reached();
-  return std::ranges::none_of(open_, [done](const Point& each) { return each.work && each.number > done; });
+  return std::ranges::none_of(open_, [](const Point& each) { return static_cast<bool>(each.work); });
 }
 
 template <class Event>
@@ -114,23 +133,18 @@ void ComputePoints<Event>::add_open(Fence point, std::vector<Event>& open) const
 
 template <class Event>
 bool ComputePoints<Event>::wait_for(Fence point, std::vector<Event>& open) {
-  if (timeline_.reached() >= point) return true;
-  Fence last;
-  {
-    const std::lock_guard lock{mutex_};
-    last = last_work(point);
-  }
-  if (!timeline_.wait_for(last)) return false;
-  const std::lock_guard lock{mutex_};
+  if (reached() >= point) return true;
+  std::unique_lock lock{mutex_};
+  if (!await_reached(last_work(point), lock)) return false;
   add_open(point, open);
   return true;
 }
 
 template <class Event>
 bool ComputePoints<Event>::try_wait_for(Fence point, std::vector<Event>& open) {
-  if (timeline_.reached() >= point) return true;
+  if (reached() >= point) return true;
   const std::lock_guard lock{mutex_};
-  if (timeline_.reached() < last_work(point)) return false;
+  if (reached() < last_work(point)) return false;
   add_open(point, open);
   return true;
 }
@@ -141,7 +155,7 @@ void ComputePoints<Event>::run(const std::function<bool(ComputeWork&)>& work, co
     Point* first = nullptr;
     {
       std::unique_lock lock{mutex_};
-      changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
+      added_changed_.wait(lock, [this] { return stopped_ || !open_.empty(); });
       if (stopped_) return;
       // The point stays in the list, so that wait_for() sees it. Adding items at the end of a deque does not move the others.
       first = &open_.front();
@@ -151,27 +165,25 @@ void ComputePoints<Event>::run(const std::function<bool(ComputeWork&)>& work, co
     } else {
       wait(first->event);
     }
-    const Fence number = first->number;
-    // Mark the point as reached before it is removed from the list. In between, wait_for() may see it as both open and reached,
-    // but never as neither of them.
-    timeline_.reach(number);
     Point done;
     {
       const std::lock_guard lock{mutex_};
       done = std::move(open_.front());
       open_.pop_front();
+      reached_.store(done.number.value(), std::memory_order_release);
     }
+    reached_changed_.notify_all();
   }
 }
 
 template <class Event>
 void ComputePoints<Event>::stop() {
-  timeline_.stop();
   {
     const std::lock_guard lock{mutex_};
     stopped_ = true;
   }
-  changed_.notify_all();
+  added_changed_.notify_all();
+  reached_changed_.notify_all();
 }
 
 }  // namespace terrace

@@ -3,6 +3,7 @@
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -39,6 +40,32 @@ class DeviceGeometry {
   std::uint32_t layers_ = 1;
   bool packed_ = false;
 };
+
+/// Calls `part(address, place, bytes)` for each part of the block that is within bytes [begin, begin + size) of these layers, in
+/// the order of the host's bytes. `address` is on the device, and `place` is the position of the part in the host's block.
+template <class Part>
+void for_each_part(const DeviceGeometry& geometry, std::uint64_t slot, std::optional<LayerRange> layers, std::uint64_t begin,
+                   std::uint64_t size, const Part& part) {
+  if (geometry.packed() && !layers) {
+    part(geometry.regions()[0].base + slot * count(geometry.block_bytes()) + begin, begin, size);
+    return;
+  }
+  const LayerRange wanted = layers.value_or(LayerRange{0, geometry.layers()});
+  std::uint64_t place = 0;   // position of the region in the host's block
+  std::uint64_t within = 0;  // position of the region among the wanted bytes
+  for (const DeviceRegion& region : geometry.regions()) {
+    // The difference is unsigned: for a layer before the first one it is very large.
+    if (region.layer - wanted.first < wanted.count) {
+      const std::uint64_t from = std::max(begin, within);
+      const std::uint64_t to = std::min(begin + size, within + region.bytes);
+      if (from < to) {
+        part(region.base + slot * region.stride + (from - within), place + (from - within), to - from);
+      }
+      within += region.bytes;
+    }
+    place += region.bytes;
+  }
+}
 
 /// Makes the geometry of adjacent whole blocks, each of `layers` equal layers. Throws as DeviceGeometry does, and
 /// std::invalid_argument if a block cannot be divided into the layers.

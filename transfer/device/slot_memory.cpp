@@ -39,32 +39,6 @@ DeviceGeometry geometry_of(const PoolMemory& pool, const Mapping& own) {
 
 std::byte* at_address(std::uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
-/// Calls `part(device, place, bytes)` for each part of the block that is within bytes [begin, begin + size) of these layers, in
-/// the order of the host's bytes. `place` is the position of the part in the host's block.
-template <class Part>
-void for_each_part(const DeviceGeometry& geometry, std::uint64_t slot, std::optional<LayerRange> layers, std::uint64_t begin,
-                   std::uint64_t size, const Part& part) {
-  if (geometry.packed() && !layers) {
-    part(at_address(geometry.regions()[0].base + slot * count(geometry.block_bytes()) + begin), begin, size);
-    return;
-  }
-  const LayerRange wanted = layers.value_or(LayerRange{0, geometry.layers()});
-  std::uint64_t place = 0;   // position of the region in the host's block
-  std::uint64_t within = 0;  // position of the region among the wanted bytes
-  for (const DeviceRegion& region : geometry.regions()) {
-    // The difference is unsigned: for a layer before the first one it is very large.
-    if (region.layer - wanted.first < wanted.count) {
-      const std::uint64_t from = std::max(begin, within);
-      const std::uint64_t to = std::min(begin + size, within + region.bytes);
-      if (from < to) {
-        part(at_address(region.base + slot * region.stride + (from - within)), place + (from - within), to - from);
-      }
-      within += region.bytes;
-    }
-    place += region.bytes;
-  }
-}
-
 }  // namespace
 
 SlotMemory::SlotMemory(const PoolMemory& pool)
@@ -105,34 +79,30 @@ void SlotMemory::copy(Direction direction, std::span<const SlotRun> runs, std::o
 void SlotMemory::copy_part(Direction direction, SlotPair block, std::optional<LayerRange> layers, std::size_t begin,
                            std::size_t size) const {
   const bool out = direction == Direction::swap_out;
-  const std::span<std::byte> host = host_block(out ? block.destination : block.source);
-  const std::uint64_t slot = (out ? block.source : block.destination).value();
-  for_each_part(geometry_, slot, layers, begin, size, [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
-    std::byte* const at = host.subspan(place, bytes).data();
-    std::memcpy(out ? at : device, out ? device : at, bytes);
-  });
+  copy_between(direction, out ? block.source : block.destination, host_block(out ? block.destination : block.source), layers,
+               begin, size);
+}
+
+void SlotMemory::copy_block(Direction direction, SlotId slot, std::span<std::byte> host) const {
+  TERRACE_CHECK(slot.value() < geometry_.slots());
+  copy_between(direction, slot, host, {}, 0, count(geometry_.block_bytes()));
+}
+
+void SlotMemory::copy_between(Direction direction, SlotId slot, std::span<std::byte> host, std::optional<LayerRange> layers,
+                              std::size_t begin, std::size_t size) const {
+  const bool out = direction == Direction::swap_out;
+  for_each_part(geometry_, slot.value(), layers, begin, size,
+                [&](std::uint64_t address, std::uint64_t place, std::uint64_t bytes) {
+                  std::byte* const device = at_address(address);
+                  std::byte* const at = host.subspan(place, bytes).data();
+                  std::memcpy(out ? at : device, out ? device : at, bytes);
+                });
 }
 
 std::size_t SlotMemory::host_place(std::optional<LayerRange> layers, std::size_t at) const {
   std::size_t found = 0;
-  for_each_part(geometry_, 0, layers, at, 1, [&](std::byte*, std::uint64_t place, std::uint64_t) { found = place; });
+  for_each_part(geometry_, 0, layers, at, 1, [&](std::uint64_t, std::uint64_t place, std::uint64_t) { found = place; });
   return found;
-}
-
-void SlotMemory::gather(SlotId slot, std::span<std::byte> into) const {
-  TERRACE_CHECK(slot.value() < geometry_.slots());
-  for_each_part(geometry_, slot.value(), {}, 0, count(geometry_.block_bytes()),
-                [&](const std::byte* device, std::uint64_t place, std::uint64_t bytes) {
-                  std::memcpy(into.subspan(place, bytes).data(), device, bytes);
-                });
-}
-
-void SlotMemory::scatter(SlotId slot, std::span<const std::byte> from) const {
-  TERRACE_CHECK(slot.value() < geometry_.slots());
-  for_each_part(geometry_, slot.value(), {}, 0, count(geometry_.block_bytes()),
-                [&](std::byte* device, std::uint64_t place, std::uint64_t bytes) {
-                  std::memcpy(device, from.subspan(place, bytes).data(), bytes);
-                });
 }
 
 SlotMemories::SlotMemories(std::span<const PoolMemory> pools) {
@@ -168,7 +138,7 @@ std::span<const std::byte> InPlaceAccess::read(PoolId pool, SlotId slot, std::sp
   const SlotMemory& memory = memories_->of(pool);
   if (memory.geometry().packed()) return memory.device_block(slot);
   const std::span<std::byte> block = scratch.first(count(memory.geometry().block_bytes()));
-  memory.gather(slot, block);
+  memory.copy_block(Direction::swap_out, slot, block);
   return block;
 }
 
@@ -179,7 +149,8 @@ std::span<std::byte> InPlaceAccess::write_target(PoolId pool, SlotId slot, std::
 
 void InPlaceAccess::written(PoolId pool, SlotId slot, std::span<std::byte> scratch) {
   const SlotMemory& memory = memories_->of(pool);
-  if (!memory.geometry().packed()) memory.scatter(slot, scratch.first(count(memory.geometry().block_bytes())));
+  if (!memory.geometry().packed())
+    memory.copy_block(Direction::swap_in, slot, scratch.first(count(memory.geometry().block_bytes())));
 }
 
 }  // namespace terrace

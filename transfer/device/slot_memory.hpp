@@ -51,14 +51,16 @@ class SlotMemory {
                  std::size_t size) const;
   /// Returns the position of one of these bytes in the host's block.
   [[nodiscard]] std::size_t host_place(std::optional<LayerRange> layers, std::size_t at) const;
-  /// Copies a whole block to or from contiguous memory.
-  void gather(SlotId slot, std::span<std::byte> into) const;
-  void scatter(SlotId slot, std::span<const std::byte> from) const;
+  /// Copies a whole block to or from contiguous memory, which takes the place of a host slot.
+  void copy_block(Direction direction, SlotId slot, std::span<std::byte> host) const;
 
   /// Changes the addresses of the blocks. Nothing may use the blocks meanwhile.
   void move_to(DeviceGeometry geometry) { geometry_ = std::move(geometry); }
 
  private:
+  void copy_between(Direction direction, SlotId slot, std::span<std::byte> host, std::optional<LayerRange> layers,
+                    std::size_t begin, std::size_t size) const;
+
   const HostSlots* host_;
   std::size_t host_begin_;
   Mapping device_;  ///< empty: the memory belongs to the caller

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/check.hpp"
 #include "base/failure.hpp"
 #include "terrace/clock.hpp"
 #include "terrace/device.hpp"
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -40,23 +42,28 @@ inline void append(std::vector<SlotRun>& runs, const SlotRun& next) {
   }
   runs.push_back(next);
 }
-[[nodiscard]] std::uint32_t block_count(std::span<const SlotRun> runs);
+[[nodiscard]] inline std::uint32_t block_count(std::span<const SlotRun> runs) {
+  std::uint64_t total = 0;
+  for (const SlotRun& run : runs) total += run.count;
+  TERRACE_CHECK(total <= std::numeric_limits<std::uint32_t>::max());
+  return static_cast<std::uint32_t>(total);
+}
 
 /// One unit of transfer work: the blocks to move, and their urgency. It is plain data, so it could be sent to another process.
 /// The blocks are numbered in the order of `runs`.
 struct Transfer {
-  TransferId id;
+  TransferId id{};
   /// The pool of the slots in `runs`, on both sides.
-  PoolId pool;
+  PoolId pool{};
   Direction direction = Direction::swap_out;
   Urgency urgency = Urgency::request;
   TimePoint deadline = never;
   /// No device slot of the transfer is read or written before the device's compute has reached this point.
-  Fence after;
+  Fence after{};
   /// If true, layer 0 of all blocks is moved first, then layer 1, and so on, and a `layers` event comes each time that more
   /// layers have arrived. If the blocks of the pool have only one layer, this has no effect.
   bool by_layer = false;
-  std::vector<SlotRun> runs;
+  std::vector<SlotRun> runs{};
 };
 
 /// The outcome of one block of a transfer.
@@ -93,5 +100,13 @@ struct TransferEvent {
   /// The last event of a transfer returns its runs, so that the next transfer can use their memory.
   std::vector<SlotRun> runs = {};
 };
+
+[[nodiscard]] inline TransferEvent event_of(const Transfer& transfer, TransferEvent::Kind kind) {
+  TransferEvent event;
+  event.id = transfer.id;
+  event.kind = kind;
+  event.direction = transfer.direction;
+  return event;
+}
 
 }  // namespace terrace

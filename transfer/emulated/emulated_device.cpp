@@ -25,6 +25,12 @@ bool own_all(const SlotMemories& memories) {
   return true;
 }
 
+std::shared_ptr<StreamEvent> happened_event() {
+  auto event = std::make_shared<StreamEvent>();
+  event->happen();
+  return event;
+}
+
 }  // namespace
 
 EmulatedDevice::EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOptions options)
@@ -32,11 +38,13 @@ EmulatedDevice::EmulatedDevice(std::uint32_t slots, HostSlots& host, EmulatedOpt
 
 EmulatedDevice::EmulatedDevice(std::span<const PoolMemory> pools, EmulatedOptions options)
     : memories_{pools},
-      sees_all_work_{own_all(memories_)},
+      instant_{options.instant ? happened_event() : nullptr},
+      sees_all_work_{instant_ != nullptr || own_all(memories_)},
       info_{std::move(options.name), memories_.pools()},
       faults_{options.faults},
       done_{dones_in_flight, direction_count, relay_},
       streams_{Stream{done_, options.link, Direction::swap_out}, Stream{done_, options.link, Direction::swap_in}} {
+  if (instant_) return;
   try {
     compute_thread_ = start_thread("terrace-compute", [this] { compute(); });
     for (Stream& each : streams_) each.thread = start_thread("terrace-copy", [this, &each] { stream(each); });
@@ -65,6 +73,15 @@ void EmulatedDevice::submit(CopyCommand command) {
   memories_.of(command).check(command);
   // The stream would wait forever for a point that no launch() has returned.
   TERRACE_CHECK(points_.exists(command.after));
+  if (instant_) {
+    // All copies end in one stream, so that they are reported in the order of submission.
+    Stream& stream = streams_.front();
+    copies_.add({.token = command.token, .ended = instant_, .error = {}, .after = {}});
+    stream.began = std::chrono::steady_clock::now();
+    memories_.of(command).copy(command);
+    stream.done.push({command.token, {}, std::chrono::steady_clock::now() - stream.began});
+    return;
+  }
   Stream& stream = streams_[index(command.direction)];
   // A command also waits for the previous commands, and so for their points.
   stream.after = std::max(stream.after, command.after);
@@ -79,7 +96,12 @@ std::size_t EmulatedDevice::poll(std::vector<CopyDone>& done) {
   return ended;
 }
 
-Fence EmulatedDevice::launch(ComputeWork work) { return points_.add_work(std::move(work)); }
+Fence EmulatedDevice::launch(ComputeWork work) {
+  if (!instant_) return points_.add_work(std::move(work));
+  InPlaceAccess access{memories_};
+  work(access);
+  return points_.add_reached();
+}
 
 Fence EmulatedDevice::after_all_work() const {
   const Fence next = points_.next();
@@ -87,6 +109,7 @@ Fence EmulatedDevice::after_all_work() const {
 }
 
 Result<Fence> EmulatedDevice::signal(StreamRef stream) {
+  if (instant_) return points_.add_reached();
   const auto here = std::make_shared<StreamEvent>();
   if (stream.handle == nullptr) here->happen();
   else static_cast<EmulatedStream*>(stream.handle)->run([here] { here->happen(); });
@@ -94,10 +117,8 @@ Result<Fence> EmulatedDevice::signal(StreamRef stream) {
 }
 
 Result<void> EmulatedDevice::wait_on(StreamRef stream, std::span<const Event> events) {
-  if (stream.handle == nullptr) {
-    const auto happened = [](const Event& event) { return event->happened(); };
-    return std::ranges::all_of(events, happened) ? Result<void>{} : Result<void>{Errc::not_ready};
-  }
+  if (std::ranges::all_of(events, [](const Event& event) { return event->happened(); })) return {};
+  if (stream.handle == nullptr) return Errc::not_ready;
   for (const Event& event : events) static_cast<EmulatedStream*>(stream.handle)->run([event] { event->wait(); });
   return {};
 }
@@ -153,7 +174,7 @@ void EmulatedDevice::compute() {
   InPlaceAccess access{memories_};
   points_.run(
       [&](ComputeWork& work) {
-        if (faults_.ignore_fences && !timeline_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return false;
+        if (faults_.ignore_fences && !points_.wait_until(std::chrono::steady_clock::now() + faults_.compute_lag)) return false;
         work(access);
         return true;
       },
@@ -170,11 +191,11 @@ void EmulatedDevice::stream(Stream& stream) {
 std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitted& submitted) {
   const CopyCommand& command = submitted.command;
   TimePoint ready_at = submitted.at;
-  if (timeline_.reached() < command.after) {
+  if (points_.reached() < command.after) {
     if (faults_.ignore_fences) {
       unfenced_.fetch_add(1, std::memory_order_release);
     } else {
-      if (!timeline_.wait_for(command.after)) return std::nullopt;
+      if (!points_.await_reached(command.after)) return std::nullopt;
       ready_at = std::chrono::steady_clock::now();
     }
   }
@@ -188,7 +209,7 @@ std::optional<LinkTurn> EmulatedDevice::await_turn(Stream& stream, const Submitt
   // Count from when the link became free, not from now, so that a thread that wakes up late does not slow the link down.
   stream.began = std::max(stream.link_free_at, ready_at);
   stream.link_free_at = stream.began + turn.held;
-  if (!timeline_.wait_until(stream.link_free_at)) return std::nullopt;
+  if (!points_.wait_until(stream.link_free_at)) return std::nullopt;
   return turn;
 }
 
@@ -209,7 +230,7 @@ bool EmulatedDevice::execute(Stream& stream, const Submitted& submitted, const L
   if (command.direction == Direction::swap_in && is_nth(turn.number, faults_.late_every)) {
     late_.fetch_add(1, std::memory_order_release);
     end({});
-    if (!timeline_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
+    if (!points_.wait_until(std::chrono::steady_clock::now() + faults_.late_by)) return false;
     memory.copy(command);
     late_landed_.fetch_add(1, std::memory_order_release);
     return true;

@@ -8,7 +8,6 @@
 #include "transfer/device/compute_points.hpp"
 #include "transfer/device/open_copies.hpp"
 #include "transfer/device/slot_memory.hpp"
-#include "transfer/device/waker_relay.hpp"
 #include "transfer/emulated/link_model.hpp"
 #include "transfer/emulated/stream_event.hpp"
 #include "transfer/host/work_queue.hpp"
@@ -49,8 +48,12 @@ struct EmulatedOptions {
   std::string name = "emulated";
   /// Determines how long a command uses its stream. The bytes move at the end of that time, so that tests notice slots that are
   /// reused too early.
-  LinkModel link;
-  EmulatedFaults faults;
+  LinkModel link{};
+  EmulatedFaults faults{};
+  /// The device has no thread: submit() returns when the copy has ended, and launch() when the work is done, so link and faults
+  /// have no effect. Every stream stands for the calling thread, and only one thread may use the device. It is for runs in which
+  /// no time shall pass between a decision and its execution.
+  bool instant = false;
 };
 
 /// A device in ordinary memory, for machines without a GPU. It has one thread for compute, one for swap-outs and one for
@@ -78,7 +81,7 @@ class EmulatedDevice final : public Device {
   void set_waker(Waker& waker) override;
   void submit(CopyCommand command) override;
   std::size_t poll(std::vector<CopyDone>& done) override;
-  /// `work` must not throw.
+  /// Unless the device is instant, `work` must not throw.
   Fence launch(ComputeWork work) override;
   [[nodiscard]] Fence reached() const override { return points_.reached(); }
   [[nodiscard]] Fence after_all_work() const override;
@@ -129,12 +132,12 @@ class EmulatedDevice final : public Device {
   void stop() noexcept;
 
   SlotMemories memories_;  ///< constant while a command or launched work is under way
+  const Event instant_;    ///< the end of every copy of an instant device: it has happened. Null: copies take time
   const bool sees_all_work_;
   const DeviceInfo info_;
   const EmulatedFaults faults_;
 
   ComputePoints<Event> points_;
-  Timeline& timeline_{points_.timeline()};
   OpenCopies<Event> copies_;
   WakerRelay relay_;
   CompletionQueue<CopyDone> done_;

@@ -2,56 +2,30 @@
 
 #include "base/thread.hpp"
 #include "transfer/emulated/stream_event.hpp"
+#include "transfer/host/work_queue.hpp"
 
-#include <condition_variable>
-#include <deque>
+#include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
 namespace terrace {
 
 struct EmulatedStream::State {
-  void work() {
-    for (;;) {
-      std::function<void()> item;
-      {
-        std::unique_lock lock{mutex};
-        changed.wait(lock, [this] { return ending || !items.empty(); });
-        if (items.empty()) return;
-        item = std::move(items.front());
-        items.pop_front();
-      }
-      item();
-    }
-  }
+  using Item = std::function<void()>;  ///< empty: the end of the stream
 
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> items;
-  bool ending = false;
-  std::thread thread{start_thread("terrace-stream", [this] { work(); })};
+  WorkQueue<Item> items;
+  std::jthread thread{start_thread<std::jthread>("terrace-stream", [this] {
+    for (std::optional<Item> item = items.pop(); *item; item = items.pop()) (*item)();
+  })};
 };
 
 EmulatedStream::EmulatedStream() : state_{std::make_unique<State>()} {}
 
-EmulatedStream::~EmulatedStream() {
-  {
-    const std::lock_guard lock{state_->mutex};
-    state_->ending = true;
-  }
-  state_->changed.notify_one();
-  state_->thread.join();
-}
+EmulatedStream::~EmulatedStream() { state_->items.push(nullptr); }
 
-void EmulatedStream::run(std::function<void()> work) {
-  {
-    const std::lock_guard lock{state_->mutex};
-    state_->items.push_back(std::move(work));
-  }
-  state_->changed.notify_one();
-}
+void EmulatedStream::run(std::function<void()> work) { state_->items.push(std::move(work)); }
 
 void EmulatedStream::synchronize() {
   const auto here = std::make_shared<StreamEvent>();

@@ -49,9 +49,13 @@ void OpenPieces::end(TransferId id, ErrorCode error) {
   if (!found->second.error) found->second.error = error;
 }
 
-void OpenPieces::forget(TransferId id) {
+void OpenPieces::forget_ended(std::span<const TransferEvent> events) {
+  if (events.empty()) return;
   const std::lock_guard lock{mutex_};
-  if (Entries::node_type node = entries_.extract(id)) spare_.push_back(std::move(node));
+  for (const TransferEvent& event : events) {
+    if (event.kind != TransferEvent::Kind::finished) continue;
+    if (Entries::node_type node = entries_.extract(event.id)) spare_.push_back(std::move(node));
+  }
 }
 
 Result<void> OpenPieces::find(TransferId id, std::uint32_t layers, std::vector<std::uint64_t>& tokens) const {

@@ -3,10 +3,12 @@
 #include "terrace/device.hpp"
 #include "terrace/result.hpp"
 #include "terrace/types.hpp"
+#include "transfer/device/transfer.hpp"
 #include "transfer/engine/transfer_scheduler.hpp"
 
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -29,8 +31,8 @@ class OpenPieces {
   void finish(TransferId id, std::uint64_t token, ErrorCode error);
   /// Records that the transfer has ended. `error` is the error of its blocks that are not done.
   void end(TransferId id, ErrorCode error);
-  /// Removes a transfer whose `finished` event has been collected.
-  void forget(TransferId id);
+  /// Removes the transfers whose `finished` events the control plane has collected.
+  void forget_ended(std::span<const TransferEvent> events);
 
   /// Replaces the content of `tokens` by the commands for which a stream must wait until the leading `layers` layers of all
   /// blocks have been copied. Fails as TransferPort::await() does.

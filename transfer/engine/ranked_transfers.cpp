@@ -8,6 +8,7 @@
 #include <bit>
 #include <iterator>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -21,12 +22,8 @@ BlockOutcome both(BlockOutcome a, BlockOutcome b) {
   return any_unconfirmed ? BlockOutcome::unconfirmed : BlockOutcome::failed;
 }
 
-TransferEvent event_of(const Transfer& transfer, TransferEvent::Kind kind) {
-  TransferEvent event;
-  event.id = transfer.id;
-  event.kind = kind;
-  event.direction = transfer.direction;
-  return event;
+bool any_unconfirmed(std::span<const BlockOutcome> outcomes) {
+  return std::ranges::find(outcomes, BlockOutcome::unconfirmed) != outcomes.end();
 }
 
 }  // namespace
@@ -62,11 +59,7 @@ RankedTransfers::Mask RankedTransfers::recipients(const Transfer& transfer) {
 
 void RankedTransfers::submit(Transfer transfer) {
   if (lost_ != 0) {
-    TransferEvent refused = event_of(transfer, TransferEvent::Kind::finished);
-    refused.outcomes.assign(block_count(transfer.runs), BlockOutcome::cancelled);
-    refused.error = Errc::stopped;
-    refused.runs = std::move(transfer.runs);
-    events_.push_back(std::move(refused));
+    events_.push_back(not_taken(std::move(transfer), Errc::stopped));
     waker_.wake();
     return;
   }
@@ -111,12 +104,16 @@ void RankedTransfers::submit(Transfer transfer) {
   TERRACE_CHECK(is_new);
 }
 
-void RankedTransfers::raise(TransferId id, Urgency urgency) {
-  const auto found = open_.find(id);
-  if (found == open_.end()) return;
-  const Mask working = entries_.at(found->second).working;
+template <class Call>
+void RankedTransfers::for_each_working(const Entry& entry, Call call) const {
   for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((working & bit(rank)) != 0) ranks_[rank].port->raise(id, urgency);
+    if ((entry.working & bit(rank)) != 0) call(*ranks_[rank].port);
+  }
+}
+
+void RankedTransfers::raise(TransferId id, Urgency urgency) {
+  if (const auto found = open_.find(id); found != open_.end()) {
+    for_each_working(entries_.at(found->second), [&](TransferPort& port) { port.raise(id, urgency); });
   }
 }
 
@@ -128,17 +125,12 @@ void RankedTransfers::postpone(TransferId id, TimePoint deadline) {
   entry.transfer.deadline = deadline;
   deadlines_.erase(found->second);
   if (deadline != never) deadlines_.set(found->second, deadline + options_.report_grace);
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((entry.working & bit(rank)) != 0) ranks_[rank].port->postpone(id, deadline);
-  }
+  for_each_working(entry, [&](TransferPort& port) { port.postpone(id, deadline); });
 }
 
 void RankedTransfers::cancel(TransferId id) {
-  const auto found = open_.find(id);
-  if (found == open_.end()) return;
-  const Mask working = entries_.at(found->second).working;
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if ((working & bit(rank)) != 0) ranks_[rank].port->cancel(id);
+  if (const auto found = open_.find(id); found != open_.end()) {
+    for_each_working(entries_.at(found->second), [&](TransferPort& port) { port.cancel(id); });
   }
 }
 
@@ -254,7 +246,7 @@ void RankedTransfers::on_layers(Entry& entry, std::uint32_t rank, std::uint32_t 
 
 void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank) {
   entry.working &= ~rank;
-  if (std::ranges::count(event.outcomes, BlockOutcome::unconfirmed) > 0) entry.confirming |= rank;
+  if (any_unconfirmed(event.outcomes)) entry.confirming |= rank;
   if (entry.outcomes.empty()) {
     entry.outcomes = std::move(event.outcomes);
   } else {
@@ -271,7 +263,7 @@ void RankedTransfers::on_finished(Entry& entry, TransferEvent& event, Mask rank)
 void RankedTransfers::settle(Handle handle) {
   Entry& entry = entries_.at(handle);
   if (entry.working == 0 && !entry.reported) {
-    const bool owes_confirmed = std::ranges::count(entry.outcomes, BlockOutcome::unconfirmed) > 0;
+    const bool owes_confirmed = any_unconfirmed(entry.outcomes);
     report(entry, TransferEvent::Kind::finished);
     deadlines_.erase(handle);
     if (!owes_confirmed) return end(handle);
@@ -298,7 +290,7 @@ void RankedTransfers::expire(TimePoint now) {
 void RankedTransfers::report(Entry& entry, TransferEvent::Kind kind) {
   TransferEvent event = event_of(entry.transfer, kind);
   if (kind == TransferEvent::Kind::finished) {
-    const bool unconfirmed = std::ranges::count(entry.outcomes, BlockOutcome::unconfirmed) > 0;
+    const bool unconfirmed = any_unconfirmed(entry.outcomes);
     event.outcomes = std::move(entry.outcomes);
     event.moved = entry.moved;
     event.took = entry.took;

@@ -117,6 +117,8 @@ class RankedTransfers final : public TransferPort {
 
   [[nodiscard]] Mask bit(std::uint32_t rank) const { return Mask{1} << rank; }
   [[nodiscard]] Mask recipients(const Transfer& transfer);
+  template <class Call>
+  void for_each_working(const Entry& entry, Call call) const;
   void on_event(std::uint32_t rank, TransferEvent event);
   static void note_outcome(Member& member, const TransferEvent& event);
   void on_layers(Entry& entry, std::uint32_t rank, std::uint32_t layers);

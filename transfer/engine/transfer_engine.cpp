@@ -11,42 +11,14 @@
 #include <iterator>
 #include <new>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 namespace terrace {
 namespace {
 
-TransferSchedulerConfig with_block_bytes_of(const Device& device, TransferSchedulerConfig config) {
-  const std::vector<DevicePool>& pools = device.info().pools;
-  const Bytes block_bytes = pools.front().block_bytes;
-  if (count(config.block_bytes) == 0) config.block_bytes = block_bytes;
-  config.layers = pools.front().layers;
-  config.other_block_bytes.clear();
-  config.other_layers.clear();
-  for (std::size_t pool = 1; pool < pools.size(); ++pool) {
-    config.other_block_bytes.push_back(pools[pool].block_bytes);
-    config.other_layers.push_back(pools[pool].layers);
-  }
-  if (config.block_bytes != block_bytes) {
-    throw std::invalid_argument{"transfer engine: configured for blocks of " + to_string(config.block_bytes) + ", but " +
-                                device.info().name + "'s are of " + to_string(block_bytes)};
-  }
+TransferSchedulerConfig for_device(const Device& device, TransferSchedulerConfig config) {
+  config.pools = device.info().pools;
   return config;
-}
-
-/// Returns the event of a transfer that was refused.
-TransferEvent not_taken(Transfer transfer, ErrorCode why) {
-  return {.id = transfer.id,
-          .kind = TransferEvent::Kind::finished,
-          .direction = transfer.direction,
-          .layers = 0,
-          .outcomes = std::vector<BlockOutcome>(block_count(transfer.runs), BlockOutcome::cancelled),
-          .moved = {},
-          .took = {},
-          .copying = {},
-          .error = why,
-          .runs = std::move(transfer.runs)};
 }
 
 std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& out) {
@@ -54,13 +26,6 @@ std::size_t take(std::vector<TransferEvent>& from, std::vector<TransferEvent>& o
   std::ranges::move(from, std::back_inserter(out));
   from.clear();
   return taken;
-}
-
-/// Removes the transfers whose `finished` events the control plane has collected.
-void forget_ended(OpenPieces& pieces, std::span<const TransferEvent> events) {
-  for (const TransferEvent& event : events) {
-    if (event.kind == TransferEvent::Kind::finished) pieces.forget(event.id);
-  }
 }
 
 /// Sleeps until the waker is woken or until `time`. EventFdWaker::wait() counts in milliseconds, which is too coarse for a rate
@@ -85,7 +50,7 @@ Result<Fence> TransferPort::signal(StreamRef, std::uint32_t) { return Errc::inva
 Result<void> TransferPort::await(TransferId, std::uint32_t, StreamRef, std::uint32_t) { return Errc::not_ready; }
 
 TransferEngine::TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
-    : scheduler_{with_block_bytes_of(device, std::move(config))}, device_{device}, clock_{clock} {
+    : scheduler_{for_device(device, std::move(config))}, device_{device}, clock_{clock} {
   device_.set_waker(waker);
 }
 
@@ -97,38 +62,23 @@ TransferEngine::~TransferEngine() {
 }
 
 void TransferEngine::submit(Transfer transfer) {
-  changed_ = true;
-  const Result<void> taken = scheduler_.submit(std::move(transfer));
+  pieces_.begin(transfer.id);
+  start(std::move(transfer));
+}
+
+void TransferEngine::start(Transfer transfer) {
+  const Result<void> taken = changing().submit(std::move(transfer));
   // NOLINTNEXTLINE(bugprone-use-after-move): a transfer that is refused is still its caller's
   if (!taken) refused_.push_back(not_taken(std::move(transfer), taken.error()));
 }
 
-void TransferEngine::raise(TransferId id, Urgency urgency) {
-  changed_ = true;
-  scheduler_.raise(id, urgency);
-}
-
-void TransferEngine::postpone(TransferId id, TimePoint deadline) {
-  changed_ = true;
-  scheduler_.postpone(id, deadline);
-}
-
-void TransferEngine::cancel(TransferId id) {
-  changed_ = true;
-  scheduler_.cancel(id);
-}
-
-void TransferEngine::cancel_all() {
-  changed_ = true;
-  scheduler_.cancel_all();
-}
-
-void TransferEngine::limit(Urgency urgency, BytesPerSecond per_second) {
-  changed_ = true;
-  scheduler_.limit(urgency, per_second);
-}
-
 std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
+  const std::size_t polled = work(out);
+  pieces_.forget_ended(std::span{out}.last(polled));
+  return polled;
+}
+
+std::size_t TransferEngine::work(std::vector<TransferEvent>& out) {
   changed_ = false;
   const TimePoint now = clock_.now();
   device_.poll(done_);
@@ -156,29 +106,14 @@ std::size_t TransferEngine::poll(std::vector<TransferEvent>& out) {
   return out.size() - before;
 }
 
-Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRef stream) {
+Result<void> TransferEngine::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
+  if (rank != 0) return no_such_rank;
   if (const Result<void> found = pieces_.find(id, layers, awaited_); !found) return found.error();
   if (awaited_.empty()) return {};
   const Result<void> ordered = device_.await(stream, awaited_);
   // A piece is recorded directly before it is submitted to the device, and removed directly after the device has reported it.
   if (!ordered && ordered.error() == Errc::not_found) return Errc::not_ready;
   return ordered;
-}
-
-void DirectTransfers::submit(Transfer transfer) {
-  engine_.open_pieces().begin(transfer.id);
-  engine_.submit(std::move(transfer));
-}
-
-std::size_t DirectTransfers::poll(std::vector<TransferEvent>& out) {
-  const std::size_t polled = engine_.poll(out);
-  forget_ended(engine_.open_pieces(), std::span{out}.last(polled));
-  return polled;
-}
-
-Result<void> DirectTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank != 0) return no_such_rank;
-  return engine_.await(id, layers, stream);
 }
 
 ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
@@ -193,7 +128,7 @@ ThreadedTransfers::ThreadedTransfers(TransferSchedulerConfig config, Device& dev
 
 ThreadedTransfers::~ThreadedTransfers() {
   stop();
-  push(EndWhenIdle{});
+  push({Command::Kind::end_when_idle});
   wake_engine();
   thread_.join();
 }
@@ -208,14 +143,8 @@ void ThreadedTransfers::submit(Transfer transfer) {
   }
   transfers_in_flight_.fetch_add(1, std::memory_order_relaxed);
   engine_.open_pieces().begin(transfer.id);
-  push(std::move(transfer));
+  push({Command::Kind::start, std::move(transfer)});
 }
-
-void ThreadedTransfers::raise(TransferId id, Urgency urgency) { push(Raise{id, urgency}); }
-
-void ThreadedTransfers::postpone(TransferId id, TimePoint deadline) { push(Postpone{id, deadline}); }
-
-void ThreadedTransfers::cancel(TransferId id) { push(Cancel{id}); }
 
 void ThreadedTransfers::push(Command command) {
   command_in_.push_quietly(std::move(command));
@@ -234,20 +163,13 @@ void ThreadedTransfers::wake_engine() {
 std::size_t ThreadedTransfers::poll(std::vector<TransferEvent>& out) {
   const std::size_t refused = take(refused_, out);
   const std::size_t drained = events_.drain(out);
-  forget_ended(engine_.open_pieces(), std::span{out}.last(drained));
+  engine_.open_pieces().forget_ended(std::span{out}.last(drained));
   return refused + drained;
 }
 
-Result<void> ThreadedTransfers::await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) {
-  if (rank != 0) return no_such_rank;
-  return engine_.await(id, layers, stream);
-}
-
-void ThreadedTransfers::limit(Urgency urgency, BytesPerSecond per_second) { push(Limit{urgency, per_second}); }
-
 void ThreadedTransfers::stop() {
   if (std::exchange(stopped_, true)) return;
-  push(CancelAll{});
+  push({Command::Kind::cancel_all});
   wake_engine();
 }
 
@@ -260,7 +182,7 @@ void ThreadedTransfers::run() {
     if (commands_.drain(commands) > 0) last_call_ = clock_.now();
     for (Command& command : commands) apply(std::move(command));
     commands.clear();
-    engine_.poll(events);
+    engine_.work(events);
     oldest_copy_.store(engine_.oldest_copy(), std::memory_order_relaxed);
     for (TransferEvent& event : events) event_in_.push(std::move(event));
     events.clear();
@@ -280,21 +202,17 @@ void ThreadedTransfers::sleep() {
 }
 
 void ThreadedTransfers::apply(Command command) {
-  if (auto* const transfer = std::get_if<Transfer>(&command)) {
-    transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
-    engine_.submit(std::move(*transfer));
-  } else if (const auto* const raise = std::get_if<Raise>(&command)) {
-    engine_.raise(raise->id, raise->urgency);
-  } else if (const auto* const postpone = std::get_if<Postpone>(&command)) {
-    engine_.postpone(postpone->id, postpone->deadline);
-  } else if (const auto* const cancel = std::get_if<Cancel>(&command)) {
-    engine_.cancel(cancel->id);
-  } else if (std::holds_alternative<CancelAll>(command)) {
-    engine_.cancel_all();
-  } else if (const auto* const limit = std::get_if<Limit>(&command)) {
-    engine_.limit(limit->urgency, limit->per_second);
-  } else {
-    ending_ = true;
+  Transfer& given = command.transfer;
+  switch (command.kind) {
+    case Command::Kind::start:
+      transfers_in_flight_.fetch_sub(1, std::memory_order_relaxed);
+      return engine_.start(std::move(given));
+    case Command::Kind::raise: return engine_.raise(given.id, given.urgency);
+    case Command::Kind::postpone: return engine_.postpone(given.id, given.deadline);
+    case Command::Kind::cancel: return engine_.cancel(given.id);
+    case Command::Kind::cancel_all: return engine_.cancel_all();
+    case Command::Kind::limit: return engine_.limit(given.urgency, command.per_second);
+    case Command::Kind::end_when_idle: ending_ = true;
   }
 }
 

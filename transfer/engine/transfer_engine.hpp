@@ -13,54 +13,63 @@
 #include <cstdint>
 #include <thread>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace terrace {
 
-/// Runs transfers on a device: a transfer scheduler orders them, the device copies their pieces, and events report their results.
+/// Runs transfers on a device, on the caller's thread: a transfer scheduler orders them, the device copies their pieces, and
+/// events report their results. Nothing starts before poll(), so that the most urgent of several transfers that are submitted
+/// together starts first.
 ///
 /// Ownership: device, clock and waker must outlive the engine. The destructor drops queued transfers and does not wait: the
 /// device may still copy pieces under way, until the device is destroyed. A caller that must know that all copies have ended
 /// calls cancel_all() and polls until idle(). Threads: one; open_pieces() from any; await() from one thread, which may be a
 /// different one.
-class TransferEngine {
+class TransferEngine final : public TransferPort {
  public:
-  /// `waker` is woken when poll() has something to do. If the config has no block_bytes, the sizes of the device are used; the
-  /// numbers of layers are always those of the device. Throws as TransferScheduler does, and std::invalid_argument if the
-  /// block_bytes differ from the device's.
+  /// `waker` is woken when poll() has something to do. The pools are those of the device. Throws as TransferScheduler does.
   TransferEngine(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker);
-  ~TransferEngine();
+  ~TransferEngine() override;
   TransferEngine(const TransferEngine&) = delete;
   TransferEngine& operator=(const TransferEngine&) = delete;
 
-  /// The same as in TransferPort. Nothing starts before poll(), so that the most urgent of several transfers that are submitted
-  /// together starts first.
-  void submit(Transfer transfer);
-  void raise(TransferId id, Urgency urgency);
-  void postpone(TransferId id, TimePoint deadline);
-  void cancel(TransferId id);
-  void cancel_all();
-  void limit(Urgency urgency, BytesPerSecond per_second);
+  void submit(Transfer transfer) override;
+  void raise(TransferId id, Urgency urgency) override { changing().raise(id, urgency); }
+  void postpone(TransferId id, TimePoint deadline) override { changing().postpone(id, deadline); }
+  void cancel(TransferId id) override { changing().cancel(id); }
+  void cancel_all() { changing().cancel_all(); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override { changing().limit(urgency, per_second); }
   /// Collects the pieces that have ended, handles deadlines, and starts the pieces that may start. Appends the events, and
   /// returns their number.
-  std::size_t poll(std::vector<TransferEvent>& out);
+  std::size_t poll(std::vector<TransferEvent>& out) override;
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
+    return rank == 0 ? device_.signal(stream) : Result<Fence>{no_such_rank};
+  }
   /// Returns the time at which poll() has something to do even if the waker is not woken; TimePoint{}, which is in the past, if
   /// it has something to do now.
-  [[nodiscard]] TimePoint next_deadline() const { return changed_ ? TimePoint{} : scheduler_.next_deadline(); }
-  /// The same as in TransferPort.
-  [[nodiscard]] TimePoint oldest_copy() const { return scheduler_.oldest_piece(); }
+  [[nodiscard]] TimePoint next_deadline() const override { return changed_ ? TimePoint{} : scheduler_.next_deadline(); }
+  [[nodiscard]] TimePoint oldest_copy() const override { return scheduler_.oldest_piece(); }
+  [[nodiscard]] Fence reached() const override { return device_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return device_.after_all_work(); }
+  [[nodiscard]] bool given_out(Fence point) const override { return device_.given_out(point); }
   /// Returns true if nothing is queued, under way, or unreported.
   [[nodiscard]] bool idle() const { return scheduler_.idle() && !changed_; }
-  [[nodiscard]] const Device& device() const { return device_; }
-  /// The pieces under way. The port calls begin() before submit(), and forget() when a `finished` event was collected.
-  [[nodiscard]] OpenPieces& open_pieces() { return pieces_; }
-  /// The same as in TransferPort.
-  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream);
-  [[nodiscard]] Result<Fence> signal(StreamRef stream) { return device_.signal(stream); }
   void check_invariants() const { scheduler_.check_invariants(); }
 
+  /// submit() and poll() in two parts, for ThreadedTransfers. The control plane calls begin() of the open pieces before start(),
+  /// and forget_ended() for the events that it has collected from work().
+  [[nodiscard]] OpenPieces& open_pieces() { return pieces_; }
+  void start(Transfer transfer);
+  std::size_t work(std::vector<TransferEvent>& out);
+
  private:
+  /// The scheduler, for a call after which poll() may have something to do.
+  [[nodiscard]] TransferScheduler& changing() {
+    changed_ = true;
+    return scheduler_;
+  }
+
   TransferScheduler scheduler_;
   Device& device_;
   const Clock& clock_;
@@ -69,35 +78,6 @@ class TransferEngine {
   std::vector<CopyDone> done_;  ///< scratch memory of poll()
   OpenPieces pieces_;
   std::vector<std::uint64_t> awaited_;  ///< scratch memory of await()
-};
-
-/// A transfer engine on the caller's thread; it works in poll(). Ownership: as for TransferEngine. Threads: one.
-class DirectTransfers final : public TransferPort {
- public:
-  /// The same as for TransferEngine. `waker` is woken when the device has something for poll().
-  DirectTransfers(TransferSchedulerConfig config, Device& device, const Clock& clock, Waker& waker)
-      : engine_{std::move(config), device, clock, waker} {}
-
-  void submit(Transfer transfer) override;
-  void raise(TransferId id, Urgency urgency) override { engine_.raise(id, urgency); }
-  void postpone(TransferId id, TimePoint deadline) override { engine_.postpone(id, deadline); }
-  void cancel(TransferId id) override { engine_.cancel(id); }
-  void limit(Urgency urgency, BytesPerSecond per_second) override { engine_.limit(urgency, per_second); }
-  std::size_t poll(std::vector<TransferEvent>& out) override;
-  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
-  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
-    return rank == 0 ? engine_.signal(stream) : Result<Fence>{no_such_rank};
-  }
-  [[nodiscard]] TimePoint next_deadline() const override { return engine_.next_deadline(); }
-  [[nodiscard]] TimePoint oldest_copy() const override { return engine_.oldest_copy(); }
-  [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
-  [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
-  [[nodiscard]] bool given_out(Fence point) const override { return engine_.device().given_out(point); }
-  [[nodiscard]] bool idle() const { return engine_.idle(); }
-  void check_invariants() const { engine_.check_invariants(); }
-
- private:
-  TransferEngine engine_;
 };
 
 /// A transfer engine on its own thread. The thread sleeps until the device has something, a deadline comes, or it is woken.
@@ -130,43 +110,34 @@ class ThreadedTransfers final : public TransferPort {
 
   /// After stop(), the transfer comes back with the error `stopped`.
   void submit(Transfer transfer) override;
-  void raise(TransferId id, Urgency urgency) override;
-  void postpone(TransferId id, TimePoint deadline) override;
-  void cancel(TransferId id) override;
-  void limit(Urgency urgency, BytesPerSecond per_second) override;
+  void raise(TransferId id, Urgency urgency) override { push({Command::Kind::raise, {.id = id, .urgency = urgency}}); }
+  void postpone(TransferId id, TimePoint deadline) override { push({Command::Kind::postpone, {.id = id, .deadline = deadline}}); }
+  void cancel(TransferId id) override { push({Command::Kind::cancel, {.id = id}}); }
+  void limit(Urgency urgency, BytesPerSecond per_second) override {
+    push({Command::Kind::limit, {.urgency = urgency}, per_second});
+  }
   void wake_engine() override;
   std::size_t poll(std::vector<TransferEvent>& out) override;
-  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override;
-  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override {
-    return rank == 0 ? engine_.signal(stream) : Result<Fence>{no_such_rank};
+  [[nodiscard]] Result<void> await(TransferId id, std::uint32_t layers, StreamRef stream, std::uint32_t rank) override {
+    return engine_.await(id, layers, stream, rank);
   }
+  [[nodiscard]] Result<Fence> signal(StreamRef stream, std::uint32_t rank) override { return engine_.signal(stream, rank); }
   [[nodiscard]] TimePoint next_deadline() const override { return never; }
   [[nodiscard]] TimePoint oldest_copy() const override { return oldest_copy_.load(std::memory_order_relaxed); }
-  [[nodiscard]] Fence reached() const override { return engine_.device().reached(); }
-  [[nodiscard]] Fence after_all_work() const override { return engine_.device().after_all_work(); }
-  [[nodiscard]] bool given_out(Fence point) const override { return engine_.device().given_out(point); }
+  [[nodiscard]] Fence reached() const override { return engine_.reached(); }
+  [[nodiscard]] Fence after_all_work() const override { return engine_.after_all_work(); }
+  [[nodiscard]] bool given_out(Fence point) const override { return engine_.given_out(point); }
   /// Refuses new transfers from now on, and cancels those that have not started.
   void stop();
 
  private:
-  struct Raise {
-    TransferId id;
-    Urgency urgency;
+  /// A call for the engine's thread. Only a new transfer is complete; for other calls it has the members that they name.
+  struct Command {
+    enum class Kind : std::uint8_t { start, raise, postpone, cancel, cancel_all, limit, end_when_idle };
+    Kind kind = Kind::start;
+    Transfer transfer{};
+    BytesPerSecond per_second{};
   };
-  struct Postpone {
-    TransferId id;
-    TimePoint deadline;
-  };
-  struct Cancel {
-    TransferId id;
-  };
-  struct CancelAll {};
-  struct Limit {
-    Urgency urgency;
-    BytesPerSecond per_second;
-  };
-  struct EndWhenIdle {};
-  using Command = std::variant<Transfer, Raise, Postpone, Cancel, CancelAll, Limit, EndWhenIdle>;
   using Commands = CompletionQueue<Command>;
   using Events = CompletionQueue<TransferEvent>;
 

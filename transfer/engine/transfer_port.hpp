@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -15,8 +16,17 @@ namespace terrace {
 inline constexpr auto& no_such_rank =
     failure<Errc::invalid_argument, "there is no such rank: ranks count from 0, in the order of CacheSystemOptions::ranks">;
 
+/// Returns the event of a transfer that was refused.
+[[nodiscard]] inline TransferEvent not_taken(Transfer transfer, ErrorCode why) {
+  TransferEvent event = event_of(transfer, TransferEvent::Kind::finished);
+  event.outcomes.assign(block_count(transfer.runs), BlockOutcome::cancelled);
+  event.error = why;
+  event.runs = std::move(transfer.runs);
+  return event;
+}
+
 /// The interface through which the control plane uses transfer engines: it submits transfers and collects completion records. The
-/// implementation is an engine on the caller's thread (DirectTransfers), an engine on its own thread (ThreadedTransfers), or one
+/// implementation is an engine on the caller's thread (TransferEngine), an engine on its own thread (ThreadedTransfers), or one
 /// engine for each rank (RankedTransfers).
 ///
 /// Threads: one, the control plane's. No call blocks.

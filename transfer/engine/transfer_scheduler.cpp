@@ -17,18 +17,15 @@ std::size_t index(Direction direction) { return static_cast<std::size_t>(directi
 std::size_t index(Urgency urgency) { return static_cast<std::size_t>(urgency); }
 
 TransferSchedulerConfig checked(TransferSchedulerConfig config) {
-  bool has_size = count(config.block_bytes) > 0;
-  for (const Bytes bytes : config.other_block_bytes) has_size &= count(bytes) > 0;
-  if (!has_size) throw std::invalid_argument{"transfer scheduler: block_bytes must not be 0"};
+  const auto has_size = [](const DevicePool& pool) { return count(pool.block_bytes) > 0; };
+  if (config.pools.empty() || !std::ranges::all_of(config.pools, has_size))
+    throw std::invalid_argument{"transfer scheduler: block_bytes must not be 0"};
   if (count(config.rates[index(Urgency::request)]) > 0) {
     throw std::invalid_argument{"transfer scheduler: the rate of requests must be 0, because they wait for their transfers"};
   }
-  config.other_layers.resize(config.other_block_bytes.size(), 1);
-  bool has_layers = config.layers > 0 && count(config.block_bytes) % config.layers == 0;
-  for (std::size_t i = 0; i < config.other_layers.size(); ++i) {
-    has_layers &= config.other_layers[i] > 0 && count(config.other_block_bytes[i]) % config.other_layers[i] == 0;
-  }
-  if (!has_layers) throw std::invalid_argument{"transfer scheduler: a pool's layers must divide its blocks"};
+  const auto has_layers = [](const DevicePool& pool) { return pool.layers > 0 && count(pool.block_bytes) % pool.layers == 0; };
+  if (!std::ranges::all_of(config.pools, has_layers))
+    throw std::invalid_argument{"transfer scheduler: a pool's layers must divide its blocks"};
   if (count(config.pieces.bytes) == 0 || count(config.pieces.bytes_in_flight) == 0 || config.pieces.in_flight == 0) {
     throw std::invalid_argument{"transfer scheduler: the size of pieces, and how much is under way, must not be 0"};
   }
@@ -42,12 +39,10 @@ std::uint64_t parts_per_piece(const TransferSchedulerConfig& config, Bytes part)
 
 Bytes largest_piece(const TransferSchedulerConfig& config) {
   Bytes largest{};
-  const auto consider = [&](Bytes block, std::uint32_t layers) {
-    const Bytes layer{count(block) / layers};
-    for (const Bytes part : {block, layer}) largest = std::max(largest, part * parts_per_piece(config, part));
-  };
-  consider(config.block_bytes, config.layers);
-  for (std::size_t i = 0; i < config.other_block_bytes.size(); ++i) consider(config.other_block_bytes[i], config.other_layers[i]);
+  for (const DevicePool& pool : config.pools) {
+    const Bytes layer{count(pool.block_bytes) / pool.layers};
+    for (const Bytes part : {pool.block_bytes, layer}) largest = std::max(largest, part * parts_per_piece(config, part));
+  }
   return largest;
 }
 
@@ -68,7 +63,7 @@ void TransferScheduler::limit(Urgency urgency, BytesPerSecond per_second) {
 
 Result<void> TransferScheduler::submit(Transfer&& transfer) {
   const bool has_empty_run = std::ranges::any_of(transfer.runs, [](const SlotRun& run) { return run.count == 0; });
-  const bool has_pool = transfer.pool.value() <= config_.other_block_bytes.size();
+  const bool has_pool = transfer.pool.value() < config_.pools.size();
   if (transfer.runs.empty() || has_empty_run || !has_pool) return Errc::invalid_argument;
   const std::uint32_t blocks = block_count(transfer.runs);
   const Lane& lane = lanes_[index(transfer.direction)][index(transfer.urgency)];
@@ -86,7 +81,7 @@ Result<void> TransferScheduler::submit(Transfer&& transfer) {
   if (transfer.deadline != never) deadlines_.set(handle, transfer.deadline);
   Entry& entry = entries_[handle];
   entry.transfer = std::move(transfer);
-  if (entry.transfer.by_layer) entry.layers = layers_of(entry.transfer.pool);
+  if (entry.transfer.by_layer) entry.layers = pool_of(entry).layers;
   entry.outcomes.assign(blocks, BlockOutcome::cancelled);
   enqueue(handle);
   return {};
@@ -218,17 +213,8 @@ TransferScheduler::Lane& TransferScheduler::lane_of(const Entry& entry) {
   return lanes_[index(entry.transfer.direction)][index(entry.transfer.urgency)];
 }
 
-Bytes TransferScheduler::block_bytes(const Entry& entry) const {
-  const std::size_t pool = entry.transfer.pool.value();
-  return pool == 0 ? config_.block_bytes : config_.other_block_bytes[pool - 1];
-}
-
-std::uint32_t TransferScheduler::layers_of(PoolId pool) const {
-  return pool.value() == 0 ? config_.layers : config_.other_layers[pool.value() - 1U];
-}
-
 TransferScheduler::Cut TransferScheduler::next_cut(const Entry& entry) const {
-  const std::uint64_t parts = parts_per_piece(config_, Bytes{count(block_bytes(entry)) / entry.layers});
+  const std::uint64_t parts = parts_per_piece(config_, Bytes{count(pool_of(entry).block_bytes) / entry.layers});
   const auto blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(parts, entry.blocks() - entry.block));
   // A piece takes several layers only if it takes all blocks of each.
   const std::uint64_t layers = std::clamp<std::uint64_t>(parts / entry.blocks(), 1, entry.layers - entry.layer);
@@ -237,7 +223,7 @@ TransferScheduler::Cut TransferScheduler::next_cut(const Entry& entry) const {
 
 Bytes TransferScheduler::next_piece_bytes(const Entry& entry) const {
   const Cut next = next_cut(entry);
-  return Bytes{count(block_bytes(entry)) / entry.layers} * next.layers * next.blocks;
+  return Bytes{count(pool_of(entry).block_bytes) / entry.layers} * next.layers * next.blocks;
 }
 
 /// Returns true if the limits allow one more piece under way in its direction. The request lane has its own limits; the other
@@ -348,21 +334,16 @@ void TransferScheduler::settle(Handle handle) {
 }
 
 void TransferScheduler::report(Entry& entry, TransferEvent::Kind kind) {
-  TransferEvent event{.id = entry.transfer.id,
-                      .kind = kind,
-                      .direction = entry.transfer.direction,
-                      .layers = 0,
-                      .outcomes = {},
-                      .moved = {},
-                      .took = entry.first_start ? now_ - *entry.first_start : Duration{},
-                      .copying = entry.copying,
-                      .error = entry.error};
+  TransferEvent event = event_of(entry.transfer, kind);
+  if (entry.first_start) event.took = now_ - *entry.first_start;
+  event.copying = entry.copying;
+  event.error = entry.error;
   if (kind == TransferEvent::Kind::layers) event.layers = entry.reported_layers;
   if (kind == TransferEvent::Kind::finished) {
     // A block has arrived if all its layers have started, it did not fail, and it is not under way any more.
     std::replace(entry.outcomes.begin(), entry.outcomes.begin() + entry.started, BlockOutcome::cancelled, BlockOutcome::done);
     event.outcomes = entry.outcomes;
-    event.moved = block_bytes(entry) * static_cast<std::uint64_t>(std::ranges::count(entry.outcomes, BlockOutcome::done));
+    event.moved = pool_of(entry).block_bytes * static_cast<std::uint64_t>(std::ranges::count(entry.outcomes, BlockOutcome::done));
   }
   events_.push_back(std::move(event));
 }
@@ -407,7 +388,7 @@ void TransferScheduler::check_invariants() const {
     const Entry& entry = entries_[handle];
     TERRACE_CHECK(entry.transfer.id == id);
     TERRACE_CHECK(entry.queued || entry.pieces_under_way > 0);
-    TERRACE_CHECK(entry.layers == 1 || entry.layers == layers_of(entry.transfer.pool));
+    TERRACE_CHECK(entry.layers == 1 || entry.layers == pool_of(entry).layers);
     TERRACE_CHECK(deadlines_.contains(handle) == (entry.transfer.deadline != never && !entry.reported));
     queued -= entry.queued;
     pieces_of_entries += entry.pieces_under_way;

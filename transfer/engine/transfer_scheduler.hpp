@@ -18,13 +18,8 @@
 namespace terrace {
 
 struct TransferSchedulerConfig {
-  /// The size of one block: `block_bytes` in pool 0, and `other_block_bytes[i]` in pool i + 1.
-  Bytes block_bytes{};
-  std::vector<Bytes> other_block_bytes = {};
-  /// The number of layers in one block (DevicePool::layers): `layers` in pool 0, and `other_layers[i]` in pool i + 1. A pool that
-  /// is missing in other_layers has one layer.
-  std::uint32_t layers = 1;
-  std::vector<std::uint32_t> other_layers = {};
+  /// The sizes and the layers of blocks, by PoolId. A TransferEngine takes those of its device.
+  std::vector<DevicePool> pools = {};
   TransferPieces pieces{};
   /// The largest number of blocks that may be queued in one lane; blocks under way do not count. A transfer that would exceed
   /// this bound is refused as a whole. raise() never refuses: the blocks that it moves count in their new lane, which may then
@@ -174,8 +169,7 @@ class TransferScheduler {
   };
 
   [[nodiscard]] Lane& lane_of(const Entry& entry);
-  [[nodiscard]] Bytes block_bytes(const Entry& entry) const;
-  [[nodiscard]] std::uint32_t layers_of(PoolId pool) const;
+  [[nodiscard]] const DevicePool& pool_of(const Entry& entry) const { return config_.pools[entry.transfer.pool.value()]; }
   [[nodiscard]] Cut next_cut(const Entry& entry) const;
   [[nodiscard]] Bytes next_piece_bytes(const Entry& entry) const;
   [[nodiscard]] bool has_room(const Entry& entry) const;

@@ -1,9 +1,12 @@
 #pragma once
 
+#include "base/thread.hpp"
 #include "transfer/host/work_queue.hpp"
 
 #include <functional>
+#include <optional>
 #include <thread>
+#include <utility>
 
 namespace terrace {
 
@@ -21,8 +24,11 @@ class ArenaWorker {
 class ThreadArenaWorker final : public ArenaWorker {
  public:
   /// Throws std::system_error if no thread can be started.
-  ThreadArenaWorker();
-  ~ThreadArenaWorker() override;
+  ThreadArenaWorker()
+      : thread_{start_thread<std::jthread>("terrace-arena", [this] {
+          while (std::optional<Task> task = tasks_.pop()) (*task)();
+        })} {}
+  ~ThreadArenaWorker() override { tasks_.stop(); }
   ThreadArenaWorker(const ThreadArenaWorker&) = delete;
   ThreadArenaWorker& operator=(const ThreadArenaWorker&) = delete;
 

@@ -1,14 +1,14 @@
 #include "transfer/host/first_touch.hpp"
 
+#include "base/large_memory.hpp"
 #include "base/thread.hpp"
 
-#include "transfer/host/mapping.hpp"
-#include "transfer/host/numa.hpp"
-
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
@@ -65,6 +65,41 @@ Bytes in_huge_pages(std::span<const std::byte> bytes) {
   return Bytes{static_cast<std::uint64_t>(huge)};
 }
 
+constexpr int policy_preferred = 1;  // MPOL_PREFERRED of linux/mempolicy.h
+constexpr unsigned nodes_max = 1024;
+constexpr unsigned word_bits = 64;
+
+/// Asks the kernel to take the pages of `bytes` from the memory of this node while it has free memory, and then from other nodes.
+/// `bytes` must begin at a page boundary, and none of its pages may be present yet. Returns false if the kernel or the container
+/// does not allow this. The implementation uses system calls, because nothing else of libnuma is needed.
+bool prefer_node(std::span<std::byte> bytes, unsigned node) {
+  if (bytes.empty() || node >= nodes_max) return false;
+  std::array<std::uint64_t, nodes_max / word_bits> mask{};
+  mask[node / word_bits] = std::uint64_t{1} << (node % word_bits);
+  // (The number is one more than the bits of the mask, because the kernel takes it for an exclusive bound.)
+  return ::syscall(SYS_mbind, bytes.data(), bytes.size(), policy_preferred, mask.data(), nodes_max + 1, 0U) == 0;
+}
+
+/// Returns the share of pages that lie on the node, from a sample of the pages that are present. Returns nothing if the kernel
+/// does not report it.
+std::optional<double> share_on_node(std::span<std::byte> bytes, unsigned node) {
+  constexpr std::size_t samples = 64;
+  if (bytes.empty()) return std::nullopt;
+  std::array<void*, samples> pages{};
+  std::array<int, samples> found{};
+  const std::size_t stride = bytes.size() / samples;
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for (std::size_t i = 0; i < samples; ++i) {
+    const auto at = reinterpret_cast<std::uintptr_t>(bytes.data()) + i * stride;
+    pages[i] = reinterpret_cast<void*>(at / page * page);
+  }
+  // If it is given no target nodes, move_pages() moves nothing and reports the node of each page.
+  if (::syscall(SYS_move_pages, 0, samples, pages.data(), nullptr, found.data(), 0) != 0) return std::nullopt;
+  const auto there = std::ranges::count_if(found, [](int at) { return at >= 0; });
+  if (there == 0) return std::nullopt;
+  return static_cast<double>(std::ranges::count(found, static_cast<int>(node))) / static_cast<double>(there);
+}
+
 }  // namespace
 
 FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) {
@@ -102,7 +137,7 @@ FirstTouch first_touch(std::span<std::byte> bytes, const TouchOptions& options) 
   others.clear();
   got.error = error;
   if (got.error != 0) return got;
-  if (options.count_huge && bytes.size() >= huge_page) got.huge = in_huge_pages(bytes);
+  if (options.count_huge && bytes.size() >= huge_page_bytes) got.huge = in_huge_pages(bytes);
   if (options.numa_node) got.share_on_node = share_on_node(bytes, *options.numa_node);
   return got;
 }

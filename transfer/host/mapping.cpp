@@ -1,43 +1,21 @@
 #include "transfer/host/mapping.hpp"
 
+#include "base/large_memory.hpp"
 #include "transfer/host/first_touch.hpp"
 
 #include <fmt/format.h>
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <system_error>
 #include <utility>
 
 namespace terrace {
 namespace {
 
-/// Larger than the memory that any process can address. No sum in this file overflows for sizes below it.
-constexpr std::size_t address_space = std::size_t{1} << 57;
-
 [[noreturn]] void fail(std::string_view what, Bytes size, std::string_view doing) {
   throw std::system_error{errno, std::generic_category(), fmt::format("{}: {} {}", what, doing, to_string(size))};
-}
-
-/// Maps `size` bytes, aligned to a huge page: maps a little too much and unmaps what is outside. Returns null and sets errno if
-/// that fails.
-std::byte* map_aligned(std::size_t size) {
-  if (size > address_space) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  void* const mapped = ::mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  auto* const begin = static_cast<std::byte*>(mapped);
-  const std::size_t before = (huge_page - reinterpret_cast<std::uintptr_t>(begin) % huge_page) % huge_page;
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t used = (size + page - 1) / page * page;
-  if (before > 0) ::munmap(begin, before);
-  ::munmap(begin + before + used, size + huge_page - before - used);
-  return begin + before;
 }
 
 }  // namespace

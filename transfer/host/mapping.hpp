@@ -8,9 +8,6 @@
 
 namespace terrace {
 
-/// The size of a huge page of the kernel on the supported processors.
-inline constexpr std::size_t huge_page = std::size_t{2} << 20;
-
 /// Anonymous memory from the kernel, zeroed and aligned to a huge page; or memory of another owner. Move-only; the destructor
 /// unmaps memory from the kernel. Threads: one.
 class Mapping {

@@ -137,11 +137,6 @@ std::optional<MemoryRefusal> preflight(const MemoryRequest& request, const Memor
           fmt::format("the control group allows {}, of which {} are used", to_string(*limits.cgroup_max),
                       to_string(limits.cgroup_current)));
   }
-  if (request.locked && limits.memlock) {
-    bound(left_of(*limits.memlock, limits.locked), Bytes{},
-          fmt::format("the process may lock {} (ulimit -l), of which {} are locked", to_string(*limits.memlock),
-                      to_string(limits.locked)));
-  }
   if (!tightest || request.bytes <= tightest->left) return std::nullopt;
   MemoryRefusal refusal;
   refusal.fits = request.unit * (tightest->left / request.unit);

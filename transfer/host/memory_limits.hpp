@@ -14,9 +14,8 @@ namespace terrace {
 /// Describes memory that is about to be taken.
 struct MemoryRequest {
   Bytes bytes{};
-  Bytes unit{1};        ///< the memory is taken in multiples of this
-  bool locked = false;  ///< it counts against the limit of locked memory
-  Bytes spare{};        ///< how much memory must be left for other uses
+  Bytes unit{1};  ///< the memory is taken in multiples of this
+  Bytes spare{};  ///< how much memory must be left for other uses
 };
 
 struct MemoryRefusal {

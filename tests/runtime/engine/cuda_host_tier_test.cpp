@@ -36,7 +36,7 @@ class CudaHostTier : public test::CudaCacheFixture {
     options.only_method = method;
     device_ = std::make_unique<DriverDevice>(cuda_.driver(), std::array{pool}, options);
     all_.emplace(std::vector<Device*>{device_.get()});
-    transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{.block_bytes = share}, *device_, clock_, waker_);
+    transfers_ = std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{}, *device_, clock_, waker_);
     cache_ = std::make_unique<Cache>(config(host_blocks), CacheParts{*transfers_, {{arena_.get()}}, clock_, &waker_});
   }
   void TearDown() override {

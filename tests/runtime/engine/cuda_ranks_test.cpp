@@ -63,8 +63,7 @@ class CudaRanksCache : public test::CudaCacheFixture {
         devices_.push_back(std::make_unique<EmulatedDevice>(std::array{pool}));
       }
       pointers.push_back(devices_.back().get());
-      const TransferSchedulerConfig scheduler_config{.block_bytes = share};
-      engines_.push_back(std::make_unique<ThreadedTransfers>(scheduler_config, *pointers.back(), clock_, waker_));
+      engines_.push_back(std::make_unique<ThreadedTransfers>(TransferSchedulerConfig{}, *pointers.back(), clock_, waker_));
       members.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }
     all_.emplace(std::move(pointers));

@@ -205,7 +205,7 @@ TEST(FailedReads, that_storage_will_try_again_leave_a_request_its_deadline) {
   ResilientStore guard{file, clock, patient};
   HostArena arena{4, block_bytes};
   SimulatedDevice device{2, arena};
-  DirectTransfers transfers{{}, device, clock, nobody};
+  TransferEngine transfers{{}, device, clock, nobody};
   ManagerConfig config = with_storage(sizes(2), WritePolicy::write_through);
   config.loads = LoadPolicy::always;  // so that there is no other deadline
   config.pools[0].staging_blocks = 4;

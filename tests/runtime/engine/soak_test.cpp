@@ -145,7 +145,7 @@ class Soak : public testing::TestWithParam<Kind> {
   NullWaker waker_;
   HostArena arena_{host_blocks + staging_blocks, block_bytes};
   SimulatedDevice device_{device_blocks, arena_, 1};
-  DirectTransfers transfers_{{}, device_, clock_, waker_};
+  TransferEngine transfers_{{}, device_, clock_, waker_};
   MemoryStore store_{stored_blocks, block_bytes};
   std::optional<Cache> cache_;
   std::vector<Client> clients_;

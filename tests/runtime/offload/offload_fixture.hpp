@@ -53,7 +53,7 @@ class Offload : public ::testing::Test {
     if (config.storage) store = std::make_unique<MemoryStore>(64, Bytes{block_bytes});
     const PoolMemory memory{slots_of_engine, arena.get(), {}, 4};
     device = std::make_unique<SimulatedDevice>(std::span{&memory, 1});
-    transfers = std::make_unique<DirectTransfers>(lanes, *device, clock, waker);
+    transfers = std::make_unique<TransferEngine>(lanes, *device, clock, waker);
     cache = std::make_unique<Cache>(config, parts());
     offload = std::make_unique<OffloadCache>(*cache, limits);
   }
@@ -146,7 +146,7 @@ class Offload : public ::testing::Test {
   std::unique_ptr<HostArena> arena;
   std::unique_ptr<MemoryStore> store;
   std::unique_ptr<SimulatedDevice> device;
-  std::unique_ptr<DirectTransfers> transfers;
+  std::unique_ptr<TransferEngine> transfers;
   std::unique_ptr<Cache> cache;
   std::unique_ptr<OffloadCache> offload;
   std::vector<OffloadEvent> events;

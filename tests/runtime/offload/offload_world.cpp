@@ -67,7 +67,7 @@ void OffloadWorld::make() {
   device_ = std::make_unique<SimulatedDevice>(std::span{&memory, 1});
   TransferSchedulerConfig scheduler;
   scheduler.pieces.bytes = Bytes{block_bytes * random_.between(1, 4) / options_.layers};
-  transfers_ = std::make_unique<DirectTransfers>(scheduler, *device_, clock_, waker_);
+  transfers_ = std::make_unique<TransferEngine>(scheduler, *device_, clock_, waker_);
   store_ = make_store();
 
   ManagerConfig config;

@@ -171,7 +171,7 @@ class OffloadWorld {
   SimulatedArenaWorker* arena_worker_ = nullptr;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<SimulatedDevice> device_;
-  std::unique_ptr<DirectTransfers> transfers_;
+  std::unique_ptr<TransferEngine> transfers_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<OffloadCache> offload_;
 

@@ -107,7 +107,7 @@ class VirtualEngine {
   EventFdWaker waker_;
   HostArena arena_;
   SimulatedDevice device_;
-  DirectTransfers transfers_;
+  TransferEngine transfers_;
   SimulatedIo disk_;
   std::unique_ptr<FileStore> store_;
   std::unique_ptr<Cache> cache_;

@@ -1,14 +1,13 @@
 #include "tests/transfer/cuda/fake_cuda.hpp"
 
 #include "base/check.hpp"
+#include "terrace/emulated_stream.hpp"
 #include "transfer/cuda/copy/copy_tile.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <thread>
 
 namespace terrace::test {
 namespace {
@@ -48,45 +47,13 @@ struct FakeCuda::Mark {
 };
 
 struct FakeCuda::Stream {
-  explicit Stream(int on_device) : device{on_device}, thread{[this] { run(); }} {}
-  ~Stream() {
-    {
-      const std::lock_guard lock{mutex};
-      ending = true;
-    }
-    changed.notify_all();
-    thread.join();
-  }
-  void push(std::function<void()> item) {
-    {
-      const std::lock_guard lock{mutex};
-      items.push_back(std::move(item));
-    }
-    changed.notify_all();
-  }
-  /// It runs to the end even when it is destroyed, as a real stream does.
-  void run() {
-    for (;;) {
-      std::function<void()> item;
-      {
-        std::unique_lock lock{mutex};
-        changed.wait(lock, [this] { return ending || !items.empty(); });
-        if (items.empty()) return;
-        item = std::move(items.front());
-        items.pop_front();
-      }
-      item();
-    }
-  }
+  explicit Stream(int on_device) : device{on_device} {}
+  void push(std::function<void()> item) { items.run(std::move(item)); }
 
   const int device;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> items;
-  bool ending = false;
   std::atomic<bool> capturing{false};
   std::atomic<bool> foreign{false};
-  std::thread thread;
+  EmulatedStream items;  ///< runs to the end even when it is destroyed, as a real stream does
 };
 
 FakeCuda::~FakeCuda() {
@@ -395,11 +362,7 @@ CUresult FakeCuda::destroy_stream(CUstream stream, int device) {
   return CUDA_SUCCESS;
 }
 
-void FakeCuda::synchronize(CUstream stream) {
-  const auto mark = std::make_shared<Mark>();
-  run_on(stream, [mark] { mark->happen(0); });
-  mark->wait();
-}
+void FakeCuda::synchronize(CUstream stream) { reinterpret_cast<Stream*>(stream)->items.synchronize(); }
 
 CUevent FakeCuda::make_event(bool timed, int device) {
   const auto made = reinterpret_cast<CUevent>(new Event{.mark = nullptr, .timed = timed, .device = device});
@@ -445,30 +408,21 @@ CUresult FakeCuda::elapsed(CUevent from, CUevent to, float& milliseconds) {
   return CUDA_SUCCESS;
 }
 
+std::shared_ptr<FakeCuda::Mark> FakeCuda::mark_of(CUevent event) const {
+  const std::lock_guard lock{mutex_};
+  return reinterpret_cast<Event*>(event)->mark;
+}
+
 void FakeCuda::wait(CUstream stream, CUevent event) {
-  std::shared_ptr<Mark> mark;
-  {
-    const std::lock_guard lock{mutex_};
-    mark = reinterpret_cast<Event*>(event)->mark;
-  }
-  if (mark) run_on(stream, [mark] { mark->wait(); });
+  if (const auto mark = mark_of(event)) run_on(stream, [mark] { mark->wait(); });
 }
 
 void FakeCuda::synchronize(CUevent event) {
-  std::shared_ptr<Mark> mark;
-  {
-    const std::lock_guard lock{mutex_};
-    mark = reinterpret_cast<Event*>(event)->mark;
-  }
-  if (mark) mark->wait();
+  if (const auto mark = mark_of(event)) mark->wait();
 }
 
 bool FakeCuda::happened(CUevent event) const {
-  std::shared_ptr<Mark> mark;
-  {
-    const std::lock_guard lock{mutex_};
-    mark = reinterpret_cast<Event*>(event)->mark;
-  }
+  const auto mark = mark_of(event);
   if (!mark) return true;
   const std::lock_guard lock{mark->mutex};
   return mark->happened;

@@ -138,6 +138,7 @@ class FakeCuda {
   const Machine machine;
 
  private:
+  [[nodiscard]] std::shared_ptr<Mark> mark_of(CUevent event) const;
   struct Context {
     int retained = 0;
     CUresult broken = CUDA_SUCCESS;

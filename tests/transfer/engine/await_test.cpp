@@ -79,7 +79,7 @@ class AwaitTransfer : public testing::Test {
   SimulatedDevice device_{std::array{PoolMemory{.slots = awaited_slots, .host = &arena_, .layers = layers}}};
   ManualClock clock_;
   EventFdWaker waker_;
-  std::optional<DirectTransfers> transfers_;
+  std::optional<TransferEngine> transfers_;
   std::vector<TransferEvent> events_;
   std::vector<bool> seen_;
 };

@@ -80,7 +80,7 @@ class LinkTroubleTest : public testing::Test {
   EventFdWaker waker_;
   HostArena arena_{troubled_slots, troubled_block, troubled_block * 6};
   std::optional<EmulatedDevice> device_;
-  std::optional<DirectTransfers> transfers_;
+  std::optional<TransferEngine> transfers_;
 };
 
 TEST_F(LinkTroubleTest, a_stall_that_outlives_the_deadline_leaves_what_is_under_way_unconfirmed) {

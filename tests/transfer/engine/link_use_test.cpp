@@ -53,7 +53,7 @@ class LinkUse : public testing::Test {
   ManualClock clock_;
   test::CountingWaker waker_;
   std::optional<TimedDevice> device_;
-  std::optional<DirectTransfers> transfers_;
+  std::optional<TransferEngine> transfers_;
   std::uint64_t last_ = 0;
 };
 

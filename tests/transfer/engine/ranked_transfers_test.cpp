@@ -52,7 +52,7 @@ class RankedTransfersTest : public testing::Test {
       pointers.push_back(devices_.back().get());
       TransferSchedulerConfig scheduler_config;
       scheduler_config.pieces.bytes = Bytes{4096};
-      engines_.push_back(std::make_unique<DirectTransfers>(scheduler_config, *devices_.back(), clock_, waker_));
+      engines_.push_back(std::make_unique<TransferEngine>(scheduler_config, *devices_.back(), clock_, waker_));
       ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
     }
     group_.emplace(std::move(pointers));
@@ -116,7 +116,7 @@ class RankedTransfersTest : public testing::Test {
   test::CountingWaker waker_;
   HostArena arena_{ranked_slots, Bytes{share_bytes * ranks}, Bytes{share_bytes * ranks * 5}};
   std::vector<std::unique_ptr<SimulatedDevice>> devices_;
-  std::vector<std::unique_ptr<DirectTransfers>> engines_;
+  std::vector<std::unique_ptr<TransferEngine>> engines_;
   std::optional<RankDevices> group_;
   std::optional<RankedTransfers> transfers_;
 };

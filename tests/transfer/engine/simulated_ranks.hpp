@@ -49,7 +49,7 @@ class Ranks {
   std::vector<std::vector<std::size_t>> begins_;
   std::vector<std::unique_ptr<SimulatedDevice>> simulated_;
   std::optional<RankDevices> devices_;
-  std::vector<std::unique_ptr<DirectTransfers>> engines_;
+  std::vector<std::unique_ptr<TransferEngine>> engines_;
   std::optional<RankedTransfers> transfers_;
 };
 
@@ -72,7 +72,7 @@ inline Ranks::Ranks(const Options& options, std::span<const PoolMemory> pools, c
     }
     simulated_.push_back(std::make_unique<SimulatedDevice>(mine));
     devices.push_back(simulated_.back().get());
-    engines_.push_back(std::make_unique<DirectTransfers>(scheduler_config, *simulated_.back(), clock, waker));
+    engines_.push_back(std::make_unique<TransferEngine>(scheduler_config, *simulated_.back(), clock, waker));
     ports.push_back({"rank " + std::to_string(rank), engines_.back().get()});
   }
   devices_.emplace(std::move(devices));

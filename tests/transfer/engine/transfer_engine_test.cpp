@@ -11,7 +11,6 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -31,9 +30,9 @@ using test::writes;
 constexpr std::uint32_t slots = 32;
 constexpr Bytes block_bytes{64};
 
-class DirectTransfersTest : public testing::Test {
+class TransferEngineTest : public testing::Test {
  protected:
-  DirectTransfersTest() {
+  TransferEngineTest() {
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       device_.launch(writes(slot, 100 + slot));
       fill(arena_.block(SlotId{slot}), 200 + slot);
@@ -69,10 +68,10 @@ class DirectTransfersTest : public testing::Test {
   test::CountingWaker waker_;
   HostArena arena_{slots, block_bytes, block_bytes * 7};
   SimulatedDevice device_{slots, arena_};
-  std::optional<DirectTransfers> transfers_;
+  std::optional<TransferEngine> transfers_;
 };
 
-TEST_F(DirectTransfersTest, move_every_byte_of_a_transfer) {
+TEST_F(TransferEngineTest, move_every_byte_of_a_transfer) {
   transfers_->submit(transfer(1, swap_out, request, {run(0, 10, 9), run(20, 0, 1)}));
   const std::vector<TransferEvent> events = poll_all();
   ASSERT_EQ(events.size(), 1U);
@@ -83,7 +82,7 @@ TEST_F(DirectTransfersTest, move_every_byte_of_a_transfer) {
   EXPECT_TRUE(transfers_->idle());
 }
 
-TEST_F(DirectTransfersTest, ask_to_be_polled_for_what_nothing_wakes_them_for) {
+TEST_F(TransferEngineTest, ask_to_be_polled_for_what_nothing_wakes_them_for) {
   EXPECT_EQ(transfers_->next_deadline(), never);
   Transfer made = transfer(1, swap_out, request, {run(0, 0, 1)});
   made.deadline = clock_.now() + seconds{5};
@@ -95,7 +94,7 @@ TEST_F(DirectTransfersTest, ask_to_be_polled_for_what_nothing_wakes_them_for) {
   EXPECT_LE(transfers_->next_deadline(), clock_.now());
 }
 
-TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_transfers_submitted_together) {
+TEST_F(TransferEngineTest, start_the_most_urgent_of_the_transfers_submitted_together) {
   transfers_->submit(transfer(1, swap_out, store, {run(0, 0, 12)}));
   transfers_->submit(transfer(2, swap_out, request, {run(20, 20, 1)}));
   transfers_->raise(TransferId{99}, request);
@@ -107,7 +106,7 @@ TEST_F(DirectTransfersTest, start_the_most_urgent_of_the_transfers_submitted_tog
   EXPECT_EQ(events[0].id, TransferId{2});
 }
 
-TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_transfer_may_wait_for) {
+TEST_F(TransferEngineTest, keep_no_more_under_way_than_an_urgent_transfer_may_wait_for) {
   transfers_->submit(transfer(1, swap_out, store, {run(0, 0, 20)}));
   poll();
   EXPECT_EQ(device_.commands(swap_out), 2U);
@@ -116,7 +115,7 @@ TEST_F(DirectTransfersTest, keep_no_more_under_way_than_an_urgent_transfer_may_w
   EXPECT_EQ(device_.commands(swap_out), 4U);
 }
 
-TEST_F(DirectTransfersTest, report_a_refused_transfer_as_cancelled_whole) {
+TEST_F(TransferEngineTest, report_a_refused_transfer_as_cancelled_whole) {
   transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 20)}));
   transfers_->submit(transfer(2, swap_out, request, {run(20, 20, 3)}));
   transfers_->submit(transfer(3, swap_out, request, {}));
@@ -129,7 +128,7 @@ TEST_F(DirectTransfersTest, report_a_refused_transfer_as_cancelled_whole) {
   EXPECT_EQ(poll_all().size(), 1U);
 }
 
-TEST_F(DirectTransfersTest, resolve_a_transfer_on_a_stuck_stream_at_its_deadline_and_confirm_it_when_it_moves_again) {
+TEST_F(TransferEngineTest, resolve_a_transfer_on_a_stuck_stream_at_its_deadline_and_confirm_it_when_it_moves_again) {
   device_.stuck(swap_in, true);
   Transfer made = transfer(1, swap_in, request, {run(0, 0, 12)});
   made.deadline = clock_.now() + seconds{1};
@@ -151,7 +150,7 @@ TEST_F(DirectTransfersTest, resolve_a_transfer_on_a_stuck_stream_at_its_deadline
   EXPECT_TRUE(transfers_->idle());
 }
 
-TEST_F(DirectTransfersTest, believe_the_device_and_not_the_bytes) {
+TEST_F(TransferEngineTest, believe_the_device_and_not_the_bytes) {
   device_.delay_completion(swap_out, true);
   Transfer made = transfer(1, swap_out, request, {run(0, 0, 1)});
   made.deadline = clock_.now() + seconds{1};
@@ -166,7 +165,7 @@ TEST_F(DirectTransfersTest, believe_the_device_and_not_the_bytes) {
   EXPECT_EQ(poll().size(), 1U);
 }
 
-TEST_F(DirectTransfersTest, report_the_blocks_of_a_failed_piece) {
+TEST_F(TransferEngineTest, report_the_blocks_of_a_failed_piece) {
   device_.fail_next(swap_out);
   transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 6)}));
   const std::vector<TransferEvent> events = poll_all();
@@ -177,7 +176,7 @@ TEST_F(DirectTransfersTest, report_the_blocks_of_a_failed_piece) {
   EXPECT_EQ(events[0].error, Errc::io_failed);
 }
 
-TEST_F(DirectTransfersTest, pass_the_point_to_wait_for_on_to_the_device) {
+TEST_F(TransferEngineTest, pass_the_point_to_wait_for_on_to_the_device) {
   Transfer made = transfer(1, swap_out, request, {run(3, 3, 1)});
   made.after = device_.launch(writes(3, 999));
   transfers_->submit(std::move(made));
@@ -187,19 +186,13 @@ TEST_F(DirectTransfersTest, pass_the_point_to_wait_for_on_to_the_device) {
   EXPECT_TRUE(host_holds(3, 999));
 }
 
-TEST_F(DirectTransfersTest, may_end_before_what_is_under_way) {
+TEST_F(TransferEngineTest, may_end_before_what_is_under_way) {
   transfers_->submit(transfer(1, swap_out, request, {run(0, 0, 1)}));
   poll();
   transfers_.reset();
   device_.run();
   EXPECT_TRUE(host_holds(0, 100));
   EXPECT_EQ(waker_.woken(), 0U) << "the waker may be gone with the engine";
-}
-
-TEST_F(DirectTransfersTest, refuse_blocks_of_another_size_than_the_devices) {
-  TransferSchedulerConfig config;
-  config.block_bytes = Bytes{65};
-  EXPECT_THROW((DirectTransfers{config, device_, clock_, waker_}), std::invalid_argument);
 }
 
 /// Random transfers, cancellations, failures, frozen streams and steps. As the runtime promises, a slot is not used again before
@@ -215,7 +208,7 @@ TEST(TransferEngineProperty, a_block_reported_done_is_where_it_should_be) {
     SimulatedDevice device{slots, arena, 3};
     TransferSchedulerConfig config;
     config.pieces.bytes = block_bytes * 2;
-    DirectTransfers transfers{config, device, clock, waker};
+    TransferEngine transfers{config, device, clock, waker};
     std::uint64_t content = 0;
     std::map<std::uint64_t, std::pair<Transfer, std::uint64_t>> ids;
     bool free[slots];

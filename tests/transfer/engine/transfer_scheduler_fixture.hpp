@@ -22,7 +22,7 @@ class TransferSchedulerTest : public testing::Test {
  protected:
   static TransferSchedulerConfig config() {
     TransferSchedulerConfig made;
-    made.block_bytes = Bytes{10};
+    made.pools = {{.block_bytes = Bytes{10}}};
     made.pieces.bytes = Bytes{45};
     made.pieces.in_flight = 2;
     made.queued_blocks_max = 100;

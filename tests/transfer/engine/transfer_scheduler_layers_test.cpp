@@ -26,8 +26,7 @@ class TransferSchedulerLayersTest : public test::TransferSchedulerTest {
  protected:
   void make(std::uint64_t piece_bytes, std::uint32_t pieces_in_flight = 1) {
     TransferSchedulerConfig made = config();
-    made.block_bytes = Bytes{12};
-    made.layers = 6;
+    made.pools = {{.block_bytes = Bytes{12}, .layers = 6}};
     made.pieces.bytes = Bytes{piece_bytes};
     made.pieces.in_flight = pieces_in_flight;
     scheduler_ = TransferScheduler{made};
@@ -146,7 +145,7 @@ TEST_F(TransferSchedulerLayersTest, moves_whole_blocks_and_tells_nothing_where_n
 
 TEST_F(TransferSchedulerLayersTest, takes_a_transfer_by_layer_of_a_pool_without_layers_as_any_other) {
   TransferSchedulerConfig made = config();
-  made.other_block_bytes = {Bytes{12}};
+  made.pools.push_back({.block_bytes = Bytes{12}});
   scheduler_ = TransferScheduler{made};
   for (const PoolId pool : {PoolId{0}, PoolId{1}}) {
     Transfer asked = transfer(1, swap_in, request, {run(0, 0, 2)});
@@ -272,14 +271,13 @@ TEST_F(TransferSchedulerLayersTest, lets_an_urgent_transfer_in_between_two_layer
 
 TEST_F(TransferSchedulerLayersTest, refuses_layers_that_do_not_divide_a_block) {
   TransferSchedulerConfig odd = config();
-  odd.layers = 3;
+  odd.pools[0].layers = 3;
   EXPECT_THROW(TransferScheduler{odd}, std::invalid_argument);
-  odd.layers = 0;
+  odd.pools[0].layers = 0;
   EXPECT_THROW(TransferScheduler{odd}, std::invalid_argument);
-  odd.layers = 5;
+  odd.pools[0].layers = 5;
   EXPECT_NO_THROW(TransferScheduler{odd});
-  odd.other_block_bytes = {Bytes{12}};
-  odd.other_layers = {5};
+  odd.pools.push_back({.block_bytes = Bytes{12}, .layers = 5});
   EXPECT_THROW(TransferScheduler{odd}, std::invalid_argument);
 }
 

@@ -91,8 +91,7 @@ class World {
 
   static TransferSchedulerConfig config(Random& random) {
     TransferSchedulerConfig made;
-    made.block_bytes = Bytes{100};
-    made.layers = block_layers;
+    made.pools = {{.block_bytes = Bytes{100}, .layers = block_layers}};
     made.pieces.bytes = Bytes{random.between(10, 500)};
     made.pieces.in_flight = static_cast<std::uint32_t>(random.between(1, 4));
     made.queued_blocks_max = 60;

@@ -62,7 +62,7 @@ TEST_F(TransferSchedulerTest, cuts_transfers_into_pieces_that_may_end_within_a_r
 
 TEST_F(TransferSchedulerTest, cuts_pieces_of_one_block_where_a_block_is_larger_than_a_piece) {
   TransferSchedulerConfig large = config();
-  large.block_bytes = Bytes{1000};
+  large.pools[0].block_bytes = Bytes{1000};
   TransferScheduler scheduler{large};
   ASSERT_TRUE(scheduler.submit(transfer(1, swap_out, request, {run(0, 0, 2)})));
   EXPECT_EQ(scheduler.next(swap_out, start)->runs, std::vector{run(0, 0, 1)});
@@ -225,7 +225,7 @@ TEST_F(TransferSchedulerTest, refuses_a_transfer_without_blocks) {
 
 TEST_F(TransferSchedulerTest, refuses_a_configuration_that_moves_nothing) {
   TransferSchedulerConfig bad = config();
-  bad.block_bytes = Bytes{0};
+  bad.pools[0].block_bytes = Bytes{0};
   EXPECT_THROW(TransferScheduler{bad}, std::invalid_argument);
   bad = config();
   bad.pieces.in_flight = 0;

@@ -1,6 +1,5 @@
 #include "transfer/host/first_touch.hpp"
 #include "transfer/host/mapping.hpp"
-#include "transfer/host/numa.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -95,14 +95,6 @@ TEST(Preflight, names_the_tightest_limit_and_the_largest_size_that_fits) {
   wanted.bytes = refusal->fits + wanted.unit;
   EXPECT_TRUE(preflight(wanted, limits).has_value());
 
-  wanted.locked = true;
-  limits.locked = GiB;
-  refusal = preflight(wanted, limits);
-  ASSERT_TRUE(refusal.has_value());
-  EXPECT_EQ(refusal->fits, MiB * 1000);
-  EXPECT_NE(refusal->sentence.find("may lock 2GiB (ulimit -l), of which 1GiB are locked"), std::string::npos);
-
-  wanted.locked = false;
   limits.cgroup_max.reset();
   EXPECT_FALSE(preflight(wanted, limits).has_value());
   limits.available = MiB;

@@ -1,5 +1,6 @@
 #include "tools/replay/workload/trace_file.hpp"
 
+#include "base/whole_file.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/usage_error.hpp"
 
@@ -44,17 +45,6 @@ class OpenLine {
   std::uint64_t length_ = 0;
 };
 
-bool write_all(int target, const char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t written = ::write(target, bytes, size);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes += written;
-    size -= static_cast<std::size_t>(written);
-  }
-  return true;
-}
-
 }  // namespace
 
 void TraceFile::fail(const std::string& what) const { throw UsageError{fmt::format("{}: {}", name_, what)}; }
@@ -97,7 +87,7 @@ std::shared_ptr<Descriptor> TraceFile::copy_of(int source, const TraceLimits& li
     if (copied > count(limits.content_max)) {
       fail(fmt::format("is longer than {}: give it as a file", to_string(limits.content_max)));
     }
-    if (!write_all(made, buffer.data(), static_cast<std::size_t>(got))) {
+    if (!write_whole(made, {buffer.data(), static_cast<std::size_t>(got)})) {
       fail(fmt::format("cannot make a copy in {}: {}", folder.string(), std::generic_category().message(errno)));
     }
   }

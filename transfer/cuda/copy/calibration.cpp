@@ -33,7 +33,7 @@ class Calibration {
         device_{allocate_device(driver, options.bytes, "calibrating")},
         host_{driver, options.bytes, "calibrating"},
         check_{driver, options.bytes, "calibrating"},
-        kernels_{kernels(driver, device, stream_.get())} {
+        kernels_{CopyKernels::load(driver, device, stream_.get(), no_kernels_)} {
     map_.add(host_.bytes(), host_.device_address());
     copier_.emplace(driver, device, kernels_ ? &*kernels_ : nullptr, map_, options.kernel_blocks);
   }
@@ -60,14 +60,6 @@ class Calibration {
   }
 
  private:
-  static std::optional<CopyKernels> kernels(const CudaDriver& driver, CUdevice device, CUstream stream) {
-    try {
-      return CopyKernels{driver, device, stream};
-    } catch (const CudaError&) {
-      return std::nullopt;
-    }
-  }
-
   /// Makes pieces that are contiguous on neither side: in ascending order on the device, and in descending order on the host.
   /// Makes fewer pieces than requested if there is not enough room.
   std::vector<CopyPiece> scatter(std::uint64_t piece_bytes, std::uint64_t wanted) {
@@ -128,6 +120,7 @@ class Calibration {
   const DeviceMemory device_;
   const PinnedBuffer host_;
   const PinnedBuffer check_;  ///< the expected content of the device's side
+  std::string no_kernels_;
   const std::optional<CopyKernels> kernels_;
   HostMap map_;
   std::optional<PieceCopier> copier_;

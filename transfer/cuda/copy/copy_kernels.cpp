@@ -23,6 +23,15 @@ CopyKernels::CopyKernels(const CudaDriver& driver, CUdevice device, CUstream str
   }
 }
 
+std::optional<CopyKernels> CopyKernels::load(const CudaDriver& driver, CUdevice device, CUstream stream, std::string& why) {
+  try {
+    return CopyKernels{driver, device, stream};
+  } catch (const CudaError& error) {
+    why = error.what();
+    return std::nullopt;
+  }
+}
+
 CUresult CopyKernels::copy_tiles(CUstream stream, CUdeviceptr tiles, std::uint32_t count, unsigned blocks_max) const {
   // Each warp copies one tile at a time. Launch no more blocks than have work.
   constexpr unsigned warps = kernel_threads / 32;

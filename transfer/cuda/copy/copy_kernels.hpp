@@ -7,7 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -19,6 +21,9 @@ class CopyKernels {
  public:
   /// Throws CudaError, for example if the driver is older than the compiler of the kernels.
   CopyKernels(const CudaDriver& driver, CUdevice device, CUstream stream);
+  /// If the constructor throws, returns nothing and sets `why`; then the copy engine makes all copies.
+  [[nodiscard]] static std::optional<CopyKernels> load(const CudaDriver& driver, CUdevice device, CUstream stream,
+                                                       std::string& why);
 
   /// Returns true on devices of compute capability 9.0 or higher.
   [[nodiscard]] bool has_bulk() const { return bulk_ != nullptr; }

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <stdexcept>
@@ -59,16 +58,6 @@ std::optional<CopyMethodTable::Rates> rates_from(const json::object& cell) {
     if (!std::isfinite(rates[index(*method)]) || rates[index(*method)] < 0) return std::nullopt;
   }
   return rates;
-}
-
-bool write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
 }
 
 }  // namespace
@@ -190,7 +179,7 @@ Result<void> CopyMethodTable::save(const std::filesystem::path& file, const Copy
   beside += fmt::format(".{}", ::getpid());
   const int fd = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return Errc::io_failed;
-  const bool written = write_all(fd, to_json(key)) && write_all(fd, "\n");
+  const bool written = write_whole(fd, to_json(key) + "\n");
   const bool closed = ::close(fd) == 0;
   std::error_code error;
   if (written && closed) std::filesystem::rename(beside, file, error);

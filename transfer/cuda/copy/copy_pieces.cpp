@@ -22,21 +22,16 @@ void append(std::vector<CopyPiece>& out, std::size_t first, const CopyPiece& nex
 void plan_span(std::uint64_t device_slot, std::byte* host, std::uint64_t host_stride, std::uint32_t slots,
                const DeviceGeometry& geometry, std::optional<LayerRange> layers, std::vector<CopyPiece>& out) {
   const std::size_t first = out.size();
-  const std::span<const DeviceRegion> regions = geometry.regions();
   const std::uint64_t block_bytes = count(geometry.block_bytes());
   if (geometry.packed() && host_stride == block_bytes && !layers) {
-    out.push_back({regions[0].base + device_slot * block_bytes, host, slots * block_bytes});
+    out.push_back({geometry.regions()[0].base + device_slot * block_bytes, host, slots * block_bytes});
     return;
   }
-  const LayerRange wanted = layers.value_or(LayerRange{0, geometry.layers()});
   for (std::uint32_t i = 0; i < slots; ++i) {
-    std::byte* at = host + i * host_stride;
-    for (const DeviceRegion& region : regions) {
-      // The difference is unsigned: for a layer before the first one it is very large.
-      const bool is_wanted = region.layer - wanted.first < wanted.count;
-      if (is_wanted) append(out, first, {region.base + (device_slot + i) * region.stride, at, region.bytes});
-      at += region.bytes;
-    }
+    const auto add = [&](std::uint64_t device, std::uint64_t place, std::uint64_t bytes) {
+      append(out, first, {device, host + i * host_stride + place, bytes});
+    };
+    for_each_part(geometry, device_slot + i, layers, 0, geometry.bytes_of(layers), add);
   }
 }
 

@@ -4,7 +4,6 @@
 #include "transfer/cuda/copy/copy_method_table.hpp"
 #include "transfer/cuda/copy/copy_pieces.hpp"
 #include "transfer/cuda/driver/driver.hpp"
-#include "transfer/cuda/driver/failure_log.hpp"
 #include "transfer/cuda/driver/handles.hpp"
 #include "transfer/device/transfer.hpp"
 

@@ -39,7 +39,7 @@ CudaDriver load() {
   };
   if (get_proc_address == nullptr || version < cuda_driver_version_min) throw too_old("");
   CudaDriver driver;
-#define TERRACE_CUDA_FIND(name)                                                                \
+#define TERRACE_CUDA_FIND(name, version)                                                       \
   driver.name = find<decltype(driver.name)>(get_proc_address, #name, cuda_driver_version_min); \
   if (driver.name == nullptr) throw too_old(" (it has no " #name ")");
   TERRACE_CUDA_CALLS(TERRACE_CUDA_FIND)

@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <cstdint>
+#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -9,50 +11,51 @@
 
 // The functions of the driver that the device calls. cuda.h defines most of these names as macros that expand to the newest
 // version of a function. This list passes the names on unexpanded, so that the driver is asked for the name without a version.
-#define TERRACE_CUDA_CALLS(CALL)          \
-  CALL(cuGetErrorName)                    \
-  CALL(cuGetErrorString)                  \
-  CALL(cuInit)                            \
-  CALL(cuDriverGetVersion)                \
-  CALL(cuDeviceGetCount)                  \
-  CALL(cuDeviceGet)                       \
-  CALL(cuDeviceGetName)                   \
-  CALL(cuDeviceGetAttribute)              \
-  CALL(cuDevicePrimaryCtxRetain)          \
-  CALL(cuDevicePrimaryCtxRelease)         \
-  CALL(cuCtxPushCurrent)                  \
-  CALL(cuCtxPopCurrent)                   \
-  CALL(cuCtxSetCurrent)                   \
-  CALL(cuThreadExchangeStreamCaptureMode) \
-  CALL(cuMemAlloc)                        \
-  CALL(cuMemFree)                         \
-  CALL(cuMemHostAlloc)                    \
-  CALL(cuMemFreeHost)                     \
-  CALL(cuMemHostRegister)                 \
-  CALL(cuMemHostUnregister)               \
-  CALL(cuMemHostGetDevicePointer)         \
-  CALL(cuPointerGetAttribute)             \
-  CALL(cuMemsetD8Async)                   \
-  CALL(cuMemcpyHtoDAsync)                 \
-  CALL(cuMemcpyDtoHAsync)                 \
-  CALL(cuCtxGetStreamPriorityRange)       \
-  CALL(cuStreamCreate)                    \
-  CALL(cuStreamCreateWithPriority)        \
-  CALL(cuStreamDestroy)                   \
-  CALL(cuStreamSynchronize)               \
-  CALL(cuStreamWaitEvent)                 \
-  CALL(cuStreamIsCapturing)               \
-  CALL(cuEventCreate)                     \
-  CALL(cuEventDestroy)                    \
-  CALL(cuEventRecord)                     \
-  CALL(cuEventQuery)                      \
-  CALL(cuEventSynchronize)                \
-  CALL(cuEventElapsedTime)                \
-  CALL(cuModuleLoadData)                  \
-  CALL(cuModuleUnload)                    \
-  CALL(cuModuleGetFunction)               \
-  CALL(cuFuncSetAttribute)                \
-  CALL(cuLaunchKernel)
+// The number is the version of CUDA in which the function got its present signature.
+#define TERRACE_CUDA_CALLS(CALL)                 \
+  CALL(cuGetErrorName, 6000)                     \
+  CALL(cuGetErrorString, 6000)                   \
+  CALL(cuInit, 2000)                             \
+  CALL(cuDriverGetVersion, 2020)                 \
+  CALL(cuDeviceGetCount, 2000)                   \
+  CALL(cuDeviceGet, 2000)                        \
+  CALL(cuDeviceGetName, 2000)                    \
+  CALL(cuDeviceGetAttribute, 2000)               \
+  CALL(cuDevicePrimaryCtxRetain, 7000)           \
+  CALL(cuDevicePrimaryCtxRelease, 11000)         \
+  CALL(cuCtxPushCurrent, 4000)                   \
+  CALL(cuCtxPopCurrent, 4000)                    \
+  CALL(cuCtxSetCurrent, 4000)                    \
+  CALL(cuThreadExchangeStreamCaptureMode, 10010) \
+  CALL(cuMemAlloc, 3020)                         \
+  CALL(cuMemFree, 3020)                          \
+  CALL(cuMemHostAlloc, 2020)                     \
+  CALL(cuMemFreeHost, 2000)                      \
+  CALL(cuMemHostRegister, 6050)                  \
+  CALL(cuMemHostUnregister, 4000)                \
+  CALL(cuMemHostGetDevicePointer, 3020)          \
+  CALL(cuPointerGetAttribute, 4000)              \
+  CALL(cuMemsetD8Async, 3020)                    \
+  CALL(cuMemcpyHtoDAsync, 3020)                  \
+  CALL(cuMemcpyDtoHAsync, 3020)                  \
+  CALL(cuCtxGetStreamPriorityRange, 5050)        \
+  CALL(cuStreamCreate, 2000)                     \
+  CALL(cuStreamCreateWithPriority, 5050)         \
+  CALL(cuStreamDestroy, 4000)                    \
+  CALL(cuStreamSynchronize, 2000)                \
+  CALL(cuStreamWaitEvent, 3020)                  \
+  CALL(cuStreamIsCapturing, 10000)               \
+  CALL(cuEventCreate, 2000)                      \
+  CALL(cuEventDestroy, 4000)                     \
+  CALL(cuEventRecord, 2000)                      \
+  CALL(cuEventQuery, 2000)                       \
+  CALL(cuEventSynchronize, 2000)                 \
+  CALL(cuEventElapsedTime, 2000)                 \
+  CALL(cuModuleLoadData, 2000)                   \
+  CALL(cuModuleUnload, 2000)                     \
+  CALL(cuModuleGetFunction, 2000)                \
+  CALL(cuFuncSetAttribute, 9000)                 \
+  CALL(cuLaunchKernel, 4000)
 
 namespace terrace {
 
@@ -86,7 +89,7 @@ struct CudaDriver {
   using MemcpyBatch13000 = CUresult(CUDAAPI*)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*,
                                               std::size_t*, std::size_t, CUstream);
 
-#define TERRACE_CUDA_MEMBER(name) decltype(&::name) name = nullptr;
+#define TERRACE_CUDA_MEMBER(name, version) decltype(&::name) name = nullptr;
   TERRACE_CUDA_CALLS(TERRACE_CUDA_MEMBER)
 #undef TERRACE_CUDA_MEMBER
   MemcpyBatch12080 memcpy_batch_12080 = nullptr;  ///< optional, as is the next one
@@ -116,5 +119,43 @@ inline constexpr int cuda_driver_version_min = 12000;
 /// Returns the CUDA version of the driver, for example "13.0". If the kernel knows the release of the driver, it follows: "13.0,
 /// 580.65.06".
 [[nodiscard]] std::string cuda_driver_name(const CudaDriver& driver);
+
+/// How one or several driver calls have ended.
+struct CudaOutcome {
+  CUresult result = CUDA_SUCCESS;
+  std::string_view call;  ///< the name of the call that failed
+
+  [[nodiscard]] bool failed() const { return result != CUDA_SUCCESS; }
+};
+
+/// The driver calls that have failed while a device was open. All code that makes such a call reports its failure here. Threads:
+/// any.
+class FailureLog {
+ public:
+  explicit FailureLog(const CudaDriver& driver) : driver_{driver} {}
+
+  /// Notes the outcome if it is a failure. Returns true if it is one.
+  bool note(const CudaOutcome& outcome) {
+    if (!outcome.failed()) return false;
+    const std::lock_guard lock{mutex_};
+    if (failed_++ == 0) first_ = std::string{outcome.call} + ": " + driver_.describe(outcome.result);
+    return true;
+  }
+
+  struct Failures {
+    std::uint64_t count = 0;
+    std::string first;  ///< the first call that failed and the driver's reason; empty if there was none
+  };
+  [[nodiscard]] Failures read() const {
+    const std::lock_guard lock{mutex_};
+    return {failed_, first_};
+  }
+
+ private:
+  const CudaDriver& driver_;
+  mutable std::mutex mutex_;
+  std::uint64_t failed_ = 0;
+  std::string first_;
+};
 
 }  // namespace terrace

@@ -98,15 +98,6 @@ PinnedBuffer::PinnedBuffer(const CudaDriver& driver, Bytes size, std::string_vie
   driver.check(driver.cuMemHostGetDevicePointer(&device_, memory, 0), "cuMemHostGetDevicePointer", what);
 }
 
-void HostRanges::add(std::span<std::byte> host, CUdeviceptr device) {
-  const bool added = ranges_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), Range{host.size(), device}).second;
-  TERRACE_CHECK(added);
-}
-
-void HostRanges::remove(std::span<std::byte> host) {
-  TERRACE_CHECK(ranges_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
-}
-
 CUdeviceptr HostRanges::device_address(const std::byte* host, std::uint64_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(host);
   auto range = ranges_.upper_bound(address);
@@ -121,14 +112,16 @@ CUdeviceptr HostRanges::device_address(const std::byte* host, std::uint64_t byte
 void HostMap::add(std::span<std::byte> host, CUdeviceptr device) {
   const std::lock_guard lock{mutex_};
   const auto next = std::make_shared<HostRanges>(*now_);
-  next->add(host, device);
+  const HostRanges::Range range{host.size(), device};
+  const bool added = next->ranges_.emplace(reinterpret_cast<std::uintptr_t>(host.data()), range).second;
+  TERRACE_CHECK(added);
   now_ = next;
 }
 
 void HostMap::remove(std::span<std::byte> host) {
   const std::lock_guard lock{mutex_};
   const auto next = std::make_shared<HostRanges>(*now_);
-  next->remove(host);
+  TERRACE_CHECK(next->ranges_.erase(reinterpret_cast<std::uintptr_t>(host.data())) == 1);
   now_ = next;
 }
 

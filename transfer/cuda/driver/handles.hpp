@@ -131,12 +131,11 @@ class PinnedBuffer {
 /// Ranges of pinned host memory, each with the device's address for it.
 class HostRanges {
  public:
-  void add(std::span<std::byte> host, CUdeviceptr device);
-  void remove(std::span<std::byte> host);
   /// Returns the device's address of these bytes, which must lie in one range.
   [[nodiscard]] CUdeviceptr device_address(const std::byte* host, std::uint64_t bytes) const;
 
  private:
+  friend class HostMap;
   struct Range {
     std::uint64_t size;
     CUdeviceptr device;

@@ -44,7 +44,7 @@ class FailingTier : public ContentFixture {
     guard = std::make_unique<ResilientStore>(*file, clock, ResilienceOptions{});
     big_arena = std::make_unique<HostArena>(8, stored_bytes);
     device = std::make_unique<SimulatedDevice>(4, *big_arena);
-    transfers = std::make_unique<DirectTransfers>(TransferSchedulerConfig{.block_bytes = stored_bytes}, *device, clock, waker);
+    transfers = std::make_unique<TransferEngine>(TransferSchedulerConfig{}, *device, clock, waker);
     ManagerConfig config = with_storage(sizes(4), WritePolicy::write_through);
     config.pools[0].staging_blocks = 8;
     config.policy = lru_policy;

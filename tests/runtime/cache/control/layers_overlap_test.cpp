@@ -154,7 +154,7 @@ class LayersOverlap : public testing::Test {
   EventFdWaker waker;
   HostArena arena{16, block_bytes, MiB};
   std::optional<EmulatedDevice> device;
-  std::optional<DirectTransfers> transfers;
+  std::optional<TransferEngine> transfers;
   std::optional<Cache> cache;
   Lease lease;
   std::uint64_t last_id = 0;

@@ -1,5 +1,6 @@
 #include "terrace/types.hpp"
 
+#include <boost/algorithm/hex.hpp>
 #include <fmt/format.h>
 
 #include <array>
@@ -60,6 +61,24 @@ std::string to_string(Bytes size) {
     return value < 999.5 ? fmt::format("{:.3g}{}", value, unit->name) : fmt::format("{:.0f}{}", value, unit->name);
   }
   return "0B";
+}
+
+std::string to_hex(const BlockKey& key) {
+  std::string text;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(key.bytes.data());
+  boost::algorithm::hex_lower(bytes, bytes + key.bytes.size(), std::back_inserter(text));
+  return text;
+}
+
+Result<BlockKey> parse_block_key(std::string_view hex) {
+  BlockKey key;
+  if (hex.size() != 2 * key.bytes.size()) return Errc::invalid_argument;
+  try {
+    boost::algorithm::unhex(hex, reinterpret_cast<unsigned char*>(key.bytes.data()));
+  } catch (const boost::algorithm::hex_decode_error&) {
+    return Errc::invalid_argument;
+  }
+  return key;
 }
 
 }  // namespace terrace
