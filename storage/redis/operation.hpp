@@ -3,7 +3,6 @@
 #include "storage/redis/slot_map.hpp"
 #include "storage/shared/kept_operation.hpp"
 #include "storage/shared/shared_value.hpp"
-#include "storage/shared/shared_value_names.hpp"
 #include "terrace/shared_store.hpp"
 
 #include <array>

@@ -1,13 +1,20 @@
 #include "tests/simulated/simulated_shared_engine.hpp"
 
 #include "base/check.hpp"
-#include "storage/shared/shared_value.hpp"
+#include "storage/io/little_endian.hpp"
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
+#include <span>
 
 namespace terrace {
+namespace {
+
+// Places in the header of a value.
+constexpr std::size_t at_fingerprint = 32;
+constexpr std::size_t at_key = 48;
+constexpr std::size_t at_header_checksum = 120;
+
+}  // namespace
 
 void SimulatedSharedFaults::draw(Random& random) {
   const auto some = [&] { return random.chance(0.5) ? 0.0 : 0.01 * static_cast<double>(random.between(1, 20)); };
@@ -29,83 +36,62 @@ SimulatedSharedEngine::SimulatedSharedEngine(std::uint64_t seed, const Clock& cl
 void SimulatedSharedEngine::set_node(std::uint32_t node, NodeState state, Data data) {
   nodes_[node] = state;
   if (data == Data::kept) return;
+  const std::vector<std::string> names = values_->names();
+  const std::vector<SharedMemoryEngine::Value> values = values_->get(names, clock_.now());
   // The name of a value does not say its node: the header has the key.
-  std::erase_if(values_, [&](const auto& entry) {
-    constexpr std::size_t at_key = 48;
-    const Value& value = entry.second.value;
-    std::uint64_t key = 0;
-    if (value.size() >= shared_header_bytes) std::memcpy(&key, &value[at_key], sizeof key);
-    return simulated_node_of(key, nodes()) == node;
-  });
+  for (std::size_t n = 0; n < names.size(); ++n) {
+    const std::size_t size = values[n] == nullptr ? 0 : values[n]->size();
+    const std::uint64_t key = size < shared_header_bytes ? 0 : load_le64(&(*values[n])[at_key]);
+    if (simulated_node_of(key, nodes()) == node) values_->remove(names[n]);
+  }
 }
 
 void SimulatedSharedEngine::set_all_nodes(NodeState state, Data data) {
-  std::ranges::fill(nodes_, state);
-  if (data == Data::lost) values_.clear();
-}
-
-void SimulatedSharedEngine::set(std::vector<std::pair<std::string, Value>> values, TimePoint expires) {
-  for (auto& [name, value] : values) {
-    Kept& kept = values_[name];
-    kept.older = std::exchange(kept.value, std::move(value));
-    kept.expires = expires;
-  }
-  while (values_.size() > values_max_) evict_one();
-}
-
-const SimulatedSharedEngine::Value* SimulatedSharedEngine::get(const std::string& name) {
-  const auto found = values_.find(name);
-  if (found == values_.end()) return nullptr;
-  if (found->second.expires <= clock_.now()) {
-    values_.erase(found);
-    return nullptr;
-  }
-  return &found->second.value;
-}
-
-void SimulatedSharedEngine::renew(const std::string& name, TimePoint expires) {
-  if (get(name) != nullptr) values_.at(name).expires = expires;
-}
-
-SimulatedSharedEngine::Values::iterator SimulatedSharedEngine::any_value() {
-  return std::next(values_.begin(), static_cast<std::ptrdiff_t>(random_.below(values_.size())));
+  for (std::uint32_t node = 0; node < nodes(); ++node) set_node(node, state, data);
 }
 
 void SimulatedSharedEngine::evict_one() {
-  if (!values_.empty()) values_.erase(any_value());
+  if (const std::vector<std::string> names = values_->names(); !names.empty()) values_->remove(any_of(names));
 }
 
-void SimulatedSharedEngine::damage(const std::vector<std::string>& names) {
-  const auto found = values_.find(names[random_.below(names.size())]);
-  if (found == values_.end()) return;
-  Value& value = found->second.value;
-  switch (random_.below(6)) {
-    case 0: value[random_.below(value.size())] ^= static_cast<std::byte>(1U << random_.below(8)); break;
-    case 1: value.resize(random_.chance(0.5) ? random_.below(value.size()) : value.size() + 1 + random_.below(100)); break;
-    case 2: {
-      const auto other = any_value();
-      if (other != found) value = other->second.value;
+void SimulatedSharedEngine::make_room() {
+  if (values_max_ == ~std::size_t{0}) return;
+  for (std::size_t values = values_->names().size(); values > values_max_; --values) evict_one();
+}
+
+void SimulatedSharedEngine::damage(const BlockKey& key) {
+  std::vector<std::string> names = values_->names();
+  std::erase_if(names, [&](const std::string& name) { return name.find(to_hex(key) + "}") == std::string::npos; });
+  if (names.empty()) return;
+  const std::string name = any_of(names);
+  const SharedMemoryEngine::Value other = values_->get(std::vector{any_of(values_->names())}, clock_.now())[0];
+  switch (random_.below(3)) {
+    case 0: values_->remove(name); break;
+    case 1:
+      if (other != nullptr) values_->change(name, [&](Value& value) { value = *other; });
       break;
-    }
-    case 3:
-      if (!found->second.older.empty()) value = found->second.older;
-      break;
-    case 4: values_.erase(found); break;
-    default: std::ranges::generate(value, [&] { return static_cast<std::byte>(random_.below(256)); });
+    default: values_->change(name, [&](Value& value) { damage(name, value); });
   }
 }
 
-void SimulatedSharedEngine::change(const std::string& name, const std::function<void(Value&)>& how) {
-  const auto found = values_.find(name);
-  if (found == values_.end()) return;
-  how(found->second.value);
-  if (found->second.value.empty()) values_.erase(found);
-}
-
-std::vector<std::string> SimulatedSharedEngine::names() const {
-  std::vector<std::string> all;
-  for (const auto& [name, kept] : values_) all.push_back(name);
-  return all;
+void SimulatedSharedEngine::damage(const std::string& name, Value& value) {
+  if (value.empty()) return;
+  Value before = value;
+  switch (random_.below(5)) {
+    case 0: value[random_.below(value.size())] ^= static_cast<std::byte>(1U << random_.below(8)); break;
+    case 1: value.resize(random_.chance(0.5) ? random_.below(value.size()) : value.size() + 1 + random_.below(100)); break;
+    case 2:
+      if (const auto earlier = earlier_.find(name); earlier != earlier_.end()) value = earlier->second;
+      break;
+    case 3:
+      if (value.size() < shared_header_bytes) break;
+      value[at_fingerprint] ^= std::byte{1};
+      // In a value that is sealed, these bytes belong to the tag.
+      store_le64(&value[at_header_checksum], plain_checksum(std::span{value}.first(at_header_checksum)));
+      break;
+    default: std::ranges::generate(value, [&] { return static_cast<std::byte>(random_.below(256)); });
+  }
+  earlier_[name] = std::move(before);
 }
 
 }  // namespace terrace

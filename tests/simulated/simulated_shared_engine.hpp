@@ -1,16 +1,15 @@
 #pragma once
 
 #include "base/random.hpp"
+#include "storage/shared/memory_shared_store.hpp"
 #include "terrace/clock.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 namespace terrace {
@@ -32,8 +31,8 @@ struct SimulatedSharedFaults {
   void draw(Random& random);
 };
 
-/// The engine of SimulatedSharedStore, as all its users see it: nodes that keep values by name, evict, lose, damage, stop and
-/// die. One seed decides all. It knows nothing of blocks, and sees only what users send. Time is that of the clock. Threads: one.
+/// The engine of SimulatedSharedStore, as all its users see it: a SharedMemoryEngine whose values are on nodes that evict, lose,
+/// damage, stop and die. One seed decides all. Time is that of the clock. Threads: one.
 class SimulatedSharedEngine {
  public:
   using Value = std::vector<std::byte>;
@@ -55,36 +54,25 @@ class SimulatedSharedEngine {
   /// If true, new values are refused.
   void set_full(bool full) { is_full_ = full; }
   [[nodiscard]] bool is_full() const { return is_full_; }
-  /// The most values; beyond it a random one goes for each new one. The default is no limit.
+  /// The most values. The default is no limit.
   void set_values_max(std::size_t values) { values_max_ = values; }
 
-  // For SimulatedSharedStore, at the node that is well.
-  void set(std::vector<std::pair<std::string, Value>> values, TimePoint expires);
-  /// Null if there is none. Valid until the next call that changes something.
-  [[nodiscard]] const Value* get(const std::string& name);
-  void renew(const std::string& name, TimePoint expires);
-  void remove(const std::string& name) { values_.erase(name); }
+  /// Makes one of the values of this block another one: a flipped bit, another length, the value of another name or of other
+  /// weights, an earlier value of the same name, none, or any bytes. None of it verifies as the block that is wanted, except for
+  /// the earlier value of a block that is one value.
+  void damage(const BlockKey& key);
+  void evict_one();
+  /// Evicts random values until there are not too many.
+  void make_room();
+
+  [[nodiscard]] const std::shared_ptr<SharedMemoryEngine>& values() const { return values_; }
   [[nodiscard]] Random& random() { return random_; }
   [[nodiscard]] const Clock& clock() const { return clock_; }
 
-  /// Makes one of these values another one: a flipped bit, another length, the value of another name, an older value of the same
-  /// name, none, or any bytes. (That of another fingerprint is planted by a store.) None of it verifies as the block that is
-  /// wanted, except for the older value of a block that is one value.
-  void damage(const std::vector<std::string>& names);
-  /// Changes a value as somebody else who may write to the engine would. An empty one is removed.
-  void change(const std::string& name, const std::function<void(Value& value)>& how);
-  void evict_one();
-  [[nodiscard]] std::vector<std::string> names() const;
-
  private:
-  struct Kept {
-    Value value{};
-    Value older{};  ///< that it has replaced
-    TimePoint expires = never;
-  };
-  using Values = std::map<std::string, Kept>;
-
-  [[nodiscard]] Values::iterator any_value();
+  /// Changes the value as somebody else who may write to the engine would.
+  void damage(const std::string& name, Value& value);
+  [[nodiscard]] std::string any_of(const std::vector<std::string>& names) { return names[random_.below(names.size())]; }
 
   const Clock& clock_;
   Random random_;
@@ -92,7 +80,8 @@ class SimulatedSharedEngine {
   std::vector<NodeState> nodes_;
   bool is_full_ = false;
   std::size_t values_max_ = ~std::size_t{0};
-  Values values_;
+  const std::shared_ptr<SharedMemoryEngine> values_ = std::make_shared<SharedMemoryEngine>(GiB);
+  std::map<std::string, Value> earlier_;  ///< values before they were damaged
 };
 
 /// The node that has the values of a block, given the first eight bytes of its key.

@@ -2,33 +2,28 @@
 
 #include "storage/resilience/circuit_breaker.hpp"
 #include "storage/shared/kept_operation.hpp"
-#include "storage/shared/shared_expiry.hpp"
-#include "storage/shared/shared_value.hpp"
-#include "storage/shared/shared_value_names.hpp"
+#include "storage/shared/memory_shared_store.hpp"
 #include "terrace/shared_store.hpp"
 #include "tests/simulated/simulated_shared_engine.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 namespace terrace {
 
 struct SimulatedSharedOptions {
-  std::string prefix = "terrace";
-  SharedExpiry expiry{};
-  std::shared_ptr<const SharedSecret> secret{};
+  MemorySharedOptions memory{};
   BreakerOptions breaker{};  ///< one for each node
   /// When an operation without a deadline ends with io_failed if nobody answers.
   Duration give_up = std::chrono::seconds{5};
 };
 
 /// A shared store in virtual time, without threads: one user of a SimulatedSharedEngine. Each operation has a time at which it is
-/// answered and a fault, drawn when it begins; poll() carries out what is due by the clock. So operations overtake each other.
+/// answered and a fault, drawn when it begins; poll() carries out what is due by the clock, with a MemorySharedStore. So
+/// operations overtake each other.
 ///
 /// The engine sees the bytes of a write when it ends. The memory of a read is overwritten at random until it ends. So a caller
 /// that uses either too early is found by the content of blocks.
@@ -51,46 +46,37 @@ class SimulatedSharedStore final : public SharedStore {
   void set_waker(Waker* waker) override { waker_ = waker; }
   [[nodiscard]] bool usable() const override;
   [[nodiscard]] SharedHealth health() const override;
-  [[nodiscard]] SharedStoreStat stat() const override { return stat_; }
+  [[nodiscard]] SharedStoreStat stat() const override;
 
  private:
   enum class Fault : std::uint8_t { none, silent, failing, full, lost };
   using Admission = CircuitBreaker::Admission;
   struct Operation {
-    std::uint64_t token = 0;
-    Fingerprint fingerprint{};  ///< at the call
-    KeptOperation what{};
+    KeptOperation kept;
     TimePoint until = never;  ///< deadline, or when the store gives up
-    bool has_deadline = false;
-    TimePoint due = never;  ///< time of the answer
+    TimePoint due = never;    ///< time of the answer
     Fault fault = Fault::none;
     std::vector<std::pair<std::uint32_t, Admission>> asked{};  ///< the nodes
   };
 
-  void begin(std::uint64_t token, TimePoint deadline, KeptOperation what);
+  void begin(KeptOperation kept);
   [[nodiscard]] std::uint32_t node_of(const BlockKey& key) const;
   [[nodiscard]] bool waits_for_node(const Operation& operation) const;
   [[nodiscard]] TimePoint ends_at(const Operation& operation) const;
   void answer(const Operation& operation);
   void give_up(const Operation& operation);
   void end(const Operation& operation, ErrorCode error, std::uint32_t leading = 0);
-  [[nodiscard]] std::uint32_t known_leading(const Operation& operation, const KeptProbe& probe);
+  [[nodiscard]] std::uint32_t known_leading(const Operation& operation);
   [[nodiscard]] std::uint32_t forget_some(const KeptProbe& probe, std::uint32_t leading);
-  [[nodiscard]] ErrorCode fetch(const Operation& operation, const KeptRead& read);
-  [[nodiscard]] ErrorCode keep(const Operation& operation, const KeptWrite& write);
-  void plant_other_weights(const KeptRead& read);
-  [[nodiscard]] std::vector<std::string> names_of(const StoredBlock& block, std::uint32_t parts) const;
+  [[nodiscard]] ErrorCode keep(const Operation& operation);
+  void keep_values(const KeptOperation& write);
   void overwrite(std::span<std::byte> memory);
-  void store_values(const StoredBlock& block, const Fingerprint& fingerprint, std::span<const std::byte> from,
-                    const std::vector<std::string>& names);
 
   SimulatedSharedEngine& engine_;
-  const SimulatedSharedOptions options_;
+  MemorySharedStore memory_;
+  const Duration give_up_;
   Waker* waker_ = nullptr;
   Fingerprint fingerprint_{};
-  SharedValueNames names_;
-  SharedValueReader reader_;
-  SharedValueWriter writer_;
   std::vector<CircuitBreaker> breakers_;  ///< by node
   std::vector<Operation> operations_;
   std::vector<SharedEvent> ended_;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/shared/shared_value_names.hpp"
+#include "storage/shared/shared_value.hpp"
 #include "terrace/shared_store.hpp"
 #include "tests/storage/shared/values.hpp"
 

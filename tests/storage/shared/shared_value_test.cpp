@@ -1,7 +1,6 @@
 #include "storage/shared/shared_value.hpp"
 
 #include "storage/io/little_endian.hpp"
-#include "storage/shared/shared_value_names.hpp"
 #include "tests/storage/shared/values.hpp"
 
 #include <gtest/gtest.h>
