@@ -41,6 +41,22 @@ Result<void> done_or_errno(int returned) {
 
 }  // namespace
 
+int PosixCalls::open(const char* path, int flags, unsigned mode) { return ::open(path, flags, mode); }
+ssize_t PosixCalls::pread(int fd, void* into, std::size_t bytes, off_t offset) { return ::pread(fd, into, bytes, offset); }
+ssize_t PosixCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t offset) {
+  return ::pwrite(fd, from, bytes, offset);
+}
+int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
+int PosixCalls::fallocate(int fd, off_t offset, off_t bytes) { return ::fallocate(fd, 0, offset, bytes); }
+int PosixCalls::punch_hole(int fd, off_t offset, off_t bytes) {
+  return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+}
+
+PosixCalls& PosixCalls::system() {
+  static PosixCalls calls;
+  return calls;
+}
+
 PosixFiles::~PosixFiles() {
   for (std::size_t id = 0; id < files_.size(); ++id) {
     if (files_[id]) PosixFiles::close(FileId{static_cast<std::uint32_t>(id)});

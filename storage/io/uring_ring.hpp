@@ -8,7 +8,6 @@
 #include "storage/io/io_engine.hpp"
 #include "storage/io/posix_files.hpp"
 #include "storage/io/uring_calls.hpp"
-#include "storage/io/uring_memory.hpp"
 
 #include <liburing.h>  // after the queues: it defines BLOCK_SIZE
 
@@ -22,6 +21,29 @@
 #include <vector>
 
 namespace terrace {
+
+/// Records which piece of memory has which entry in a ring's table of buffers. Threads: one.
+class UringMemory {
+ public:
+  explicit UringMemory(unsigned places);
+
+  /// An entry that is free, or nothing if all are used. add() uses this entry.
+  [[nodiscard]] std::optional<unsigned> free_place() const;
+  /// Gives the memory the entry that free_place() returned. The memory must not overlap memory that was added before.
+  void add(std::span<std::byte> memory);
+  /// Removes the memory. Returns its entry, or nothing if it has none.
+  std::optional<unsigned> remove(std::span<std::byte> memory);
+  /// The entry of the piece of memory that contains all these bytes, or nothing.
+  [[nodiscard]] std::optional<unsigned> find(const std::byte* begin, std::size_t bytes) const;
+
+ private:
+  struct Piece {
+    std::span<std::byte> memory;
+    unsigned place;
+  };
+  std::vector<Piece> pieces_;  ///< sorted by address
+  std::vector<unsigned> free_;
+};
 
 /// One io_uring and the only thread that uses it. The thread submits all queued operations with one system call, collects
 /// completions, and computes checksums: after a read, and during a write. It computes them in pieces and serves the ring between
@@ -66,9 +88,6 @@ class UringRing {
   /// Never registers this file; the ring names it by its descriptor. This is for lock files: the kernel clears the ring's table
   /// only some time after a process was killed, and a file in the table stays open and locked until then.
   void never_register(FileId file) { (void)carry_out({Order::Kind::never_register, {}, file}); }
-
-  /// Why the kernel keeps no table of registered memory: an errno. 0: it keeps one.
-  [[nodiscard]] int memory_error() const { return memory_error_; }
 
   /// Why no ring can be made here: an errno. 0: a ring can be made.
   [[nodiscard]] static int probe(UringCalls& calls);
@@ -132,8 +151,8 @@ class UringRing {
   UringCalls& calls_;
   io_uring ring_{};
   bool starts_disabled_ = false;
-  int memory_error_ = 0;
-  int bell_ = -1;  ///< an eventfd
+  int memory_error_ = 0;  ///< why the kernel keeps no table of registered memory: an errno; 0: it keeps one
+  int bell_ = -1;         ///< an eventfd
 
   // Used by several threads.
   NullWaker null_waker_;

@@ -345,8 +345,7 @@ ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls
 
 UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
     : DiskHarness{config, calls,
-                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {
-}
+                  UringIo::make(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {}
 
 void DiskHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);
