@@ -2,7 +2,6 @@
 
 #include "storage/redis/exchange.hpp"
 #include "storage/redis/resp_reader.hpp"
-#include "storage/redis/resp_value.hpp"
 
 #include <sys/uio.h>
 

@@ -76,6 +76,7 @@ class RedisBlockOperation final : public RedisOperation {
   void end(ErrorCode error) override;
 
  private:
+  class Commands;
   class Reading;
   class Writing;
 

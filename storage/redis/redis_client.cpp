@@ -1,7 +1,7 @@
 #include "storage/redis/redis_client.hpp"
 
 #include "base/check.hpp"
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 
 #include <fmt/format.h>
 
@@ -88,11 +88,8 @@ void RedisClient::cancel(std::uint64_t token) {
   operation->end(Errc::cancelled);
 }
 
-void RedisClient::ended(const SharedEvent& event, TimePoint deadline) {
-  if (event.error == Errc::deadline_exceeded) ++stat_.timed_out;
-  else if (event.error == Errc::io_failed) ++stat_.failed;
-  else if (event.error == Errc::refused) ++stat_.declined;
-  else if (event.error == Errc::full) ++stat_.full;
+void RedisClient::ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline) {
+  count_ended(stat_, event, size);
   deadlines_.erase({deadline, event.token});
   operations_.erase(event.token);
   events_.push_back(event);

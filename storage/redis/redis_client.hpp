@@ -91,7 +91,8 @@ class RedisClient {
   [[nodiscard]] RedisNode* follow(const RedisRedirection& redirection);
   /// Handles an error reply that is not a redirection.
   void refused(RedisNode& node, const std::string& error);
-  void ended(const SharedEvent& event, TimePoint deadline);
+  /// `size` is the number of keys of a probe, or the bytes of a block.
+  void ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline);
   [[nodiscard]] std::unique_ptr<SharedValueReader> take_reader();
   void give_reader(std::unique_ptr<SharedValueReader> reader) { readers_.push_back(std::move(reader)); }
   void set_full(const RedisNode& node);
