@@ -264,6 +264,8 @@ class FileSet {
   bool clear_page_from(std::uint32_t slots);
   void give_back_room();
   void remove_files_behind(std::uint32_t directory);
+  /// Throws if a step that makes the store smaller has failed.
+  void require_smaller(const Result<void>& result) const;
   /// Makes the names of the files durable and, for a new store, the names of its directories.
   void sync_names();
   /// undo_to() undoes all steps after the first `steps` steps. close_to() closes all files after the first `files` files.
@@ -315,8 +317,6 @@ class FileSet {
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
 /// The error of a completed operation that should have moved `bytes` bytes.
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
-/// Throws std::system_error with this code and sentence.
-[[noreturn]] void refuse_files(ErrorCode error, const std::string& sentence);
 /// Throws std::system_error with a sentence that says why a file of a store could not be opened.
 [[noreturn]] void cannot_open(const std::filesystem::path& path, const ErrorCode& error);
 

@@ -2,6 +2,7 @@
 
 #include "storage/file/file_set.hpp"
 #include "storage/format/format.hpp"
+#include "storage/format/refuse_store.hpp"
 #include "storage/format/store_label.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
@@ -49,10 +50,6 @@ std::string program_name() {
   const bool is_command = !second.empty() && second.size() <= 16 &&
                           std::all_of(second.begin(), second.end(), [](char c) { return c >= 'a' && c <= 'z'; });
   return is_command ? name + " " + second : name;
-}
-
-[[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
-  throw std::system_error{static_cast<std::error_code>(error), sentence};
 }
 
 }  // namespace
@@ -154,7 +151,7 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
   for (int pauses = 0;; ++pauses) {
     const Result<void> locked = engine.files().lock(lock_file);
     if (locked) break;
-    if (locked.error() != Errc::in_use) fail(locked.error(), fmt::format("cannot lock the file store in {}", directory.string()));
+    if (locked.error() != Errc::in_use) refuse_store(locked.error(), "cannot lock the file store in {}", directory.string());
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
     const std::optional<StoreOwner> owner = parse_owner(text);
@@ -169,14 +166,14 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
         who = fmt::format("process {}, a child of {}, which has ended", *holder, who);
       }
     }
-    fail(Errc::in_use,
-         fmt::format("the file store in {} is in use by {}: stop it, or give another directory", directory.string(), who));
+    refuse_store(Errc::in_use, "the file store in {} is in use by {}: stop it, or give another directory", directory.string(),
+                 who);
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});
   if (written.error == 0 && written.bytes == owner_text_bytes) return;
-  fail(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed},
-       fmt::format("cannot write {}", (directory / "lock").string()));
+  refuse_store(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed}, "cannot write {}",
+               (directory / "lock").string());
 }
 
 void record_label(IoEngine& engine, FileId lock_file, std::string_view label) {

@@ -1,6 +1,7 @@
 #include "storage/offline/store_reader.hpp"
 
 #include "base/check.hpp"
+#include "storage/format/refuse_store.hpp"
 #include "storage/format/store_name.hpp"
 #include "storage/format/store_part.hpp"
 #include "storage/io/aligned_buffer.hpp"
@@ -26,10 +27,6 @@ namespace {
 constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
 constexpr std::chrono::milliseconds retry_pause{20};  ///< wait before a page that may be partially written is read again
 constexpr int attempts_max = 5;
-
-[[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
-  throw std::system_error{static_cast<std::error_code>(error), sentence};
-}
 
 /// Returns the store's own directory: `directory` itself, or the store with the default name in it.
 std::filesystem::path own_directory(std::filesystem::path directory) {
@@ -127,30 +124,27 @@ void StoreReader::open_catalog() {
   if (catalog_.fd >= 0) {
     lock_ = open(directory_ / "lock", false);
     if (lock_.fd < 0 && lock_.error != ENOENT) {
-      fail(errno_code(lock_.error), fmt::format("cannot read {}", (directory_ / "lock").string()));
+      refuse_store(errno_code(lock_.error), "cannot read {}", (directory_ / "lock").string());
     }
     return;
   }
   struct stat found {};
   if (::stat(directory_.c_str(), &found) != 0) {
-    fail(errno_code(errno), fmt::format("cannot look into the store {}", directory_.string()));
+    refuse_store(errno_code(errno), "cannot look into the store {}", directory_.string());
   }
   if (!S_ISDIR(found.st_mode)) {
-    fail(Errc::incompatible, fmt::format("{} is no file store: it is no directory", directory_.string()));
+    refuse_store(Errc::incompatible, "{} is no file store: it is no directory", directory_.string());
   }
   if (catalog_.error != ENOENT) {
-    fail(errno_code(catalog_.error), fmt::format("cannot read {}", (directory_ / "catalog").string()));
+    refuse_store(errno_code(catalog_.error), "cannot read {}", (directory_ / "catalog").string());
   }
   if (std::filesystem::exists(directory_ / "stripe")) {
-    fail(Errc::incompatible, fmt::format("{} is part of a file store that is striped over several directories: give its first "
-                                         "one",
-                                         directory_.string()));
+    refuse_store(Errc::incompatible, "{} is part of a file store that is striped over several directories: give its first one",
+                 directory_.string());
   }
   const std::vector<std::filesystem::path> inner = stores_below(directory_);
-  fail(Errc::incompatible,
-       fmt::format(
-           "{} is no file store: it has no catalog{}", directory_.string(),
-           inner.empty() ? "" : fmt::format("; but {} in it is one", inner.front().lexically_relative(directory_).string())));
+  refuse_store(Errc::incompatible, "{} is no file store: it has no catalog{}", directory_.string(),
+               inner.empty() ? "" : fmt::format("; but {} in it is one", inner.front().lexically_relative(directory_).string()));
 }
 
 void StoreReader::read_superblock() {
@@ -164,19 +158,20 @@ void StoreReader::read_superblock() {
       const Result<std::uint64_t> copied = lock_.fd < 0 ? Result<std::uint64_t>{0U} : read(lock_.fd, copy, superblock_copy_at);
       if (copied) found = decode_superblock(std::span{copy}.first(*copied));
     }
-    if (!found && !got) fail(got.error(), fmt::format("cannot read {}", name));
+    if (!found && !got) refuse_store(got.error(), "cannot read {}", name);
     if (!found && all_zero(page.span(0, *got))) {
-      fail(Errc::incompatible, fmt::format("the file store in {} has no superblock: its making was interrupted, or goes on just "
-                                           "now, or the superblock has been overwritten with zeros",
-                                           directory_.string()));
+      refuse_store(Errc::incompatible,
+                   "the file store in {} has no superblock: its making was interrupted, or goes on just now, or the superblock "
+                   "has been overwritten with zeros",
+                   directory_.string());
     }
     const bool whole = found.has_value();
     if (whole && !known_version(found->version)) {
-      fail(Errc::incompatible, fmt::format("the file store in {} has format version {}, and this program reads versions up to {}",
-                                           directory_.string(), found->version, striped_format_version));
+      refuse_store(Errc::incompatible, "the file store in {} has format version {}, and this program reads versions up to {}",
+                   directory_.string(), found->version, striped_format_version);
     }
     if (whole && !plausible(*found)) {
-      fail(Errc::incompatible, fmt::format("the file store in {} has a superblock with impossible values", directory_.string()));
+      refuse_store(Errc::incompatible, "the file store in {} has a superblock with impossible values", directory_.string());
     }
     std::uint64_t due = 0;
     if (whole) {
@@ -184,7 +179,7 @@ void StoreReader::read_superblock() {
       layout_ = layout_of(superblock_);
       due = count(layout_.catalog_bytes());
       struct stat now {};
-      if (::fstat(catalog_.fd, &now) != 0) fail(errno_code(errno), fmt::format("cannot read the size of {}", name));
+      if (::fstat(catalog_.fd, &now) != 0) refuse_store(errno_code(errno), "cannot read the size of {}", name);
       catalog_.bytes = static_cast<std::uint64_t>(now.st_size);
       if (catalog_.bytes >= due) return;
     }
@@ -192,9 +187,9 @@ void StoreReader::read_superblock() {
     if (attempt < attempts_max && in_use()) {
       std::this_thread::sleep_for(retry_pause);
     } else if (whole) {
-      fail(Errc::incompatible, fmt::format("{} is cut short: it has {} bytes of {}", name, catalog_.bytes, due));
+      refuse_store(Errc::incompatible, "{} is cut short: it has {} bytes of {}", name, catalog_.bytes, due);
     } else {
-      fail(Errc::incompatible, fmt::format("{} is no catalog of a file store, or its superblock is damaged", name));
+      refuse_store(Errc::incompatible, "{} is no catalog of a file store, or its superblock is damaged", name);
     }
   }
 }
@@ -242,11 +237,11 @@ void StoreReader::read_records(const std::function<bool()>& go_on) {
   AlignedBuffer piece{piece_bytes};
   const std::uint64_t end = count(layout_.catalog_bytes());
   for (std::uint64_t at = next_data(catalog_page_bytes, end); at < end; at = next_data(at + piece_bytes, end)) {
-    if (!go_on()) fail(errno_code(ECANCELED), fmt::format("reading {} was interrupted", name));
+    if (!go_on()) refuse_store(errno_code(ECANCELED), "reading {} was interrupted", name);
     const std::span<std::byte> into = piece.span(0, std::min(piece_bytes, end - at));
     const Result<std::uint64_t> got = read(catalog_.fd, into, at);
-    if (!got) fail(got.error(), fmt::format("cannot read {}", name));
-    if (*got != into.size()) fail(Errc::incompatible, fmt::format("{} became shorter while it was read", name));
+    require(got, "cannot read {}", name);
+    if (*got != into.size()) refuse_store(Errc::incompatible, "{} became shorter while it was read", name);
     scan_->add(static_cast<std::uint32_t>((at - catalog_page_bytes) / record_bytes), into);
   }
   for (int attempt = 1; attempt < attempts_max && in_use(); ++attempt) {
@@ -256,8 +251,8 @@ void StoreReader::read_records(const std::function<bool()>& go_on) {
     std::array<std::byte, record_bytes> bytes;
     for (const std::uint32_t slot : unreadable) {
       const Result<std::uint64_t> got = read(catalog_.fd, bytes, catalog_page_bytes + std::uint64_t{slot} * record_bytes);
-      if (!got) fail(got.error(), fmt::format("cannot read {}", name));
-      if (*got != bytes.size()) fail(Errc::incompatible, fmt::format("{} became shorter while it was read", name));
+      require(got, "cannot read {}", name);
+      if (*got != bytes.size()) refuse_store(Errc::incompatible, "{} became shorter while it was read", name);
       scan_->add(slot, bytes);
     }
   }
