@@ -3,7 +3,6 @@
 #include "storage/file/directory_health.hpp"
 #include "storage/format/format.hpp"
 #include "storage/format/store_name.hpp"
-#include "storage/format/store_part.hpp"
 #include "storage/io/io_engine.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/types.hpp"

@@ -3,7 +3,6 @@
 #include "base/check.hpp"
 #include "storage/format/refuse_store.hpp"
 #include "storage/format/store_name.hpp"
-#include "storage/format/store_part.hpp"
 #include "storage/io/aligned_buffer.hpp"
 #include "terrace/block_store.hpp"
 

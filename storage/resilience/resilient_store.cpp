@@ -402,6 +402,12 @@ void ResilientStore::check_invariants() const {
   TERRACE_CHECK(reads_.empty() && writes_.empty());
 }
 
+std::string DamageNotice::tell(std::uint64_t corrupt, TimePoint now) {
+  if (now != never) next_ = now + std::chrono::minutes{1};
+  return fmt::format("{} stored blocks did not verify and were given up; {} since the start",
+                     corrupt - std::exchange(logged_, corrupt), corrupt);
+}
+
 const char* to_string(StoreState state) noexcept {
   switch (state) {
     case StoreState::well: return "well";

@@ -2,13 +2,13 @@
 
 #include "base/waker.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
-#include "storage/resilience/error_class.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -161,6 +161,20 @@ class ResilientStore final : public BlockStore {
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
   std::vector<std::uint32_t> due_;
+};
+
+/// Decides when to log that stored blocks failed their checksum: at once, and then once a minute while there are more. Threads:
+/// one.
+class DamageNotice {
+ public:
+  /// `corrupt` is the number of such blocks since the start. Returns true if new ones must be logged now.
+  [[nodiscard]] bool is_due(std::uint64_t corrupt, TimePoint now) const { return corrupt > logged_ && now >= next_; }
+  /// Returns the sentence to log, and counts the blocks as logged. `now` is `never` for the last call.
+  [[nodiscard]] std::string tell(std::uint64_t corrupt, TimePoint now);
+
+ private:
+  std::uint64_t logged_ = 0;
+  TimePoint next_{};
 };
 
 }  // namespace terrace
