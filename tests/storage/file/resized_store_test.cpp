@@ -1,5 +1,6 @@
 // A store that is resized while it serves: every kind of store, and the disk space of real files.
 
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>
@@ -15,14 +16,7 @@ namespace {
 using Kind = StoreEvent::Kind;
 namespace fs = std::filesystem;
 
-class ResizedStore : public testing::TestWithParam<StoreKind> {
- protected:
-  StoreHarness& make(std::uint32_t capacity) {
-    harness_ = make_harness(GetParam(), capacity);
-    return *harness_;
-  }
-  std::unique_ptr<StoreHarness> harness_;
-};
+class ResizedStore : public EveryStore {};
 
 INSTANTIATE_TEST_SUITE_P(Stores, ResizedStore, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
