@@ -91,9 +91,13 @@ void FileStore::write(std::span<const StoreWrite> batch) {
   write_pages();
 }
 
-void FileStore::submit() {
+void FileStore::submit_batch() {
   engine_.submit(batch_);
   batch_.clear();
+}
+
+void FileStore::submit() {
+  submit_batch();
   wake_for_events();
 }
 

@@ -111,7 +111,8 @@ class FileStore final : public BlockStore {
   [[nodiscard]] StoreStat completed(StoreStat stat) const;
   void restore();
   void restore_records(std::uint32_t first, std::span<const std::byte> records);
-  void submit();   ///< submits the operations that the current call has gathered
+  void submit();  ///< submits the operations that the current call has gathered, and wakes for its events
+  void submit_batch();
   void collect();  ///< handles completions, and marks the pages that must be written because of them
   void pump_capacity();
   /// Returns the operation for a started read or write.

@@ -31,8 +31,7 @@ void FileStore::write_pages() {
                       .from = write.image.span(),
                       .ahead = true});
   }
-  engine_.submit(batch_);
-  batch_.clear();
+  submit_batch();
 }
 
 void FileStore::page_ended(const IoCompletion& completion) {
@@ -55,8 +54,7 @@ void FileStore::submit_held() {
     if (!waits(held)) batch_.push_back(held.write);
   }
   std::erase_if(held_, [&](const Held& held) { return !waits(held); });
-  engine_.submit(batch_);
-  batch_.clear();
+  submit_batch();
 }
 
 std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const {
@@ -105,8 +103,7 @@ void FileStore::restore() {
   };
   for (std::uint64_t buffer = 0; buffer < pieces_under_way; ++buffer) begin_piece(buffer);
   for (;;) {
-    engine_.submit(batch_);
-    batch_.clear();
+    submit_batch();
     if (engine_.in_flight() == 0) break;
     engine_.wait();
     completed_.clear();

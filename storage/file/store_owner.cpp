@@ -30,14 +30,6 @@ namespace {
 
 constexpr std::size_t name_bytes_max = 100;
 
-std::string printable(std::string_view text) {
-  std::string clean{text.substr(0, name_bytes_max)};
-  for (char& c : clean) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return clean;
-}
-
 /// Returns the program's file name, and the next word if it looks like a command. Other arguments are left out, because they may
 /// be secret.
 std::string program_name() {
@@ -63,8 +55,9 @@ StoreOwner this_process() {
 }
 
 std::string to_text(const StoreOwner& owner) {
-  const std::string text = fmt::format("pid {}\nprogram {}\nhost {}\nsince {}\n", owner.pid, printable(owner.program),
-                                       printable(owner.host), printable(owner.since));
+  const std::string text =
+      fmt::format("pid {}\nprogram {}\nhost {}\nsince {}\n", owner.pid, printable_text(owner.program, name_bytes_max),
+                  printable_text(owner.host, name_bytes_max), printable_text(owner.since, name_bytes_max));
   return fmt::format("{:<{}}", text, owner_text_bytes);
 }
 
@@ -83,11 +76,11 @@ std::optional<StoreOwner> parse_owner(std::string_view text) {
     } else if (owner.pid == 0) {
       return std::nullopt;
     } else if (const auto program = value_of("program ")) {
-      owner.program = printable(*program);
+      owner.program = printable_text(*program, name_bytes_max);
     } else if (const auto host = value_of("host ")) {
-      owner.host = printable(*host);
+      owner.host = printable_text(*host, name_bytes_max);
     } else if (const auto since = value_of("since ")) {
-      owner.since = printable(*since);
+      owner.since = printable_text(*since, name_bytes_max);
     }
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
@@ -181,7 +174,7 @@ void record_label(IoEngine& engine, FileId lock_file, std::string_view label) {
   const IoCompletion read =
       run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .offset = labels_at, .into = buffer.span()});
   if (read.error != 0) return;
-  const StoreLabel now{printable_label(label), this_process().since};
+  const StoreLabel now{printable_text(label), this_process().since};
   const std::size_t at = sector_for(buffer.span(0, read.bytes), now.text) * label_bytes;
   std::memcpy(buffer.span(at, label_bytes).data(), to_text(now).data(), label_bytes);
   (void)run_alone(

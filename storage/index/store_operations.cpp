@@ -20,8 +20,6 @@ bool retires_slot(StoreOperations::WriteOutcome outcome) {
 StoreOperations::StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max)
     : index_{capacity_blocks}, block_bytes_{block_bytes}, writes_max_{writes_max}, write_of_(capacity_blocks, none) {}
 
-StoreOperations::~StoreOperations() = default;
-
 StoreOperations::Id StoreOperations::begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key) {
   if (free_ids_.empty()) {
     free_ids_.push_back(static_cast<std::uint32_t>(operations_.size()));

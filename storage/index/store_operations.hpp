@@ -35,7 +35,6 @@ class StoreOperations {
   /// `writes_max` limits the writes under way; further writes end with `refused`. Reads have no bound, because each of them
   /// brings its own buffer.
   StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max);
-  ~StoreOperations();
   StoreOperations(const StoreOperations&) = delete;
   StoreOperations& operator=(const StoreOperations&) = delete;
 

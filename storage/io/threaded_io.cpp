@@ -4,7 +4,6 @@
 #include "base/thread.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -20,9 +19,10 @@ ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
       ahead_token_{ahead_},
       bandwidth_{config.bandwidth} {
   if (config.threads == 0) throw std::invalid_argument{"the I/O needs at least one worker thread"};
-  const SignalsBlocked blocked;
   try {
-    for (unsigned n = 0; n < config.threads; ++n) threads_.emplace_back([this] { run(); });
+    for (unsigned n = 0; n < config.threads; ++n) {
+      threads_.push_back(start_thread<std::jthread>("terrace-io", [this] { run(); }));
+    }
   } catch (...) {
     stop();
     throw;
@@ -66,7 +66,6 @@ void ThreadedIo::pace(Bytes bytes) {
 }
 
 void ThreadedIo::run() {
-  ::pthread_setname_np(::pthread_self(), "terrace-io");
   Producer producer{completions()};
   AlignedBuffer scratch;
   Work work;

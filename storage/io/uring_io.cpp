@@ -6,7 +6,6 @@
 #include "storage/io/uring_ring.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -45,8 +44,7 @@ class UringFiles final : public PosixFiles {
 class FileWorker {
  public:
   FileWorker(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
-    const SignalsBlocked blocked;
-    thread_ = std::jthread{[this] { run(); }};
+    thread_ = start_thread<std::jthread>("terrace-files", [this] { run(); });
   }
   ~FileWorker() {
     push({});
@@ -66,7 +64,6 @@ class FileWorker {
 
  private:
   void run() {
-    ::pthread_setname_np(::pthread_self(), "terrace-files");
     AlignedBuffer none;
     for (;;) {
       std::unique_lock lock{mutex_};

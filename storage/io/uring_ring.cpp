@@ -4,7 +4,6 @@
 #include "base/fork.hpp"
 #include "base/thread.hpp"
 
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -150,8 +149,7 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
   if (::io_uring_register_files_sparse(&ring_, config.file_places) == 0) {
     for (unsigned place = config.file_places; place > 0; --place) free_file_places_.push_back(static_cast<int>(place - 1));
   }
-  const SignalsBlocked blocked;
-  thread_ = std::jthread{[this] { run(); }};
+  thread_ = start_thread<std::jthread>("terrace-uring", [this] { run(); });
 }
 
 UringRing::~UringRing() {
@@ -184,7 +182,6 @@ void UringRing::ring_bell() noexcept {
 }
 
 void UringRing::run() {
-  ::pthread_setname_np(::pthread_self(), "terrace-uring");
   if (starts_disabled_) enable(ring_);
   for (;;) {
     const bool arrived = take_arrivals();

@@ -178,8 +178,6 @@ RedisBlockOperation::RedisBlockOperation(RedisClient& client, const SharedWrite&
       write_id_{client.write_ids_.next()},
       left_{all_of(parts_)} {}
 
-RedisBlockOperation::~RedisBlockOperation() = default;
-
 void RedisBlockOperation::start() {
   if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   RedisNode* const node = client_.node_of(slot_);

@@ -25,8 +25,7 @@ namespace terrace {
 /// Threads: one. An exchange may submit() another one while it is called; it must not end() the channel.
 class Channel {
  public:
-  Channel();
-  ~Channel();
+  Channel() : buffer_(buffer_bytes) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 

@@ -69,7 +69,6 @@ class RedisBlockOperation final : public RedisOperation {
 
   RedisBlockOperation(RedisClient& client, const SharedRead& read, std::shared_ptr<const RedisMeaning> meaning);
   RedisBlockOperation(RedisClient& client, const SharedWrite& write, std::shared_ptr<const RedisMeaning> meaning);
-  ~RedisBlockOperation() override;
 
   void start() override;
   void expire() override;

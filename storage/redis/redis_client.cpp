@@ -281,15 +281,15 @@ void RedisClient::choose_used() {
 
 void RedisClient::connected(const RedisConnectionId& id, std::string_view password) {
   if (is_current(id)) nodes_[id.node]->connected(id, password);
-  work();
+  tick();
 }
 
 void RedisClient::lost(const RedisConnectionId& id, std::string_view why) {
   nodes_[id.node]->lost(id, why, clock_.now());
-  work();
+  tick();
 }
 
-void RedisClient::work() {
+void RedisClient::tick() {
   const TimePoint now = clock_.now();
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const std::shared_ptr<RedisOperation> late = operations_.at(deadlines_.begin()->second);

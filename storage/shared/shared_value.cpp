@@ -105,12 +105,6 @@ SharedWriteId SharedWriteIds::next() {
 
 // ---- parts -------------------------------------------------------------------------------------------------------------
 
-std::uint64_t SharedParts::value_bytes() const {
-  std::uint64_t all = 0;
-  for (std::uint32_t part = 0; part < count; ++part) all += value_bytes(part);
-  return all;
-}
-
 SharedParts shared_parts(std::uint64_t block_bytes) noexcept {
   if (block_bytes < two_parts_from) return {1, {block_bytes, 0}};
   const std::uint64_t step = std::bit_floor(block_bytes) / 4;
@@ -175,7 +169,7 @@ SharedValueWriter::Part SharedValueWriter::make(std::uint32_t part, std::span<st
   made.header[at_part] = static_cast<std::byte>(part);
   if (secret_) {
     TERRACE_CHECK(scratch.size() >= made.payload.size());
-    cipher_.begin_sealing(key_, nonce_of(made.header), associated_with(made.header));
+    cipher_.begin(SealingCipher::To::seal, key_, nonce_of(made.header), associated_with(made.header));
     cipher_.add(made.payload, scratch.data());
     made.payload = scratch.first(made.payload.size());
     const SealingCipher::Tag tag = cipher_.end_sealing();
@@ -234,7 +228,7 @@ SharedValueReader::Mismatch SharedValueReader::begin_part(std::uint32_t part, st
   part_ = part;
   left_ = parts_.bytes[part];
   if (secret_) {
-    cipher_.begin_opening(key_, nonce_of(header_), associated_with(header_));
+    cipher_.begin(SealingCipher::To::open, key_, nonce_of(header_), associated_with(header_));
   } else {
     BlockKey key;
     std::memcpy(key.bytes.data(), &wanted_[at_key], key.bytes.size());

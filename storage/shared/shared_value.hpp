@@ -86,7 +86,6 @@ struct SharedParts {
 
   [[nodiscard]] std::uint64_t offset(std::uint32_t part) const { return part == 0 ? 0 : bytes[0]; }
   [[nodiscard]] std::uint64_t value_bytes(std::uint32_t part) const { return shared_header_bytes + bytes[part]; }
-  [[nodiscard]] std::uint64_t value_bytes() const;  ///< for all parts together
 };
 [[nodiscard]] SharedParts shared_parts(std::uint64_t block_bytes) noexcept;
 
