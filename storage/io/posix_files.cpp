@@ -1,6 +1,7 @@
 #include "storage/io/posix_files.hpp"
 
 #include "base/check.hpp"
+#include "base/descriptor.hpp"
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -92,13 +93,10 @@ Result<Made> PosixFiles::link_directory(const std::filesystem::path& link, const
 }
 
 int PosixFiles::sync_path(const std::filesystem::path& path) noexcept {
-  const int fd = calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const int returned = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
+  const Descriptor directory{calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)};
+  if (!directory.is_open()) return errno;
   // Some file systems cannot sync a directory, and return EINVAL.
-  return returned != 0 && error != EINVAL ? error : 0;
+  return ::fsync(directory.get()) != 0 && errno != EINVAL ? errno : 0;
 }
 
 Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
