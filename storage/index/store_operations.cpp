@@ -78,7 +78,7 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
     answer(Errc::refused);
     return std::nullopt;
   }
-  const Result<StoreIndex::Placed> placed = index_.place(write.block);
+  const Result<StoreIndex::Freed> placed = index_.place(write.block);
   if (!placed) {
     answer(placed.error());
     return std::nullopt;
@@ -273,7 +273,7 @@ void StoreOperations::touch(std::span<const BlockKey> keys) {
 std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
   std::uint32_t closed = 0;
   for (; closed < slots_max; ++closed) {
-    const std::optional<StoreIndex::Shrunk> shrunk = index_.shrink();
+    const std::optional<StoreIndex::Freed> shrunk = index_.shrink();
     if (!shrunk) break;
     if (!shrunk->evicted) continue;
     ++counted_.evicted;

@@ -153,7 +153,10 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
 }
 
 UringRing::~UringRing() {
-  (void)carry_out({Order::Kind::end, {}, {}});
+  (void)carry_out([this] {
+    ending_ = true;
+    return 0;
+  });
   thread_.join();
   leave_to_children(ring_.ring_fd);
   leave_to_children(bell_);
@@ -161,15 +164,49 @@ UringRing::~UringRing() {
   ::close(bell_);
 }
 
-int UringRing::carry_out(Order order) {
-  std::promise<int> done;
-  order.done = &done;
+int UringRing::carry_out(std::function<int()> order) {
+  std::packaged_task<int()> task{std::move(order)};
+  std::future<int> done = task.get_future();
   {
     const std::lock_guard lock{ordering_};
-    orders_.push_back(order);
+    orders_.push_back(std::move(task));
   }
   ring_bell();
-  return done.get_future().get();
+  return done.get();
+}
+
+int UringRing::register_memory(std::span<std::byte> memory) {
+  return carry_out([this, memory] {
+    if (memory_error_ != 0) return memory_error_;
+    const std::optional<unsigned> place = memory_.free_place();
+    if (!place) return ENOSPC;
+    const int result = calls_.register_buffer(ring_, *place, {memory.data(), memory.size());
+      if (result < 0) return -result;
+      memory_.add(memory);
+      return 0;
+  }
+  });
+}
+
+void UringRing::forget_memory(std::span<std::byte> memory) {
+  (void)carry_out([this, memory] {
+    const iovec nothing{};
+    const std::optional<unsigned> place = memory_.remove(memory);
+    if (place) TERRACE_CHECK(UringCalls::system().register_buffer(ring_, *place, nothing) >= 0);
+    return 0;
+  });
+}
+
+void UringRing::leave_place(FileId file, int instead) {
+  (void)carry_out([this, file, instead] {
+    if (file.value() >= file_places_.size()) file_places_.resize(file.value() + std::size_t{1}, not_registered);
+    const int place = std::exchange(file_places_[file.value()], instead);
+    if (place < 0) return 0;
+    const int nothing = -1;
+    TERRACE_CHECK(::io_uring_register_files_update(&ring_, static_cast<unsigned>(place), &nothing, 1) >= 0);
+    free_file_places_.push_back(place);
+    return 0;
+  });
 }
 
 /// Wakes the ring's thread if it sleeps. Either this thread sees that the ring's thread sleeps, or the ring's thread sees the new
@@ -218,45 +255,11 @@ bool UringRing::take_arrivals() {
     const std::lock_guard lock{ordering_};
     taken_orders_.swap(orders_);
   }
-  for (const Order& order : taken_orders_) order.done->set_value(perform(order));
+  for (auto& order : taken_orders_) order();
   taken_orders_.clear();
   for (Work& work : arrived_) (work.operation.ahead ? ahead_ : waiting_).push_back(std::move(work));
   arrived_.clear();
   return true;
-}
-
-int UringRing::perform(const Order& order) {
-  switch (order.kind) {
-    case Order::Kind::register_memory: {
-      if (memory_error_ != 0) return memory_error_;
-      const std::optional<unsigned> place = memory_.free_place();
-      if (!place) return ENOSPC;
-      const int result = calls_.register_buffer(ring_, *place, {order.memory.data(), order.memory.size()});
-      if (result < 0) return -result;
-      memory_.add(order.memory);
-      return 0;
-    }
-    case Order::Kind::forget_memory:
-      if (const std::optional<unsigned> place = memory_.remove(order.memory)) {
-        const iovec nothing{};
-        TERRACE_CHECK(UringCalls::system().register_buffer(ring_, *place, nothing) >= 0);
-      }
-      return 0;
-    case Order::Kind::forget_file:
-    case Order::Kind::never_register: {
-      if (order.file.value() >= file_places_.size()) file_places_.resize(order.file.value() + std::size_t{1}, not_registered);
-      int& place = file_places_[order.file.value()];
-      if (place >= 0) {
-        const int nothing = -1;
-        TERRACE_CHECK(::io_uring_register_files_update(&ring_, static_cast<unsigned>(place), &nothing, 1) >= 0);
-        free_file_places_.push_back(place);
-      }
-      place = order.kind == Order::Kind::never_register ? never_registered : not_registered;
-      return 0;
-    }
-    case Order::Kind::end: ending_ = true; return 0;
-  }
-  return 0;
 }
 
 std::optional<int> UringRing::place_of(FileId id, int fd) {

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -82,24 +83,17 @@ class UringRing {
   void start() noexcept { ring_bell(); }
 
   // Each of these calls returns when the ring's thread has done it. The result is an errno, or 0.
-  int register_memory(std::span<std::byte> memory) { return carry_out({Order::Kind::register_memory, memory, {}}); }
-  void forget_memory(std::span<std::byte> memory) { (void)carry_out({Order::Kind::forget_memory, memory, {}}); }
-  void forget_file(FileId file) { (void)carry_out({Order::Kind::forget_file, {}, file}); }
+  int register_memory(std::span<std::byte> memory);
+  void forget_memory(std::span<std::byte> memory);
+  void forget_file(FileId file) { leave_place(file, not_registered); }
   /// Never registers this file; the ring names it by its descriptor. This is for lock files: the kernel clears the ring's table
   /// only some time after a process was killed, and a file in the table stays open and locked until then.
-  void never_register(FileId file) { (void)carry_out({Order::Kind::never_register, {}, file}); }
+  void never_register(FileId file) { leave_place(file, never_registered); }
 
   /// Why no ring can be made here: an errno. 0: a ring can be made.
   [[nodiscard]] static int probe(UringCalls& calls);
 
  private:
-  struct Order {
-    enum class Kind : unsigned char { register_memory, forget_memory, forget_file, never_register, end };
-    Kind kind;
-    std::span<std::byte> memory;
-    FileId file;
-    std::promise<int>* done = nullptr;
-  };
   /// An operation that has one of the `depth` slots.
   struct Moving {
     Work work;
@@ -123,13 +117,17 @@ class UringRing {
   static constexpr std::uint64_t wake_after_bytes = std::uint64_t{512} * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};
+  static constexpr int not_registered = -1;
+  static constexpr int never_registered = -2;
 
-  int carry_out(Order order);
+  /// Runs the order on the ring's thread, and returns its result.
+  int carry_out(std::function<int()> order);
+  /// Frees the file's entry in the table of registered files. `instead` is the new value in file_places_.
+  void leave_place(FileId file, int instead);
   void ring_bell() noexcept;
 
   void run();
   [[nodiscard]] bool take_arrivals();  ///< returns whether there were any
-  int perform(const Order& order);
   void begin_waiting();
   void begin(std::uint32_t slot, const Work& work);
   void request(std::uint32_t slot);
@@ -161,7 +159,7 @@ class UringRing {
   std::atomic<std::uint64_t> arrivals_{0};  ///< counts work and orders, after they are in their queues
   std::atomic<bool> asleep_{false};
   std::mutex ordering_;
-  std::vector<Order> orders_;  ///< guarded by ordering_
+  std::vector<std::packaged_task<int()>> orders_;  ///< guarded by ordering_
 
   // Used by the ring's thread only.
   CompletionQueue<IoCompletion>::Producer completions_;
@@ -169,7 +167,7 @@ class UringRing {
   std::uint64_t bell_value_ = 0;
   bool bell_armed_ = false;
   bool ending_ = false;
-  std::vector<Order> taken_orders_;  ///< scratch, as is the next member
+  std::vector<std::packaged_task<int()>> taken_orders_;  ///< scratch, as is the next member
   std::vector<Work> arrived_;
   Fifo<Work> waiting_;
   Fifo<Work> ahead_;  ///< waiting operations that begin first
@@ -181,8 +179,6 @@ class UringRing {
   bool wake_pending_ = false;                 ///< there are completions for which the owner has not been woken
   std::uint64_t checksummed_since_wake_ = 0;  ///< bytes sealed since the owner was last woken
   UringMemory memory_;
-  static constexpr int not_registered = -1;
-  static constexpr int never_registered = -2;
   std::vector<int> file_places_;  ///< by FileId: a place in the table, not_registered or never_registered
   std::vector<int> free_file_places_;
 

@@ -107,11 +107,9 @@ class ResilientStore final : public BlockStore {
     Duration wait;
   };
 
-  enum class Which : bool { reads, writes };
-  [[nodiscard]] static Which which(Kind kind) { return kind == Kind::write ? Which::writes : Which::reads; }
-  [[nodiscard]] CircuitBreaker& breaker_of(Which which) { return breakers_[static_cast<std::size_t>(which)]; }
-  [[nodiscard]] bool declines(Which which) const {
-    return breakers_[static_cast<std::size_t>(which)].state() != CircuitBreaker::State::closed;
+  [[nodiscard]] CircuitBreaker& breaker_of(Kind kind) { return breakers_[kind == Kind::write ? 1 : 0]; }
+  [[nodiscard]] bool declines(Kind kind) const {
+    return (kind == Kind::write ? write_breaker() : read_breaker()).state() != CircuitBreaker::State::closed;
   }
   [[nodiscard]] std::uint32_t add(const Operation& operation);
   void drop(std::uint32_t id);
@@ -132,7 +130,7 @@ class ResilientStore final : public BlockStore {
   void retry_due(TimePoint now);
   void hand_over(std::uint32_t id);
   void submit();
-  void end_waiting(Which which, std::vector<StoreEvent>& out);
+  void end_waiting(Kind kind, std::vector<StoreEvent>& out);
   [[nodiscard]] TimePoint note_failure(const BlockKey& key, TimePoint now);
   [[nodiscard]] bool inside_back_off(const BlockKey& key, TimePoint now) const;
   void forget_failures(TimePoint now);
