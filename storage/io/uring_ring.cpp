@@ -180,11 +180,10 @@ int UringRing::register_memory(std::span<std::byte> memory) {
     if (memory_error_ != 0) return memory_error_;
     const std::optional<unsigned> place = memory_.free_place();
     if (!place) return ENOSPC;
-    const int result = calls_.register_buffer(ring_, *place, {memory.data(), memory.size());
-      if (result < 0) return -result;
-      memory_.add(memory);
-      return 0;
-  }
+    const int result = calls_.register_buffer(ring_, *place, {memory.data(), memory.size()});
+    if (result < 0) return -result;
+    memory_.add(memory);
+    return 0;
   });
 }
 
