@@ -33,6 +33,18 @@ class OnSimulatedDisk : public testing::Test {
   SimulatedIo io_;
 };
 
+/// A test of a file store in a real directory, with each engine.
+class OnRealDisk : public testing::TestWithParam<StoreKind> {
+ protected:
+  [[nodiscard]] std::unique_ptr<DiskHarness> open(const FileStoreConfig& config) {
+    if (GetParam() == StoreKind::file_uring) return std::make_unique<UringHarness>(config, calls_, uring_);
+    return std::make_unique<ThreadsHarness>(config, calls_);
+  }
+
+  FaultyCalls calls_;
+  FaultyUring uring_{calls_};
+};
+
 /// Why the call was refused with a std::system_error; empty if it was not.
 template <class Call>
 [[nodiscard]] std::string refusal_of(Call&& call) {
