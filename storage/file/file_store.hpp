@@ -74,7 +74,7 @@ class FileStore final : public BlockStore {
   [[nodiscard]] Result<void> resize(Blocks blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
-  [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.block_bytes()}; }
+  [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.layout().block_bytes}; }
   [[nodiscard]] StoreStat stat() const override;
   /// Returns the same without `orphans`, which makes it fast.
   [[nodiscard]] StoreStat quick_stat() const override { return completed(operations_.quick_stat()); }

@@ -83,17 +83,20 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
     answer(placed.error());
     return std::nullopt;
   }
-  if (placed->evicted) {
-    ++counted_.evicted;
-    emit(StoreEvent::Kind::evicted, 0, placed->evicted->key, {}, placed->evicted->write_token);
-  }
   // The slot may be that of the evicted block. In both cases the slot's catalog record changes.
-  changed_.push_back(placed->slot);
-  suspected_.erase(placed->slot.value());
+  note_freed(*placed);
   index_.set_write_token(placed->slot, write.token);
   const Id id = begin(Kind::write, placed->slot, write.token, write.block.key);
   write_of_[placed->slot.value()] = id.value();
   return Started{id, placed->slot};
+}
+
+void StoreOperations::note_freed(const StoreIndex::Freed& freed) {
+  changed_.push_back(freed.slot);
+  suspected_.erase(freed.slot.value());
+  if (!freed.evicted) return;
+  ++counted_.evicted;
+  emit(StoreEvent::Kind::evicted, 0, freed.evicted->key, {}, freed.evicted->write_token);
 }
 
 void StoreOperations::end_read(Id id, ReadOutcome outcome) {
@@ -275,11 +278,7 @@ std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
   for (; closed < slots_max; ++closed) {
     const std::optional<StoreIndex::Freed> shrunk = index_.shrink();
     if (!shrunk) break;
-    if (!shrunk->evicted) continue;
-    ++counted_.evicted;
-    suspected_.erase(shrunk->slot.value());
-    changed_.push_back(shrunk->slot);
-    emit(StoreEvent::Kind::evicted, 0, shrunk->evicted->key, {}, shrunk->evicted->write_token);
+    if (shrunk->evicted) note_freed(*shrunk);
   }
   return closed;
 }

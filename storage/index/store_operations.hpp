@@ -104,6 +104,8 @@ class StoreOperations {
   Id begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key);
   void finish(std::uint32_t id);
   void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {}, std::uint64_t write_token = 0);
+  /// Records that the slot's block changes, and emits the event of the block that was evicted, if any.
+  void note_freed(const StoreIndex::Freed& freed);
   /// Emits the events of all writes of the block in this slot.
   void finish_writes(SlotId slot, ErrorCode error);
   void write_succeeded(SlotId slot);

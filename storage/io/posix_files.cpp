@@ -132,14 +132,13 @@ int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
 }
 
 Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
-  auto file = std::make_unique<File>();
-  file->path = std::filesystem::absolute(path);
-  file->direct = direct == Direct::yes;
-  Made made = Made::existed;
-  file->fd = open_path(*file, create, made);
-  if (file->fd < 0) return errno_code(errno);
-  files_.push_back(std::move(file));
-  return OpenedFile{FileId{static_cast<std::uint32_t>(files_.size() - 1)}, made};
+  OpenedFile opened{prepare(path, direct)};
+  File& opening = file(opened.id);
+  opening.fd = open_path(opening, create, opened.made);
+  if (opening.fd >= 0) return opened;
+  const int error = errno;
+  files_.pop_back();
+  return errno_code(error);
 }
 
 FileId PosixFiles::prepare(const std::filesystem::path& path, Direct direct) {

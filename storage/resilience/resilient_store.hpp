@@ -120,7 +120,6 @@ class ResilientStore final : public BlockStore {
 
   void on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out);
   void on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out);
-  /// Handles a write that failed with parent_missing. Returns true if the write continues.
   [[nodiscard]] bool goes_on_with_parent(std::uint32_t id);
   void end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out);
   void report_to_breaker(const Operation& operation, const StoreEvent& event, TimePoint now);
