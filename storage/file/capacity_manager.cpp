@@ -180,16 +180,8 @@ void CapacityManager::submit(Step step, IoOperation operation) {
 }
 
 void CapacityManager::ended(const IoCompletion& completion) {
-  if (completion.token == hole_token) {
-    hole_ended(completion);
-  } else {
-    step_ended(completion);
-  }
-}
-
-void CapacityManager::step_ended(const IoCompletion& completion) {
-  const Step step = std::exchange(step_, Step::idle);
-  switch (step) {
+  if (completion.token == hole_token) return hole_ended(completion);
+  switch (std::exchange(step_, Step::idle)) {
     case Step::idle: TERRACE_CHECK(false); break;
     case Step::looking: looked(completion); break;
     case Step::opening_file:

@@ -108,7 +108,6 @@ class CapacityManager {
   void hole_ended(const IoCompletion& completion);
   void next_step();
   void grow();
-  void step_ended(const IoCompletion& completion);
   void looked(const IoCompletion& completion);
   void number_slots();
   void lengthen();
