@@ -122,18 +122,17 @@ int UringRing::probe(UringCalls& calls) {
   return able ? 0 : ENOSYS;
 }
 
-UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<IoCompletion>& completions)
-    : config_{config},
-      calls_{calls},
-      arriving_queue_{config.in_flight_max, 1, null_waker_},
+UringRing::UringRing(unsigned depth, std::size_t in_flight_max, UringCalls& calls, CompletionQueue<IoCompletion>& completions)
+    : calls_{calls},
+      arriving_queue_{in_flight_max, 1, null_waker_},
       arriving_{arriving_queue_},
       completions_{completions},
-      moving_(config.depth),
-      memory_{config.memory_places} {
-  free_.reserve(config.depth);
-  for (std::uint32_t slot = config.depth; slot > 0; --slot) free_.push_back(slot - 1);
+      moving_(depth),
+      memory_{memory_places} {
+  free_.reserve(depth);
+  for (std::uint32_t slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
   io_uring_params params{};
-  if (const int error = make_ring(calls, config.depth, ring_, params)) {
+  if (const int error = make_ring(calls, depth, ring_, params)) {
     throw std::system_error{error, std::generic_category(), "io_uring"};
   }
   starts_disabled_ = (params.flags & IORING_SETUP_R_DISABLED) != 0;
@@ -145,9 +144,9 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
     throw std::system_error{error, std::generic_category(), "eventfd"};
   }
   close_in_children(ring_.ring_fd);
-  memory_error_ = -::io_uring_register_buffers_sparse(&ring_, config.memory_places);
-  if (::io_uring_register_files_sparse(&ring_, config.file_places) == 0) {
-    for (unsigned place = config.file_places; place > 0; --place) free_file_places_.push_back(static_cast<int>(place - 1));
+  memory_error_ = -::io_uring_register_buffers_sparse(&ring_, memory_places);
+  if (::io_uring_register_files_sparse(&ring_, file_places) == 0) {
+    for (unsigned place = file_places; place > 0; --place) free_file_places_.push_back(static_cast<int>(place - 1));
   }
   thread_ = start_thread<std::jthread>("terrace-uring", [this] { run(); });
 }

@@ -60,19 +60,14 @@ class UringMemory {
 /// from any; everything else from the ring's own thread.
 class UringRing {
  public:
-  struct Config {
-    unsigned depth = 256;  ///< operations under way at once; further operations wait in order of submission
-    std::size_t in_flight_max = 4096;
-    unsigned memory_places = 4096;  ///< entries for registered memory
-    unsigned file_places = 64;      ///< entries for registered files; other files are named by their descriptor
-  };
   struct Work {
     IoOperation operation;
     PosixFiles::File* file = nullptr;
   };
 
+  /// `depth` limits the operations under way; further ones wait in order of submission. `in_flight_max` is the size of the queue.
   /// Throws std::system_error if the kernel cannot make a ring.
-  UringRing(const Config& config, UringCalls& calls, CompletionQueue<IoCompletion>& completions);
+  UringRing(unsigned depth, std::size_t in_flight_max, UringCalls& calls, CompletionQueue<IoCompletion>& completions);
   /// Finishes the operations under way.
   ~UringRing();
   UringRing(const UringRing&) = delete;
@@ -117,6 +112,8 @@ class UringRing {
   static constexpr std::uint64_t wake_after_bytes = std::uint64_t{512} * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};
+  static constexpr unsigned memory_places = 4096;  ///< entries for registered memory
+  static constexpr unsigned file_places = 64;      ///< entries for registered files; other files are named by their descriptor
   static constexpr int not_registered = -1;
   static constexpr int never_registered = -2;
 
@@ -145,7 +142,6 @@ class UringRing {
   /// The file's entry in the table of registered files, or nothing if it has none.
   [[nodiscard]] std::optional<int> place_of(FileId id, int fd);
 
-  const Config config_;
   UringCalls& calls_;
   io_uring ring_{};
   bool starts_disabled_ = false;
