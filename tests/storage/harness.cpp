@@ -218,6 +218,12 @@ int FaultyCalls::fallocate(int fd, off_t offset, off_t bytes) {
   return -1;
 }
 
+int FaultyCalls::punch_hole(int fd, off_t offset, off_t bytes) {
+  if (!no_holes) return PosixCalls::punch_hole(fd, offset, bytes);
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
 void FaultyCalls::fail_write_of(const BlockKey& key) { failing_ = key.prefix64(); }
 
 std::vector<StoreEvent> StoreHarness::drain() {
