@@ -3,7 +3,7 @@
 #include "runtime/config/givens.hpp"
 #include "runtime/system/system_config.hpp"
 #include "storage/redis/redis_options.hpp"
-#include "storage/shared/shared_value_names.hpp"
+#include "storage/shared/shared_value.hpp"
 #include "transfer/engine/ranked_transfers.hpp"
 
 #include <fmt/format.h>

@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -45,29 +44,24 @@ RedisOptions read_url(std::string_view url) {
 
 SharedExpiry expiry_of(const SharedStorage& options) { return {options.expiry, options.expiry_per_depth}; }
 
-/// A MemorySharedStore with its own clock. Stores with equal names share their memory, while at least one of them exists.
-class OwnMemory final {
- public:
-  static std::shared_ptr<SharedStore> open(const SharedStorage& options) {
-    auto own = std::make_shared<OwnMemory>();
-    own->store_.emplace(engine_named(options.url), own->clock_,
-                        MemorySharedOptions{options.prefix, expiry_of(options), secret_of(options)});
-    return {own, &*own->store_};
-  }
+/// The engine with this name, which stores with equal names share while at least one of them exists.
+std::shared_ptr<SharedMemoryEngine> engine_named(const std::string& url) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<SharedMemoryEngine>> engines;
+  const std::lock_guard lock{mutex};
+  std::weak_ptr<SharedMemoryEngine>& known = engines[url];
+  std::shared_ptr<SharedMemoryEngine> engine = known.lock();
+  if (!engine) known = engine = std::make_shared<SharedMemoryEngine>(memory_capacity);
+  return engine;
+}
 
- private:
-  static std::shared_ptr<SharedMemoryEngine> engine_named(const std::string& url) {
-    static std::mutex mutex;
-    static std::map<std::string, std::weak_ptr<SharedMemoryEngine>> engines;
-    const std::lock_guard lock{mutex};
-    std::weak_ptr<SharedMemoryEngine>& known = engines[url];
-    std::shared_ptr<SharedMemoryEngine> engine = known.lock();
-    if (!engine) known = engine = std::make_shared<SharedMemoryEngine>(memory_capacity);
-    return engine;
-  }
+/// A MemorySharedStore with its own clock.
+struct OwnMemory {
+  explicit OwnMemory(const SharedStorage& options)
+      : store{engine_named(options.url), clock, {options.prefix, expiry_of(options), secret_of(options)}} {}
 
-  SteadyClock clock_;
-  std::optional<MemorySharedStore> store_;
+  SteadyClock clock;
+  MemorySharedStore store;
 };
 
 }  // namespace
@@ -92,7 +86,10 @@ RedisOptions redis_options(const SharedStorage& options) {
 
 std::shared_ptr<SharedStore> open_shared_store(const SharedStorage& options) {
   if (options.store) return options.store;
-  if (options.url.starts_with(in_memory)) return OwnMemory::open(options);
+  if (options.url.starts_with(in_memory)) {
+    const auto own = std::make_shared<OwnMemory>(options);
+    return {own, &own->store};
+  }
   return open_redis_store(redis_options(options), nullptr, secret_of(options));
 }
 

@@ -13,7 +13,6 @@
 #include "storage/file/file_store.hpp"
 #include "storage/io/end_within.hpp"
 #include "storage/io/make_io_engine.hpp"
-#include "storage/resilience/damage_notice.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/keys.hpp"

@@ -3,7 +3,6 @@
 #include "base/log.hpp"
 #include "runtime/engine/cache_parts.hpp"
 #include "storage/file/file_store.hpp"
-#include "storage/resilience/damage_notice.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/cache.hpp"
 #include "transfer/engine/ranked_transfers.hpp"

@@ -140,8 +140,8 @@ void CapacityManager::grow() {
   } else if (files_.any_lost()) {
     return fail(errno_code(EIO));
   } else {
-    numbering_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(files_.next_row(), index().limit()));
-    TERRACE_CHECK(numbering_ > files_.slots());
+    numbering_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(files_.layout().next_row(), index().limit()));
+    TERRACE_CHECK(numbering_ > files_.layout().slots);
   }
   if (config_floor_ > 0) {
     submit(Step::looking, numbering_ > 0 ? files_.look_at_catalog() : files_.look_at(SlotId{run_.first}));
@@ -180,16 +180,8 @@ void CapacityManager::submit(Step step, IoOperation operation) {
 }
 
 void CapacityManager::ended(const IoCompletion& completion) {
-  if (completion.token == hole_token) {
-    hole_ended(completion);
-  } else {
-    step_ended(completion);
-  }
-}
-
-void CapacityManager::step_ended(const IoCompletion& completion) {
-  const Step step = std::exchange(step_, Step::idle);
-  switch (step) {
+  if (completion.token == hole_token) return hole_ended(completion);
+  switch (std::exchange(step_, Step::idle)) {
     case Step::idle: TERRACE_CHECK(false); break;
     case Step::looking: looked(completion); break;
     case Step::opening_file:
@@ -223,7 +215,7 @@ void CapacityManager::looked(const IoCompletion& completion) {
   if (run_.count == 0 && numbering_ == 0) return;  // it was a routine query of the free space, not the start of a growth step
   const std::uint64_t room = completion.bytes > promised ? completion.bytes - promised : 0;
   if (numbering_ > 0) {
-    const Bytes catalog = files_.catalog_bytes(numbering_) - files_.catalog_bytes(files_.slots());
+    const Bytes catalog = files_.catalog_bytes(numbering_) - files_.catalog_bytes(files_.layout().slots);
     if (room >= count(catalog) + block_bytes()) return number_slots();
   } else if (room >= block_bytes()) {
     put_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(run_.count, room / block_bytes())));
@@ -240,7 +232,7 @@ void CapacityManager::number_slots() {
 }
 
 void CapacityManager::lengthen() {
-  const std::uint64_t before = count(files_.catalog_bytes(files_.slots()));
+  const std::uint64_t before = count(files_.catalog_bytes(files_.layout().slots));
   const std::uint64_t after = count(files_.catalog_bytes(numbering_));
   if (after == before) return write_superblock(numbering_);
   submit(Step::lengthening, {.kind = Kind::allocate, .file = files_.catalog(), .offset = before, .length = after - before});
@@ -384,7 +376,7 @@ void CapacityManager::add_to(StoreStat& stat) const {
 
 void CapacityManager::check_invariants() const {
   const StoreIndex& i = index();
-  TERRACE_CHECK(i.slots() == files_.slots());
+  TERRACE_CHECK(i.slots() == files_.layout().slots);
   std::uint64_t closed = 0;
   for (std::uint32_t slot = 0; slot < i.slots(); ++slot) closed += i.at(SlotId{slot}).state == State::closed;
   TERRACE_CHECK(closed == i.closed_to_take() + run_.count);

@@ -100,7 +100,7 @@ class CapacityManager {
   [[nodiscard]] std::uint32_t open_slots() const;
   [[nodiscard]] std::uint32_t lost_slots() const { return index().count(StoreIndex::State::lost); }
   [[nodiscard]] bool on_demand() const { return config_floor_ > 0 && sparse_; }
-  [[nodiscard]] std::uint64_t block_bytes() const { return files_.block_bytes(); }
+  [[nodiscard]] std::uint64_t block_bytes() const { return files_.layout().block_bytes; }
   [[nodiscard]] std::uint64_t noted_slots() const;
 
   void shrink();
@@ -108,7 +108,6 @@ class CapacityManager {
   void hole_ended(const IoCompletion& completion);
   void next_step();
   void grow();
-  void step_ended(const IoCompletion& completion);
   void looked(const IoCompletion& completion);
   void number_slots();
   void lengthen();

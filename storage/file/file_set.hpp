@@ -3,7 +3,6 @@
 #include "storage/file/directory_health.hpp"
 #include "storage/format/format.hpp"
 #include "storage/format/store_name.hpp"
-#include "storage/format/store_part.hpp"
 #include "storage/io/io_engine.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/types.hpp"
@@ -103,14 +102,13 @@ class FileSet {
 
   // ---- slots
 
-  [[nodiscard]] std::uint32_t slots() const { return layout_.slots; }
-  [[nodiscard]] std::uint64_t block_bytes() const { return layout_.block_bytes; }
+  /// The positions of blocks and records.
+  [[nodiscard]] const StoreLayout& layout() const { return layout_; }
   /// Returns an operation of this kind at the position of the slot. The caller adds the token and the buffer. An operation that
   /// is not a transfer covers `slots` slots, which must be adjacent. The slot must not be in a directory that was missing at the
   /// start, because the files there are not open.
   [[nodiscard]] IoOperation operation(IoOperation::Kind kind, SlotId slot, std::uint32_t slots = 1) const;
   [[nodiscard]] std::filesystem::path path(SlotId slot) const { return data_path(layout_.file_of(slot)); }
-  [[nodiscard]] std::uint64_t offset(SlotId slot) const { return layout_.offset_of(slot); }
   [[nodiscard]] bool in_one_file(SlotId a, SlotId b) const { return layout_.file_of(a) == layout_.file_of(b); }
   /// The largest number of adjacent slots in one file.
   [[nodiscard]] std::uint32_t run_slots_max() const;
@@ -131,8 +129,6 @@ class FileSet {
   // ---- the catalog and the superblock
 
   [[nodiscard]] FileId catalog() const { return catalog_; }
-  [[nodiscard]] std::uint32_t catalog_pages() const { return layout_.catalog_pages(); }
-  [[nodiscard]] std::uint64_t page_offset(std::uint32_t page) const { return layout_.page_offset(page); }
   /// The size of the catalog in a store with this many slots.
   [[nodiscard]] Bytes catalog_bytes(std::uint32_t slots) const { return longer(slots).catalog_bytes(); }
   /// The superblock as it is on the disk.
@@ -170,8 +166,8 @@ class FileSet {
 
   // ---- size
 
-  /// The number of slots that may be used. It is less than slots() if the store was made smaller while it served and its capacity
-  /// has not been raised since; its files then keep their holes.
+  /// The number of slots that may be used. It is less than that of the layout if the store was made smaller while it served and
+  /// its capacity has not been raised since; its files then keep their holes.
   [[nodiscard]] std::uint32_t open_slots() const { return open_slots_; }
   /// Returns true if the file system of one of the directories cannot allocate space in advance.
   [[nodiscard]] bool sparse() const;
@@ -179,8 +175,6 @@ class FileSet {
   [[nodiscard]] bool has_holes() const { return has_holes_; }
 
   // For a store that grows while it serves. The caller submits the operations.
-  /// The next number of slots at which each directory begins a new data file.
-  [[nodiscard]] std::uint64_t next_row() const { return layout_.next_row(); }
   /// Returns true if there are data files for this many slots.
   [[nodiscard]] bool has_files_for(std::uint32_t slots) const { return data_.size() >= longer(slots).data_files(); }
   /// Returns the next data file, for an operation of kind `open`. After that the caller must call add_data_file() or
@@ -264,6 +258,8 @@ class FileSet {
   bool clear_page_from(std::uint32_t slots);
   void give_back_room();
   void remove_files_behind(std::uint32_t directory);
+  /// Throws if a step that makes the store smaller has failed.
+  void require_smaller(const Result<void>& result) const;
   /// Makes the names of the files durable and, for a new store, the names of its directories.
   void sync_names();
   /// undo_to() undoes all steps after the first `steps` steps. close_to() closes all files after the first `files` files.
@@ -315,8 +311,6 @@ class FileSet {
 [[nodiscard]] IoCompletion run_alone(IoEngine& engine, const IoOperation& operation);
 /// The error of a completed operation that should have moved `bytes` bytes.
 [[nodiscard]] ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes);
-/// Throws std::system_error with this code and sentence.
-[[noreturn]] void refuse_files(ErrorCode error, const std::string& sentence);
 /// Throws std::system_error with a sentence that says why a file of a store could not be opened.
 [[noreturn]] void cannot_open(const std::filesystem::path& path, const ErrorCode& error);
 

@@ -1,6 +1,7 @@
 // The part of FileSet that opens the further directories of a striped store.
 
 #include "storage/file/file_set.hpp"
+#include "storage/format/refuse_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/format.h>
@@ -64,23 +65,22 @@ void FileSet::open_part(std::uint32_t number, const FileStoreConfig& config) {
     parts_[number].lock = lock(directory);
   } catch (const std::system_error& error) {
     if (is_new || is(error, Errc::in_use) || is(error, Errc::incompatible)) throw;
-    refuse_files(
-        errno_code(error.code().value()),
-        fmt::format("the file store in {} is striped over {} directories, and {}, which has part {} of it, cannot be used: "
-                    "mount its disk, or accept that what it held is lost",
-                    directory_.string(), layout_.directories, directory.string(), number + 1));
+    refuse_store(errno_code(error.code().value()),
+                 "the file store in {} is striped over {} directories, and {}, which has part {} of it, cannot be used: mount "
+                 "its disk, or accept that what it held is lost",
+                 directory_.string(), layout_.directories, directory.string(), number + 1);
   }
   if (const Result<OpenedFile> catalog = files_.open(directory / "catalog", Create::no, Direct::no)) {
     files_.close(catalog->id);
-    refuse_files(Errc::incompatible,
-                 fmt::format("{} should be part {} of the file store in {}, but is the first directory of another "
-                             "one: give another directory, or remove it",
-                             directory.string(), number + 1, directory_.string()));
+    refuse_store(Errc::incompatible,
+                 "{} should be part {} of the file store in {}, but is the first directory of another one: give another "
+                 "directory, or remove it",
+                 directory.string(), number + 1, directory_.string());
   }
   claim(number, may_be_empty);
   const std::filesystem::path link = part_directory(directory_, number);
   const Result<Made> linked = files_.link_directory(link, std::filesystem::absolute(directory));
-  if (!linked) refuse_files(linked.error(), fmt::format("cannot make the link {}", link.string()));
+  require(linked, "cannot make the link {}", link.string());
   if (*linked == Made::created) undo_.push_back([this, link] { (void)files_.remove_file(link); });
 }
 
@@ -93,21 +93,21 @@ void FileSet::claim(std::uint32_t number, bool may_be_empty) {
   const bool is_new = recorded_slots_ == 0;
   if (found && found->store == ours.store && is_new) return write_part(ours, open(directory / part_name, Direct::no), directory);
   if (found && found->store == ours.store && found->of == ours.of) {
-    refuse_files(Errc::incompatible, fmt::format("{} is given as part {} of the file store in {}, but is its part {}: give the "
-                                                 "directories in their order",
-                                                 directory.string(), ours.part, directory_.string(), found->part));
+    refuse_store(Errc::incompatible,
+                 "{} is given as part {} of the file store in {}, but is its part {}: give the directories in their order",
+                 directory.string(), ours.part, directory_.string(), found->part);
   }
   if (found) {
-    refuse_files(Errc::incompatible,
-                 fmt::format("{} should be part {} of the file store in {}, but is part {} of another one: give "
-                             "another directory, or remove it",
-                             directory.string(), ours.part, directory_.string(), found->part));
+    refuse_store(
+        Errc::incompatible,
+        "{} should be part {} of the file store in {}, but is part {} of another one: give another directory, or remove it",
+        directory.string(), ours.part, directory_.string(), found->part);
   }
   if (!may_be_empty) {
-    refuse_files(errno_code(ENOENT),
-                 fmt::format("the file store in {} is striped over {} directories, and {}, which should have part {} "
-                             "of it, is empty: mount its disk, or accept that what it held is lost",
-                             directory_.string(), ours.of, directory.string(), ours.part));
+    refuse_store(errno_code(ENOENT),
+                 "the file store in {} is striped over {} directories, and {}, which should have part {} of it, is empty: mount "
+                 "its disk, or accept that what it held is lost",
+                 directory_.string(), ours.of, directory.string(), ours.part);
   }
   write_part(ours, open(directory / part_name, Direct::no), directory);
 }
@@ -118,10 +118,9 @@ void FileSet::write_part(const StorePart& part, FileId file, const std::filesyst
   std::memcpy(bytes.data(), to_text(part).data(), bytes.size());
   ErrorCode error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::write, .file = file, .from = bytes}), bytes.size());
   if (!error) error = error_of(run_alone(engine_, {.kind = IoOperation::Kind::sync, .file = file}), 0);
-  if (error) refuse_files(error, fmt::format("cannot write {}", (directory / part_name).string()));
+  if (error) refuse_store(error, "cannot write {}", (directory / part_name).string());
   // The name must be durable, too. Otherwise the next part could name a store that is unknown here.
-  const Result<void> named = files_.sync_directory(directory);
-  if (!named) refuse_files(named.error(), fmt::format("cannot sync the directory {}", directory.string()));
+  require(files_.sync_directory(directory), "cannot sync the directory {}", directory.string());
 }
 
 std::optional<StorePart> FileSet::part_in(const std::filesystem::path& directory) {
@@ -134,17 +133,17 @@ std::optional<StorePart> FileSet::part_in(const std::filesystem::path& directory
   const std::span<std::byte> bytes = buffer.span(0, part_text_bytes);
   const IoCompletion read = run_alone(engine_, {.kind = IoOperation::Kind::read, .file = opened->id, .into = bytes});
   files_.close(opened->id);
-  if (read.error != 0) refuse_files(errno_code(read.error), fmt::format("cannot read {}", (directory / part_name).string()));
+  if (read.error != 0) refuse_store(errno_code(read.error), "cannot read {}", (directory / part_name).string());
   return parse_part({reinterpret_cast<const char*>(bytes.data()), read.bytes});
 }
 
 void FileSet::refuse_part_as_store() {
   const std::optional<StorePart> found = part_in(directory_);
   if (!found || found->part == 1) return;  // a part of a store whose creation was interrupted
-  refuse_files(Errc::incompatible,
-               fmt::format("{} is part {} of a file store that is striped over {} directories: give its first "
-                           "directory first, or remove it to start empty",
-                           directory_.string(), found->part, found->of));
+  refuse_store(Errc::incompatible,
+               "{} is part {} of a file store that is striped over {} directories: give its first directory first, or remove it "
+               "to start empty",
+               directory_.string(), found->part, found->of);
 }
 
 }  // namespace terrace

@@ -6,6 +6,7 @@
 #include "storage/file/store_owner.hpp"
 #include "storage/file/superblock_io.hpp"
 #include "storage/format/catalog_scan.hpp"
+#include "storage/format/refuse_store.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
 #include <fmt/format.h>
@@ -30,17 +31,15 @@ std::string short_hex(const Fingerprint& fingerprint) { return to_hex(BlockKey{f
 void check_directories(const FileStoreConfig& config) {
   const std::size_t directories = config.more_directories.size() + 1;
   if (directories > directories_max) {
-    refuse_files(Errc::invalid_argument,
-                 fmt::format("the file store in {} cannot be striped over {} directories: up to {} are possible",
-                             config.directory.string(), directories, directories_max));
+    refuse_store(Errc::invalid_argument, "the file store in {} cannot be striped over {} directories: up to {} are possible",
+                 config.directory.string(), directories, directories_max);
   }
   std::vector<std::filesystem::path> all{config.directory.lexically_normal()};
   for (const std::filesystem::path& more : config.more_directories) {
     if (std::find(all.begin(), all.end(), more.lexically_normal()) != all.end()) {
-      refuse_files(Errc::invalid_argument,
-                   fmt::format("the file store in {} cannot be striped over {} twice: each directory must be on "
-                               "a disk of its own",
-                               config.directory.string(), more.string()));
+      refuse_store(Errc::invalid_argument,
+                   "the file store in {} cannot be striped over {} twice: each directory must be on a disk of its own",
+                   config.directory.string(), more.string());
     }
     all.push_back(more.lexically_normal());
   }
@@ -50,35 +49,36 @@ std::filesystem::path place_of(const FileStoreConfig& config) {
   check_directories(config);
   const auto safe = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '-'; };
   if (!std::all_of(config.name.begin(), config.name.end(), safe) || config.name.size() > 64) {
-    refuse_files(Errc::invalid_argument,
-                 fmt::format("a file store in {} cannot have the name that it was given: up to 64 digits, "
-                             "lower-case letters and '-' are possible",
-                             config.directory.string()));
+    refuse_store(
+        Errc::invalid_argument,
+        "a file store in {} cannot have the name that it was given: up to 64 digits, lower-case letters and '-' are possible",
+        config.directory.string());
   }
   return config.name.empty() ? config.directory : config.directory / config.name;
 }
 
 StoreLayout layout_of(const FileStoreConfig& config) {
   const std::uint64_t block_bytes = count(config.block_bytes);
-  const auto bad = [](const std::string& sentence) { refuse_files(Errc::invalid_argument, sentence); };
   if (block_bytes == 0 || block_bytes % io_alignment != 0 || block_bytes > std::numeric_limits<std::uint32_t>::max()) {
-    bad(fmt::format("the file store in {} cannot have blocks of {}: give a multiple of 4KiB below 4GiB",
-                    config.directory.string(), to_string(config.block_bytes)));
+    refuse_store(Errc::invalid_argument, "the file store in {} cannot have blocks of {}: give a multiple of 4KiB below 4GiB",
+                 config.directory.string(), to_string(config.block_bytes));
   }
   if (count(config.capacity) == 0) {
-    bad(fmt::format("the file store in {} has no capacity: say how much of the disk it may take", config.directory.string()));
+    refuse_store(Errc::invalid_argument, "the file store in {} has no capacity: say how much of the disk it may take",
+                 config.directory.string());
   }
   const auto directories = static_cast<std::uint32_t>(config.more_directories.size() + 1);
   StoreLayout layout{block_bytes, slots_within(config.capacity, block_bytes, directories), 0, directories, 0};
   if (layout.slots == 0) {
-    bad(fmt::format("the capacity of the file store in {} is {}, too small for one block of {}: give {} or more",
-                    config.directory.string(), to_string(config.capacity), to_string(config.block_bytes),
-                    to_string(capacity_for(1, config.block_bytes, directories))));
+    refuse_store(Errc::invalid_argument,
+                 "the capacity of the file store in {} is {}, too small for one block of {}: give {} or more",
+                 config.directory.string(), to_string(config.capacity), to_string(config.block_bytes),
+                 to_string(capacity_for(1, config.block_bytes, directories)));
   }
   const std::uint64_t per_file = count(config.data_file_bytes_max) / block_bytes;
   if (per_file == 0) {
-    bad(fmt::format("the file store in {} may not have data files of {}: that is less than one block of {}",
-                    config.directory.string(), to_string(config.data_file_bytes_max), to_string(config.block_bytes)));
+    refuse_store(Errc::invalid_argument, "the file store in {} may not have data files of {}: that is less than one block of {}",
+                 config.directory.string(), to_string(config.data_file_bytes_max), to_string(config.block_bytes));
   }
   layout.slots_per_file = static_cast<std::uint32_t>(std::min<std::uint64_t>(per_file, 0xFFFF'FFFE));
   if (directories > 1) {
@@ -94,19 +94,15 @@ void check_private(FileSystem& files, const std::filesystem::path& directory) {
   const Result<void> checked = files.check_private(directory);
   if (checked) return;
   if (checked.error() != errno_code(EPERM)) {
-    refuse_files(checked.error(), fmt::format("cannot look at the file store's directory {}", directory.string()));
+    refuse_store(checked.error(), "cannot look at the file store's directory {}", directory.string());
   }
-  refuse_files(Errc::incompatible,
-               fmt::format("cannot use the directory {}: a store's own directory must belong to this user and be "
-                           "closed to all others (mode 0700); change that, or give another name or directory",
-                           directory.string()));
+  refuse_store(Errc::incompatible,
+               "cannot use the directory {}: a store's own directory must belong to this user and be closed to all others (mode "
+               "0700); change that, or give another name or directory",
+               directory.string());
 }
 
 }  // namespace
-
-void refuse_files(ErrorCode error, const std::string& sentence) {
-  throw std::system_error{static_cast<std::error_code>(error), sentence};
-}
 
 ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
   if (completion.error != 0) return errno_code(completion.error);
@@ -115,16 +111,15 @@ ErrorCode error_of(const IoCompletion& completion, std::uint64_t bytes) {
 
 void cannot_open(const std::filesystem::path& path, const ErrorCode& error) {
   if (error == errno_code(EPERM)) {
-    refuse_files(Errc::incompatible,
-                 fmt::format("cannot use {}: a store's file must be a regular file of this user, without further "
-                             "links, that nobody else may read or write (mode 0600); remove it, or give another "
-                             "directory",
-                             path.string()));
+    refuse_store(Errc::incompatible,
+                 "cannot use {}: a store's file must be a regular file of this user, without further links, that nobody else may "
+                 "read or write (mode 0600); remove it, or give another directory",
+                 path.string());
   }
   const bool too_many = error == errno_code(EMFILE) || error == errno_code(ENFILE);
-  refuse_files(error, fmt::format("cannot open {}: {}", path.string(),
-                                  too_many ? "raise the limit on open files (ulimit -n), or lower the capacity"
-                                           : "the file store's directory must be one that this user may write"));
+  refuse_store(error, "cannot open {}: {}", path.string(),
+               too_many ? "raise the limit on open files (ulimit -n), or lower the capacity"
+                        : "the file store's directory must be one that this user may write");
 }
 
 IoCompletion run_alone(IoEngine& engine, const IoOperation& operation) {
@@ -199,10 +194,9 @@ FileId FileSet::open(const std::filesystem::path& path, Direct direct) {
 void FileSet::make(const std::filesystem::path& directory) {
   const Result<Made> made = files_.make_directory(directory);
   if (!made) {
-    refuse_files(made.error(),
-                 fmt::format("cannot make the file store's directory {}: its parent must be a directory that this user "
-                             "may write",
-                             directory.string()));
+    refuse_store(made.error(),
+                 "cannot make the file store's directory {}: its parent must be a directory that this user may write",
+                 directory.string());
   }
   const std::filesystem::path named = directory.has_filename() ? directory : directory.parent_path();
   parents_.push_back(named.has_parent_path() ? named.parent_path() : ".");
@@ -214,10 +208,10 @@ void FileSet::refuse_former_layout(const FileStoreConfig& config) {
   const Result<OpenedFile> former = files_.open(config.directory / "catalog", Create::no, Direct::no);
   if (!former) return;
   files_.close(former->id);
-  refuse_files(Errc::incompatible,
-               fmt::format("{} itself has the files of a store, as earlier versions made it: move lock, catalog, "
-                           "blocks-* and stripe* from there into {}, with mode 0700, or remove them",
-                           config.directory.string(), directory_.string()));
+  refuse_store(Errc::incompatible,
+               "{} itself has the files of a store, as earlier versions made it: move lock, catalog, blocks-* and stripe* from "
+               "there into {}, with mode 0700, or remove them",
+               config.directory.string(), directory_.string());
 }
 
 FileId FileSet::lock(const std::filesystem::path& directory) {
@@ -251,19 +245,20 @@ void FileSet::read_superblock(const FileStoreConfig& config) {
                  0,  // only a striped store has an id, which begin_parts() gives it
                  config.meaning.substr(0, meaning_bytes_max)};
   const FoundSuperblock found = terrace::read_superblock(engine_, catalog_, superblock_copy());
-  if (found.error) refuse_files(found.error, fmt::format("cannot read the superblock of {}", name));
+  if (found.error) refuse_store(found.error, "cannot read the superblock of {}", name);
   if (!found.superblock) {
     // The creation of this store was interrupted, so it has no data yet.
     if (found.blank && !has_records(size_of(catalog_, name))) return;
     if (found.blank) {
-      refuse_files(Errc::incompatible,
-                   fmt::format("the superblock of {} has been overwritten with zeros, and there is no copy of it: "
-                               "restore its first {} bytes from a backup, or remove {} to start empty",
-                               name, catalog_page_bytes, directory_.string()));
+      refuse_store(Errc::incompatible,
+                   "the superblock of {} has been overwritten with zeros, and there is no copy of it: restore its first {} bytes "
+                   "from a backup, or remove {} to start empty",
+                   name, catalog_page_bytes, directory_.string());
     }
-    refuse_files(Errc::incompatible, fmt::format("{} is no catalog of a file store, or its superblock is damaged: give another "
-                                                 "directory, or remove this one to start empty",
-                                                 name));
+    refuse_store(Errc::incompatible,
+                 "{} is no catalog of a file store, or its superblock is damaged: give another directory, or remove this one to "
+                 "start empty",
+                 name);
   }
   restored_ = found.from_copy;
   superblock_ = *found.superblock;
@@ -283,7 +278,7 @@ bool FileSet::has_records(Bytes catalog_bytes) {
   for (std::uint64_t at = catalog_page_bytes; at < count(end); at += piece.size()) {
     const IoCompletion read =
         run_alone(engine_, {.kind = IoOperation::Kind::read, .file = catalog_, .offset = at, .into = piece.span()});
-    if (read.error != 0) refuse_files(errno_code(read.error), fmt::format("cannot read {}", path("catalog").string()));
+    if (read.error != 0) refuse_store(errno_code(read.error), "cannot read {}", path("catalog").string());
     for (std::size_t n = 0; n + record_bytes <= read.bytes; n += record_bytes) {
       if (decode_record(piece.span(n, record_bytes))) return true;
     }
@@ -294,37 +289,35 @@ bool FileSet::has_records(Bytes catalog_bytes) {
 void FileSet::check_compatible(const FileStoreConfig& config) const {
   const std::string where = directory_.string();
   if (!known_version(superblock_.version)) {
-    refuse_files(Errc::incompatible,
-                 fmt::format("the file store in {} has format version {}, and this program has {}: give another "
-                             "directory, or remove it to start empty",
-                             where, superblock_.version, striped_format_version));
+    refuse_store(Errc::incompatible,
+                 "the file store in {} has format version {}, and this program has {}: give another directory, or remove it to "
+                 "start empty",
+                 where, superblock_.version, striped_format_version);
   }
   if (superblock_.block_bytes != layout_.block_bytes) {
-    refuse_files(Errc::incompatible,
-                 fmt::format("the file store in {} has blocks of {}, and this configuration has {}: give another "
-                             "directory, or remove it to start empty",
-                             where, to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes)));
+    refuse_store(Errc::incompatible,
+                 "the file store in {} has blocks of {}, and this configuration has {}: give another directory, or remove it to "
+                 "start empty",
+                 where, to_string(Bytes{superblock_.block_bytes}), to_string(config.block_bytes));
   }
   if (superblock_.fingerprint != config.fingerprint) {
     const auto words = [](const std::string& meaning, const Fingerprint& fingerprint) {
       return meaning.empty() ? fmt::format("the model and geometry {}...", short_hex(fingerprint)) : '"' + meaning + '"';
     };
-    refuse_files(
-        Errc::incompatible,
-        fmt::format(
-            "the file store in {} was made for {}, and this configuration has {}: give another directory, or remove it to "
-            "start empty",
-            where, words(superblock_.meaning, superblock_.fingerprint), words(config.meaning, config.fingerprint)));
+    refuse_store(Errc::incompatible,
+                 "the file store in {} was made for {}, and this configuration has {}: give another directory, or remove it to "
+                 "start empty",
+                 where, words(superblock_.meaning, superblock_.fingerprint), words(config.meaning, config.fingerprint));
   }
   if (superblock_.directories != layout_.directories) {
-    refuse_files(Errc::incompatible,
-                 fmt::format("the file store in {} is striped over {} directories, this one included, and this "
-                             "configuration has {}: give them all, in their order, or remove it to start empty",
-                             where, superblock_.directories, layout_.directories));
+    refuse_store(Errc::incompatible,
+                 "the file store in {} is striped over {} directories, this one included, and this configuration has {}: give "
+                 "them all, in their order, or remove it to start empty",
+                 where, superblock_.directories, layout_.directories);
   }
   if (!plausible(superblock_)) {
-    refuse_files(Errc::incompatible,
-                 fmt::format("the file store in {} has a superblock with impossible values: remove it to start empty", where));
+    refuse_store(Errc::incompatible, "the file store in {} has a superblock with impossible values: remove it to start empty",
+                 where);
   }
 }
 
@@ -345,18 +338,16 @@ void FileSet::no_room(Bytes free, std::uint32_t directory, const FileStoreConfig
   const std::string largest = slots == 0 ? "not one block fits"
                                          : fmt::format("the largest capacity that fits is {}",
                                                        to_string(capacity_for(slots, config.block_bytes, directories)));
-  refuse_files(
+  refuse_store(
       errno_code(ENOSPC),
-      fmt::format(
-          "the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are "
-          "needed{}, {}",
-          directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
-          all > free ? largest : "but could not allocate them: check for a quota, or for another process that fills the disk"));
+      "the file store in {} cannot take its capacity of {}: the file system{} has {} free where {} more are needed{}, {}",
+      directory_.string(), to_string(config.capacity), where, to_string(free), to_string(needed), stays,
+      all > free ? largest : "but could not allocate them: check for a quota, or for another process that fills the disk");
 }
 
 Bytes FileSet::size_of(FileId file, const std::filesystem::path& name) {
   const Result<Bytes> size = files_.size(file);
-  if (!size) refuse_files(size.error(), fmt::format("cannot read the size of {}", name.string()));
+  require(size, "cannot read the size of {}", name.string());
   return *size;
 }
 
@@ -364,10 +355,10 @@ void FileSet::check_file_limit(const FileStoreConfig& config) const {
   const Bytes most = files_.file_bytes_max();
   const Bytes needed = std::max(layout_.catalog_bytes(), layout_.data_file_bytes(0));
   if (needed <= most) return;
-  refuse_files(errno_code(EFBIG),
-               fmt::format("the file store in {} cannot take its capacity of {}: it needs a file of {}, and this process "
-                           "may only write files of up to {}: raise the limit (ulimit -f), or lower the capacity",
-                           directory_.string(), to_string(config.capacity), to_string(needed), to_string(most)));
+  refuse_store(errno_code(EFBIG),
+               "the file store in {} cannot take its capacity of {}: it needs a file of {}, and this process may only write "
+               "files of up to {}: raise the limit (ulimit -f), or lower the capacity",
+               directory_.string(), to_string(config.capacity), to_string(needed), to_string(most));
 }
 
 void FileSet::take_room(const FileStoreConfig& config) {
@@ -382,7 +373,7 @@ void FileSet::take_room(const FileStoreConfig& config) {
 Bytes FileSet::room_of(FileId file, Bytes size, std::uint32_t directory, const std::filesystem::path& name) {
   if (files_.sparse(parts_[directory].lock)) return size;
   const Result<Bytes> room = files_.allocated(file);
-  if (!room) refuse_files(room.error(), fmt::format("cannot read the size of {}", name.string()));
+  require(room, "cannot read the size of {}", name.string());
   return std::min(*room, size);
 }
 
@@ -421,7 +412,7 @@ void FileSet::take_room_in(std::uint32_t directory, const FileStoreConfig& confi
   }
   // Check the free space before any allocation: then the result is exact, and nothing has to be undone.
   const Result<Bytes> free = files_.free_space(part.directory);
-  if (!free) refuse_files(free.error(), fmt::format("cannot find out the free space around {}", part.directory.string()));
+  require(free, "cannot find out the free space around {}", part.directory.string());
   const Bytes usable = *free > config.floor ? *free - config.floor : Bytes{};
   open_data(directory, usable);
   if (part.needed > usable) no_room(*free, directory, config);
@@ -435,8 +426,7 @@ void FileSet::take_catalog_room(const FileStoreConfig& config) {
   const bool is_new = recorded_slots_ == 0;
   if (is_new && catalog_bytes_before_ > Bytes{}) {
     // A catalog without a superblock may have any content. Fill it with zeros.
-    const Result<void> emptied = files_.resize(catalog_, Bytes{});
-    if (!emptied) refuse_files(emptied.error(), fmt::format("cannot empty {}", path("catalog").string()));
+    require(files_.resize(catalog_, Bytes{}), "cannot empty {}", path("catalog").string());
     catalog_bytes_before_ = {};
   }
   if (!is_new && recorded_slots_ < layout_.slots) forget_beyond_recorded();
@@ -459,7 +449,7 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
   // A part may have been allocated. It is freed before the free space is asked for.
   undo_to(undo_.size() - 1);
   if (!is_no_space(errno_code(taken.error))) {
-    refuse_files(errno_code(taken.error), fmt::format("cannot make {} {} large", name.string(), to_string(wanted)));
+    refuse_store(errno_code(taken.error), "cannot make {} {} large", name.string(), to_string(wanted));
   }
   const Result<Bytes> left = files_.free_space(part.directory);
   no_room(left ? *left : Bytes{}, directory, config);
@@ -468,7 +458,7 @@ void FileSet::grow(FileId file, const std::filesystem::path& name, Bytes before,
 void FileSet::forget_beyond_recorded() {
   const StoreLayout recorded{layout_.block_bytes, recorded_slots_, layout_.slots_per_file};
   const auto done = [this](ErrorCode error) {
-    if (error) refuse_files(error, fmt::format("cannot clear the end of {}", path("catalog").string()));
+    if (error) refuse_store(error, "cannot clear the end of {}", path("catalog").string());
   };
   bool changed = false;
   if (catalog_bytes_before_ > recorded.catalog_bytes()) {
@@ -494,7 +484,7 @@ bool FileSet::clear_page_from(std::uint32_t slots) {
   std::fill(rest.begin(), rest.end(), std::byte{0});
   const IoOperation write{.kind = IoOperation::Kind::write, .file = catalog_, .offset = at, .from = page.span()};
   if (const ErrorCode error = error_of(run_alone(engine_, write), catalog_page_bytes)) {
-    refuse_files(error, fmt::format("cannot clear the end of {}", path("catalog").string()));
+    refuse_store(error, "cannot clear the end of {}", path("catalog").string());
   }
   return true;
 }
@@ -502,8 +492,7 @@ bool FileSet::clear_page_from(std::uint32_t slots) {
 void FileSet::sync_names() {
   for (const Part& part : parts_) {
     if (part.missing) continue;
-    const Result<void> synced = files_.sync_directory(part.directory);
-    if (!synced) refuse_files(synced.error(), fmt::format("cannot sync the directory {}", part.directory.string()));
+    require(files_.sync_directory(part.directory), "cannot sync the directory {}", part.directory.string());
   }
   if (recorded_slots_ > 0) return;
   for (const std::filesystem::path& parent : parents_) {
@@ -511,7 +500,7 @@ void FileSet::sync_names() {
     // A user that may enter the parent directory but not read it cannot sync it either. Then the store's name becomes durable at
     // some later time.
     if (named || named.error() == errno_code(EACCES)) continue;
-    refuse_files(named.error(), fmt::format("cannot sync the directory {}", parent.string()));
+    refuse_store(named.error(), "cannot sync the directory {}", parent.string());
   }
 }
 
@@ -523,7 +512,7 @@ void FileSet::commit() {
   superblock_.open_slots = has_holes_ || open_slots_ < layout_.slots ? open_slots_ : 0;
   ++superblock_.generation;
   if (const ErrorCode error = write_superblock(engine_, superblock_, catalog_, superblock_copy())) {
-    refuse_files(error, fmt::format("cannot write the superblock of {}", path("catalog").string()));
+    refuse_store(error, "cannot write the superblock of {}", path("catalog").string());
   }
   undo_.clear();
 
@@ -534,19 +523,20 @@ void FileSet::commit() {
   if (recorded_slots_ > 0) (void)clear_page_from(layout_.slots);
 }
 
+void FileSet::require_smaller(const Result<void>& result) const {
+  require(result, "cannot make the file store in {} smaller", directory_.string());
+}
+
 void FileSet::give_back_room() {
-  const auto done = [this](const Result<void>& result) {
-    if (!result) refuse_files(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
-  };
   // A copied catalog may have holes. Their space was checked at the start; if it is no longer available, writes of pages will
   // fail.
   (void)run_alone(engine_, {.kind = IoOperation::Kind::allocate, .file = catalog_, .length = count(layout_.catalog_bytes())});
   // Truncates every file that is too large, because an earlier start that made the store smaller may have been interrupted here.
-  if (catalog_bytes_before_ > layout_.catalog_bytes()) done(files_.resize(catalog_, layout_.catalog_bytes()));
+  if (catalog_bytes_before_ > layout_.catalog_bytes()) require_smaller(files_.resize(catalog_, layout_.catalog_bytes()));
   for (std::uint32_t n = 0; n < layout_.data_files(); ++n) {
     const Bytes wanted = layout_.data_file_bytes(n);
     if (data_bytes_before_[n] <= count(wanted)) continue;
-    done(files_.resize(data_[n], wanted));
+    require_smaller(files_.resize(data_[n], wanted));
   }
   for (std::uint32_t n = 0; n < layout_.directories; ++n) {
     if (!parts_[n].missing) remove_files_behind(n);
@@ -555,9 +545,6 @@ void FileSet::give_back_room() {
 
 /// Removes the data files of this directory that are not part of the layout.
 void FileSet::remove_files_behind(std::uint32_t directory) {
-  const auto done = [this](const Result<void>& result) {
-    if (!result) refuse_files(result.error(), fmt::format("cannot make the file store in {} smaller", directory_.string()));
-  };
   std::uint32_t first = directory;
   while (first < layout_.data_files()) first += layout_.directories;
   std::uint32_t end = first;
@@ -566,10 +553,10 @@ void FileSet::remove_files_behind(std::uint32_t directory) {
     end += layout_.directories;
   }
   for (; end > first; end -= layout_.directories) {
-    done(files_.remove_file(data_path(end - layout_.directories)));
+    require_smaller(files_.remove_file(data_path(end - layout_.directories)));
     // Remove one file at a time, from the end, so that a crash leaves no gap in the numbers; the next start stops its search at a
     // gap.
-    done(files_.sync_directory(parts_[directory].directory));
+    require_smaller(files_.sync_directory(parts_[directory].directory));
   }
 }
 

@@ -16,12 +16,12 @@ FileStore::FileStore(const FileStoreConfig& config, IoEngine& engine)
       fingerprint_{config.fingerprint},
       label_tenant_{tenant_of(config.label)},
       files_{config, engine},
-      operations_{files_.slots(), config.block_bytes, config.writes_max},
+      operations_{files_.layout().slots, config.block_bytes, config.writes_max},
       capacity_{config, operations_, files_, engine},
-      records_(files_.slots()),
-      pages_{files_.catalog_pages(), pages_under_way_max},
+      records_(files_.layout().slots),
+      pages_{files_.layout().catalog_pages(), pages_under_way_max},
       page_writes_(pages_under_way_max),
-      records_on_disk_(files_.catalog_pages()),
+      records_on_disk_(files_.layout().catalog_pages()),
       superblock_page_{catalog_page_bytes} {
   for (PageWrite& write : page_writes_) write.image = AlignedBuffer{catalog_page_bytes};
   if (files_.restored()) operations_.count_io_error();
@@ -51,7 +51,7 @@ void FileStore::read(std::span<const StoreRead> batch) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
   for (const StoreRead& read : batch) {
-    TERRACE_CHECK(read.into.size() == files_.block_bytes());
+    TERRACE_CHECK(read.into.size() == files_.layout().block_bytes);
     const auto started = operations_.start_read(read);
     if (!started) continue;
     if (files_.is_lost(started->slot)) {
@@ -69,7 +69,7 @@ void FileStore::write(std::span<const StoreWrite> batch) {
   TERRACE_CHECK(!closed_);
   operations_.begin_call();
   for (const StoreWrite& write : batch) {
-    TERRACE_CHECK(write.from.size() == files_.block_bytes());
+    TERRACE_CHECK(write.from.size() == files_.layout().block_bytes);
     const auto started = operations_.start_write(write);
     if (!started) continue;
     if (files_.is_lost(started->slot)) {
@@ -91,9 +91,13 @@ void FileStore::write(std::span<const StoreWrite> batch) {
   write_pages();
 }
 
-void FileStore::submit() {
+void FileStore::submit_batch() {
   engine_.submit(batch_);
   batch_.clear();
+}
+
+void FileStore::submit() {
+  submit_batch();
   wake_for_events();
 }
 
@@ -121,10 +125,10 @@ Result<void> FileStore::resize(Blocks blocks) {
 
 void FileStore::pump_capacity() {
   capacity_.pump();
-  if (records_.size() == files_.slots()) return;
-  records_.resize(files_.slots());
-  pages_.grow(files_.catalog_pages());
-  records_on_disk_.resize(files_.catalog_pages());
+  if (records_.size() == files_.layout().slots) return;
+  records_.resize(files_.layout().slots);
+  pages_.grow(files_.layout().catalog_pages());
+  records_on_disk_.resize(files_.layout().catalog_pages());
 }
 
 StoreStat FileStore::stat() const { return completed(operations_.stat()); }
@@ -172,7 +176,7 @@ void FileStore::collect() {
 void FileStore::block_ended(const IoCompletion& completion) {
   const StoreOperations::Id id{static_cast<std::uint32_t>(completion.token)};
   const Moving& moved = moving_[id.value()];
-  const bool whole = completion.error == 0 && completion.bytes == files_.block_bytes();
+  const bool whole = completion.error == 0 && completion.bytes == files_.layout().block_bytes;
   const bool no_space = completion.error == ENOSPC || completion.error == EDQUOT;
   files_.note_outcome(moved.slot, !whole && !no_space);
   if (moved.kind == IoOperation::Kind::read) {
@@ -200,9 +204,9 @@ void FileStore::sweep_lost(Sweep extent) {
   if (is_swept()) return;
   const StoreIndex& index = operations_.index();
   const std::uint32_t before = index.count(State::lost);
-  std::uint32_t looks = extent == Sweep::all ? files_.slots() : std::min(sweep_looks_max, files_.slots());
+  std::uint32_t looks = extent == Sweep::all ? files_.layout().slots : std::min(sweep_looks_max, files_.layout().slots);
   while (looks > 0) {
-    const SlotId slot{sweep_at_ < files_.slots() ? sweep_at_ : 0};
+    const SlotId slot{sweep_at_ < files_.layout().slots ? sweep_at_ : 0};
     if (!files_.is_lost(slot)) {
       const std::uint32_t end = files_.end_of_run(slot);
       looks -= std::min(looks, end - slot.value());
@@ -224,13 +228,13 @@ std::optional<FileStore::Location> FileStore::location(const BlockKey& key) cons
   const StoreIndex& index = operations_.index();
   const std::optional<SlotId> slot = index.find(key);
   if (!slot || index.at(*slot).state != StoreIndex::State::ready) return std::nullopt;
-  return Location{files_.path(*slot), files_.offset(*slot)};
+  return Location{files_.path(*slot), files_.layout().offset_of(*slot)};
 }
 
 void FileStore::check_invariants() const {
   operations_.check_invariants();
   capacity_.check_invariants();
-  TERRACE_CHECK(records_.size() == files_.slots());
+  TERRACE_CHECK(records_.size() == files_.layout().slots);
   std::uint32_t under_way = 0;
   for (const PageWrite& write : page_writes_) under_way += write.page.has_value();
   TERRACE_CHECK(under_way == pages_.under_way());

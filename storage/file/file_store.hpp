@@ -74,7 +74,7 @@ class FileStore final : public BlockStore {
   [[nodiscard]] Result<void> resize(Blocks blocks) override;
   std::size_t poll(std::vector<StoreEvent>& out) override;
   [[nodiscard]] std::size_t in_flight() const override { return operations_.in_flight() + flush_.in_flight(); }
-  [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.block_bytes()}; }
+  [[nodiscard]] Bytes block_bytes() const override { return Bytes{files_.layout().block_bytes}; }
   [[nodiscard]] StoreStat stat() const override;
   /// Returns the same without `orphans`, which makes it fast.
   [[nodiscard]] StoreStat quick_stat() const override { return completed(operations_.quick_stat()); }
@@ -111,7 +111,8 @@ class FileStore final : public BlockStore {
   [[nodiscard]] StoreStat completed(StoreStat stat) const;
   void restore();
   void restore_records(std::uint32_t first, std::span<const std::byte> records);
-  void submit();   ///< submits the operations that the current call has gathered
+  void submit();  ///< submits the operations that the current call has gathered, and wakes for its events
+  void submit_batch();
   void collect();  ///< handles completions, and marks the pages that must be written because of them
   void pump_capacity();
   /// Returns the operation for a started read or write.

@@ -27,12 +27,11 @@ void FileStore::write_pages() {
     batch_.push_back({.kind = IoOperation::Kind::write,
                       .token = page_token | n,
                       .file = files_.catalog(),
-                      .offset = files_.page_offset(*write.page),
+                      .offset = files_.layout().page_offset(*write.page),
                       .from = write.image.span(),
                       .ahead = true});
   }
-  engine_.submit(batch_);
-  batch_.clear();
+  submit_batch();
 }
 
 void FileStore::page_ended(const IoCompletion& completion) {
@@ -55,8 +54,7 @@ void FileStore::submit_held() {
     if (!waits(held)) batch_.push_back(held.write);
   }
   std::erase_if(held_, [&](const Held& held) { return !waits(held); });
-  engine_.submit(batch_);
-  batch_.clear();
+  submit_batch();
 }
 
 std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> into) const {
@@ -70,7 +68,7 @@ std::uint32_t FileStore::encode_page(std::uint32_t page, std::span<std::byte> in
     const StoreIndex::Entry& entry = index.at(SlotId{slot});
     if (entry.state != StoreIndex::State::ready) continue;
     CatalogRecord record{.block = entry.block,
-                         .length = static_cast<std::uint32_t>(files_.block_bytes()),
+                         .length = static_cast<std::uint32_t>(files_.layout().block_bytes),
                          .checksum = records_[slot].checksum,
                          .fingerprint_prefix = fingerprint_prefix(fingerprint_),
                          .generation = records_[slot].generation,
@@ -99,14 +97,13 @@ void FileStore::restore() {
     batch_.push_back({.kind = IoOperation::Kind::read,
                       .token = next | buffer,  // pieces begin at multiples of a page, so the low bits are free for the buffer
                       .file = files_.catalog(),
-                      .offset = files_.page_offset(0) + next,
+                      .offset = files_.layout().page_offset(0) + next,
                       .into = buffers.span(buffer * piece_bytes, length)});
     next += length;
   };
   for (std::uint64_t buffer = 0; buffer < pieces_under_way; ++buffer) begin_piece(buffer);
   for (;;) {
-    engine_.submit(batch_);
-    batch_.clear();
+    submit_batch();
     if (engine_.in_flight() == 0) break;
     engine_.wait();
     completed_.clear();
@@ -133,7 +130,7 @@ void FileStore::restore_records(std::uint32_t first, std::span<const std::byte> 
   const auto count = static_cast<std::uint32_t>(records.size() / record_bytes);
   for (std::uint32_t slot = first; slot < first + count && slot < files_.recorded_slots(); ++slot) {
     auto record = decode_record(records.subspan(std::size_t{slot - first} * record_bytes, record_bytes));
-    if (!record || record->slot != slot || record->length != files_.block_bytes() || !files_.had_data(SlotId{slot}) ||
+    if (!record || record->slot != slot || record->length != files_.layout().block_bytes || !files_.had_data(SlotId{slot}) ||
         record->fingerprint_prefix != of_this_store) {
       continue;
     }

@@ -32,8 +32,7 @@ void FileStore::go_on_with_flush() {
   }
   add_checks();
   flush_.begin_catalog(static_cast<std::uint32_t>(batch_.size()));
-  engine_.submit(batch_);
-  batch_.clear();
+  submit_batch();
 }
 
 void FileStore::begin_flush() {
@@ -47,8 +46,7 @@ void FileStore::begin_flush() {
     batch_.push_back({.kind = IoOperation::Kind::sync, .token = sync_token | file, .file = files_.file(file), .ahead = true});
   }
   flush_.begin(static_cast<std::uint32_t>(batch_.size()));
-  engine_.submit(batch_);
-  batch_.clear();
+  submit_batch();
   write_pages();
 }
 
@@ -103,8 +101,7 @@ bool FileStore::check_ended(const IoCompletion& completion) {
     // The superblock may have been written while it was read.
     if (error && (capacity_.writes_superblock() || superblock_expected_ != files_.superblock())) {
       add_superblock_check();
-      engine_.submit(batch_);
-      batch_.clear();
+      submit_batch();
       return false;
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "terrace/result.hpp"
+#include "base/check.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,15 +23,29 @@ class GroupFlush {
 
   [[nodiscard]] bool wants_to_begin() const { return phase_ == Phase::idle && !asked_.empty(); }
   /// Begins a round for all requested flushes. `data_syncs` is the number of its syncs of data files.
-  void begin(std::uint32_t data_syncs);
+  void begin(std::uint32_t data_syncs) {
+    TERRACE_CHECK(wants_to_begin());
+    served_.clear();
+    served_.swap(asked_);
+    operations_ = data_syncs;
+    phase_ = Phase::data;
+  }
   [[nodiscard]] bool data_are_synced() const { return phase_ == Phase::data && operations_ == 0; }
   /// Begins the second phase. `operations` is the number of operations that sync the catalog and check the files.
-  void begin_catalog(std::uint32_t operations);
+  void begin_catalog(std::uint32_t operations) {
+    TERRACE_CHECK(data_are_synced());
+    operations_ = operations;
+    phase_ = Phase::catalog;
+  }
   [[nodiscard]] bool catalog_is_done() const { return phase_ == Phase::catalog && operations_ == 0; }
   /// Reports the end of one operation of the current phase.
   void operation_ended() { --operations_; }
   /// Ends the round. Returns the tokens of its flushes; the span is valid until begin().
-  [[nodiscard]] std::span<const std::uint64_t> end();
+  [[nodiscard]] std::span<const std::uint64_t> end() {
+    TERRACE_CHECK(catalog_is_done());
+    phase_ = Phase::idle;
+    return served_;
+  }
 
  private:
   enum class Phase : unsigned char { idle, data, catalog };

@@ -2,6 +2,7 @@
 
 #include "storage/file/file_set.hpp"
 #include "storage/format/format.hpp"
+#include "storage/format/refuse_store.hpp"
 #include "storage/format/store_label.hpp"
 #include "storage/io/aligned_buffer.hpp"
 
@@ -29,14 +30,6 @@ namespace {
 
 constexpr std::size_t name_bytes_max = 100;
 
-std::string printable(std::string_view text) {
-  std::string clean{text.substr(0, name_bytes_max)};
-  for (char& c : clean) {
-    if (c < ' ' || c > '~') c = '?';
-  }
-  return clean;
-}
-
 /// Returns the program's file name, and the next word if it looks like a command. Other arguments are left out, because they may
 /// be secret.
 std::string program_name() {
@@ -51,10 +44,6 @@ std::string program_name() {
   return is_command ? name + " " + second : name;
 }
 
-[[noreturn]] void fail(ErrorCode error, const std::string& sentence) {
-  throw std::system_error{static_cast<std::error_code>(error), sentence};
-}
-
 }  // namespace
 
 StoreOwner this_process() {
@@ -66,8 +55,9 @@ StoreOwner this_process() {
 }
 
 std::string to_text(const StoreOwner& owner) {
-  const std::string text = fmt::format("pid {}\nprogram {}\nhost {}\nsince {}\n", owner.pid, printable(owner.program),
-                                       printable(owner.host), printable(owner.since));
+  const std::string text =
+      fmt::format("pid {}\nprogram {}\nhost {}\nsince {}\n", owner.pid, printable_text(owner.program, name_bytes_max),
+                  printable_text(owner.host, name_bytes_max), printable_text(owner.since, name_bytes_max));
   return fmt::format("{:<{}}", text, owner_text_bytes);
 }
 
@@ -86,11 +76,11 @@ std::optional<StoreOwner> parse_owner(std::string_view text) {
     } else if (owner.pid == 0) {
       return std::nullopt;
     } else if (const auto program = value_of("program ")) {
-      owner.program = printable(*program);
+      owner.program = printable_text(*program, name_bytes_max);
     } else if (const auto host = value_of("host ")) {
-      owner.host = printable(*host);
+      owner.host = printable_text(*host, name_bytes_max);
     } else if (const auto since = value_of("since ")) {
-      owner.since = printable(*since);
+      owner.since = printable_text(*since, name_bytes_max);
     }
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
@@ -154,7 +144,7 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
   for (int pauses = 0;; ++pauses) {
     const Result<void> locked = engine.files().lock(lock_file);
     if (locked) break;
-    if (locked.error() != Errc::in_use) fail(locked.error(), fmt::format("cannot lock the file store in {}", directory.string()));
+    if (locked.error() != Errc::in_use) refuse_store(locked.error(), "cannot lock the file store in {}", directory.string());
     const IoCompletion read = run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .into = bytes});
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), read.error == 0 ? read.bytes : 0};
     const std::optional<StoreOwner> owner = parse_owner(text);
@@ -169,14 +159,14 @@ void take_lock(IoEngine& engine, FileId lock_file, const std::filesystem::path& 
         who = fmt::format("process {}, a child of {}, which has ended", *holder, who);
       }
     }
-    fail(Errc::in_use,
-         fmt::format("the file store in {} is in use by {}: stop it, or give another directory", directory.string(), who));
+    refuse_store(Errc::in_use, "the file store in {} is in use by {}: stop it, or give another directory", directory.string(),
+                 who);
   }
   std::memcpy(bytes.data(), to_text(this_process()).data(), owner_text_bytes);
   const IoCompletion written = run_alone(engine, {.kind = IoOperation::Kind::write, .file = lock_file, .from = bytes});
   if (written.error == 0 && written.bytes == owner_text_bytes) return;
-  fail(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed},
-       fmt::format("cannot write {}", (directory / "lock").string()));
+  refuse_store(written.error != 0 ? errno_code(written.error) : ErrorCode{Errc::io_failed}, "cannot write {}",
+               (directory / "lock").string());
 }
 
 void record_label(IoEngine& engine, FileId lock_file, std::string_view label) {
@@ -184,7 +174,7 @@ void record_label(IoEngine& engine, FileId lock_file, std::string_view label) {
   const IoCompletion read =
       run_alone(engine, {.kind = IoOperation::Kind::read, .file = lock_file, .offset = labels_at, .into = buffer.span()});
   if (read.error != 0) return;
-  const StoreLabel now{printable_label(label), this_process().since};
+  const StoreLabel now{printable_text(label), this_process().since};
   const std::size_t at = sector_for(buffer.span(0, read.bytes), now.text) * label_bytes;
   std::memcpy(buffer.span(at, label_bytes).data(), to_text(now).data(), label_bytes);
   (void)run_alone(

@@ -1,6 +1,7 @@
 #include "storage/file/superblock_io.hpp"
 
 #include "base/check.hpp"
+#include "base/descriptor.hpp"
 #include "storage/file/file_set.hpp"
 
 #include <fcntl.h>
@@ -33,11 +34,9 @@ FoundSuperblock read_superblock(IoEngine& engine, FileId catalog, FileId lock) {
 std::optional<Superblock> look_at_superblock(const std::filesystem::path& own_directory) {
   const auto look = [&own_directory](const char* name, std::uint64_t offset) -> std::optional<Superblock> {
     // O_NONBLOCK: opening must not hang if the path is a pipe.
-    const int file = ::open((own_directory / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (file < 0) return std::nullopt;
+    const Descriptor file{::open((own_directory / name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
     std::array<std::byte, sector_bytes> sector{};
-    const ssize_t got = ::pread(file, sector.data(), sector.size(), static_cast<off_t>(offset));
-    ::close(file);
+    const ssize_t got = ::pread(file.get(), sector.data(), sector.size(), static_cast<off_t>(offset));
     const Result<Superblock> found = decode_superblock(std::span{sector}.first(got > 0 ? static_cast<std::size_t>(got) : 0));
     return found ? std::optional{*found} : std::nullopt;
   };

@@ -28,7 +28,7 @@
 /// are grouped into stripes of stripe_slots slots. The stripes are distributed over the directories in turn, beginning with DIR.
 /// Within a directory the stripes follow each other without gaps. slots_per_file is a multiple of stripe_slots.
 ///
-///     DIR/stripe        512 bytes of text: "store ID part 1 of N" (storage/format/store_part.hpp). DIR1 has "part 2", and so on
+///     DIR/stripe        512 bytes of text: "store ID part 1 of N" (storage/format/store_name.hpp). DIR1 has "part 2", and so on
 ///     DIR/stripe-1      a symbolic link to DIR1, for readers (storage/offline/store_reader.hpp) and for people
 ///     DIR/stripe-2      ...
 ///

@@ -29,18 +29,18 @@ std::optional<StoreLabel> label_in(std::span<const std::byte> sectors, std::size
 
 }  // namespace
 
-std::string printable_label(std::string_view text) {
-  std::string clean{text.substr(0, label_letters_max)};
+std::string printable_text(std::string_view text, std::size_t letters_max) {
+  std::string clean{text.substr(0, letters_max)};
   std::ranges::replace_if(
       clean, [](char c) { return c < ' ' || c > '~'; }, '?');
   return clean;
 }
 
-TenantId tenant_of(std::string_view label) { return label.empty() ? TenantId{} : TenantId{sum_of(printable_label(label))}; }
+TenantId tenant_of(std::string_view label) { return label.empty() ? TenantId{} : TenantId{sum_of(printable_text(label))}; }
 
 std::string to_text(const StoreLabel& label) {
-  const std::string lines = fmt::format("{}opened {}\ntext {}\n", version_line, printable_label(label.opened).substr(0, 40),
-                                        printable_label(label.text));
+  const std::string lines =
+      fmt::format("{}opened {}\ntext {}\n", version_line, printable_text(label.opened, 40), printable_text(label.text));
   return fmt::format("{:<{}}", fmt::format("{}sum {:016x}\n", lines, sum_of(lines)), label_bytes);
 }
 

@@ -25,8 +25,8 @@ inline constexpr std::size_t label_bytes = 512;  ///< a sector
 inline constexpr std::size_t labels_max = 6;
 inline constexpr std::size_t label_letters_max = 300;
 
-/// Returns the text that is recorded: label_letters_max characters at most, with a question mark for each unprintable character.
-[[nodiscard]] std::string printable_label(std::string_view text);
+/// Returns the text that is recorded: so many characters at most, with a question mark for each unprintable character.
+[[nodiscard]] std::string printable_text(std::string_view text, std::size_t letters_max = label_letters_max);
 /// Returns the tenant for the records of blocks without a tenant that are written under this label. 0 for an empty label.
 [[nodiscard]] TenantId tenant_of(std::string_view label);
 /// Returns lines of "label 1", "opened TIME", "text TEXT" and "sum HEX", padded with blanks to label_bytes.

@@ -31,12 +31,12 @@ std::optional<std::uint32_t> StoreIndex::parent_of(const StoredBlock& block) con
   return found->second;
 }
 
-Result<StoreIndex::Placed> StoreIndex::place(const StoredBlock& block) {
+Result<StoreIndex::Freed> StoreIndex::place(const StoredBlock& block) {
   TERRACE_CHECK(!slots_.contains(block.key));
   const std::optional<std::uint32_t> parent = parent_of(block);
   if (!parent) return Errc::parent_missing;
 
-  Placed placed;
+  Freed placed;
   if (free_.empty()) {
     // The parent may be a leaf until the child is linked, even the least recently used leaf. It must not be evicted here.
     if (*parent != none) leaves_.erase(*parent);
@@ -287,11 +287,11 @@ void StoreIndex::begin_closing(std::uint32_t slot) {
   closing_.push_back(SlotId{slot});
 }
 
-std::optional<StoreIndex::Shrunk> StoreIndex::shrink() {
+std::optional<StoreIndex::Freed> StoreIndex::shrink() {
   if (excess() == 0) return std::nullopt;
   if (const std::optional<SlotId> free = free_.take_last()) {
     begin_closing(free->value());
-    return Shrunk{*free, std::nullopt};
+    return Freed{*free, std::nullopt};
   }
   if (leaves_.empty()) return std::nullopt;
   const std::uint32_t victim = leaves_.top().handle;
@@ -299,7 +299,7 @@ std::optional<StoreIndex::Shrunk> StoreIndex::shrink() {
   const Evicted evicted{entry(victim).block.key, entry(victim).write_token};
   forget(victim);
   if (parent_before != none) consider(parent_before);
-  return Shrunk{SlotId{victim}, evicted};
+  return Freed{SlotId{victim}, evicted};
 }
 
 void StoreIndex::take_closing(std::vector<SlotId>& closing) {

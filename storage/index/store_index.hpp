@@ -71,7 +71,7 @@ class StoreIndex {
     std::uint64_t write_token = 0;
   };
 
-  struct Placed {
+  struct Freed {
     SlotId slot;
     std::optional<Evicted> evicted;  ///< the block that was evicted to free the slot
   };
@@ -110,7 +110,7 @@ class StoreIndex {
   /// Finds a slot for a block that is not in the index, and evicts one leaf if no slot is free. The block is then `writing`, and
   /// its write holds it once. Fails: parent_missing (the parent is not in the index, is marked for removal, or is not exactly one
   /// level up), full. A failure changes nothing.
-  [[nodiscard]] Result<Placed> place(const StoredBlock& block);
+  [[nodiscard]] Result<Freed> place(const StoredBlock& block);
 
   /// Reports that the bytes of a `writing` block are in its slot; this ends the hold of its write. Appends the blocks that became
   /// `ready`, parents before children: either none, or the block itself and all descendants that waited for it.
@@ -158,14 +158,9 @@ class StoreIndex {
     const std::uint32_t open = capacity() - count(State::closing);
     return open > limit_ ? open - limit_ : 0;
   }
-  /// A slot that shrink() has begun to close, and the block that was evicted for that.
-  struct Shrunk {
-    SlotId slot;
-    std::optional<Evicted> evicted;
-  };
   /// Begins to close one slot if there is an excess: the highest free slot, or else the slot of the least recently used leaf.
   /// Returns nothing if there is no excess, or if no block may be evicted now.
-  [[nodiscard]] std::optional<Shrunk> shrink();
+  [[nodiscard]] std::optional<Freed> shrink();
   /// Returns the slots that began to close since the last call. The owner must close() or open() each of them once. The vectors
   /// are swapped.
   void take_closing(std::vector<SlotId>& closing);

@@ -20,8 +20,6 @@ bool retires_slot(StoreOperations::WriteOutcome outcome) {
 StoreOperations::StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max)
     : index_{capacity_blocks}, block_bytes_{block_bytes}, writes_max_{writes_max}, write_of_(capacity_blocks, none) {}
 
-StoreOperations::~StoreOperations() = default;
-
 StoreOperations::Id StoreOperations::begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key) {
   if (free_ids_.empty()) {
     free_ids_.push_back(static_cast<std::uint32_t>(operations_.size()));
@@ -80,22 +78,25 @@ std::optional<StoreOperations::Started> StoreOperations::start_write(const Store
     answer(Errc::refused);
     return std::nullopt;
   }
-  const Result<StoreIndex::Placed> placed = index_.place(write.block);
+  const Result<StoreIndex::Freed> placed = index_.place(write.block);
   if (!placed) {
     answer(placed.error());
     return std::nullopt;
   }
-  if (placed->evicted) {
-    ++counted_.evicted;
-    emit(StoreEvent::Kind::evicted, 0, placed->evicted->key, {}, placed->evicted->write_token);
-  }
   // The slot may be that of the evicted block. In both cases the slot's catalog record changes.
-  changed_.push_back(placed->slot);
-  suspected_.erase(placed->slot.value());
+  note_freed(*placed);
   index_.set_write_token(placed->slot, write.token);
   const Id id = begin(Kind::write, placed->slot, write.token, write.block.key);
   write_of_[placed->slot.value()] = id.value();
   return Started{id, placed->slot};
+}
+
+void StoreOperations::note_freed(const StoreIndex::Freed& freed) {
+  changed_.push_back(freed.slot);
+  suspected_.erase(freed.slot.value());
+  if (!freed.evicted) return;
+  ++counted_.evicted;
+  emit(StoreEvent::Kind::evicted, 0, freed.evicted->key, {}, freed.evicted->write_token);
 }
 
 void StoreOperations::end_read(Id id, ReadOutcome outcome) {
@@ -275,13 +276,9 @@ void StoreOperations::touch(std::span<const BlockKey> keys) {
 std::size_t StoreOperations::shrink(std::uint32_t slots_max) {
   std::uint32_t closed = 0;
   for (; closed < slots_max; ++closed) {
-    const std::optional<StoreIndex::Shrunk> shrunk = index_.shrink();
+    const std::optional<StoreIndex::Freed> shrunk = index_.shrink();
     if (!shrunk) break;
-    if (!shrunk->evicted) continue;
-    ++counted_.evicted;
-    suspected_.erase(shrunk->slot.value());
-    changed_.push_back(shrunk->slot);
-    emit(StoreEvent::Kind::evicted, 0, shrunk->evicted->key, {}, shrunk->evicted->write_token);
+    if (shrunk->evicted) note_freed(*shrunk);
   }
   return closed;
 }

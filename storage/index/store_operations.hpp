@@ -35,7 +35,6 @@ class StoreOperations {
   /// `writes_max` limits the writes under way; further writes end with `refused`. Reads have no bound, because each of them
   /// brings its own buffer.
   StoreOperations(std::uint32_t capacity_blocks, Bytes block_bytes, std::uint32_t writes_max);
-  ~StoreOperations();
   StoreOperations(const StoreOperations&) = delete;
   StoreOperations& operator=(const StoreOperations&) = delete;
 
@@ -105,6 +104,8 @@ class StoreOperations {
   Id begin(Kind kind, SlotId slot, std::uint64_t token, const BlockKey& key);
   void finish(std::uint32_t id);
   void emit(StoreEvent::Kind kind, std::uint64_t token, const BlockKey& key, ErrorCode error = {}, std::uint64_t write_token = 0);
+  /// Records that the slot's block changes, and emits the event of the block that was evicted, if any.
+  void note_freed(const StoreIndex::Freed& freed);
   /// Emits the events of all writes of the block in this slot.
   void finish_writes(SlotId slot, ErrorCode error);
   void write_succeeded(SlotId slot);

@@ -3,22 +3,6 @@
 #include <stdexcept>
 
 namespace terrace {
-namespace {
-
-std::unique_ptr<IoEngine> make(const IoOptions& options, Waker& waker, UringCalls* calls) {
-  const bool paced = options.threads.bandwidth != BytesPerSecond{};
-  if (options.choice == IoChoice::uring && paced)
-    throw std::invalid_argument{"I/O with a bandwidth limit needs threads, not io_uring"};
-  bool use_uring = options.choice == IoChoice::uring;
-  if (options.choice == IoChoice::automatic && !paced) {
-    use_uring = !(calls != nullptr ? UringIo::unavailable(*calls) : UringIo::unavailable());
-  }
-  if (!use_uring) return std::make_unique<ThreadedIo>(options.threads, waker);
-  if (calls != nullptr) return std::make_unique<UringIo>(options.uring, waker, *calls);
-  return std::make_unique<UringIo>(options.uring, waker);
-}
-
-}  // namespace
 
 std::string_view to_string(IoChoice choice) {
   switch (choice) {
@@ -29,10 +13,14 @@ std::string_view to_string(IoChoice choice) {
   return "?";
 }
 
-std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker) { return make(options, waker, nullptr); }
-
 std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker, UringCalls& calls) {
-  return make(options, waker, &calls);
+  const bool paced = options.threads.bandwidth != BytesPerSecond{};
+  if (options.choice == IoChoice::uring && paced)
+    throw std::invalid_argument{"I/O with a bandwidth limit needs threads, not io_uring"};
+  bool use_uring = options.choice == IoChoice::uring;
+  if (options.choice == IoChoice::automatic && !paced) use_uring = !UringIo::unavailable(calls);
+  if (use_uring) return UringIo::make(options.uring, waker, calls);
+  return std::make_unique<ThreadedIo>(options.threads, waker);
 }
 
 }  // namespace terrace

@@ -19,8 +19,7 @@ struct IoOptions {
 /// chooses ThreadedIo if a limit is set. Throws what the constructors of the engines throw; std::invalid_argument if `uring` is
 /// chosen together with a bandwidth limit; std::runtime_error, with the reason in one sentence, if `uring` is chosen and io_uring
 /// is not available.
-[[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker);
-/// The same; `calls` is used instead of the real kernel to find out whether io_uring is available.
-[[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker, UringCalls& calls);
+[[nodiscard]] std::unique_ptr<IoEngine> make_io_engine(const IoOptions& options, Waker& waker,
+                                                       UringCalls& calls = UringCalls::system());
 
 }  // namespace terrace

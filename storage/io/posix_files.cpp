@@ -1,6 +1,7 @@
 #include "storage/io/posix_files.hpp"
 
 #include "base/check.hpp"
+#include "base/descriptor.hpp"
 #include "base/fork.hpp"
 
 #include <fcntl.h>
@@ -41,6 +42,22 @@ Result<void> done_or_errno(int returned) {
 
 }  // namespace
 
+int PosixCalls::open(const char* path, int flags, unsigned mode) { return ::open(path, flags, mode); }
+ssize_t PosixCalls::pread(int fd, void* into, std::size_t bytes, off_t offset) { return ::pread(fd, into, bytes, offset); }
+ssize_t PosixCalls::pwrite(int fd, const void* from, std::size_t bytes, off_t offset) {
+  return ::pwrite(fd, from, bytes, offset);
+}
+int PosixCalls::fdatasync(int fd) { return ::fdatasync(fd); }
+int PosixCalls::fallocate(int fd, off_t offset, off_t bytes) { return ::fallocate(fd, 0, offset, bytes); }
+int PosixCalls::punch_hole(int fd, off_t offset, off_t bytes) {
+  return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+}
+
+PosixCalls& PosixCalls::system() {
+  static PosixCalls calls;
+  return calls;
+}
+
 PosixFiles::~PosixFiles() {
   for (std::size_t id = 0; id < files_.size(); ++id) {
     if (files_[id]) PosixFiles::close(FileId{static_cast<std::uint32_t>(id)});
@@ -76,13 +93,10 @@ Result<Made> PosixFiles::link_directory(const std::filesystem::path& link, const
 }
 
 int PosixFiles::sync_path(const std::filesystem::path& path) noexcept {
-  const int fd = calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  const int returned = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
+  const Descriptor directory{calls_.open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)};
+  if (!directory.is_open()) return errno;
   // Some file systems cannot sync a directory, and return EINVAL.
-  return returned != 0 && error != EINVAL ? error : 0;
+  return ::fsync(directory.get()) != 0 && errno != EINVAL ? errno : 0;
 }
 
 Result<void> PosixFiles::sync_directory(const std::filesystem::path& path) {
@@ -118,14 +132,13 @@ int PosixFiles::open_path(File& file, Create create, Made& made) noexcept {
 }
 
 Result<OpenedFile> PosixFiles::open(const std::filesystem::path& path, Create create, Direct direct) {
-  auto file = std::make_unique<File>();
-  file->path = std::filesystem::absolute(path);
-  file->direct = direct == Direct::yes;
-  Made made = Made::existed;
-  file->fd = open_path(*file, create, made);
-  if (file->fd < 0) return errno_code(errno);
-  files_.push_back(std::move(file));
-  return OpenedFile{FileId{static_cast<std::uint32_t>(files_.size() - 1)}, made};
+  OpenedFile opened{prepare(path, direct)};
+  File& opening = file(opened.id);
+  opening.fd = open_path(opening, create, opened.made);
+  if (opening.fd >= 0) return opened;
+  const int error = errno;
+  files_.pop_back();
+  return errno_code(error);
 }
 
 FileId PosixFiles::prepare(const std::filesystem::path& path, Direct direct) {

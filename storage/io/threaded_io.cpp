@@ -4,7 +4,6 @@
 #include "base/thread.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -12,18 +11,18 @@
 
 namespace terrace {
 ThreadedIo::ThreadedIo(Config config, Waker& waker, PosixCalls& calls)
-    : files_{calls},
-      waker_{waker},
+    : QueuedEngine{config.in_flight_max, config.threads, waker},
+      files_{calls},
       work_{config.in_flight_max, 1, 0},
       work_token_{work_},
       ahead_{64, 1, 0},
       ahead_token_{ahead_},
-      completions_{config.in_flight_max, config.threads, waker_},
       bandwidth_{config.bandwidth} {
   if (config.threads == 0) throw std::invalid_argument{"the I/O needs at least one worker thread"};
-  const SignalsBlocked blocked;
   try {
-    for (unsigned n = 0; n < config.threads; ++n) threads_.emplace_back([this] { run(); });
+    for (unsigned n = 0; n < config.threads; ++n) {
+      threads_.push_back(start_thread<std::jthread>("terrace-io", [this] { run(); }));
+    }
   } catch (...) {
     stop();
     throw;
@@ -46,23 +45,7 @@ void ThreadedIo::submit(std::span<const IoOperation> batch) {
     submitting_.push_back(work);
   }
   TERRACE_CHECK(work_.enqueue_bulk(work_token_, submitting_.begin(), submitting_.size()));
-  in_flight_ += batch.size();
-}
-
-std::size_t ThreadedIo::poll(std::vector<IoCompletion>& out) {
-  completions_.drain(collected_);
-  const std::size_t count = collected_.size();
-  out.insert(out.end(), collected_.begin(), collected_.end());
-  collected_.clear();
-  in_flight_ -= count;
-  return count;
-}
-
-void ThreadedIo::wait() {
-  while (collected_.empty() && in_flight_ > 0) {
-    waker_.own.acknowledge();
-    if (completions_.drain(collected_) == 0) waker_.own.wait(-1);
-  }
+  begun(batch.size());
 }
 
 std::string ThreadedIo::describe() const {
@@ -83,8 +66,7 @@ void ThreadedIo::pace(Bytes bytes) {
 }
 
 void ThreadedIo::run() {
-  ::pthread_setname_np(::pthread_self(), "terrace-io");
-  Producer producer{completions_};
+  Producer producer{completions()};
   AlignedBuffer scratch;
   Work work;
   Work first;

@@ -1,11 +1,8 @@
 #pragma once
 
-#include "base/completion_queue.hpp"
-#include "base/waker.hpp"
-#include "storage/io/engine_waker.hpp"
-#include "storage/io/io_engine.hpp"
 #include "storage/io/posix_calls.hpp"
 #include "storage/io/posix_files.hpp"
+#include "storage/io/queued_engine.hpp"
 
 #include <blockingconcurrentqueue.h>
 
@@ -24,7 +21,7 @@ namespace terrace {
 /// thread.
 ///
 /// The queues in both directions are lock-free: the owner's calls never wait for a thread that moves bytes.
-class ThreadedIo final : public IoEngine {
+class ThreadedIo final : public QueuedEngine {
  public:
   struct Config {
     unsigned threads = 16;
@@ -43,10 +40,6 @@ class ThreadedIo final : public IoEngine {
 
   [[nodiscard]] FileSystem& files() override { return files_; }
   void submit(std::span<const IoOperation> batch) override;
-  std::size_t poll(std::vector<IoCompletion>& out) override;
-  void wait() override;
-  [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
-  [[nodiscard]] Waker& waker() override { return waker_.owner; }
   [[nodiscard]] std::string describe() const override;
 
  private:
@@ -69,7 +62,6 @@ class ThreadedIo final : public IoEngine {
   void stop() noexcept;
 
   PosixFiles files_;
-  EngineWaker waker_;
   WorkQueue work_;
   moodycamel::ProducerToken work_token_;
   /// Operations with IoOperation::ahead. A thread that takes an entry from `work_` first empties this queue. For each entry of
@@ -77,9 +69,6 @@ class ThreadedIo final : public IoEngine {
   moodycamel::ConcurrentQueue<Work> ahead_;
   moodycamel::ProducerToken ahead_token_;
   std::vector<Work> submitting_;  ///< scratch
-  CompletionQueue<IoCompletion> completions_;
-  std::vector<IoCompletion> collected_;  ///< completions that wait() has collected for the next poll()
-  std::size_t in_flight_ = 0;
   const BytesPerSecond bandwidth_;
   std::mutex pacing_;
   std::chrono::steady_clock::time_point disk_free_at_;  ///< guarded by pacing_

@@ -1,21 +1,22 @@
 #include "storage/io/uring_io.hpp"
 
-#include "base/check.hpp"
 #include "base/thread.hpp"
+#include "storage/io/posix_files.hpp"
+#include "storage/io/queued_engine.hpp"
 #include "storage/io/uring_ring.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <optional>
+#include <span>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 namespace terrace {
 namespace {
@@ -43,8 +44,7 @@ class UringFiles final : public PosixFiles {
 class FileWorker {
  public:
   FileWorker(PosixFiles& files, CompletionQueue<IoCompletion>& completions) : files_{files}, completions_{completions} {
-    const SignalsBlocked blocked;
-    thread_ = std::jthread{[this] { run(); }};
+    thread_ = start_thread<std::jthread>("terrace-files", [this] { run(); });
   }
   ~FileWorker() {
     push({});
@@ -64,7 +64,6 @@ class FileWorker {
 
  private:
   void run() {
-    ::pthread_setname_np(::pthread_self(), "terrace-files");
     AlignedBuffer none;
     for (;;) {
       std::unique_lock lock{mutex_};
@@ -100,35 +99,78 @@ unsigned rings_of(unsigned configured) {
   return std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U);
 }
 
-}  // namespace
-
-struct UringIo::Parts {
-  Parts(const Config& config, Waker& owners, UringCalls& calls, PosixCalls& posix_calls)
-      : files{posix_calls, rings}, waker{owners}, completions{config.in_flight_max, rings_of(config.rings) + 1, waker} {
-    const UringRing::Config of_ring{.depth = config.depth, .in_flight_max = config.in_flight_max};
+class UringEngine final : public QueuedEngine {
+ public:
+  UringEngine(const UringIo::Config& config, Waker& owner, UringCalls& calls, PosixCalls& posix_calls)
+      : QueuedEngine{config.in_flight_max, rings_of(config.rings) + 1, owner}, files_{posix_calls, rings_} {
     for (unsigned n = 0; n < rings_of(config.rings); ++n) {
-      rings.push_back(std::make_unique<UringRing>(of_ring, calls, completions));
+      rings_.push_back(std::make_unique<UringRing>(config.depth, config.in_flight_max, calls, completions()));
     }
-    file_worker.emplace(files, completions);
+    file_worker_.emplace(files_, completions());
   }
 
-  UringFiles files;
-  EngineWaker waker;
-  CompletionQueue<IoCompletion> completions;
-  std::vector<IoCompletion> collected;  ///< completions that wait() has collected for the next poll()
-  std::size_t in_flight = 0;
-  std::size_t next_ring = 0;
-  mutable std::mutex registering;
-  // Guarded by `registering`.
-  std::size_t pieces = 0;
-  int registering_error = 0;  ///< the last error
-  std::vector<std::byte*> not_registered;
+  [[nodiscard]] FileSystem& files() override { return files_; }
 
-  Rings rings;  ///< destroyed after `file_worker`, and before the members above
-  std::optional<FileWorker> file_worker;
+  void submit(std::span<const IoOperation> batch) override {
+    if (batch.empty()) return;
+    const std::size_t first = next_ring_;
+    for (const IoOperation& operation : batch) {
+      const UringRing::Work work{operation, &files_.file(operation.file)};
+      if (!is_transfer(operation.kind)) {
+        file_worker_->push(work);
+        continue;
+      }
+      rings_[next_ring_]->push(work);
+      next_ring_ = (next_ring_ + 1) % rings_.size();
+    }
+    for (std::size_t n = 0; n < std::min(batch.size(), rings_.size()); ++n) rings_[(first + n) % rings_.size()]->start();
+    begun(batch.size());
+  }
+
+  void register_memory(std::span<std::byte> memory) override {
+    int error = 0;
+    for (const auto& ring : rings_) {
+      const int failed = ring->register_memory(memory);
+      if (failed != 0) error = failed;
+    }
+    const std::lock_guard lock{registering_};
+    ++pieces_;
+    if (error == 0) return;
+    not_registered_.push_back(memory.data());
+    registering_error_ = error;
+  }
+
+  void forget_memory(std::span<std::byte> memory) override {
+    for (const auto& ring : rings_) ring->forget_memory(memory);
+    const std::lock_guard lock{registering_};
+    --pieces_;
+    std::erase(not_registered_, memory.data());
+  }
+
+  [[nodiscard]] std::string describe() const override {
+    std::string text = fmt::format("io_uring, {} ring{}", rings_.size(), rings_.size() == 1 ? "" : "s");
+    const std::lock_guard lock{registering_};
+    const std::size_t without = not_registered_.size();
+    if (pieces_ == 0) return text;
+    text += fmt::format(", {} of {} pieces of memory registered", pieces_ - without, pieces_);
+    if (without > 0) text += fmt::format(" ({})", std::generic_category().message(registering_error_));
+    return text;
+  }
+
+ private:
+  UringFiles files_;
+  std::size_t next_ring_ = 0;
+  mutable std::mutex registering_;
+  // Guarded by `registering_`.
+  std::size_t pieces_ = 0;
+  int registering_error_ = 0;  ///< the last error
+  std::vector<std::byte*> not_registered_;
+
+  Rings rings_;  ///< destroyed after `file_worker_`, and before the members above
+  std::optional<FileWorker> file_worker_;
 };
 
-std::optional<std::string> UringIo::unavailable() { return unavailable(UringCalls::system()); }
+}  // namespace
 
 std::optional<std::string> UringIo::unavailable(UringCalls& calls) {
   const int error = UringRing::probe(calls);
@@ -136,80 +178,9 @@ std::optional<std::string> UringIo::unavailable(UringCalls& calls) {
   return reason(error);
 }
 
-UringIo::UringIo(Config config, Waker& waker) : UringIo{config, waker, UringCalls::system()} {}
-
-UringIo::UringIo(Config config, Waker& waker, UringCalls& calls, PosixCalls& posix_calls) {
-  if (const int error = UringRing::probe(calls)) throw std::runtime_error{reason(error)};
-  parts_ = std::make_unique<Parts>(config, waker, calls, posix_calls);
-}
-
-UringIo::~UringIo() = default;
-
-FileSystem& UringIo::files() { return parts_->files; }
-std::size_t UringIo::in_flight() const { return parts_->in_flight; }
-Waker& UringIo::waker() { return parts_->waker.owner; }
-
-void UringIo::submit(std::span<const IoOperation> batch) {
-  if (batch.empty()) return;
-  Rings& rings = parts_->rings;
-  const std::size_t first = parts_->next_ring;
-  for (const IoOperation& operation : batch) {
-    if (!is_transfer(operation.kind)) {
-      parts_->file_worker->push({operation, &parts_->files.file(operation.file)});
-      continue;
-    }
-    rings[parts_->next_ring]->push({operation, &parts_->files.file(operation.file)});
-    parts_->next_ring = (parts_->next_ring + 1) % rings.size();
-  }
-  for (std::size_t n = 0; n < std::min(batch.size(), rings.size()); ++n) rings[(first + n) % rings.size()]->start();
-  parts_->in_flight += batch.size();
-}
-
-std::size_t UringIo::poll(std::vector<IoCompletion>& out) {
-  parts_->completions.drain(parts_->collected);
-  const std::size_t count = parts_->collected.size();
-  out.insert(out.end(), parts_->collected.begin(), parts_->collected.end());
-  parts_->collected.clear();
-  parts_->in_flight -= count;
-  return count;
-}
-
-void UringIo::wait() {
-  while (parts_->collected.empty() && parts_->in_flight > 0) {
-    parts_->waker.own.acknowledge();
-    if (parts_->completions.drain(parts_->collected) == 0) parts_->waker.own.wait(-1);
-  }
-}
-
-void UringIo::register_memory(std::span<std::byte> memory) {
-  int error = 0;
-  for (const auto& ring : parts_->rings) {
-    const int failed = ring->register_memory(memory);
-    if (failed != 0) error = failed;
-  }
-  const std::lock_guard lock{parts_->registering};
-  ++parts_->pieces;
-  if (error == 0) return;
-  parts_->not_registered.push_back(memory.data());
-  parts_->registering_error = error;
-}
-
-void UringIo::forget_memory(std::span<std::byte> memory) {
-  for (const auto& ring : parts_->rings) ring->forget_memory(memory);
-  const std::lock_guard lock{parts_->registering};
-  --parts_->pieces;
-  std::erase(parts_->not_registered, memory.data());
-}
-
-std::string UringIo::describe() const {
-  const std::size_t rings = parts_->rings.size();
-  std::string text = fmt::format("io_uring, {} ring{}", rings, rings == 1 ? "" : "s");
-  const std::lock_guard lock{parts_->registering};
-  const std::size_t without = parts_->not_registered.size();
-  if (parts_->pieces == 0) return text;
-  text += fmt::format(", {} of {} pieces of memory registered", parts_->pieces - without, parts_->pieces);
-  if (without > 0) text += fmt::format(" ({})", std::generic_category().message(parts_->registering_error));
-  return text;
+std::unique_ptr<IoEngine> UringIo::make(const Config& config, Waker& waker, UringCalls& calls, PosixCalls& posix_calls) {
+  if (const auto why = unavailable(calls)) throw std::runtime_error{*why};
+  return std::make_unique<UringEngine>(config, waker, calls, posix_calls);
 }
 
 }  // namespace terrace

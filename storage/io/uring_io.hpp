@@ -1,19 +1,15 @@
 #pragma once
 
-#include "storage/io/engine_waker.hpp"
 #include "storage/io/io_engine.hpp"
-#include "storage/io/posix_files.hpp"
+#include "storage/io/posix_calls.hpp"
+#include "storage/io/uring_calls.hpp"
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace terrace {
-
-class UringCalls;
 
 /// Does I/O with io_uring. The kernel takes operations in batches, so that a few threads can keep many operations under way.
 /// Files are registered with the kernel, and so is memory if the kernel allows it (register_memory). A stalled operation takes
@@ -22,8 +18,10 @@ class UringCalls;
 /// Each ring has one thread. It submits operations, collects completions and computes checksums, about 10 GB/s for each ring. The
 /// owner's calls never wait for this thread, because operations and completions pass through lock-free queues. In a build without
 /// liburing, unavailable() returns the reason.
-class UringIo final : public IoEngine {
- public:
+///
+/// register_memory() blocks until the ring's thread and the kernel have registered the memory. The kernel looks up every page,
+/// which takes about 10 ms for 1 GiB of small pages. The memory may have at most 1 GiB.
+struct UringIo {
   struct Config {
     /// The number of rings. 0: one for every four processors, at least one and at most four.
     unsigned rings = 0;
@@ -33,34 +31,14 @@ class UringIo final : public IoEngine {
     std::size_t in_flight_max = 4096;
   };
 
-  /// `waker` and `calls` must outlive the engine. Throws std::runtime_error, with the reason in one sentence, if no ring can be
-  /// made; std::system_error if a descriptor or a thread cannot be created.
-  UringIo(Config config, Waker& waker);
-  UringIo(Config config, Waker& waker, UringCalls& calls, PosixCalls& posix_calls = PosixCalls::system());
-  /// Finishes the operations under way, then ends the threads.
-  ~UringIo() override;
-  UringIo(const UringIo&) = delete;
-  UringIo& operator=(const UringIo&) = delete;
-
+  /// Makes the engine, whose destructor finishes the operations under way. `waker` and the calls must outlive it. Throws
+  /// std::runtime_error, with the reason in one sentence, if no ring can be made; std::system_error if a descriptor or a thread
+  /// cannot be created.
+  [[nodiscard]] static std::unique_ptr<IoEngine> make(const Config& config, Waker& waker,
+                                                      UringCalls& calls = UringCalls::system(),
+                                                      PosixCalls& posix_calls = PosixCalls::system());
   /// The reason, in one sentence, why io_uring cannot be used here. Returns nothing if it can be used.
-  [[nodiscard]] static std::optional<std::string> unavailable();
-  [[nodiscard]] static std::optional<std::string> unavailable(UringCalls& calls);
-
-  [[nodiscard]] FileSystem& files() override;
-  void submit(std::span<const IoOperation> batch) override;
-  std::size_t poll(std::vector<IoCompletion>& out) override;
-  void wait() override;
-  [[nodiscard]] std::size_t in_flight() const override;
-  [[nodiscard]] Waker& waker() override;
-  /// Blocks until the ring's thread and the kernel have registered the memory. The kernel looks up every page, which takes about
-  /// 10 ms for 1 GiB of small pages. `memory` may have at most 1 GiB.
-  void register_memory(std::span<std::byte> memory) override;
-  void forget_memory(std::span<std::byte> memory) override;
-  [[nodiscard]] std::string describe() const override;
-
- private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  [[nodiscard]] static std::optional<std::string> unavailable(UringCalls& calls = UringCalls::system());
 };
 
 }  // namespace terrace

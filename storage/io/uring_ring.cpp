@@ -4,7 +4,6 @@
 #include "base/fork.hpp"
 #include "base/thread.hpp"
 
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -58,7 +58,60 @@ bool can_do_what_we_need(io_uring& ring) {
       [&](int op) { return ::io_uring_opcode_supported(probe.get(), op) != 0; });
 }
 
+bool before(const std::byte* a, const std::byte* b) { return std::less<>{}(a, b); }
+
 }  // namespace
+
+int UringCalls::setup(unsigned entries, io_uring& ring, io_uring_params& params) {
+  return ::io_uring_queue_init_params(entries, &ring, &params);
+}
+
+int UringCalls::register_buffer(io_uring& ring, unsigned place, const iovec& memory) {
+  const __u64 no_tag = 0;
+  return ::io_uring_register_buffers_update_tag(&ring, place, &memory, &no_tag, 1);
+}
+
+int UringCalls::ended(const IoOperation&, int, std::uint64_t, int result) { return result; }
+
+UringCalls& UringCalls::system() {
+  static UringCalls calls;
+  return calls;
+}
+
+UringMemory::UringMemory(unsigned places) {
+  free_.reserve(places);
+  for (unsigned place = places; place > 0; --place) free_.push_back(place - 1);
+}
+
+std::optional<unsigned> UringMemory::free_place() const {
+  if (free_.empty()) return std::nullopt;
+  return free_.back();
+}
+
+void UringMemory::add(std::span<std::byte> memory) {
+  TERRACE_CHECK(!free_.empty());
+  const auto at = std::ranges::upper_bound(pieces_, memory.data(), before, [](const Piece& p) { return p.memory.data(); });
+  pieces_.insert(at, {memory, free_.back()});
+  free_.pop_back();
+}
+
+std::optional<unsigned> UringMemory::remove(std::span<std::byte> memory) {
+  const auto at = std::ranges::find_if(pieces_, [&](const Piece& piece) { return piece.memory.data() == memory.data(); });
+  if (at == pieces_.end()) return std::nullopt;
+  const unsigned place = at->place;
+  free_.push_back(place);
+  pieces_.erase(at);
+  return place;
+}
+
+std::optional<unsigned> UringMemory::find(const std::byte* begin, std::size_t bytes) const {
+  auto at = std::ranges::upper_bound(pieces_, begin, before, [](const Piece& p) -> const std::byte* { return p.memory.data(); });
+  if (at == pieces_.begin()) return std::nullopt;
+  --at;
+  const std::byte* const end = at->memory.data() + at->memory.size();
+  if (!before(begin, end) || static_cast<std::size_t>(end - begin) < bytes) return std::nullopt;
+  return at->place;
+}
 
 int UringRing::probe(UringCalls& calls) {
   io_uring ring{};
@@ -69,18 +122,17 @@ int UringRing::probe(UringCalls& calls) {
   return able ? 0 : ENOSYS;
 }
 
-UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<IoCompletion>& completions)
-    : config_{config},
-      calls_{calls},
-      arriving_queue_{config.in_flight_max, 1, null_waker_},
+UringRing::UringRing(unsigned depth, std::size_t in_flight_max, UringCalls& calls, CompletionQueue<IoCompletion>& completions)
+    : calls_{calls},
+      arriving_queue_{in_flight_max, 1, null_waker_},
       arriving_{arriving_queue_},
       completions_{completions},
-      moving_(config.depth),
-      memory_{config.memory_places} {
-  free_.reserve(config.depth);
-  for (std::uint32_t slot = config.depth; slot > 0; --slot) free_.push_back(slot - 1);
+      moving_(depth),
+      memory_{memory_places} {
+  free_.reserve(depth);
+  for (std::uint32_t slot = depth; slot > 0; --slot) free_.push_back(slot - 1);
   io_uring_params params{};
-  if (const int error = make_ring(calls, config.depth, ring_, params)) {
+  if (const int error = make_ring(calls, depth, ring_, params)) {
     throw std::system_error{error, std::generic_category(), "io_uring"};
   }
   starts_disabled_ = (params.flags & IORING_SETUP_R_DISABLED) != 0;
@@ -92,16 +144,18 @@ UringRing::UringRing(const Config& config, UringCalls& calls, CompletionQueue<Io
     throw std::system_error{error, std::generic_category(), "eventfd"};
   }
   close_in_children(ring_.ring_fd);
-  memory_error_ = -::io_uring_register_buffers_sparse(&ring_, config.memory_places);
-  if (::io_uring_register_files_sparse(&ring_, config.file_places) == 0) {
-    for (unsigned place = config.file_places; place > 0; --place) free_file_places_.push_back(static_cast<int>(place - 1));
+  memory_error_ = -::io_uring_register_buffers_sparse(&ring_, memory_places);
+  if (::io_uring_register_files_sparse(&ring_, file_places) == 0) {
+    for (unsigned place = file_places; place > 0; --place) free_file_places_.push_back(static_cast<int>(place - 1));
   }
-  const SignalsBlocked blocked;
-  thread_ = std::jthread{[this] { run(); }};
+  thread_ = start_thread<std::jthread>("terrace-uring", [this] { run(); });
 }
 
 UringRing::~UringRing() {
-  (void)carry_out({Order::Kind::end, {}, {}});
+  (void)carry_out([this] {
+    ending_ = true;
+    return 0;
+  });
   thread_.join();
   leave_to_children(ring_.ring_fd);
   leave_to_children(bell_);
@@ -109,15 +163,48 @@ UringRing::~UringRing() {
   ::close(bell_);
 }
 
-int UringRing::carry_out(Order order) {
-  std::promise<int> done;
-  order.done = &done;
+int UringRing::carry_out(std::function<int()> order) {
+  std::packaged_task<int()> task{std::move(order)};
+  std::future<int> done = task.get_future();
   {
     const std::lock_guard lock{ordering_};
-    orders_.push_back(order);
+    orders_.push_back(std::move(task));
   }
   ring_bell();
-  return done.get_future().get();
+  return done.get();
+}
+
+int UringRing::register_memory(std::span<std::byte> memory) {
+  return carry_out([this, memory] {
+    if (memory_error_ != 0) return memory_error_;
+    const std::optional<unsigned> place = memory_.free_place();
+    if (!place) return ENOSPC;
+    const int result = calls_.register_buffer(ring_, *place, {memory.data(), memory.size()});
+    if (result < 0) return -result;
+    memory_.add(memory);
+    return 0;
+  });
+}
+
+void UringRing::forget_memory(std::span<std::byte> memory) {
+  (void)carry_out([this, memory] {
+    const iovec nothing{};
+    const std::optional<unsigned> place = memory_.remove(memory);
+    if (place) TERRACE_CHECK(UringCalls::system().register_buffer(ring_, *place, nothing) >= 0);
+    return 0;
+  });
+}
+
+void UringRing::leave_place(FileId file, int instead) {
+  (void)carry_out([this, file, instead] {
+    if (file.value() >= file_places_.size()) file_places_.resize(file.value() + std::size_t{1}, not_registered);
+    const int place = std::exchange(file_places_[file.value()], instead);
+    if (place < 0) return 0;
+    const int nothing = -1;
+    TERRACE_CHECK(::io_uring_register_files_update(&ring_, static_cast<unsigned>(place), &nothing, 1) >= 0);
+    free_file_places_.push_back(place);
+    return 0;
+  });
 }
 
 /// Wakes the ring's thread if it sleeps. Either this thread sees that the ring's thread sleeps, or the ring's thread sees the new
@@ -130,7 +217,6 @@ void UringRing::ring_bell() noexcept {
 }
 
 void UringRing::run() {
-  ::pthread_setname_np(::pthread_self(), "terrace-uring");
   if (starts_disabled_) enable(ring_);
   for (;;) {
     const bool arrived = take_arrivals();
@@ -167,45 +253,11 @@ bool UringRing::take_arrivals() {
     const std::lock_guard lock{ordering_};
     taken_orders_.swap(orders_);
   }
-  for (const Order& order : taken_orders_) order.done->set_value(perform(order));
+  for (auto& order : taken_orders_) order();
   taken_orders_.clear();
   for (Work& work : arrived_) (work.operation.ahead ? ahead_ : waiting_).push_back(std::move(work));
   arrived_.clear();
   return true;
-}
-
-int UringRing::perform(const Order& order) {
-  switch (order.kind) {
-    case Order::Kind::register_memory: {
-      if (memory_error_ != 0) return memory_error_;
-      const std::optional<unsigned> place = memory_.free_place();
-      if (!place) return ENOSPC;
-      const int result = calls_.register_buffer(ring_, *place, {order.memory.data(), order.memory.size()});
-      if (result < 0) return -result;
-      memory_.add(order.memory);
-      return 0;
-    }
-    case Order::Kind::forget_memory:
-      if (const std::optional<unsigned> place = memory_.remove(order.memory)) {
-        const iovec nothing{};
-        TERRACE_CHECK(UringCalls::system().register_buffer(ring_, *place, nothing) >= 0);
-      }
-      return 0;
-    case Order::Kind::forget_file:
-    case Order::Kind::never_register: {
-      if (order.file.value() >= file_places_.size()) file_places_.resize(order.file.value() + std::size_t{1}, not_registered);
-      int& place = file_places_[order.file.value()];
-      if (place >= 0) {
-        const int nothing = -1;
-        TERRACE_CHECK(::io_uring_register_files_update(&ring_, static_cast<unsigned>(place), &nothing, 1) >= 0);
-        free_file_places_.push_back(place);
-      }
-      place = order.kind == Order::Kind::never_register ? never_registered : not_registered;
-      return 0;
-    }
-    case Order::Kind::end: ending_ = true; return 0;
-  }
-  return 0;
 }
 
 std::optional<int> UringRing::place_of(FileId id, int fd) {

@@ -8,12 +8,12 @@
 #include "storage/io/io_engine.hpp"
 #include "storage/io/posix_files.hpp"
 #include "storage/io/uring_calls.hpp"
-#include "storage/io/uring_memory.hpp"
 
 #include <liburing.h>  // after the queues: it defines BLOCK_SIZE
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -22,6 +22,29 @@
 #include <vector>
 
 namespace terrace {
+
+/// Records which piece of memory has which entry in a ring's table of buffers. Threads: one.
+class UringMemory {
+ public:
+  explicit UringMemory(unsigned places);
+
+  /// An entry that is free, or nothing if all are used. add() uses this entry.
+  [[nodiscard]] std::optional<unsigned> free_place() const;
+  /// Gives the memory the entry that free_place() returned. The memory must not overlap memory that was added before.
+  void add(std::span<std::byte> memory);
+  /// Removes the memory. Returns its entry, or nothing if it has none.
+  std::optional<unsigned> remove(std::span<std::byte> memory);
+  /// The entry of the piece of memory that contains all these bytes, or nothing.
+  [[nodiscard]] std::optional<unsigned> find(const std::byte* begin, std::size_t bytes) const;
+
+ private:
+  struct Piece {
+    std::span<std::byte> memory;
+    unsigned place;
+  };
+  std::vector<Piece> pieces_;  ///< sorted by address
+  std::vector<unsigned> free_;
+};
 
 /// One io_uring and the only thread that uses it. The thread submits all queued operations with one system call, collects
 /// completions, and computes checksums: after a read, and during a write. It computes them in pieces and serves the ring between
@@ -37,19 +60,14 @@ namespace terrace {
 /// from any; everything else from the ring's own thread.
 class UringRing {
  public:
-  struct Config {
-    unsigned depth = 256;  ///< operations under way at once; further operations wait in order of submission
-    std::size_t in_flight_max = 4096;
-    unsigned memory_places = 4096;  ///< entries for registered memory
-    unsigned file_places = 64;      ///< entries for registered files; other files are named by their descriptor
-  };
   struct Work {
     IoOperation operation;
     PosixFiles::File* file = nullptr;
   };
 
+  /// `depth` limits the operations under way; further ones wait in order of submission. `in_flight_max` is the size of the queue.
   /// Throws std::system_error if the kernel cannot make a ring.
-  UringRing(const Config& config, UringCalls& calls, CompletionQueue<IoCompletion>& completions);
+  UringRing(unsigned depth, std::size_t in_flight_max, UringCalls& calls, CompletionQueue<IoCompletion>& completions);
   /// Finishes the operations under way.
   ~UringRing();
   UringRing(const UringRing&) = delete;
@@ -60,27 +78,17 @@ class UringRing {
   void start() noexcept { ring_bell(); }
 
   // Each of these calls returns when the ring's thread has done it. The result is an errno, or 0.
-  int register_memory(std::span<std::byte> memory) { return carry_out({Order::Kind::register_memory, memory, {}}); }
-  void forget_memory(std::span<std::byte> memory) { (void)carry_out({Order::Kind::forget_memory, memory, {}}); }
-  void forget_file(FileId file) { (void)carry_out({Order::Kind::forget_file, {}, file}); }
+  int register_memory(std::span<std::byte> memory);
+  void forget_memory(std::span<std::byte> memory);
+  void forget_file(FileId file) { leave_place(file, not_registered); }
   /// Never registers this file; the ring names it by its descriptor. This is for lock files: the kernel clears the ring's table
   /// only some time after a process was killed, and a file in the table stays open and locked until then.
-  void never_register(FileId file) { (void)carry_out({Order::Kind::never_register, {}, file}); }
-
-  /// Why the kernel keeps no table of registered memory: an errno. 0: it keeps one.
-  [[nodiscard]] int memory_error() const { return memory_error_; }
+  void never_register(FileId file) { leave_place(file, never_registered); }
 
   /// Why no ring can be made here: an errno. 0: a ring can be made.
   [[nodiscard]] static int probe(UringCalls& calls);
 
  private:
-  struct Order {
-    enum class Kind : unsigned char { register_memory, forget_memory, forget_file, never_register, end };
-    Kind kind;
-    std::span<std::byte> memory;
-    FileId file;
-    std::promise<int>* done = nullptr;
-  };
   /// An operation that has one of the `depth` slots.
   struct Moving {
     Work work;
@@ -104,13 +112,19 @@ class UringRing {
   static constexpr std::uint64_t wake_after_bytes = std::uint64_t{512} * 1024;
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 30;
   static constexpr std::uint64_t bell_data = ~std::uint64_t{0};
+  static constexpr unsigned memory_places = 4096;  ///< entries for registered memory
+  static constexpr unsigned file_places = 64;      ///< entries for registered files; other files are named by their descriptor
+  static constexpr int not_registered = -1;
+  static constexpr int never_registered = -2;
 
-  int carry_out(Order order);
+  /// Runs the order on the ring's thread, and returns its result.
+  int carry_out(std::function<int()> order);
+  /// Frees the file's entry in the table of registered files. `instead` is the new value in file_places_.
+  void leave_place(FileId file, int instead);
   void ring_bell() noexcept;
 
   void run();
   [[nodiscard]] bool take_arrivals();  ///< returns whether there were any
-  int perform(const Order& order);
   void begin_waiting();
   void begin(std::uint32_t slot, const Work& work);
   void request(std::uint32_t slot);
@@ -128,12 +142,11 @@ class UringRing {
   /// The file's entry in the table of registered files, or nothing if it has none.
   [[nodiscard]] std::optional<int> place_of(FileId id, int fd);
 
-  const Config config_;
   UringCalls& calls_;
   io_uring ring_{};
   bool starts_disabled_ = false;
-  int memory_error_ = 0;
-  int bell_ = -1;  ///< an eventfd
+  int memory_error_ = 0;  ///< why the kernel keeps no table of registered memory: an errno; 0: it keeps one
+  int bell_ = -1;         ///< an eventfd
 
   // Used by several threads.
   NullWaker null_waker_;
@@ -142,7 +155,7 @@ class UringRing {
   std::atomic<std::uint64_t> arrivals_{0};  ///< counts work and orders, after they are in their queues
   std::atomic<bool> asleep_{false};
   std::mutex ordering_;
-  std::vector<Order> orders_;  ///< guarded by ordering_
+  std::vector<std::packaged_task<int()>> orders_;  ///< guarded by ordering_
 
   // Used by the ring's thread only.
   CompletionQueue<IoCompletion>::Producer completions_;
@@ -150,7 +163,7 @@ class UringRing {
   std::uint64_t bell_value_ = 0;
   bool bell_armed_ = false;
   bool ending_ = false;
-  std::vector<Order> taken_orders_;  ///< scratch, as is the next member
+  std::vector<std::packaged_task<int()>> taken_orders_;  ///< scratch, as is the next member
   std::vector<Work> arrived_;
   Fifo<Work> waiting_;
   Fifo<Work> ahead_;  ///< waiting operations that begin first
@@ -162,8 +175,6 @@ class UringRing {
   bool wake_pending_ = false;                 ///< there are completions for which the owner has not been woken
   std::uint64_t checksummed_since_wake_ = 0;  ///< bytes sealed since the owner was last woken
   UringMemory memory_;
-  static constexpr int not_registered = -1;
-  static constexpr int never_registered = -2;
   std::vector<int> file_places_;  ///< by FileId: a place in the table, not_registered or never_registered
   std::vector<int> free_file_places_;
 

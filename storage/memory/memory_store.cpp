@@ -31,8 +31,6 @@ MemoryStore::MemoryStore(std::uint32_t capacity_blocks, Bytes block_bytes, Waker
   chunks_.push_back({0, std::unique_ptr<std::byte[]>{new std::byte[capacity_blocks * count(block_bytes)]}});
 }
 
-MemoryStore::~MemoryStore() = default;
-
 std::span<std::byte> MemoryStore::slot_bytes(SlotId slot) {
   auto chunk = chunks_.end() - 1;
   while (chunk->first > slot.value()) --chunk;

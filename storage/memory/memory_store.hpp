@@ -24,7 +24,6 @@ class MemoryStore final : public BlockStore {
   /// `waker` may be null. If given, it is woken by every call that leaves something to poll, and it must outlive the store.
   /// Throws std::invalid_argument if a number is 0, std::bad_alloc if there is not enough memory.
   MemoryStore(std::uint32_t capacity_blocks, Bytes block_bytes, Waker* waker = nullptr);
-  ~MemoryStore() override;
   MemoryStore(const MemoryStore&) = delete;
   MemoryStore& operator=(const MemoryStore&) = delete;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/descriptor.hpp"
 #include "storage/file/store_owner.hpp"
 #include "storage/format/catalog_scan.hpp"
 #include "storage/format/format.hpp"
@@ -52,9 +53,6 @@ class StoreReader {
   explicit StoreReader(
       std::filesystem::path directory, PosixCalls& calls = PosixCalls::system(),
       const std::function<bool()>& go_on = [] { return true; });
-  ~StoreReader();
-  StoreReader(const StoreReader&) = delete;
-  StoreReader& operator=(const StoreReader&) = delete;
 
   /// The store's own directory.
   [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
@@ -109,7 +107,7 @@ class StoreReader {
 
  private:
   struct File {
-    int fd = -1;
+    Descriptor fd{};
     bool direct = false;
     int error = 0;  ///< why the file is not open
     std::uint64_t bytes = 0;
@@ -117,9 +115,9 @@ class StoreReader {
 
   [[nodiscard]] File open(const std::filesystem::path& path, bool direct) const;
   /// Opens the file at its first use; it stays open.
-  [[nodiscard]] File data_file(std::uint32_t number) const;
-  /// Returns how many bytes were read, or an errno.
-  [[nodiscard]] Result<std::uint64_t> read(int fd, std::span<std::byte> into, std::uint64_t offset) const;
+  [[nodiscard]] const File& data_file(std::uint32_t number) const;
+  /// Returns how many bytes were read (none, if the file is not open), or an errno.
+  [[nodiscard]] Result<std::uint64_t> read(const File& file, std::span<std::byte> into, std::uint64_t offset) const;
   void open_catalog();
   void read_superblock();
   void find_missing();
@@ -129,7 +127,6 @@ class StoreReader {
   /// Returns the checksum of the block's data, or no value if the file is too short. Fails with an errno.
   [[nodiscard]] Result<std::optional<std::uint64_t>> checksum(const File& file, const CatalogRecord& block,
                                                               std::span<std::byte> scratch) const;
-  void close() noexcept;
   [[nodiscard]] std::filesystem::path data_path(std::uint32_t number) const;
 
   std::filesystem::path directory_;

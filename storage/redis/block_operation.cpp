@@ -1,5 +1,5 @@
 #include "base/check.hpp"
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 #include "storage/redis/operation.hpp"
 #include "storage/redis/redis_client.hpp"
 
@@ -17,28 +17,57 @@ std::string_view as_text(const SharedValueHeader& header) {
 
 }  // namespace
 
-/// GET of the remaining parts, in order.
-class RedisBlockOperation::Reading final : public Exchange {
+/// A command for each remaining part. While slots migrate, an ASKING comes before each of them.
+class RedisBlockOperation::Commands : public Exchange {
  public:
-  Reading(std::shared_ptr<RedisBlockOperation> operation, bool asking) : operation_{std::move(operation)}, asking_{asking} {
-    for (std::uint32_t part = 0; part < operation_->parts_.count; ++part) {
-      if ((operation_->left_ & 1U << part) == 0) continue;
-      parts_.push_back(part);
-      window_bytes += operation_->parts_.value_bytes(part);
-    }
+  Commands(std::shared_ptr<RedisBlockOperation> operation, std::vector<std::uint32_t> parts, bool asking)
+      : operation_{std::move(operation)}, parts_{std::move(parts)}, asking_{asking} {
+    for (const std::uint32_t part : parts_) window_bytes += operation_->parts_.value_bytes(part);
   }
 
-  void prepare() override {
-    RedisBlockOperation& operation = *operation_;
-    operation.sent_ = true;
-    for (const std::uint32_t part : parts_) {
-      if (asking_) append_command(segments[0].text, {"ASKING"});
-      append_command(segments[0].text,
-                     {"GET", operation.meaning_->names.name(operation.block_.key, operation.block_.group, part)});
+  void prepare() final {
+    operation_->sent_ = true;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (asking_) append_command(segments[i].text, {"ASKING"});
+      const std::string name = operation_->meaning_->names.name(operation_->block_.key, operation_->block_.group, parts_[i]);
+      append(i, parts_[i], name);
     }
     replies = static_cast<std::uint32_t>(asking_ ? 2 * parts_.size() : parts_.size());
   }
-  [[nodiscard]] bool wanted() const override { return !operation_->has_ended(); }
+  [[nodiscard]] bool wanted() const final { return !operation_->has_ended(); }
+
+  void replied(RespValue reply) final {
+    const std::uint32_t number = answered_++;
+    if (asking_ && number % 2 == 0) return;  // the reply to ASKING
+    if (reply.is_error()) operation_->refused(reply.text);
+    else if (!take(reply)) return;
+    ++done_;
+    if (done_ == parts_.size()) operation_->answered();
+  }
+  void broken() final { operation_->end(Errc::io_failed); }
+
+ protected:
+  /// Appends the command for a part to segments[i] and the segments after it.
+  virtual void append(std::size_t i, std::uint32_t part, const std::string& name) = 0;
+  /// Handles a reply that is no error. Returns false if the operation has ended.
+  [[nodiscard]] virtual bool take(const RespValue& reply) = 0;
+  /// The part whose reply comes next.
+  [[nodiscard]] std::uint32_t part() const { return parts_[done_]; }
+  void part_is_done() { operation_->left_ &= ~(1U << part()); }
+  [[nodiscard]] RedisBlockOperation& operation() { return *operation_; }
+
+ private:
+  const std::shared_ptr<RedisBlockOperation> operation_;
+  const std::vector<std::uint32_t> parts_;
+  const bool asking_;
+  std::uint32_t answered_ = 0;  ///< number of replies, including replies to ASKING
+  std::size_t done_ = 0;        ///< number of parts that are done
+};
+
+/// GET of the remaining parts, in order.
+class RedisBlockOperation::Reading final : public Commands {
+ public:
+  using Commands::Commands;
 
   void bulk_begins(std::size_t bytes) override {
     bytes_ = bytes;
@@ -49,112 +78,82 @@ class RedisBlockOperation::Reading final : public Exchange {
     const std::size_t header = std::min(header_.size(), bytes_);
     if (here_ < header) return std::span{header_}.subspan(here_, header - here_);
     if (mismatch_) return {};
-    const SharedParts& parts = operation_->parts_;
-    return operation_->into_.subspan(parts.offset(part()), parts.bytes[part()]).subspan(here_ - header_.size());
+    const SharedParts& parts = operation().parts_;
+    return operation().into_.subspan(parts.offset(part()), parts.bytes[part()]).subspan(here_ - header_.size());
   }
   void landed(std::size_t bytes) override {
     const std::span<std::byte> there = room().first(bytes);
     const bool in_header = here_ < header_.size();
     here_ += bytes;
-    if (!in_header) operation_->reader_->add(there);
+    if (!in_header) operation().reader_->add(there);
     else if (here_ == std::min(header_.size(), bytes_)) check_header();
   }
 
-  void replied(RespValue reply) override {
-    const std::uint32_t number = answered_++;
-    if (asking_ && number % 2 == 0) return;  // the reply to ASKING
-    if (reply.is_error()) {
-      operation_->refused(reply.text);
-    } else if (reply.kind == RespItem::Kind::null) {
-      // Without its first part, a block is not there. If another part is missing, finish() reports it.
-      if (part() == 0) return operation_->end(Errc::not_found);
-    } else if (reply.kind != RespItem::Kind::bulk) {
-      return operation_->mismatched(SharedMismatch::format);
-    } else {
-      if (bytes_ == 0) check_header();
-      if (!mismatch_) mismatch_ = operation_->reader_->end_part();
-      if (mismatch_) return operation_->mismatched(*mismatch_);
-      operation_->left_ &= ~(1U << part());
-    }
-    ++done_;
-    if (done_ == parts_.size()) operation_->answered();
-  }
-  void broken() override { operation_->end(Errc::io_failed); }
-
  private:
-  [[nodiscard]] std::uint32_t part() const { return parts_[done_]; }
+  void append(std::size_t i, std::uint32_t /*part*/, const std::string& name) override {
+    append_command(segments[i].text, {"GET", name});
+  }
+  [[nodiscard]] bool take(const RespValue& reply) override {
+    if (reply.kind == RespItem::Kind::null) {
+      // Without its first part, a block is not there. If another part is missing, finish() reports it.
+      if (part() == 0) operation().end(Errc::not_found);
+      return part() != 0;
+    }
+    if (reply.kind != RespItem::Kind::bulk) {
+      operation().mismatched(SharedMismatch::format);
+      return false;
+    }
+    if (bytes_ == 0) check_header();
+    if (!mismatch_) mismatch_ = operation().reader_->end_part();
+    if (mismatch_) operation().mismatched(*mismatch_);
+    else part_is_done();
+    return !mismatch_;
+  }
   void check_header() {
-    mismatch_ = operation_->reader_->begin_part(part(), bytes_, std::span{header_}.first(std::min(header_.size(), bytes_)));
+    mismatch_ = operation().reader_->begin_part(part(), bytes_, std::span{header_}.first(std::min(header_.size(), bytes_)));
   }
 
-  const std::shared_ptr<RedisBlockOperation> operation_;
-  const bool asking_;
-  std::vector<std::uint32_t> parts_;
-  std::uint32_t answered_ = 0;  ///< number of replies, including replies to ASKING
-  std::size_t done_ = 0;        ///< number of parts that are done
-  std::size_t bytes_ = 0;       ///< size of the value that is arriving
-  std::size_t here_ = 0;        ///< bytes of it that have arrived
+  std::size_t bytes_ = 0;  ///< size of the value that is arriving
+  std::size_t here_ = 0;   ///< bytes of it that have arrived
   SharedValueHeader header_{};
   SharedValueReader::Mismatch mismatch_;
 };
 
 /// SET of the remaining parts, the last part first, so that a reader that finds the first part finds all parts.
-class RedisBlockOperation::Writing final : public Exchange {
+class RedisBlockOperation::Writing final : public Commands {
  public:
-  Writing(std::shared_ptr<RedisBlockOperation> operation, bool asking) : operation_{std::move(operation)}, asking_{asking} {
-    for (std::uint32_t part = operation_->parts_.count; part-- > 0;) {
-      if ((operation_->left_ & 1U << part) == 0) continue;
-      parts_.push_back(part);
-      window_bytes += operation_->parts_.value_bytes(part);
-    }
-  }
-
-  void prepare() override {
-    RedisBlockOperation& operation = *operation_;
-    operation.sent_ = true;
-    SharedValueWriter& writer = operation.client_.writer_;
-    writer.begin(operation.block_, operation.meaning_->fingerprint, operation.from_, operation.write_id_);
-    if (writer.seals()) sealed_ = std::make_unique_for_overwrite<std::byte[]>(operation.from_.size());
-    const bool expires = operation.client_.options_.expiry.expires();
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const std::uint32_t part = parts_[i];
-      std::span<std::byte> scratch;
-      if (sealed_) scratch = {sealed_.get() + operation.parts_.offset(part), operation.parts_.bytes[part]};
-      const SharedValueWriter::Part made = writer.make(part, scratch);
-      std::string& text = segments[i].text;
-      if (asking_) append_command(text, {"ASKING"});
-      append_count(text, '*', expires ? 5 : 3);
-      append_word(text, "SET");
-      append_word(text, operation.meaning_->names.name(operation.block_.key, operation.block_.group, part));
-      append_count(text, '$', made.header.size() + made.payload.size());
-      text += as_text(made.header);
-      segments[i].payload = made.payload;
-      segments[i + 1].text = "\r\n";
-      if (!expires) continue;
-      append_word(segments[i + 1].text, "PX");
-      append_word(segments[i + 1].text, operation.client_.expiry_ms(operation.block_.depth));
-    }
-    replies = static_cast<std::uint32_t>(asking_ ? 2 * parts_.size() : parts_.size());
-  }
-  [[nodiscard]] bool wanted() const override { return !operation_->has_ended(); }
-
-  void replied(RespValue reply) override {
-    const std::uint32_t number = answered_++;
-    if (asking_ && number % 2 == 0) return;  // the reply to ASKING
-    if (reply.is_error()) operation_->refused(reply.text);
-    else if (reply.text != "OK") operation_->refused("an answer to SET that is none");
-    else operation_->left_ &= ~(1U << parts_[done_]);
-    ++done_;
-    if (done_ == parts_.size()) operation_->answered();
-  }
-  void broken() override { operation_->end(Errc::io_failed); }
+  using Commands::Commands;
 
  private:
-  const std::shared_ptr<RedisBlockOperation> operation_;
-  const bool asking_;
-  std::vector<std::uint32_t> parts_;
-  std::uint32_t answered_ = 0;
-  std::size_t done_ = 0;
+  void append(std::size_t i, std::uint32_t part, const std::string& name) override {
+    RedisBlockOperation& write = operation();
+    SharedValueWriter& writer = write.client_.writer_;
+    if (i == 0) {
+      writer.begin(write.block_, write.meaning_->fingerprint, write.from_, write.write_id_);
+      if (writer.seals()) sealed_ = std::make_unique_for_overwrite<std::byte[]>(write.from_.size());
+    }
+    std::span<std::byte> scratch;
+    if (sealed_) scratch = {sealed_.get() + write.parts_.offset(part), write.parts_.bytes[part]};
+    const SharedValueWriter::Part made = writer.make(part, scratch);
+    const bool expires = write.client_.options_.expiry.expires();
+    std::string& text = segments[i].text;
+    append_count(text, '*', expires ? 5 : 3);
+    append_word(text, "SET");
+    append_word(text, name);
+    append_count(text, '$', made.header.size() + made.payload.size());
+    text += as_text(made.header);
+    segments[i].payload = made.payload;
+    segments[i + 1].text = "\r\n";
+    if (!expires) return;
+    append_word(segments[i + 1].text, "PX");
+    append_word(segments[i + 1].text, write.client_.expiry_ms(write.block_.depth));
+  }
+  [[nodiscard]] bool take(const RespValue& reply) override {
+    if (reply.text == "OK") part_is_done();
+    else operation().refused("an answer to SET that is none");
+    return true;
+  }
+
   std::unique_ptr<std::byte[]> sealed_;
 };
 
@@ -179,8 +178,6 @@ RedisBlockOperation::RedisBlockOperation(RedisClient& client, const SharedWrite&
       write_id_{client.write_ids_.next()},
       left_{all_of(parts_)} {}
 
-RedisBlockOperation::~RedisBlockOperation() = default;
-
 void RedisBlockOperation::start() {
   if (client_.awaits_map()) return client_.wait_for_map(shared_from_this());
   RedisNode* const node = client_.node_of(slot_);
@@ -197,8 +194,13 @@ void RedisBlockOperation::send(RedisNode* node, bool asking) {
   node_ = node;
   sent_ = false;
   const auto self = std::static_pointer_cast<RedisBlockOperation>(shared_from_this());
-  if (writes_) node->submit(std::make_unique<Writing>(self, asking), RedisNode::Lane::writing);
-  else node->submit(std::make_unique<Reading>(self, asking), RedisNode::Lane::reading);
+  std::vector<std::uint32_t> parts;
+  for (std::uint32_t part = 0; part < parts_.count; ++part) {
+    if ((left_ & 1U << part) != 0) parts.push_back(part);
+  }
+  if (!writes_) return node->submit(std::make_unique<Reading>(self, std::move(parts), asking), RedisNode::Lane::reading);
+  std::ranges::reverse(parts);
+  node->submit(std::make_unique<Writing>(self, std::move(parts), asking), RedisNode::Lane::writing);
 }
 
 /// Records that a part was refused. The reply to the last part decides how the operation continues.
@@ -258,18 +260,9 @@ void RedisBlockOperation::end(ErrorCode error) {
   if (has_ended()) return;
   set_ended();
   if (reader_) client_.give_reader(std::move(reader_));
-  client_.bytes_ended_ += writes_ ? from_.size() : into_.size();
-  SharedStoreStat& stat = client_.stat_;
-  if (!error && writes_) {
-    ++stat.writes;
-    stat.written += Bytes{from_.size()};
-  } else if (!error) {
-    ++stat.reads;
-    stat.read += Bytes{into_.size()};
-  } else if (error == Errc::not_found) {
-    ++stat.reads_missing;
-  }
-  client_.ended({writes_ ? SharedEvent::Kind::written : SharedEvent::Kind::read, token(), error}, deadline());
+  const std::size_t bytes = into_.size() + from_.size();
+  client_.bytes_ended_ += bytes;
+  client_.ended({writes_ ? SharedEvent::Kind::written : SharedEvent::Kind::read, token(), error}, bytes, deadline());
 }
 
 }  // namespace terrace

@@ -14,9 +14,6 @@ iovec piece_of(const void* data, std::size_t bytes) { return {.iov_base = const_
 
 }  // namespace
 
-Channel::Channel() : buffer_(buffer_bytes) {}
-Channel::~Channel() = default;
-
 void Channel::submit(std::unique_ptr<Exchange> exchange) {
   TERRACE_CHECK(exchange->replies > 0 && exchange->bytes_to_send() > 0);
   window_bytes_ += exchange->window_bytes;

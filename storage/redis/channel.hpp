@@ -2,7 +2,6 @@
 
 #include "storage/redis/exchange.hpp"
 #include "storage/redis/resp_reader.hpp"
-#include "storage/redis/resp_value.hpp"
 
 #include <sys/uio.h>
 
@@ -26,8 +25,7 @@ namespace terrace {
 /// Threads: one. An exchange may submit() another one while it is called; it must not end() the channel.
 class Channel {
  public:
-  Channel();
-  ~Channel();
+  Channel() : buffer_(buffer_bytes) {}
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 

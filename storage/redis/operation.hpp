@@ -3,7 +3,6 @@
 #include "storage/redis/slot_map.hpp"
 #include "storage/shared/kept_operation.hpp"
 #include "storage/shared/shared_value.hpp"
-#include "storage/shared/shared_value_names.hpp"
 #include "terrace/shared_store.hpp"
 
 #include <array>
@@ -70,13 +69,13 @@ class RedisBlockOperation final : public RedisOperation {
 
   RedisBlockOperation(RedisClient& client, const SharedRead& read, std::shared_ptr<const RedisMeaning> meaning);
   RedisBlockOperation(RedisClient& client, const SharedWrite& write, std::shared_ptr<const RedisMeaning> meaning);
-  ~RedisBlockOperation() override;
 
   void start() override;
   void expire() override;
   void end(ErrorCode error) override;
 
  private:
+  class Commands;
   class Reading;
   class Writing;
 

@@ -1,4 +1,4 @@
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 #include "storage/redis/operation.hpp"
 #include "storage/redis/redis_client.hpp"
 
@@ -141,11 +141,7 @@ void RedisProbeOperation::end(ErrorCode error) {
     for (std::size_t key = 0; key < known_.size(); ++key) probe_.there[key] = known_[key] == Known::there ? 1 : 0;
     leading_ = static_cast<std::uint32_t>(std::ranges::count(known_, Known::there));
   }
-  SharedStoreStat& stat = client_.stat_;
-  ++stat.probes;
-  stat.keys_asked += probe_.keys.size();
-  stat.keys_there += leading_;
-  client_.ended({SharedEvent::Kind::probed, token(), error, leading_}, deadline());
+  client_.ended({SharedEvent::Kind::probed, token(), error, leading_}, probe_.keys.size(), deadline());
 }
 
 }  // namespace terrace

@@ -1,7 +1,7 @@
 #include "storage/redis/redis_client.hpp"
 
 #include "base/check.hpp"
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 
 #include <fmt/format.h>
 
@@ -88,11 +88,8 @@ void RedisClient::cancel(std::uint64_t token) {
   operation->end(Errc::cancelled);
 }
 
-void RedisClient::ended(const SharedEvent& event, TimePoint deadline) {
-  if (event.error == Errc::deadline_exceeded) ++stat_.timed_out;
-  else if (event.error == Errc::io_failed) ++stat_.failed;
-  else if (event.error == Errc::refused) ++stat_.declined;
-  else if (event.error == Errc::full) ++stat_.full;
+void RedisClient::ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline) {
+  count_ended(stat_, event, size);
   deadlines_.erase({deadline, event.token});
   operations_.erase(event.token);
   events_.push_back(event);
@@ -284,15 +281,15 @@ void RedisClient::choose_used() {
 
 void RedisClient::connected(const RedisConnectionId& id, std::string_view password) {
   if (is_current(id)) nodes_[id.node]->connected(id, password);
-  work();
+  tick();
 }
 
 void RedisClient::lost(const RedisConnectionId& id, std::string_view why) {
   nodes_[id.node]->lost(id, why, clock_.now());
-  work();
+  tick();
 }
 
-void RedisClient::work() {
+void RedisClient::tick() {
   const TimePoint now = clock_.now();
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     const std::shared_ptr<RedisOperation> late = operations_.at(deadlines_.begin()->second);

@@ -51,8 +51,8 @@ class RedisClient {
   void renew(const std::vector<StoredBlock>& blocks, const RedisMeaning& meaning);
   void remove(const std::vector<BlockKey>& keys, GroupId group, const RedisMeaning& meaning);
 
-  /// Does the work that is due. Called at next_deadline().
-  void tick() { work(); }
+  /// Does the work that is due. Must be called at next_deadline(), and after sent() or received() of a channel.
+  void tick();
   [[nodiscard]] TimePoint next_deadline() const;
 
   // Reports of the transport.
@@ -62,8 +62,6 @@ class RedisClient {
   /// `password` is the current password; empty: none.
   void connected(const RedisConnectionId& id, std::string_view password);
   void lost(const RedisConnectionId& id, std::string_view why);
-  /// Must be called after sent() or received() of a channel.
-  void moved() { work(); }
 
   /// Replaces the content of `out` by the events since the last call.
   void take_events(std::vector<SharedEvent>& out);
@@ -81,7 +79,6 @@ class RedisClient {
   class MapQuestion;
   class Order;
 
-  void work();
   // for operations
   /// Returns the node that has the slot, or null if no node is known to have it, or if there is no map yet.
   [[nodiscard]] RedisNode* node_of(std::uint32_t slot);
@@ -91,7 +88,8 @@ class RedisClient {
   [[nodiscard]] RedisNode* follow(const RedisRedirection& redirection);
   /// Handles an error reply that is not a redirection.
   void refused(RedisNode& node, const std::string& error);
-  void ended(const SharedEvent& event, TimePoint deadline);
+  /// `size` is the number of keys of a probe, or the bytes of a block.
+  void ended(const SharedEvent& event, std::uint64_t size, TimePoint deadline);
   [[nodiscard]] std::unique_ptr<SharedValueReader> take_reader();
   void give_reader(std::unique_ptr<SharedValueReader> reader) { readers_.push_back(std::move(reader)); }
   void set_full(const RedisNode& node);

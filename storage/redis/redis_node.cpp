@@ -1,7 +1,7 @@
 #include "storage/redis/redis_node.hpp"
 
 #include "base/check.hpp"
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 #include "storage/redis/redis_options.hpp"
 
 #include "base/whole_file.hpp"
-#include "storage/redis/resp_value.hpp"
+#include "storage/redis/resp_reader.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,22 +1,12 @@
 #include "storage/redis/slot_map.hpp"
 
-#include <array>
+#include <boost/crc.hpp>
+
 #include <charconv>
 #include <utility>
 
 namespace terrace {
 namespace {
-
-constexpr std::array<std::uint16_t, 256> make_crc_table() {
-  std::array<std::uint16_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t crc = byte << 8;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc & 0x8000) != 0 ? (crc << 1) ^ 0x1021 : crc << 1;
-    table[byte] = static_cast<std::uint16_t>(crc);
-  }
-  return table;
-}
-constexpr std::array<std::uint16_t, 256> crc_table = make_crc_table();
 
 bool is_slot(const RespValue& value) {
   return value.kind == RespItem::Kind::integer && std::cmp_greater_equal(value.integer, 0) &&
@@ -30,11 +20,9 @@ std::uint32_t redis_slot(std::string_view name) {
     const std::size_t close = name.find('}', open + 1);
     if (close != std::string_view::npos && close > open + 1) name = name.substr(open + 1, close - open - 1);
   }
-  std::uint16_t crc = 0;
-  for (const char c : name) {
-    crc = static_cast<std::uint16_t>((crc << 8) ^ crc_table[((crc >> 8) ^ static_cast<unsigned char>(c)) & 0xff]);
-  }
-  return crc % redis_slot_count;
+  boost::crc_optimal<16, 0x1021> crc;
+  crc.process_bytes(name.data(), name.size());
+  return static_cast<std::uint32_t>(crc.checksum() % redis_slot_count);
 }
 
 std::optional<std::vector<RedisSlotRange>> parse_slots(const RespValue& reply, const RedisAddress& asked) {

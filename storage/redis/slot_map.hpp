@@ -1,7 +1,7 @@
 #pragma once
 
 #include "storage/redis/redis_options.hpp"
-#include "storage/redis/resp_value.hpp"
+#include "storage/redis/resp_reader.hpp"
 
 #include <cstddef>
 #include <cstdint>

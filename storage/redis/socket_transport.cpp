@@ -192,7 +192,7 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
       if (moved.drained) break;
     }
     if (moved.state == State::closed) return lost(stream_->trouble());
-    client().moved();
+    client().tick();
     transport_.after_();
     if (closed_) return;
     // A TLS write may have waited for the bytes that were read.
@@ -224,7 +224,7 @@ class SocketTransport::Link : public std::enable_shared_from_this<Link> {
   void writable() {
     waits_to_write_ = false;
     if (!write()) return lost(stream_->trouble());
-    client().moved();
+    client().tick();
     transport_.after_();
   }
 

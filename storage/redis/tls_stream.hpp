@@ -14,21 +14,21 @@ struct ssl_ctx_st;
 
 namespace terrace {
 
+struct FreeTls {
+  void operator()(ssl_st* stream) const;
+  void operator()(ssl_ctx_st* context) const;
+};
+
 /// Certificates and rules for all TLS connections to an engine. Threads: one.
 class TlsContext {
  public:
   /// Throws std::invalid_argument with one sentence if a file cannot be used.
   explicit TlsContext(const RedisOptions& options);
-  ~TlsContext();
-  TlsContext(const TlsContext&) = delete;
-  TlsContext& operator=(const TlsContext&) = delete;
 
-  [[nodiscard]] ssl_ctx_st* get() const { return context_; }
-  [[nodiscard]] bool verifies() const { return verify_; }
+  [[nodiscard]] ssl_ctx_st* get() const { return context_.get(); }
 
  private:
-  ssl_ctx_st* context_;
-  bool verify_;
+  std::unique_ptr<ssl_ctx_st, FreeTls> context_;
 };
 
 /// The byte stream of one connection, plain or with TLS. OpenSSL reads from and writes to the socket itself, so that it decrypts
@@ -46,9 +46,6 @@ class ByteStream {
   /// Without a context: no TLS. `host` is the name or the address that the server's certificate must have. The context may be
   /// destroyed before the stream.
   ByteStream(int socket, const TlsContext* context, const std::string& host);
-  ~ByteStream();
-  ByteStream(const ByteStream&) = delete;
-  ByteStream& operator=(const ByteStream&) = delete;
 
   /// Does the TLS handshake. Call it again after each wait.
   [[nodiscard]] State shake_hands();
@@ -64,7 +61,7 @@ class ByteStream {
   [[nodiscard]] Moved failed_call();
 
   const int socket_;
-  ssl_st* tls_ = nullptr;
+  std::unique_ptr<ssl_st, FreeTls> tls_;
   std::string trouble_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
+#include "terrace/result.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,11 @@
 #include <vector>
 
 namespace terrace {
+
+/// Returns the class of an Errc, or of an errno in the generic or system category. An unknown error is `refused`: it is not
+/// retried, and it does not count as a failure of the device. Threads: any. Allocates nothing.
+[[nodiscard]] ErrorClass class_of(const ErrorCode& error) noexcept;
+[[nodiscard]] const char* to_string(ErrorClass error_class) noexcept;
 
 /// Decides whether a device may be used (the circuit breaker of M. Nygard, "Release It!"). It is a state machine without I/O and
 /// without a clock: the caller passes the time, which never goes back.

@@ -34,7 +34,7 @@ void ResilientStore::read(std::span<const StoreRead> batch) {
       answer(StoreEvent::Kind::read, read.token, read.key, Errc::io_failed);
       continue;
     }
-    const Admission admission = breaker_of(Which::reads).admit(now);
+    const Admission admission = breaker_of(Kind::read).admit(now);
     if (admission == Admission::declined) {
       ++counted_.declined;
       answer(StoreEvent::Kind::read, read.token, read.key, Errc::not_found);
@@ -70,7 +70,7 @@ void ResilientStore::write(std::span<const StoreWrite> batch) {
       refuse(counted_.held_back);
       continue;
     }
-    const Admission admission = breaker_of(Which::writes).admit(now);
+    const Admission admission = breaker_of(Kind::write).admit(now);
     if (admission == Admission::declined) {
       refuse(counted_.declined);
       continue;
@@ -101,7 +101,7 @@ void ResilientStore::submit() {
 
 void ResilientStore::remove(std::span<const BlockKey> keys, std::uint64_t token) {
   if (!keys.empty()) {
-    end_waiting(Which::writes, events_);
+    end_waiting(Kind::write, events_);
     // A retry after the removal could store a removed block again.
     for (Operation& operation : operations_) operation.last_try |= operation.kind == Kind::write;
   }
@@ -168,7 +168,7 @@ void ResilientStore::report_to_breaker(const Operation& operation, const StoreEv
         operation.admission == Admission::probe && operation.kind == Kind::write && store_.stat().writes == probe_writes_;
     outcome = stored_already ? Outcome::unclear : Outcome::succeeded;
   }
-  breaker_of(which(operation.kind)).ended(operation.admission, outcome, now, now - operation.begun);
+  breaker_of(operation.kind).ended(operation.admission, outcome, now, now - operation.begun);
 }
 
 void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out) {
@@ -177,7 +177,7 @@ void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now
   operation.error = error;
   const TimePoint until = note_failure(operation.block.key, now);
   // If the breaker is open, a retry would be declined: end this operation and all waiting operations of its kind.
-  if (const Which kind = which(operation.kind); declines(kind)) {
+  if (const Kind kind = operation.kind; declines(kind)) {
     end(id, error, out);
     return end_waiting(kind, out);
   }
@@ -190,7 +190,7 @@ void ResilientStore::on_failure(std::uint32_t id, ErrorCode error, TimePoint now
 /// stored) while this write was under way. Returns true if the write continues.
 bool ResilientStore::goes_on_with_parent(std::uint32_t id) {
   Operation& operation = operations_[id];
-  if (operation.last_try || declines(Which::writes)) return false;
+  if (operation.last_try || declines(Kind::write)) return false;
   const std::uint32_t parent = waiting_write(operation.block.parent);
   if (parent != none && waiting_.size() < options_.waiting_max) {
     operation.error = Errc::parent_missing;
@@ -219,9 +219,9 @@ void ResilientStore::begin_wait(std::uint32_t id, TimePoint due) {
   waiting_.push_back(id);
 }
 
-void ResilientStore::end_waiting(Which ended, std::vector<StoreEvent>& out) {
+void ResilientStore::end_waiting(Kind ended, std::vector<StoreEvent>& out) {
   std::erase_if(waiting_, [&](std::uint32_t id) {
-    if (which(operations_[id].kind) != ended) return false;
+    if (operations_[id].kind != ended) return false;
     end(id, operations_[id].error, out);
     return true;
   });
@@ -314,7 +314,7 @@ StoreHealth ResilientStore::health() const {
   if (health.breaker != CircuitBreaker::State::closed) {
     health.state = worse.failed_probes() >= 2 ? StoreState::down : StoreState::degraded;
     health.used_in_full = false;
-    const bool both = declines(Which::reads) && declines(Which::writes);
+    const bool both = declines(Kind::read) && declines(Kind::write);
     health.reason = (both ? "reads and writes: " : writes_do_worse ? "writes: " : "reads: ") + health.reason;
   }
   const TimePoint now = clock_.now();
@@ -397,9 +397,15 @@ void ResilientStore::check_invariants() const {
   }
   TERRACE_CHECK(unused == free_.size());
   TERRACE_CHECK(waiting == waiting_.size() && waiting <= options_.waiting_max);
-  for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(which(operations_[id].kind)));
+  for (const std::uint32_t id : waiting_) TERRACE_CHECK(!declines(operations_[id].kind));
   TERRACE_CHECK(failing_.size() <= failing_max);
   TERRACE_CHECK(reads_.empty() && writes_.empty());
+}
+
+std::string DamageNotice::tell(std::uint64_t corrupt, TimePoint now) {
+  if (now != never) next_ = now + std::chrono::minutes{1};
+  return fmt::format("{} stored blocks did not verify and were given up; {} since the start",
+                     corrupt - std::exchange(logged_, corrupt), corrupt);
 }
 
 const char* to_string(StoreState state) noexcept {

@@ -2,13 +2,13 @@
 
 #include "base/waker.hpp"
 #include "storage/resilience/circuit_breaker.hpp"
-#include "storage/resilience/error_class.hpp"
 #include "terrace/block_store.hpp"
 #include "terrace/clock.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace terrace {
@@ -107,11 +107,9 @@ class ResilientStore final : public BlockStore {
     Duration wait;
   };
 
-  enum class Which : bool { reads, writes };
-  [[nodiscard]] static Which which(Kind kind) { return kind == Kind::write ? Which::writes : Which::reads; }
-  [[nodiscard]] CircuitBreaker& breaker_of(Which which) { return breakers_[static_cast<std::size_t>(which)]; }
-  [[nodiscard]] bool declines(Which which) const {
-    return breakers_[static_cast<std::size_t>(which)].state() != CircuitBreaker::State::closed;
+  [[nodiscard]] CircuitBreaker& breaker_of(Kind kind) { return breakers_[kind == Kind::write ? 1 : 0]; }
+  [[nodiscard]] bool declines(Kind kind) const {
+    return (kind == Kind::write ? write_breaker() : read_breaker()).state() != CircuitBreaker::State::closed;
   }
   [[nodiscard]] std::uint32_t add(const Operation& operation);
   void drop(std::uint32_t id);
@@ -122,7 +120,6 @@ class ResilientStore final : public BlockStore {
 
   void on_event(const StoreEvent& event, TimePoint now, std::vector<StoreEvent>& out);
   void on_failure(std::uint32_t id, ErrorCode error, TimePoint now, std::vector<StoreEvent>& out);
-  /// Handles a write that failed with parent_missing. Returns true if the write continues.
   [[nodiscard]] bool goes_on_with_parent(std::uint32_t id);
   void end(std::uint32_t id, ErrorCode error, std::vector<StoreEvent>& out);
   void report_to_breaker(const Operation& operation, const StoreEvent& event, TimePoint now);
@@ -132,7 +129,7 @@ class ResilientStore final : public BlockStore {
   void retry_due(TimePoint now);
   void hand_over(std::uint32_t id);
   void submit();
-  void end_waiting(Which which, std::vector<StoreEvent>& out);
+  void end_waiting(Kind kind, std::vector<StoreEvent>& out);
   [[nodiscard]] TimePoint note_failure(const BlockKey& key, TimePoint now);
   [[nodiscard]] bool inside_back_off(const BlockKey& key, TimePoint now) const;
   void forget_failures(TimePoint now);
@@ -161,6 +158,20 @@ class ResilientStore final : public BlockStore {
   std::vector<StoreRead> reads_;
   std::vector<StoreWrite> writes_;
   std::vector<std::uint32_t> due_;
+};
+
+/// Decides when to log that stored blocks failed their checksum: at once, and then once a minute while there are more. Threads:
+/// one.
+class DamageNotice {
+ public:
+  /// `corrupt` is the number of such blocks since the start. Returns true if new ones must be logged now.
+  [[nodiscard]] bool is_due(std::uint64_t corrupt, TimePoint now) const { return corrupt > logged_ && now >= next_; }
+  /// Returns the sentence to log, and counts the blocks as logged. `now` is `never` for the last call.
+  [[nodiscard]] std::string tell(std::uint64_t corrupt, TimePoint now);
+
+ private:
+  std::uint64_t logged_ = 0;
+  TimePoint next_{};
 };
 
 }  // namespace terrace

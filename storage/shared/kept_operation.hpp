@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <variant>
 #include <vector>
 
 namespace terrace {
@@ -36,14 +35,45 @@ struct KeptProbe {
     return known;
   }
 };
-struct KeptRead {
-  StoredBlock block;
-  std::span<std::byte> into;
+struct KeptOperation {
+  SharedEvent::Kind kind{};
+  std::uint64_t token = 0;
+  TimePoint deadline = never;
+  SharedStore::Fingerprint fingerprint{};  ///< the fingerprint at the time of the call
+  KeptProbe probe{};
+  StoredBlock block{};  ///< for a read or a write
+  std::span<std::byte> into{};
+  std::span<const std::byte> from{};
+
+  /// The number of keys of a probe, or the bytes of a block.
+  [[nodiscard]] std::uint64_t size() const { return probe.keys.size() + into.size() + from.size(); }
 };
-struct KeptWrite {
-  StoredBlock block;
-  std::span<const std::byte> from;
-};
-using KeptOperation = std::variant<KeptProbe, KeptRead, KeptWrite>;
+
+/// Counts an operation of this size that has ended with this event. The store itself counts mismatches, because only it knows
+/// their kind.
+inline void count_ended(SharedStoreStat& stat, const SharedEvent& event, std::uint64_t size) {
+  if (event.error == Errc::deadline_exceeded) ++stat.timed_out;
+  if (event.error == Errc::io_failed) ++stat.failed;
+  if (event.error == Errc::refused) ++stat.declined;
+  switch (event.kind) {
+    case SharedEvent::Kind::probed:
+      ++stat.probes;
+      stat.keys_asked += size;
+      stat.keys_there += event.leading;
+      break;
+    case SharedEvent::Kind::read:
+      if (event.error == Errc::not_found) ++stat.reads_missing;
+      if (event.error) break;
+      ++stat.reads;
+      stat.read += Bytes{size};
+      break;
+    case SharedEvent::Kind::written:
+      if (event.error == Errc::full) ++stat.full;
+      if (event.error) break;
+      ++stat.writes;
+      stat.written += Bytes{size};
+      break;
+  }
+}
 
 }  // namespace terrace

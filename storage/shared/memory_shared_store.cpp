@@ -1,7 +1,6 @@
 #include "storage/shared/memory_shared_store.hpp"
 
 #include "base/check.hpp"
-#include "storage/shared/shared_statistics.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -20,6 +19,106 @@ std::string checked_prefix(const std::string& prefix) {
 
 }  // namespace
 
+// ---- the engine --------------------------------------------------------------------------------------------------------
+
+void SharedMemoryEngine::erase(Entries::iterator entry) {
+  used_bytes_ -= bytes_of(entry->first, entry->second.value);
+  first_to_go_.erase(entry->second.order);
+  entries_.erase(entry);
+}
+
+void SharedMemoryEngine::drop_expired(TimePoint now) {
+  while (!first_to_go_.empty() && first_to_go_.begin()->first.expires <= now) erase(first_to_go_.begin()->second);
+}
+
+void SharedMemoryEngine::reorder(Entries::iterator entry, TimePoint expires) {
+  first_to_go_.erase(entry->second.order);
+  entry->second.order = {expires, ++uses_};
+  first_to_go_.emplace(entry->second.order, entry);
+}
+
+bool SharedMemoryEngine::set(std::vector<Named> values, TimePoint expires, TimePoint now) {
+  const std::lock_guard lock{mutex_};
+  drop_expired(now);
+  std::uint64_t wanted = 0;
+  std::uint64_t replaced = 0;
+  for (const Named& each : values) {
+    wanted += each.name.size() + each.value.size();
+    const auto found = entries_.find(each.name);
+    if (found != entries_.end()) replaced += bytes_of(found->first, found->second.value);
+  }
+  if (wanted > capacity_) return false;
+  if (when_full_ == WhenFull::refuse && used_bytes_ - replaced + wanted > capacity_) return false;
+  for (const Named& each : values) {
+    const auto found = entries_.find(each.name);
+    if (found != entries_.end()) erase(found);
+  }
+  while (used_bytes_ + wanted > capacity_) erase(first_to_go_.begin()->second);
+  for (Named& each : values) {
+    auto value = std::make_shared<const std::vector<std::byte>>(std::move(each.value));
+    const auto entry = entries_.emplace(std::move(each.name), Kept{std::move(value), {expires, ++uses_}}).first;
+    first_to_go_.emplace(entry->second.order, entry);
+    used_bytes_ += bytes_of(entry->first, entry->second.value);
+  }
+  return true;
+}
+
+std::vector<SharedMemoryEngine::Value> SharedMemoryEngine::get(std::span<const std::string> names, TimePoint now) {
+  const std::lock_guard lock{mutex_};
+  drop_expired(now);
+  std::vector<Value> values;
+  for (const std::string& name : names) {
+    const auto found = entries_.find(name);
+    if (found != entries_.end()) reorder(found, found->second.order.expires);
+    values.push_back(found != entries_.end() ? found->second.value : nullptr);
+  }
+  return values;
+}
+
+bool SharedMemoryEngine::has(std::string_view name, TimePoint now) {
+  const std::lock_guard lock{mutex_};
+  drop_expired(now);
+  return entries_.contains(name);
+}
+
+void SharedMemoryEngine::renew(std::string_view name, TimePoint expires, TimePoint now) {
+  const std::lock_guard lock{mutex_};
+  drop_expired(now);
+  const auto found = entries_.find(name);
+  if (found != entries_.end()) reorder(found, expires);
+}
+
+void SharedMemoryEngine::remove(std::string_view name) {
+  const std::lock_guard lock{mutex_};
+  const auto found = entries_.find(name);
+  if (found != entries_.end()) erase(found);
+}
+
+void SharedMemoryEngine::change(std::string_view name, const std::function<void(std::vector<std::byte>&)>& how) {
+  const std::lock_guard lock{mutex_};
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  std::vector<std::byte> changed{*found->second.value};
+  how(changed);
+  used_bytes_ -= bytes_of(found->first, found->second.value);
+  found->second.value = std::make_shared<const std::vector<std::byte>>(std::move(changed));
+  used_bytes_ += bytes_of(found->first, found->second.value);
+}
+
+std::vector<std::string> SharedMemoryEngine::names() const {
+  const std::lock_guard lock{mutex_};
+  std::vector<std::string> all;
+  for (const auto& [name, kept] : entries_) all.push_back(name);
+  return all;
+}
+
+Bytes SharedMemoryEngine::used() const {
+  const std::lock_guard lock{mutex_};
+  return Bytes{used_bytes_};
+}
+
+// ---- the store ---------------------------------------------------------------------------------------------------------
+
 MemorySharedStore::MemorySharedStore(std::shared_ptr<SharedMemoryEngine> engine, const Clock& clock, MemorySharedOptions options)
     : engine_{std::move(engine)},
       clock_{clock},
@@ -30,21 +129,25 @@ MemorySharedStore::MemorySharedStore(std::shared_ptr<SharedMemoryEngine> engine,
   TERRACE_CHECK(engine_ != nullptr);
 }
 
-void MemorySharedStore::use(const Fingerprint& fingerprint) { fingerprint_ = fingerprint; }
-
-void MemorySharedStore::queue(Operation operation) {
+void MemorySharedStore::queue(KeptOperation operation) {
   queue_.push_back(std::move(operation));
   if (waker_ != nullptr) waker_->wake();
 }
 
-void MemorySharedStore::probe(const SharedProbe& probe) { queue({probe.token, probe.deadline, fingerprint_, KeptProbe{probe}}); }
+void MemorySharedStore::probe(const SharedProbe& probe) {
+  queue({SharedEvent::Kind::probed, probe.token, probe.deadline, fingerprint_, KeptProbe{probe}});
+}
 
 void MemorySharedStore::read(std::span<const SharedRead> batch) {
-  for (const SharedRead& read : batch) queue({read.token, read.deadline, fingerprint_, KeptRead{read.block, read.into}});
+  for (const SharedRead& read : batch) {
+    queue({SharedEvent::Kind::read, read.token, read.deadline, fingerprint_, {}, read.block, read.into});
+  }
 }
 
 void MemorySharedStore::write(std::span<const SharedWrite> batch) {
-  for (const SharedWrite& write : batch) queue({write.token, write.deadline, fingerprint_, KeptWrite{write.block, write.from}});
+  for (const SharedWrite& write : batch) {
+    queue({SharedEvent::Kind::written, write.token, write.deadline, fingerprint_, {}, write.block, {}, write.from});
+  }
 }
 
 void MemorySharedStore::renew(std::span<const StoredBlock> blocks) {
@@ -69,17 +172,17 @@ void MemorySharedStore::remove(std::span<const BlockKey> keys, GroupId group) {
 }
 
 void MemorySharedStore::cancel(std::uint64_t token) {
-  const auto found = std::ranges::find(queue_, token, &Operation::token);
+  const auto found = std::ranges::find(queue_, token, &KeptOperation::token);
   if (found == queue_.end()) return;
-  end(*found, Errc::cancelled);
+  end(*found, {found->kind, token, Errc::cancelled});
   queue_.erase(found);
 }
 
 std::size_t MemorySharedStore::poll(std::vector<SharedEvent>& out) {
   const TimePoint now = clock_.now();
-  for (const Operation& operation : queue_) {
-    if (operation.deadline <= now) end(operation, Errc::deadline_exceeded);
-    else carry_out(operation, now);
+  for (const KeptOperation& operation : queue_) {
+    if (operation.deadline <= now) end(operation, {operation.kind, operation.token, Errc::deadline_exceeded});
+    else end(operation, carry_out(operation));
   }
   queue_.clear();
   const std::size_t arrived = ended_.size();
@@ -88,53 +191,45 @@ std::size_t MemorySharedStore::poll(std::vector<SharedEvent>& out) {
   return arrived;
 }
 
-void MemorySharedStore::carry_out(const Operation& operation, TimePoint now) {
-  names_.use(operation.fingerprint);
-  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) end(operation, {}, leading(*probe, now));
-  if (const auto* read = std::get_if<KeptRead>(&operation.what)) end(operation, fetch(*read, operation.fingerprint, now));
-  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) end(operation, keep(*write, operation.fingerprint, now));
-}
-
-void MemorySharedStore::end(const Operation& operation, ErrorCode error, std::uint32_t leading) {
-  SharedEvent event{SharedEvent::Kind::probed, operation.token, error, leading};
-  std::uint64_t size = 0;
-  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) size = probe->keys.size();
-  if (const auto* read = std::get_if<KeptRead>(&operation.what)) {
-    event.kind = SharedEvent::Kind::read;
-    size = read->into.size();
-  }
-  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) {
-    event.kind = SharedEvent::Kind::written;
-    size = write->from.size();
-  }
+void MemorySharedStore::end(const KeptOperation& operation, const SharedEvent& event) {
   ended_.push_back(event);
   const std::lock_guard lock{stat_mutex_};
-  count_ended(stat_, event, size);
+  count_ended(stat_, event, operation.size());
 }
 
-std::uint32_t MemorySharedStore::leading(const KeptProbe& probe, TimePoint now) {
-  return probe.ask([&](std::uint32_t key) { return engine_->has(names_.name(probe.keys[key], probe.groups[key], 0), now); });
+SharedEvent MemorySharedStore::carry_out(const KeptOperation& operation) {
+  const TimePoint now = clock_.now();
+  names_.use(operation.fingerprint);
+  SharedEvent event{operation.kind, operation.token};
+  const KeptProbe& probe = operation.probe;
+  switch (operation.kind) {
+    case SharedEvent::Kind::probed:
+      event.leading =
+          probe.ask([&](std::uint32_t key) { return engine_->has(names_.name(probe.keys[key], probe.groups[key], 0), now); });
+      break;
+    case SharedEvent::Kind::read: event.error = fetch(operation, now); break;
+    case SharedEvent::Kind::written: event.error = keep(operation, now); break;
+  }
+  return event;
 }
 
-ErrorCode MemorySharedStore::fetch(const KeptRead& read, const Fingerprint& fingerprint, TimePoint now) {
-  reader_.begin(read.block, fingerprint, read.into.size());
+ErrorCode MemorySharedStore::fetch(const KeptOperation& read, TimePoint now) {
+  reader_.begin(read.block, read.fingerprint, read.into.size());
   std::vector<std::string> names;
   for (std::uint32_t part = 0; part < reader_.parts().count; ++part) {
     names.push_back(names_.name(read.block.key, read.block.group, part));
   }
   const std::vector<SharedMemoryEngine::Value> values = engine_->get(names, now);
   if (!values[0]) return Errc::not_found;
-  SharedValueReader::Mismatch why;
-  for (std::uint32_t part = 0; part < values.size() && values[part] && !why; ++part) {
+  for (std::uint32_t part = 0; part < values.size() && values[part]; ++part) {
     const std::span<const std::byte> value{*values[part]};
-    why = reader_.begin_part(part, value.size(), value.first(std::min(value.size(), shared_header_bytes)));
-    if (why) break;
+    if (reader_.begin_part(part, value.size(), value.first(std::min(value.size(), shared_header_bytes)))) break;
     const auto place = read.into.subspan(reader_.parts().offset(part), reader_.parts().bytes[part]);
     std::memcpy(place.data(), value.data() + shared_header_bytes, place.size());
     reader_.add(place);
-    why = reader_.end_part();
+    if (reader_.end_part()) break;
   }
-  why = reader_.finish();
+  const SharedValueReader::Mismatch why = reader_.finish();
   if (!why) return {};
   for (const std::string& name : names) engine_->remove(name);
   const std::lock_guard lock{stat_mutex_};
@@ -142,8 +237,8 @@ ErrorCode MemorySharedStore::fetch(const KeptRead& read, const Fingerprint& fing
   return Errc::corrupt;
 }
 
-ErrorCode MemorySharedStore::keep(const KeptWrite& write, const Fingerprint& fingerprint, TimePoint now) {
-  writer_.begin(write.block, fingerprint, write.from, write_ids_.next());
+ErrorCode MemorySharedStore::keep(const KeptOperation& write, TimePoint now) {
+  writer_.begin(write.block, write.fingerprint, write.from, write_ids_.next());
   if (writer_.seals()) scratch_.resize(write.from.size());
   std::vector<SharedMemoryEngine::Named> values;
   for (std::uint32_t part = 0; part < writer_.parts().count; ++part) {

@@ -2,20 +2,82 @@
 
 #include "storage/shared/kept_operation.hpp"
 #include "storage/shared/shared_expiry.hpp"
-#include "storage/shared/shared_memory_engine.hpp"
 #include "storage/shared/shared_value.hpp"
-#include "storage/shared/shared_value_names.hpp"
+#include "terrace/clock.hpp"
 #include "terrace/shared_store.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace {
+
+/// An engine for shared values in the memory of this process. It behaves like a Redis server with the policy `volatile-ttl`: it
+/// keeps values by name up to a capacity, does not interpret them, and evicts the value that expires first. Among values that
+/// expire at the same time or never, it evicts the least recently used one.
+///
+/// Ownership: its users share it (MemorySharedStore). Threads: any, at the same time; a value is copied without a lock. Units:
+/// bytes of values and their names. Times are times of the caller's clock.
+class SharedMemoryEngine {
+ public:
+  enum class WhenFull : std::uint8_t { evict, refuse };
+  using Value = std::shared_ptr<const std::vector<std::byte>>;
+  struct Named {
+    std::string name{};
+    std::vector<std::byte> value{};
+  };
+
+  explicit SharedMemoryEngine(Bytes capacity, WhenFull when_full = WhenFull::evict)
+      : capacity_{count(capacity)}, when_full_{when_full} {}
+
+  /// Sets all values, replacing older values of the same names, or none of them. Returns false if there is no room for them.
+  [[nodiscard]] bool set(std::vector<Named> values, TimePoint expires, TimePoint now);
+  /// Returns a consistent snapshot of the values of all names; null for a name without a value. Counts as a use.
+  [[nodiscard]] std::vector<Value> get(std::span<const std::string> names, TimePoint now);
+  /// Returns whether there is a value. Does not count as a use.
+  [[nodiscard]] bool has(std::string_view name, TimePoint now);
+  void renew(std::string_view name, TimePoint expires, TimePoint now);
+  void remove(std::string_view name);
+
+  /// Changes a value, as another user of the engine could. Does nothing if there is no such value.
+  void change(std::string_view name, const std::function<void(std::vector<std::byte>& value)>& how);
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] Bytes used() const;
+
+ private:
+  struct Order {
+    TimePoint expires;
+    std::uint64_t used;  ///< number of the last use
+
+    friend auto operator<=>(const Order&, const Order&) = default;
+  };
+  struct Kept {
+    Value value;
+    Order order;
+  };
+  using Entries = std::map<std::string, Kept, std::less<>>;
+
+  // The caller holds the lock.
+  [[nodiscard]] static std::uint64_t bytes_of(const std::string& name, const Value& value) { return name.size() + value->size(); }
+  void drop_expired(TimePoint now);
+  void erase(Entries::iterator entry);
+  void reorder(Entries::iterator entry, TimePoint expires);
+
+  const std::uint64_t capacity_;
+  const WhenFull when_full_;
+  mutable std::mutex mutex_;
+  Entries entries_;
+  std::map<Order, Entries::iterator> first_to_go_;  ///< all orders differ, because each use has its own number
+  std::uint64_t uses_ = 0;
+  std::uint64_t used_bytes_ = 0;
+};
 
 struct MemorySharedOptions {
   std::string prefix = "terrace";  ///< prefix of the names of all values (SharedValueNames::is_prefix())
@@ -34,7 +96,7 @@ class MemorySharedStore final : public SharedStore {
   /// Throws std::invalid_argument if the prefix is not valid.
   MemorySharedStore(std::shared_ptr<SharedMemoryEngine> engine, const Clock& clock, MemorySharedOptions options = {});
 
-  void use(const Fingerprint& fingerprint) override;
+  void use(const Fingerprint& fingerprint) override { fingerprint_ = fingerprint; }
   void probe(const SharedProbe& probe) override;
   void read(std::span<const SharedRead> batch) override;
   void write(std::span<const SharedWrite> batch) override;
@@ -48,20 +110,14 @@ class MemorySharedStore final : public SharedStore {
   [[nodiscard]] SharedHealth health() const override;
   [[nodiscard]] SharedStoreStat stat() const override;
 
- private:
-  struct Operation {
-    std::uint64_t token;
-    TimePoint deadline;
-    Fingerprint fingerprint;  ///< the fingerprint at the time of the call
-    KeptOperation what;
-  };
+  /// Executes one operation now, for a caller that keeps the operations itself. Of all counts, only that of mismatches changes.
+  [[nodiscard]] SharedEvent carry_out(const KeptOperation& operation);
 
-  void queue(Operation operation);
-  void end(const Operation& operation, ErrorCode error, std::uint32_t leading = 0);
-  void carry_out(const Operation& operation, TimePoint now);
-  [[nodiscard]] std::uint32_t leading(const KeptProbe& probe, TimePoint now);
-  [[nodiscard]] ErrorCode fetch(const KeptRead& read, const Fingerprint& fingerprint, TimePoint now);
-  [[nodiscard]] ErrorCode keep(const KeptWrite& write, const Fingerprint& fingerprint, TimePoint now);
+ private:
+  void queue(KeptOperation operation);
+  void end(const KeptOperation& operation, const SharedEvent& event);
+  [[nodiscard]] ErrorCode fetch(const KeptOperation& read, TimePoint now);
+  [[nodiscard]] ErrorCode keep(const KeptOperation& write, TimePoint now);
   [[nodiscard]] TimePoint expires(std::uint32_t depth, TimePoint now) const;
 
   const std::shared_ptr<SharedMemoryEngine> engine_;
@@ -74,7 +130,7 @@ class MemorySharedStore final : public SharedStore {
   SharedValueWriter writer_;
   SharedWriteIds write_ids_;
   std::vector<std::byte> scratch_;
-  std::vector<Operation> queue_;
+  std::vector<KeptOperation> queue_;
   std::vector<SharedEvent> ended_;
   mutable std::mutex stat_mutex_;
   SharedStoreStat stat_;

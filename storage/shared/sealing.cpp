@@ -84,17 +84,9 @@ SealingCipher::SealingCipher() : context_{EVP_CIPHER_CTX_new()} { TERRACE_CHECK(
 
 SealingCipher::~SealingCipher() { EVP_CIPHER_CTX_free(context_); }
 
-void SealingCipher::begin_sealing(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated) {
-  begin(key, nonce, associated, true);
-}
-
-void SealingCipher::begin_opening(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated) {
-  begin(key, nonce, associated, false);
-}
-
-void SealingCipher::begin(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated, bool sealing) {
-  const int begun =
-      EVP_CipherInit_ex2(context_, aes_256_gcm(), bytes_of(key.data()), bytes_of(nonce.data()), sealing ? 1 : 0, nullptr);
+void SealingCipher::begin(To what, const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated) {
+  const int begun = EVP_CipherInit_ex2(context_, aes_256_gcm(), bytes_of(key.data()), bytes_of(nonce.data()),
+                                       what == To::seal ? 1 : 0, nullptr);
   TERRACE_CHECK(begun == 1);
   int taken = 0;
   const int added = EVP_CipherUpdate(context_, nullptr, &taken, bytes_of(associated.data()), static_cast<int>(associated.size()));

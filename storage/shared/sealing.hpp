@@ -44,9 +44,9 @@ class SealingCipher {
   SealingCipher(const SealingCipher&) = delete;
   SealingCipher& operator=(const SealingCipher&) = delete;
 
+  enum class To : bool { open, seal };
   /// Begins a message. `associated` is authenticated, but not encrypted.
-  void begin_sealing(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated);
-  void begin_opening(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated);
+  void begin(To what, const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated);
   /// Encrypts or decrypts the next piece. `out` must have room for it, and may be the same memory.
   void add(std::span<const std::byte> in, std::byte* out);
   [[nodiscard]] Tag end_sealing();
@@ -54,8 +54,6 @@ class SealingCipher {
   [[nodiscard]] bool end_opening(const Tag& tag);
 
  private:
-  void begin(const SharedSecret::Key& key, const Nonce& nonce, std::span<const std::byte> associated, bool sealing);
-
   evp_cipher_ctx_st* context_;
 };
 

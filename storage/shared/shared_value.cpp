@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cstring>
 
 namespace terrace {
@@ -65,6 +66,23 @@ bool agree(std::span<const std::byte> header, const SharedValueHeader& wanted, s
   return std::memcmp(header.data() + from, wanted.data() + from, to - from) == 0;
 }
 
+constexpr std::size_t prefix_length_max = 64;
+constexpr std::size_t name_fingerprint_bytes = 16;
+
+void append_hex(std::string& out, std::span<const std::byte> bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  for (const std::byte byte : bytes) {
+    out += digits[std::to_integer<std::size_t>(byte >> 4)];
+    out += digits[std::to_integer<std::size_t>(byte & std::byte{15})];
+  }
+}
+
+void append_number(std::string& out, std::uint32_t number, int base) {
+  std::array<char, 16> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number, base);
+  out.append(text.data(), end.ptr);
+}
+
 }  // namespace
 
 const char* to_string(SharedMismatch mismatch) noexcept {
@@ -87,17 +105,49 @@ SharedWriteId SharedWriteIds::next() {
 
 // ---- parts -------------------------------------------------------------------------------------------------------------
 
-std::uint64_t SharedParts::value_bytes() const {
-  std::uint64_t all = 0;
-  for (std::uint32_t part = 0; part < count; ++part) all += value_bytes(part);
-  return all;
-}
-
 SharedParts shared_parts(std::uint64_t block_bytes) noexcept {
   if (block_bytes < two_parts_from) return {1, {block_bytes, 0}};
   const std::uint64_t step = std::bit_floor(block_bytes) / 4;
   const std::uint64_t first = block_bytes / step * step - room_beside_payload;
   return {2, {first, block_bytes - first}};
+}
+
+// ---- names -------------------------------------------------------------------------------------------------------------
+
+bool SharedValueNames::is_prefix(std::string_view prefix) noexcept {
+  return !prefix.empty() && prefix.size() <= prefix_length_max && std::ranges::all_of(prefix, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view{"-_.:/"}.find(c) != std::string_view::npos;
+  });
+}
+
+SharedValueNames::SharedValueNames(std::string_view prefix) : start_{prefix} {
+  TERRACE_CHECK(is_prefix(prefix));
+  start_ += ':';
+  append_number(start_, shared_value_version, 10);
+  start_ += ':';
+  use({});
+}
+
+void SharedValueNames::use(const Fingerprint& fingerprint) {
+  with_fingerprint_ = start_;
+  append_hex(with_fingerprint_, std::span{fingerprint}.first(name_fingerprint_bytes));
+  with_fingerprint_ += ":{";
+}
+
+void SharedValueNames::append(std::string& out, const BlockKey& key, GroupId group, std::uint32_t part) const {
+  out += with_fingerprint_;
+  append_number(out, group.value(), 16);
+  out += ':';
+  append_hex(out, key.bytes);
+  out += "}:";
+  append_number(out, part, 10);
+}
+
+std::string SharedValueNames::name(const BlockKey& key, GroupId group, std::uint32_t part) const {
+  std::string text;
+  append(text, key, group, part);
+  return text;
 }
 
 // ---- writer ------------------------------------------------------------------------------------------------------------
@@ -119,7 +169,7 @@ SharedValueWriter::Part SharedValueWriter::make(std::uint32_t part, std::span<st
   made.header[at_part] = static_cast<std::byte>(part);
   if (secret_) {
     TERRACE_CHECK(scratch.size() >= made.payload.size());
-    cipher_.begin_sealing(key_, nonce_of(made.header), associated_with(made.header));
+    cipher_.begin(SealingCipher::To::seal, key_, nonce_of(made.header), associated_with(made.header));
     cipher_.add(made.payload, scratch.data());
     made.payload = scratch.first(made.payload.size());
     const SealingCipher::Tag tag = cipher_.end_sealing();
@@ -178,7 +228,7 @@ SharedValueReader::Mismatch SharedValueReader::begin_part(std::uint32_t part, st
   part_ = part;
   left_ = parts_.bytes[part];
   if (secret_) {
-    cipher_.begin_opening(key_, nonce_of(header_), associated_with(header_));
+    cipher_.begin(SealingCipher::To::open, key_, nonce_of(header_), associated_with(header_));
   } else {
     BlockKey key;
     std::memcpy(key.bytes.data(), &wanted_[at_key], key.bytes.size());

@@ -12,9 +12,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
-/// The format of the values that an engine keeps for a block. All numbers are little-endian.
+/// The format of the values that an engine keeps for a block, and their names. All numbers are little-endian.
 ///
 /// A block is kept as one value, or, from 16 KiB on, as two values. Each value is a header of 128 bytes and a part of the block's
 /// bytes. The reason for two values is the engine's allocator. It has four size classes for each power of two, and a block often
@@ -84,9 +86,36 @@ struct SharedParts {
 
   [[nodiscard]] std::uint64_t offset(std::uint32_t part) const { return part == 0 ? 0 : bytes[0]; }
   [[nodiscard]] std::uint64_t value_bytes(std::uint32_t part) const { return shared_header_bytes + bytes[part]; }
-  [[nodiscard]] std::uint64_t value_bytes() const;  ///< for all parts together
 };
 [[nodiscard]] SharedParts shared_parts(std::uint64_t block_bytes) noexcept;
+
+/// The names of the values of blocks in an engine:
+///
+///     PREFIX:VERSION:FINGERPRINT:{GROUP:KEY}:PART
+///     terrace:1:00112233445566778899aabbccddeeff:{0:b04c...}:1
+///
+/// FINGERPRINT is the first 16 bytes of the fingerprint, so blocks of other models or weights have other names. FINGERPRINT,
+/// GROUP and KEY are hexadecimal. A Redis cluster puts names with the same text in braces on the same node: all parts of a block
+/// are on one node, and the blocks of a prompt are distributed over all nodes. Access rules of an engine can use the prefix.
+/// Units: bytes. Threads: one.
+class SharedValueNames {
+ public:
+  /// Returns true if the text has 1 to 64 characters, each of a-z, A-Z, 0-9 or one of "-_.:/".
+  [[nodiscard]] static bool is_prefix(std::string_view prefix) noexcept;
+
+  /// `prefix` must satisfy is_prefix().
+  explicit SharedValueNames(std::string_view prefix);
+  /// Sets the fingerprint for the names from now on.
+  void use(const Fingerprint& fingerprint);
+
+  /// Appends the name of a part.
+  void append(std::string& out, const BlockKey& key, GroupId group, std::uint32_t part) const;
+  [[nodiscard]] std::string name(const BlockKey& key, GroupId group, std::uint32_t part) const;
+
+ private:
+  std::string start_;             ///< "PREFIX:VERSION:"
+  std::string with_fingerprint_;  ///< the same, then "FINGERPRINT:{"
+};
 
 /// Makes the values of blocks, one block after the other:
 ///

@@ -31,7 +31,7 @@ std::unique_ptr<IoEngine> make_engine(EngineKind kind) {
   if (kind == EngineKind::threads) {
     return std::make_unique<ThreadedIo>(ThreadedIo::Config{.threads = 3, .in_flight_max = 64}, nobody);
   }
-  return std::make_unique<UringIo>(UringIo::Config{.rings = 1, .depth = 8, .in_flight_max = 64}, nobody);
+  return UringIo::make(UringIo::Config{.rings = 1, .depth = 8, .in_flight_max = 64}, nobody);
 }
 
 Victim::Victim(const Task& task) {

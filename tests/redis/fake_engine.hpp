@@ -163,7 +163,7 @@ class FakeEngine final : public RedisTransport {
       moved = true;
     }
     if (server.silent) {
-      if (moved) client_->moved();
+      if (moved) client_->tick();
       return moved;
     }
     for (Words words = take_command(link->to_server); !words.empty(); words = take_command(link->to_server)) {
@@ -183,7 +183,7 @@ class FakeEngine final : public RedisTransport {
       client_->channel(id).received(bytes);
       moved = true;
     }
-    if (moved) client_->moved();
+    if (moved) client_->tick();
     return moved;
   }
 

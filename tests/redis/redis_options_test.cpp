@@ -1,6 +1,6 @@
 #include "storage/redis/redis_options.hpp"
 
-#include "storage/redis/resp_value.hpp"
+#include "storage/redis/resp_reader.hpp"
 #include "storage/redis/tls_stream.hpp"
 
 #include <gtest/gtest.h>

@@ -1,23 +1,111 @@
 #include "tests/simulated/simulated_shared_store.hpp"
 
 #include "base/check.hpp"
-#include "storage/shared/shared_statistics.hpp"
+#include "storage/io/little_endian.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
+#include <span>
+#include <string>
 
 namespace terrace {
+namespace {
 
+// Places in the header of a value.
+constexpr std::size_t at_fingerprint = 32;
+constexpr std::size_t at_key = 48;
+constexpr std::size_t at_header_checksum = 120;
+
+}  // namespace
+
+void SimulatedSharedFaults::draw(Random& random) {
+  const auto some = [&] { return random.chance(0.5) ? 0.0 : 0.01 * static_cast<double>(random.between(1, 20)); };
+  late = some();
+  silent = some();
+  failing = some();
+  full = some();
+  lost = some();
+  evicting = some();
+  damaging = random.chance(0.5) ? 0.0 : 0.1 * static_cast<double>(random.between(1, 9));
+}
+
+SimulatedSharedEngine::SimulatedSharedEngine(std::uint64_t seed, const Clock& clock, std::uint32_t nodes,
+                                             SimulatedSharedFaults faults)
+    : clock_{clock}, random_{seed}, faults_{faults}, nodes_(nodes, NodeState::well) {
+  TERRACE_CHECK(nodes > 0);
+}
+
+void SimulatedSharedEngine::set_node(std::uint32_t node, NodeState state, Data data) {
+  nodes_[node] = state;
+  if (data == Data::kept) return;
+  const std::vector<std::string> names = values_->names();
+  const std::vector<SharedMemoryEngine::Value> values = values_->get(names, clock_.now());
+  // The name of a value does not say its node: the header has the key.
+  for (std::size_t n = 0; n < names.size(); ++n) {
+    const std::size_t size = values[n] == nullptr ? 0 : values[n]->size();
+    const std::uint64_t key = size < shared_header_bytes ? 0 : load_le64(&(*values[n])[at_key]);
+    if (simulated_node_of(key, nodes()) == node) values_->remove(names[n]);
+  }
+}
+
+void SimulatedSharedEngine::set_all_nodes(NodeState state, Data data) {
+  for (std::uint32_t node = 0; node < nodes(); ++node) set_node(node, state, data);
+}
+
+void SimulatedSharedEngine::evict_one() {
+  if (const std::vector<std::string> names = values_->names(); !names.empty()) values_->remove(any_of(names));
+}
+
+void SimulatedSharedEngine::make_room() {
+  if (values_max_ == ~std::size_t{0}) return;
+  for (std::size_t values = values_->names().size(); values > values_max_; --values) evict_one();
+}
+
+void SimulatedSharedEngine::damage(const BlockKey& key) {
+  std::vector<std::string> names = values_->names();
+  std::erase_if(names, [&](const std::string& name) { return name.find(to_hex(key) + "}") == std::string::npos; });
+  if (names.empty()) return;
+  const std::string name = any_of(names);
+  const SharedMemoryEngine::Value other = values_->get(std::vector{any_of(values_->names())}, clock_.now())[0];
+  switch (random_.below(3)) {
+    case 0: values_->remove(name); break;
+    case 1:
+      if (other != nullptr) values_->change(name, [&](Value& value) { value = *other; });
+      break;
+    default: values_->change(name, [&](Value& value) { damage(name, value); });
+  }
+}
+
+void SimulatedSharedEngine::damage(const std::string& name, Value& value) {
+  if (value.empty()) return;
+  Value before = value;
+  switch (random_.below(5)) {
+    case 0: value[random_.below(value.size())] ^= static_cast<std::byte>(1U << random_.below(8)); break;
+    case 1: value.resize(random_.chance(0.5) ? random_.below(value.size()) : value.size() + 1 + random_.below(100)); break;
+    case 2:
+      if (const auto earlier = earlier_.find(name); earlier != earlier_.end()) value = earlier->second;
+      break;
+    case 3:
+      if (value.size() < shared_header_bytes) break;
+      value[at_fingerprint] ^= std::byte{1};
+      // In a value that is sealed, these bytes belong to the tag.
+      store_le64(&value[at_header_checksum], plain_checksum(std::span{value}.first(at_header_checksum)));
+      break;
+    default: std::ranges::generate(value, [&] { return static_cast<std::byte>(random_.below(256)); });
+  }
+  earlier_[name] = std::move(before);
+}
+
+// ---- a user --------------------------------------------------------------------------------------------------------------
+
+using Kind = SharedEvent::Kind;
 using NodeState = SimulatedSharedEngine::NodeState;
 
 SimulatedSharedStore::SimulatedSharedStore(SimulatedSharedEngine& engine, SimulatedSharedOptions options)
     : engine_{engine},
-      options_{std::move(options)},
-      names_{options_.prefix},
-      reader_{options_.secret},
-      writer_{options_.secret},
-      breakers_(engine.nodes(), CircuitBreaker{options_.breaker}) {}
+      memory_{engine.values(), engine.clock(), std::move(options.memory)},
+      give_up_{options.give_up},
+      breakers_(engine.nodes(), CircuitBreaker{options.breaker}) {}
 
 std::uint32_t SimulatedSharedStore::node_of(const BlockKey& key) const {
   return simulated_node_of(key.prefix64(), engine_.nodes());
@@ -25,30 +113,32 @@ std::uint32_t SimulatedSharedStore::node_of(const BlockKey& key) const {
 
 // ---- calls -------------------------------------------------------------------------------------------------------------
 
-void SimulatedSharedStore::probe(const SharedProbe& probe) { begin(probe.token, probe.deadline, KeptProbe{probe}); }
+void SimulatedSharedStore::probe(const SharedProbe& probe) {
+  begin({Kind::probed, probe.token, probe.deadline, fingerprint_, KeptProbe{probe}});
+}
 
 void SimulatedSharedStore::read(std::span<const SharedRead> batch) {
-  for (const SharedRead& read : batch) begin(read.token, read.deadline, KeptRead{read.block, read.into});
+  for (const SharedRead& read : batch) begin({Kind::read, read.token, read.deadline, fingerprint_, {}, read.block, read.into});
 }
 
 void SimulatedSharedStore::write(std::span<const SharedWrite> batch) {
-  for (const SharedWrite& write : batch) begin(write.token, write.deadline, KeptWrite{write.block, write.from});
+  for (const SharedWrite& write : batch) {
+    begin({Kind::written, write.token, write.deadline, fingerprint_, {}, write.block, {}, write.from});
+  }
 }
 
-void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, KeptOperation what) {
+void SimulatedSharedStore::begin(KeptOperation kept) {
   const TimePoint now = engine_.clock().now();
-  Operation operation{token, fingerprint_, std::move(what)};
-  operation.has_deadline = deadline != never;
-  operation.until = operation.has_deadline ? deadline : now + options_.give_up;
+  Operation operation{std::move(kept)};
+  operation.until = operation.kept.deadline != never ? operation.kept.deadline : now + give_up_;
 
   // Each node that has one of the keys is asked once.
   std::vector<std::uint32_t> nodes;
   const auto ask = [&](const BlockKey& key) {
     if (std::ranges::find(nodes, node_of(key)) == nodes.end()) nodes.push_back(node_of(key));
   };
-  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) std::ranges::for_each(probe->keys, ask);
-  if (const auto* read = std::get_if<KeptRead>(&operation.what)) ask(read->block.key);
-  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) ask(write->block.key);
+  if (operation.kept.kind == Kind::probed) std::ranges::for_each(operation.kept.probe.keys, ask);
+  else ask(operation.kept.block.key);
   for (const std::uint32_t node : nodes) {
     const Admission admission = breakers_[node].admit(now);
     if (admission != Admission::declined) operation.asked.emplace_back(node, admission);
@@ -67,7 +157,7 @@ void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, KeptOp
   };
   const Duration high = random.chance(faults.late) ? faults.late_max : faults.latency_max;
   operation.due = now + some_time(faults.latency_min, high);
-  const bool is_write = std::holds_alternative<KeptWrite>(operation.what);
+  const bool is_write = operation.kept.kind == Kind::written;
   if (random.chance(faults.silent)) operation.fault = Fault::silent;
   else if (random.chance(faults.failing)) operation.fault = Fault::failing;
   else if (is_write && random.chance(faults.full)) operation.fault = Fault::full;
@@ -78,28 +168,23 @@ void SimulatedSharedStore::begin(std::uint64_t token, TimePoint deadline, KeptOp
 }
 
 void SimulatedSharedStore::renew(std::span<const StoredBlock> blocks) {
-  names_.use(fingerprint_);
+  memory_.use(fingerprint_);
   stat_.renewed += blocks.size();
-  if (!options_.expiry.expires()) return;
   for (const StoredBlock& block : blocks) {
-    if (engine_.state(node_of(block.key)) != NodeState::well) continue;
-    for (const std::string& name : names_of(block, shared_parts_max)) {
-      engine_.renew(name, engine_.clock().now() + options_.expiry.of(block.depth));
-    }
+    if (engine_.state(node_of(block.key)) == NodeState::well) memory_.renew({&block, 1});
   }
 }
 
 void SimulatedSharedStore::remove(std::span<const BlockKey> keys, GroupId group) {
-  names_.use(fingerprint_);
+  memory_.use(fingerprint_);
   stat_.removed += keys.size();
   for (const BlockKey& key : keys) {
-    if (engine_.state(node_of(key)) != NodeState::well) continue;
-    for (std::uint32_t part = 0; part < shared_parts_max; ++part) engine_.remove(names_.name(key, group, part));
+    if (engine_.state(node_of(key)) == NodeState::well) memory_.remove({&key, 1}, group);
   }
 }
 
 void SimulatedSharedStore::cancel(std::uint64_t token) {
-  const auto found = std::ranges::find(operations_, token, &Operation::token);
+  const auto found = std::ranges::find(operations_, token, [](const Operation& each) { return each.kept.token; });
   if (found == operations_.end()) return;
   const Operation operation = std::move(*found);
   operations_.erase(found);
@@ -137,8 +222,7 @@ std::size_t SimulatedSharedStore::poll(std::vector<SharedEvent>& out) {
     else give_up(operation);
   }
   for (const Operation& operation : operations_) {
-    const auto* read = std::get_if<KeptRead>(&operation.what);
-    if (read != nullptr && engine_.random().chance(0.1)) overwrite(read->into);
+    if (operation.kept.kind == Kind::read && engine_.random().chance(0.1)) overwrite(operation.kept.into);
   }
   const std::size_t arrived = ended_.size();
   out.insert(out.end(), ended_.begin(), ended_.end());
@@ -149,41 +233,29 @@ std::size_t SimulatedSharedStore::poll(std::vector<SharedEvent>& out) {
 // ---- ends --------------------------------------------------------------------------------------------------------------
 
 void SimulatedSharedStore::answer(const Operation& operation) {
-  names_.use(operation.fingerprint);
-  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) {
-    const bool some_dead =
-        std::ranges::any_of(operation.asked, [&](const auto& asked) { return engine_.state(asked.first) == NodeState::dead; });
-    const bool fails = some_dead || operation.fault == Fault::failing;
-    std::uint32_t leading = known_leading(operation, *probe);
-    if (operation.fault == Fault::failing) leading = forget_some(*probe, leading);
-    end(operation, fails ? make_error_code(Errc::io_failed) : ErrorCode{}, leading);
-    return;
+  const bool some_dead =
+      std::ranges::any_of(operation.asked, [&](const auto& asked) { return engine_.state(asked.first) == NodeState::dead; });
+  const bool fails = some_dead || operation.fault == Fault::failing;
+  if (operation.kept.kind == Kind::probed) {
+    std::uint32_t leading = known_leading(operation);
+    if (operation.fault == Fault::failing) leading = forget_some(operation.kept.probe, leading);
+    return end(operation, fails ? make_error_code(Errc::io_failed) : ErrorCode{}, leading);
   }
-  if (engine_.state(operation.asked[0].first) == NodeState::dead) {
-    end(operation, Errc::io_failed);
-    return;
-  }
-  if (const auto* read = std::get_if<KeptRead>(&operation.what)) {
-    end(operation, operation.fault == Fault::failing ? make_error_code(Errc::io_failed) : fetch(operation, *read));
-  } else {
-    end(operation, keep(operation, std::get<KeptWrite>(operation.what)));
-  }
+  if (some_dead) return end(operation, Errc::io_failed);
+  if (operation.kept.kind == Kind::written) return end(operation, keep(operation));
+  if (fails) return end(operation, Errc::io_failed);
+  if (engine_.random().chance(engine_.faults().damaging)) engine_.damage(operation.kept.block.key);
+  end(operation, memory_.carry_out(operation.kept).error);
 }
 
 /// The deadline has come, or nobody answers.
 void SimulatedSharedStore::give_up(const Operation& operation) {
-  names_.use(operation.fingerprint);
+  const KeptOperation& kept = operation.kept;
   std::uint32_t leading = 0;
-  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) {
-    leading = forget_some(*probe, known_leading(operation, *probe));
-  }
-  const auto* write = std::get_if<KeptWrite>(&operation.what);
-  const bool node_is_well = write != nullptr && engine_.state(operation.asked[0].first) == NodeState::well;
-  if (node_is_well && !engine_.is_full() && engine_.random().chance(0.5)) {
-    store_values(write->block, operation.fingerprint, write->from,
-                 names_of(write->block, shared_parts(write->from.size()).count));
-  }
-  end(operation, operation.has_deadline ? Errc::deadline_exceeded : Errc::io_failed, leading);
+  if (kept.kind == Kind::probed) leading = forget_some(kept.probe, known_leading(operation));
+  const bool node_is_well = kept.kind == Kind::written && engine_.state(operation.asked[0].first) == NodeState::well;
+  if (node_is_well && !engine_.is_full() && engine_.random().chance(0.5)) keep_values(kept);
+  end(operation, kept.deadline != never ? Errc::deadline_exceeded : Errc::io_failed, leading);
 }
 
 void SimulatedSharedStore::end(const Operation& operation, ErrorCode error, std::uint32_t leading) {
@@ -196,29 +268,23 @@ void SimulatedSharedStore::end(const Operation& operation, ErrorCode error, std:
     if (error == Errc::cancelled) outcome = Outcome::unclear;
     breakers_[node].ended(admission, outcome, engine_.clock().now());
   }
-  SharedEvent event{SharedEvent::Kind::probed, operation.token, error, leading};
-  std::uint64_t size = 0;
-  if (const auto* probe = std::get_if<KeptProbe>(&operation.what)) size = probe->keys.size();
-  if (const auto* read = std::get_if<KeptRead>(&operation.what)) {
-    event.kind = SharedEvent::Kind::read;
-    size = read->into.size();
-    if (error) overwrite(read->into);
-  }
-  if (const auto* write = std::get_if<KeptWrite>(&operation.what)) {
-    event.kind = SharedEvent::Kind::written;
-    size = write->from.size();
-  }
+  const SharedEvent event{operation.kept.kind, operation.kept.token, error, leading};
+  if (error) overwrite(operation.kept.into);
   ended_.push_back(event);
-  count_ended(stat_, event, size);
+  count_ended(stat_, event, operation.kept.size());
 }
 
 /// Leading keys whose nodes were asked and are well, and that are there.
-std::uint32_t SimulatedSharedStore::known_leading(const Operation& operation, const KeptProbe& probe) {
+std::uint32_t SimulatedSharedStore::known_leading(const Operation& operation) {
+  const KeptProbe& probe = operation.kept.probe;
   return probe.ask([&](std::uint32_t key) {
     const std::uint32_t node = node_of(probe.keys[key]);
     const bool asked = std::ranges::any_of(operation.asked, [&](const auto& each) { return each.first == node; });
     if (!asked || engine_.state(node) != NodeState::well) return false;
-    return engine_.get(names_.name(probe.keys[key], probe.groups[key], 0)) != nullptr;
+    KeptOperation one{.kind = Kind::probed, .fingerprint = operation.kept.fingerprint};
+    one.probe.keys = {probe.keys[key]};
+    one.probe.groups = {probe.groups[key]};
+    return memory_.carry_out(one).leading == 1;
   });
 }
 
@@ -229,69 +295,16 @@ std::uint32_t SimulatedSharedStore::forget_some(const KeptProbe& probe, std::uin
   return static_cast<std::uint32_t>(std::ranges::count(probe.there, 1));
 }
 
-ErrorCode SimulatedSharedStore::fetch(const Operation& operation, const KeptRead& read) {
-  reader_.begin(read.block, operation.fingerprint, read.into.size());
-  const std::vector<std::string> names = names_of(read.block, reader_.parts().count);
-  if (engine_.random().chance(engine_.faults().damaging)) {
-    if (engine_.random().chance(0.2)) plant_other_weights(read);
-    else engine_.damage(names);
-  }
-  if (engine_.get(names[0]) == nullptr) return Errc::not_found;
-  for (std::uint32_t part = 0; part < names.size(); ++part) {
-    const SimulatedSharedEngine::Value* const value = engine_.get(names[part]);
-    if (value == nullptr) break;
-    if (reader_.begin_part(part, value->size(), std::span{*value}.first(std::min(value->size(), shared_header_bytes)))) break;
-    const auto place = read.into.subspan(reader_.parts().offset(part), reader_.parts().bytes[part]);
-    std::memcpy(place.data(), value->data() + shared_header_bytes, place.size());
-    reader_.add(place);
-    if (reader_.end_part()) break;
-  }
-  const SharedValueReader::Mismatch why = reader_.finish();
-  if (!why) return {};
-  ++stat_.mismatches[static_cast<std::size_t>(*why)];
-  for (const std::string& name : names) engine_.remove(name);
-  return Errc::corrupt;
-}
-
-ErrorCode SimulatedSharedStore::keep(const Operation& operation, const KeptWrite& write) {
+ErrorCode SimulatedSharedStore::keep(const Operation& operation) {
   if (operation.fault == Fault::full || engine_.is_full()) return Errc::full;
   if (operation.fault == Fault::lost) return {};
-  if (operation.fault != Fault::failing || engine_.random().chance(0.5)) {
-    store_values(write.block, operation.fingerprint, write.from, names_of(write.block, shared_parts(write.from.size()).count));
-  }
+  if (operation.fault != Fault::failing || engine_.random().chance(0.5)) keep_values(operation.kept);
   return operation.fault == Fault::failing ? make_error_code(Errc::io_failed) : ErrorCode{};
 }
 
-/// Under the names of the block, a whole value of other weights.
-void SimulatedSharedStore::plant_other_weights(const KeptRead& read) {
-  Fingerprint other{};
-  overwrite(other);
-  std::vector<std::byte> content(read.into.size());
-  overwrite(content);
-  store_values(read.block, other, content, names_of(read.block, shared_parts(content.size()).count));
-}
-
-void SimulatedSharedStore::store_values(const StoredBlock& block, const Fingerprint& fingerprint, std::span<const std::byte> from,
-                                        const std::vector<std::string>& names) {
-  SharedWriteId id;
-  std::ranges::generate(id, [&] { return static_cast<std::byte>(engine_.random().below(256)); });
-  std::vector<std::byte> scratch(writer_.seals() ? from.size() : 0);
-  std::vector<std::pair<std::string, SimulatedSharedEngine::Value>> values;
-  writer_.begin(block, fingerprint, from, id);
-  for (std::uint32_t part = 0; part < names.size(); ++part) {
-    const SharedValueWriter::Part made = writer_.make(part, scratch);
-    SimulatedSharedEngine::Value value{made.header.begin(), made.header.end()};
-    value.insert(value.end(), made.payload.begin(), made.payload.end());
-    values.emplace_back(names[part], std::move(value));
-  }
-  const SharedExpiry& expiry = options_.expiry;
-  engine_.set(std::move(values), expiry.expires() ? engine_.clock().now() + expiry.of(block.depth) : never);
-}
-
-std::vector<std::string> SimulatedSharedStore::names_of(const StoredBlock& block, std::uint32_t parts) const {
-  std::vector<std::string> names;
-  for (std::uint32_t part = 0; part < parts; ++part) names.push_back(names_.name(block.key, block.group, part));
-  return names;
+void SimulatedSharedStore::keep_values(const KeptOperation& write) {
+  (void)memory_.carry_out(write);
+  engine_.make_room();
 }
 
 /// Writes one random byte into many places.
@@ -325,6 +338,12 @@ SharedHealth SimulatedSharedStore::health() const {
   health.state = closed == 0 ? StoreState::down : StoreState::degraded;
   health.reason = std::to_string(breakers_.size() - closed) + " of " + std::to_string(breakers_.size()) + " nodes do not answer";
   return health;
+}
+
+SharedStoreStat SimulatedSharedStore::stat() const {
+  SharedStoreStat stat = stat_;
+  stat.mismatches = memory_.stat().mismatches;
+  return stat;
 }
 
 }  // namespace terrace

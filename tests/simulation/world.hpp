@@ -12,7 +12,6 @@
 #include "terrace/clock.hpp"
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_io.hpp"
-#include "tests/simulated/simulated_shared_engine.hpp"
 #include "tests/simulated/simulated_shared_store.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "tests/transfer/engine/simulated_ranks.hpp"

@@ -1,6 +1,6 @@
 // The contract in terrace/block_store.hpp, for every kind of store.
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,15 +11,7 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-class BlockStoreContract : public testing::TestWithParam<StoreKind> {
- protected:
-  StoreHarness& make(std::uint32_t capacity) {
-    harness_ = make_harness(GetParam(), capacity);
-    return *harness_;
-  }
-
-  std::unique_ptr<StoreHarness> harness_;
-};
+class BlockStoreContract : public EveryStore {};
 
 INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreContract, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });

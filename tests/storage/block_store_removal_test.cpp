@@ -2,7 +2,7 @@
 // and at random. For every kind of store.
 
 #include "base/random.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,15 +14,7 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-class BlockStoreRemoval : public testing::TestWithParam<StoreKind> {
- protected:
-  StoreHarness& make(std::uint32_t capacity) {
-    harness_ = make_harness(GetParam(), capacity);
-    return *harness_;
-  }
-
-  std::unique_ptr<StoreHarness> harness_;
-};
+class BlockStoreRemoval : public EveryStore {};
 
 INSTANTIATE_TEST_SUITE_P(Stores, BlockStoreRemoval, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });

@@ -218,6 +218,12 @@ int FaultyCalls::fallocate(int fd, off_t offset, off_t bytes) {
   return -1;
 }
 
+int FaultyCalls::punch_hole(int fd, off_t offset, off_t bytes) {
+  if (!no_holes) return PosixCalls::punch_hole(fd, offset, bytes);
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
 void FaultyCalls::fail_write_of(const BlockKey& key) { failing_ = key.prefix64(); }
 
 std::vector<StoreEvent> StoreHarness::drain() {
@@ -345,8 +351,7 @@ ThreadsHarness::ThreadsHarness(const FileStoreConfig& config, FaultyCalls& calls
 
 UringHarness::UringHarness(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring)
     : DiskHarness{config, calls,
-                  std::make_unique<UringIo>(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {
-}
+                  UringIo::make(UringIo::Config{.rings = 2, .depth = 8, .in_flight_max = 64}, nobody, uring, calls)} {}
 
 void DiskHarness::damage(const BlockKey& key) {
   const auto at = store_.location(key);

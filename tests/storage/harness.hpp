@@ -38,6 +38,7 @@ class FaultyCalls : public PosixCalls {
   ssize_t pread(int fd, void* into, std::size_t bytes, off_t offset) override;
   ssize_t pwrite(int fd, const void* from, std::size_t bytes, off_t offset) override;
   int fallocate(int fd, off_t offset, off_t bytes) override;
+  int punch_hole(int fd, off_t offset, off_t bytes) override;
 
   /// The result of an io_uring request after the faults below.
   int uring_ended(const IoOperation& operation, int fd, int result);
@@ -49,6 +50,7 @@ class FaultyCalls : public PosixCalls {
   int opens = 0;
   std::atomic<int> fallocate_error{0};  ///< after it has allocated one page
   std::atomic<int> fallocates{0};
+  bool no_holes = false;                       ///< the file system cannot punch holes
   bool no_direct_open = false;                 ///< open() refuses O_DIRECT
   bool no_direct_io = false;                   ///< the first read or write refuses O_DIRECT
   std::barrier<>* refused_together = nullptr;  ///< for several threads that are refused at the same time

@@ -3,7 +3,7 @@
 #include "storage/file/file_set.hpp"
 #include "storage/file/superblock_io.hpp"
 #include "storage/format/catalog_scan.hpp"
-#include "storage/format/store_part.hpp"
+#include "storage/format/store_name.hpp"
 
 #include <fmt/format.h>
 

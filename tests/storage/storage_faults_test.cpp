@@ -4,7 +4,7 @@
 #include "storage/file/file_store.hpp"
 
 #include "tests/storage/damage.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -71,12 +71,8 @@ TEST(StorageFaultsOnDisk, a_directory_that_takes_no_more_names_matters_to_a_star
   const TemporaryDirectory directory;
   FaultyCalls calls;
   calls.open_error = ENOSPC;
-  try {
-    const ThreadsHarness h{config_for(directory.path() / "store", 8), calls};
-    ADD_FAILURE() << "the store started";
-  } catch (const std::system_error& error) {
-    EXPECT_EQ(error.code(), std::errc::no_space_on_device);
-  }
+  const auto start = [&] { const ThreadsHarness h{config_for(directory.path() / "store", 8), calls}; };
+  EXPECT_EQ(thrown_by(start).code(), std::errc::no_space_on_device);
   EXPECT_TRUE(fs::is_empty(directory.path()));
 
   calls.open_error = 0;

@@ -1,6 +1,6 @@
 #include "tools/shared/session.hpp"
 
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>

@@ -3,7 +3,7 @@
 #include "base/descriptor.hpp"
 #include "storage/redis/channel.hpp"
 #include "storage/redis/redis_options.hpp"
-#include "storage/redis/resp_value.hpp"
+#include "storage/redis/resp_reader.hpp"
 #include "storage/redis/tls_stream.hpp"
 #include "terrace/clock.hpp"
 

@@ -1,7 +1,7 @@
 #include "tests/redis/server/real_server.hpp"
 
 #include "storage/redis/channel.hpp"
-#include "storage/redis/command_text.hpp"
+#include "storage/redis/exchange.hpp"
 #include "storage/redis/slot_map.hpp"
 
 #include <arpa/inet.h>

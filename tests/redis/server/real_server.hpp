@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/redis/resp_value.hpp"
+#include "storage/redis/resp_reader.hpp"
 #include "tests/patience.hpp"
 #include "tests/tools/temporary_directory.hpp"
 

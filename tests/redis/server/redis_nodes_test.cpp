@@ -1,7 +1,7 @@
 // Real clusters whose slots move and whose nodes die.
 
 #include "storage/redis/slot_map.hpp"
-#include "storage/shared/shared_value_names.hpp"
+#include "storage/shared/shared_value.hpp"
 #include "tests/redis/server/redis_user.hpp"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,6 @@
 #include "tests/simulated/simulated_arena_worker.hpp"
 #include "tests/simulated/simulated_device.hpp"
 #include "tests/simulated/simulated_io.hpp"
-#include "tests/simulated/simulated_shared_engine.hpp"
 #include "tests/simulated/simulated_shared_store.hpp"
 #include "tests/simulation/world_oracles.hpp"
 #include "transfer/engine/transfer_engine.hpp"

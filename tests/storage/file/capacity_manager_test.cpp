@@ -3,6 +3,7 @@
 #include "storage/file/capacity_manager.hpp"
 
 #include "base/random.hpp"
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>
@@ -202,13 +203,9 @@ TEST_F(CapacityManagerTest, a_start_that_would_go_below_the_floor_is_refused) {
   config_.floor = Bytes{60 * block_size};
   FileStoreConfig config = config_;
   config.capacity = capacity_for(50, config.block_bytes);
-  std::string sentence;
-  try {
-    (void)open(config);
-  } catch (const std::system_error& error) {
-    EXPECT_EQ(error.code(), std::errc::no_space_on_device);
-    sentence = error.what();
-  }
+  const std::system_error error = thrown_by([&] { (void)open(config); });
+  EXPECT_EQ(error.code(), std::errc::no_space_on_device);
+  const std::string sentence = error.what();
   const Bytes fits = capacity_for(38, config.block_bytes);
   EXPECT_NE(sentence.find("480KiB must stay free"), std::string::npos) << sentence;
   EXPECT_NE(sentence.find("the file system has 799KiB free"), std::string::npos) << sentence;

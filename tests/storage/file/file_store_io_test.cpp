@@ -2,7 +2,7 @@
 
 #include "storage/file/file_store.hpp"
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,15 +14,7 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-class FileStoreIo : public testing::Test {
- protected:
-  std::unique_ptr<SimulatedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
-  std::unique_ptr<SimulatedHarness> open(const FileStoreConfig& config) {
-    return std::make_unique<SimulatedHarness>(io_, config);
-  }
-
-  SimulatedIo io_;
-};
+class FileStoreIo : public OnSimulatedDisk {};
 
 TEST_F(FileStoreIo, a_read_that_fails_once_is_forgiven_and_twice_is_not) {
   const auto h = open();

@@ -2,7 +2,7 @@
 
 #include "storage/file/file_store.hpp"
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,14 +23,8 @@ class FileStoreStart : public testing::Test {
  protected:
   /// Expects the start to fail, and returns the error.
   std::system_error refusal(const FileStoreConfig& config) {
-    try {
-      ThreadedIo io{{.threads = 2}, waker_, calls_};
-      const FileStore store{config, io};
-    } catch (const std::system_error& error) {
-      return error;
-    }
-    ADD_FAILURE() << "the store started";
-    return std::system_error{0, std::generic_category()};
+    ThreadedIo io{{.threads = 2}, waker_, calls_};
+    return thrown_by([&] { const FileStore store{config, io}; });
   }
   std::unique_ptr<ThreadsHarness> open(const FileStoreConfig& config) { return std::make_unique<ThreadsHarness>(config, calls_); }
   [[nodiscard]] bool is_empty() const { return fs::is_empty(directory_.path()); }

@@ -2,7 +2,7 @@
 
 #include "storage/file/file_store.hpp"
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,19 +14,13 @@ namespace {
 
 using Kind = StoreEvent::Kind;
 
-class FileStoreTest : public testing::Test {
+class FileStoreTest : public OnSimulatedDisk {
  protected:
-  std::unique_ptr<SimulatedHarness> open(std::uint32_t blocks = 40) { return open(config_for("/store", blocks)); }
-  std::unique_ptr<SimulatedHarness> open(const FileStoreConfig& config) {
-    return std::make_unique<SimulatedHarness>(io_, config);
-  }
   [[nodiscard]] std::span<std::byte> data() { return io_.files().content("/store/blocks-0000"); }
   [[nodiscard]] std::span<std::byte> catalog() { return io_.files().content("/store/catalog"); }
   [[nodiscard]] std::span<std::byte> record(std::uint64_t slot) {
     return catalog().subspan(catalog_page_bytes + slot * record_bytes, record_bytes);
   }
-
-  SimulatedIo io_;
 };
 
 TEST_F(FileStoreTest, a_closed_store_has_everything_when_it_is_opened_again) {

@@ -3,7 +3,7 @@
 #include "storage/file/file_store.hpp"
 
 #include "tests/storage/damage.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/stripes.hpp"
 
 #include <gtest/gtest.h>
@@ -24,18 +24,11 @@ ErrorCode flush(StoreHarness& h) {
   return outcome(h.drain(), Kind::flushed, {});
 }
 
-class LostFiles : public testing::TestWithParam<StoreKind> {
+class LostFiles : public OnRealDisk {
  protected:
-  [[nodiscard]] std::unique_ptr<DiskHarness> open(const FileStoreConfig& config) {
-    if (GetParam() == StoreKind::file_uring) return std::make_unique<UringHarness>(config, calls_, uring_);
-    return std::make_unique<ThreadsHarness>(config, calls_);
-  }
-
   TemporaryDirectory directory_;
   fs::path where_ = directory_.path() / "store";
   fs::path aside_ = directory_.path() / "aside";
-  FaultyCalls calls_;
-  FaultyUring uring_{calls_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Engines, LostFiles, testing::ValuesIn(kinds_on_disk()),

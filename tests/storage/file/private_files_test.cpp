@@ -3,7 +3,7 @@
 #include "storage/file/file_store.hpp"
 #include "storage/offline/store_reader.hpp"
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ constexpr const char* about_files =
     "must be a regular file of this user, without further links, that nobody else may read or write";
 constexpr const char* about_directories = "must belong to this user and be closed to all others";
 
-class PrivateFiles : public testing::TestWithParam<StoreKind> {
+class PrivateFiles : public OnRealDisk {
  protected:
   /// In a directory that other users may write, as container platforms mount volumes.
   PrivateFiles() { fs::permissions(volume_.path(), fs::perms::all); }
@@ -34,10 +34,6 @@ class PrivateFiles : public testing::TestWithParam<StoreKind> {
     FileStoreConfig config = config_for(volume_.path(), 8);
     config.name = default_store_name;
     return config;
-  }
-  [[nodiscard]] std::unique_ptr<DiskHarness> open(const FileStoreConfig& config) {
-    if (GetParam() == StoreKind::file_uring) return std::make_unique<UringHarness>(config, calls_, uring_);
-    return std::make_unique<ThreadsHarness>(config, calls_);
   }
   /// Creates the store and closes it.
   void make_store() { open(config())->write({root_block(1)}); }
@@ -60,8 +56,6 @@ class PrivateFiles : public testing::TestWithParam<StoreKind> {
 
   TemporaryDirectory volume_;
   fs::path where_ = volume_.path() / "store";
-  FaultyCalls calls_;
-  FaultyUring uring_{calls_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Engines, PrivateFiles, testing::ValuesIn(kinds_on_disk()),

@@ -1,5 +1,6 @@
 // A store that is resized while it serves: every kind of store, and the disk space of real files.
 
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>
@@ -15,14 +16,7 @@ namespace {
 using Kind = StoreEvent::Kind;
 namespace fs = std::filesystem;
 
-class ResizedStore : public testing::TestWithParam<StoreKind> {
- protected:
-  StoreHarness& make(std::uint32_t capacity) {
-    harness_ = make_harness(GetParam(), capacity);
-    return *harness_;
-  }
-  std::unique_ptr<StoreHarness> harness_;
-};
+class ResizedStore : public EveryStore {};
 
 INSTANTIATE_TEST_SUITE_P(Stores, ResizedStore, testing::ValuesIn(store_kinds()),
                          [](const auto& param) { return to_string(param.param); });
@@ -104,12 +98,6 @@ TEST_P(ResizedStore, no_size_at_all_is_refused) {
 
 // Real files.
 
-template <class Harness>
-std::unique_ptr<DiskHarness> on_disk(const FileStoreConfig& config, FaultyCalls& calls, FaultyUring& uring) {
-  if constexpr (std::is_same_v<Harness, ThreadsHarness>) return std::make_unique<ThreadsHarness>(config, calls);
-  else return std::make_unique<UringHarness>(config, calls, uring);
-}
-
 std::uint64_t taken(const fs::path& directory) {
   std::uint64_t total = 0;
   for (const auto& entry : fs::directory_iterator{directory}) {
@@ -120,52 +108,42 @@ std::uint64_t taken(const fs::path& directory) {
   return total;
 }
 
-template <class Harness>
-class ResizedFiles : public testing::Test {};
-using Engines = testing::Types<ThreadsHarness, UringHarness>;
-TYPED_TEST_SUITE(ResizedFiles, Engines);
+class ResizedFiles : public OnRealDisk {
+ protected:
+  TemporaryDirectory directory_;
+  FileStoreConfig config_ = config_for(directory_.path() / "store", 8);
+};
 
-TYPED_TEST(ResizedFiles, room_of_the_disk_comes_and_goes_with_the_size) {
-  if (std::is_same_v<TypeParam, UringHarness> && UringIo::unavailable()) GTEST_SKIP() << *UringIo::unavailable();
-  const TemporaryDirectory directory;
-  FaultyCalls calls;
-  FaultyUring uring{calls};
-  FileStoreConfig config = config_for(directory.path() / "store", 8);
-  config.data_file_bytes_max = Bytes{50 * block_size};
-  config.growth_piece_bytes = Bytes{20 * block_size};
+INSTANTIATE_TEST_SUITE_P(Engines, ResizedFiles, testing::ValuesIn(kinds_on_disk()),
+                         [](const auto& param) { return to_string(param.param); });
+
+TEST_P(ResizedFiles, room_of_the_disk_comes_and_goes_with_the_size) {
+  config_.data_file_bytes_max = Bytes{50 * block_size};
+  config_.growth_piece_bytes = Bytes{20 * block_size};
   {
-    const auto h = on_disk<TypeParam>(config, calls, uring);
+    const auto h = open(config_);
     resize(*h, 200);
     for (std::uint64_t n = 0; n < 200; ++n) h->write({root_block(n)});
-    const std::uint64_t large = taken(config.directory);
+    const std::uint64_t large = taken(config_.directory);
     EXPECT_GE(large, 200 * block_size);
     resize(*h, 20);
     EXPECT_EQ(h->store().stat().room_kept, 0U);
-    EXPECT_LE(taken(config.directory), large - 180 * block_size);
+    EXPECT_LE(taken(config_.directory), large - 180 * block_size);
     for (std::uint64_t n = 180; n < 200; ++n) EXPECT_TRUE(h->reads_back(key_of(n)));
     struct stat found {};
-    ASSERT_EQ(::stat((config.directory / "blocks-0003").c_str(), &found), 0);
+    ASSERT_EQ(::stat((config_.directory / "blocks-0003").c_str(), &found), 0);
     EXPECT_EQ(found.st_mode & 07777U, 0600U);
   }
-  config.capacity = capacity_for(20, config.block_bytes);
-  const auto h = on_disk<TypeParam>(config, calls, uring);
+  config_.capacity = capacity_for(20, config_.block_bytes);
+  const auto h = open(config_);
   settle(*h);
   EXPECT_EQ(h->store().stat().blocks, 20U);
   for (std::uint64_t n = 180; n < 200; ++n) EXPECT_TRUE(h->reads_back(key_of(n)));
 }
 
-TYPED_TEST(ResizedFiles, keep_their_room_where_the_file_system_has_no_holes) {
-  if (std::is_same_v<TypeParam, UringHarness> && UringIo::unavailable()) GTEST_SKIP() << *UringIo::unavailable();
-  class NoHoles final : public FaultyCalls {
-   public:
-    int punch_hole(int, off_t, off_t) override {
-      errno = EOPNOTSUPP;
-      return -1;
-    }
-  } calls;
-  const TemporaryDirectory directory;
-  FaultyUring uring{calls};
-  const auto h = on_disk<TypeParam>(config_for(directory.path() / "store", 8), calls, uring);
+TEST_P(ResizedFiles, keep_their_room_where_the_file_system_has_no_holes) {
+  calls_.no_holes = true;
+  const auto h = open(config_);
   h->write(prefix_of(1, 3));
   resize(*h, 3);
   EXPECT_EQ(h->store().stat().room_kept, 5U);
@@ -173,18 +151,14 @@ TYPED_TEST(ResizedFiles, keep_their_room_where_the_file_system_has_no_holes) {
   EXPECT_TRUE(h->reads_back(key_of(3)));
 }
 
-TYPED_TEST(ResizedFiles, an_error_of_the_file_system_is_told) {
-  if (std::is_same_v<TypeParam, UringHarness> && UringIo::unavailable()) GTEST_SKIP() << *UringIo::unavailable();
-  const TemporaryDirectory directory;
-  FaultyCalls calls;
-  FaultyUring uring{calls};
-  const auto h = on_disk<TypeParam>(config_for(directory.path() / "store", 8), calls, uring);
-  calls.fallocate_error = EDQUOT;
+TEST_P(ResizedFiles, an_error_of_the_file_system_is_told) {
+  const auto h = open(config_);
+  calls_.fallocate_error = EDQUOT;
   ASSERT_TRUE(h->store().resize(30).has_value());
   settle(*h);
   EXPECT_EQ(h->store().stat().capacity_blocks, 8U);
   EXPECT_EQ(h->store().stat().growth_error, errno_code(EDQUOT));
-  calls.fallocate_error = EOPNOTSUPP;  // disk space is allocated when it is needed
+  calls_.fallocate_error = EOPNOTSUPP;  // disk space is allocated when it is needed
   resize(*h, 30);
   for (std::uint64_t n = 0; n < 30; ++n) h->write({root_block(n)});
   EXPECT_EQ(h->store().stat().blocks, 30U);

@@ -2,7 +2,7 @@
 
 #include "storage/format/store_name.hpp"
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -58,13 +58,7 @@ class SharedDirectory : public testing::Test {
     return config;
   }
   std::system_error refusal(const FileStoreConfig& config) {
-    try {
-      const ThreadsHarness harness{config, calls_};
-    } catch (const std::system_error& error) {
-      return error;
-    }
-    ADD_FAILURE() << "the store started";
-    return std::system_error{0, std::generic_category()};
+    return thrown_by([&] { const ThreadsHarness harness{config, calls_}; });
   }
 
   TemporaryDirectory directory_;

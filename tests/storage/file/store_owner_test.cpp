@@ -2,7 +2,7 @@
 
 #include "storage/file/store_owner.hpp"
 
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -93,14 +93,9 @@ class OwningProcess {
 class OwnedStore : public testing::Test {
  protected:
   std::string refusal() {
-    try {
-      const ThreadsHarness harness{config_, calls_};
-    } catch (const std::system_error& error) {
-      EXPECT_EQ(error.code(), static_cast<std::error_code>(make_error_code(Errc::in_use)));
-      return error.what();
-    }
-    ADD_FAILURE() << "the store started";
-    return {};
+    const std::system_error error = thrown_by([this] { const ThreadsHarness harness{config_, calls_}; });
+    EXPECT_EQ(error.code(), static_cast<std::error_code>(make_error_code(Errc::in_use)));
+    return error.what();
   }
 
   struct Orphan {

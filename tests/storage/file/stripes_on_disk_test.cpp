@@ -4,7 +4,7 @@
 #include "storage/offline/store_verification.hpp"
 
 #include "tests/storage/damage.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -20,14 +20,6 @@ namespace fs = std::filesystem;
 class StripesOnDisk : public testing::Test {
  protected:
   void store(const std::vector<StoredBlock>& blocks) { ThreadsHarness{config_, calls_}.write(blocks); }
-  std::string message(const std::function<void()>& attempt) {
-    try {
-      attempt();
-    } catch (const std::system_error& error) {
-      return error.what();
-    }
-    return {};
-  }
 
   TemporaryDirectory directory_;
   fs::path where_ = directory_.path() / "store";
@@ -101,7 +93,7 @@ TEST_F(StripesOnDisk, a_reader_takes_an_empty_directory_and_another_stores_part_
 
 TEST_F(StripesOnDisk, a_part_by_itself_is_no_store_to_a_reader) {
   store(prefix_of(1, 4));
-  EXPECT_NE(message([&] { StoreReader{config_.more_directories[0]}; }).find("is part of a file store that is striped"),
+  EXPECT_NE(refusal_of([&] { StoreReader{config_.more_directories[0]}; }).find("is part of a file store that is striped"),
             std::string::npos);
 }
 

@@ -2,6 +2,7 @@
 
 #include "storage/file/file_store.hpp"
 
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/stripes.hpp"
 
 #include <gtest/gtest.h>
@@ -20,12 +21,7 @@ using StripesStart = Stripes;
 
 /// The refusal, or nothing if the store started.
 std::string refusal(const FileStoreConfig& config, IoEngine& io) {
-  try {
-    const FileStore store{config, io};
-  } catch (const std::system_error& error) {
-    return error.what();
-  }
-  return {};
+  return refusal_of([&] { const FileStore store{config, io}; });
 }
 
 #define EXPECT_SAYS(sentence, part) EXPECT_NE((sentence).find(part), std::string::npos) << (sentence)

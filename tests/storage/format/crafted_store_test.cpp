@@ -5,7 +5,7 @@
 #include "storage/offline/store_reader.hpp"
 #include "storage/offline/store_verification.hpp"
 #include "tests/storage/damage.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>
@@ -73,12 +73,8 @@ TEST_F(CraftedStore, that_says_it_became_smaller_keeps_some_times_its_slots_and_
 TEST_F(CraftedStore, with_more_open_slots_than_slots_makes_no_sense) {
   for (const std::uint64_t open_slots : {41ULL, 1ULL << 32, (1ULL << 32) + 1}) {
     craft([&](Superblock& s) { s.open_slots = open_slots; });
-    try {
-      const SimulatedHarness h{io_, config_};
-      ADD_FAILURE() << "the store started";
-    } catch (const std::system_error& error) {
-      EXPECT_NE(std::string{error.what()}.find("a superblock with impossible values"), std::string::npos) << error.what();
-    }
+    const std::string why = refusal_of([this] { const SimulatedHarness h{io_, config_}; });
+    EXPECT_NE(why.find("a superblock with impossible values"), std::string::npos) << why;
   }
 }
 
@@ -148,22 +144,14 @@ TEST_F(CraftedFiles, with_a_catalog_of_512_gibibytes_of_nothing_are_read_at_once
 }
 
 TEST_F(CraftedFiles, end_when_their_reader_is_told_to) {
-  try {
-    const StoreReader reader{where_, calls_, [] { return false; }};
-    ADD_FAILURE() << "it went on";
-  } catch (const std::system_error& error) {
-    EXPECT_EQ(error.code(), std::errc::operation_canceled);
-  }
+  const auto read = [this] { const StoreReader reader{where_, calls_, [] { return false; }}; };
+  EXPECT_EQ(thrown_by(read).code(), std::errc::operation_canceled);
 }
 
 TEST_F(CraftedFiles, with_more_open_slots_than_slots_make_no_sense) {
   write_superblock(where_, {format_version, block_size, 8, 8, 1, config_for(where_, 8).fingerprint, std::uint64_t{1} << 32});
-  try {
-    const StoreReader reader{where_};
-    ADD_FAILURE() << "it was read";
-  } catch (const std::system_error& error) {
-    EXPECT_NE(std::string{error.what()}.find("a superblock with impossible values"), std::string::npos) << error.what();
-  }
+  const std::string why = refusal_of([this] { const StoreReader reader{where_}; });
+  EXPECT_NE(why.find("a superblock with impossible values"), std::string::npos) << why;
 }
 
 }  // namespace

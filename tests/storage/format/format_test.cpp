@@ -1,5 +1,5 @@
 #include "storage/format/format.hpp"
-#include "storage/format/store_part.hpp"
+#include "storage/format/store_name.hpp"
 
 #include "storage/file/dirty_pages.hpp"
 #include "tests/storage/blocks.hpp"

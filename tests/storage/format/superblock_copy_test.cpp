@@ -4,7 +4,7 @@
 
 #include "storage/offline/store_reader.hpp"
 #include "tests/storage/damage.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 #include "tests/storage/resizing.hpp"
 
 #include <gtest/gtest.h>
@@ -38,14 +38,9 @@ class SuperblockCopy : public testing::Test {
     EXPECT_EQ(decode_superblock(first()).value(), decode_superblock(copy()).value()) << "both are right again";
   }
   std::string refusal() {
-    try {
-      (void)open();
-    } catch (const std::system_error& error) {
-      EXPECT_EQ(error.code(), static_cast<std::error_code>(make_error_code(Errc::incompatible)));
-      return error.what();
-    }
-    ADD_FAILURE() << "the store started";
-    return {};
+    const std::system_error error = thrown_by([this] { (void)open(); });
+    EXPECT_EQ(error.code(), static_cast<std::error_code>(make_error_code(Errc::incompatible)));
+    return error.what();
   }
 
   SimulatedIo io_;

@@ -29,10 +29,10 @@ class UringIoTest : public testing::Test {
   void SetUp() override {
     if (const auto why = UringIo::unavailable()) GTEST_SKIP() << *why;
   }
-  std::unique_ptr<UringIo> make(UringIo::Config config = {.rings = 1, .depth = 8, .in_flight_max = 16}) {
-    return std::make_unique<UringIo>(config, waker_, uring_, calls_);
+  std::unique_ptr<IoEngine> make(UringIo::Config config = {.rings = 1, .depth = 8, .in_flight_max = 16}) {
+    return UringIo::make(config, waker_, uring_, calls_);
   }
-  FileId open(UringIo& engine, Direct direct = Direct::yes) {
+  FileId open(IoEngine& engine, Direct direct = Direct::yes) {
     return engine.files().open(directory_.path() / "file", Create::if_missing, direct).value().id;
   }
   static IoOperation write(FileId file, std::span<const std::byte> from, std::uint64_t offset = 0) {
@@ -93,7 +93,8 @@ TEST_F(UringIoTest, serves_with_whatever_flags_the_kernel_takes) {
     AlignedBuffer back{block_size};
     FaultyUring kernel{calls_};
     kernel.flags_refused = refused;
-    UringIo engine{{.rings = 1, .depth = 8, .in_flight_max = 16}, waker_, kernel, calls_};
+    const auto made = UringIo::make({.rings = 1, .depth = 8, .in_flight_max = 16}, waker_, kernel, calls_);
+    IoEngine& engine = *made;
     const FileId file = open(engine);
     EXPECT_EQ(run_alone(engine, write(file, block.span())).bytes, block_size);
     EXPECT_EQ(run_alone(engine, read(file, back.span())).bytes, block_size);
@@ -175,7 +176,8 @@ TEST_F(UringIoTest, goes_on_without_what_cannot_be_registered_and_says_so) {
   std::string said;
   bool wrote = false;
   {
-    UringIo engine{{.rings = 1, .depth = 8, .in_flight_max = 16}, waker};
+    const auto made = UringIo::make({.rings = 1, .depth = 8, .in_flight_max = 16}, waker);
+    IoEngine& engine = *made;
     AlignedBuffer chunk{16 * block_size + (std::size_t{1} << 20)};
     engine.register_memory(chunk.span());
     said = engine.describe();

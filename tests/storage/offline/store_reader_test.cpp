@@ -3,7 +3,7 @@
 #include "storage/offline/store_reader.hpp"
 
 #include "tests/storage/damage.hpp"
-#include "tests/storage/harness.hpp"
+#include "tests/storage/fixtures.hpp"
 
 #include <gtest/gtest.h>
 
@@ -32,13 +32,7 @@ class ReaderTest : public testing::Test {
   }
   /// Expects that the directory cannot be read, and returns the reason.
   std::string refusal(const fs::path& directory) {
-    try {
-      const StoreReader reader{directory};
-    } catch (const std::system_error& error) {
-      return error.what();
-    }
-    ADD_FAILURE() << "it was read";
-    return {};
+    return thrown_by([&] { const StoreReader reader{directory}; }).what();
   }
   void expect_refused(const std::string& part) {
     const std::string why = refusal(where_);

@@ -1,6 +1,5 @@
 #include "storage/resilience/circuit_breaker.hpp"
 #include "base/random.hpp"
-#include "storage/resilience/error_class.hpp"
 #include "tests/storage/blocks.hpp"
 
 #include <boost/system/generic_category.hpp>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "storage/shared/shared_value_names.hpp"
+#include "storage/shared/shared_value.hpp"
 #include "terrace/shared_store.hpp"
 #include "tests/storage/shared/values.hpp"
 
@@ -164,6 +164,20 @@ class SharedStoreContract : public testing::TestWithParam<SharedStoreKind> {
     EXPECT_EQ(event(token).kind, Kind::probed);
     EXPECT_FALSE(event(token).error);
     return event(token).leading;
+  }
+  /// Both operations have ended, so their memory is the caller's again. The engine goes on, and neither memory is used. `written`
+  /// is the block of the write: whole, if it is there.
+  void expect_untouched(std::uint64_t read_token, std::uint64_t write_token, const StoredBlock& written) {
+    std::ranges::fill(memory(read_token), std::byte{0x11});
+    std::ranges::fill(memory(write_token), std::byte{0x22});
+    harness_->stall(false);
+    for (int i = 0; i < 20; ++i) {
+      harness_->pass();
+      poll();
+    }
+    EXPECT_TRUE(std::ranges::all_of(memory(read_token), [](std::byte byte) { return byte == std::byte{0x11}; }));
+    const ErrorCode late = read(written, memory(write_token).size());
+    EXPECT_TRUE(!late || late == Errc::not_found) << late.message();
   }
   [[nodiscard]] std::uint64_t mismatches(SharedMismatch why, std::size_t user = 0) {
     return store(user).stat().mismatches[static_cast<std::size_t>(why)];

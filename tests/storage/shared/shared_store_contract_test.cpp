@@ -344,17 +344,7 @@ TEST_P(SharedStoreContract, operations_end_at_their_deadlines_and_then_touch_not
   for (const std::uint64_t token : {probe, read_token, write_token}) EXPECT_EQ(event(token).error, Errc::deadline_exceeded);
   EXPECT_EQ(store().stat().timed_out, 3U);
 
-  // Both memories are the caller's again.
-  std::ranges::fill(memory(read_token), std::byte{0x11});
-  std::ranges::fill(memory(write_token), std::byte{0x22});
-  harness_->stall(false);
-  for (int i = 0; i < 20; ++i) {
-    harness_->pass();
-    poll();
-  }
-  EXPECT_TRUE(std::ranges::all_of(memory(read_token), [](std::byte byte) { return byte == std::byte{0x11}; }));
-  const ErrorCode late = read(other, large_block);  // whole, if it is there
-  EXPECT_TRUE(!late || late == Errc::not_found) << late.message();
+  expect_untouched(read_token, write_token, other);
   EXPECT_FALSE(read(block, large_block)) << "the store works again";
 }
 
@@ -369,16 +359,7 @@ TEST_P(SharedStoreContract, what_is_cancelled_ends_at_once) {
   store().cancel(12345);  // there is none
   drain();
   for (const std::uint64_t token : {probe, read_token, write_token}) EXPECT_EQ(event(token).error, Errc::cancelled);
-  std::ranges::fill(memory(read_token), std::byte{0x11});
-  std::ranges::fill(memory(write_token), std::byte{0x22});
-  harness_->stall(false);
-  for (int i = 0; i < 20; ++i) {
-    harness_->pass();
-    poll();
-  }
-  EXPECT_TRUE(std::ranges::all_of(memory(read_token), [](std::byte byte) { return byte == std::byte{0x11}; }));
-  const ErrorCode late = read(root_block(2), large_block);
-  EXPECT_TRUE(!late || late == Errc::not_found) << late.message();
+  expect_untouched(read_token, write_token, root_block(2));
   EXPECT_FALSE(read(block, large_block));
 }
 

@@ -1,7 +1,6 @@
 #include "storage/shared/shared_value.hpp"
 
 #include "storage/io/little_endian.hpp"
-#include "storage/shared/shared_value_names.hpp"
 #include "tests/storage/shared/values.hpp"
 
 #include <gtest/gtest.h>
@@ -292,22 +291,22 @@ TEST(SealingCipherTest, is_aes_256_gcm_with_associated_data_piece_by_piece) {
   const auto tag = array_from_hex<SealingCipher::Tag>("76fc6ece0f4e1768cddf8853bb2d551b");
   SealingCipher cipher;
   auto bytes = plain;
-  cipher.begin_sealing(key, nonce, associated);
+  cipher.begin(SealingCipher::To::seal, key, nonce, associated);
   for (std::size_t at = 0; at < bytes.size(); at += 7) {
     const auto piece = std::span{bytes}.subspan(at, std::min<std::size_t>(7, bytes.size() - at));
     cipher.add(piece, piece.data());
   }
   EXPECT_EQ(bytes, sealed);
   EXPECT_EQ(cipher.end_sealing(), tag);
-  cipher.begin_opening(key, nonce, associated);
+  cipher.begin(SealingCipher::To::open, key, nonce, associated);
   cipher.add(bytes, bytes.data());
   EXPECT_TRUE(cipher.end_opening(tag));
   EXPECT_EQ(bytes, plain);
   associated[0] ^= std::byte{1};
-  cipher.begin_opening(key, nonce, associated);
+  cipher.begin(SealingCipher::To::open, key, nonce, associated);
   EXPECT_FALSE(cipher.end_opening(tag));
   bytes = sealed;
-  cipher.begin_opening(key, nonce, associated);
+  cipher.begin(SealingCipher::To::open, key, nonce, associated);
   cipher.add(bytes, bytes.data());
   EXPECT_FALSE(cipher.end_opening(tag)) << "other associated data";
 }
