@@ -1,7 +1,6 @@
 #include "tools/live/command_line.hpp"
 #include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
-#include "tools/progress_line.hpp"
 #include "tools/report_file.hpp"
 #include "tools/usage_error.hpp"
 
@@ -11,11 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
-#include <utility>
 
 namespace terrace::tools {
 namespace {
@@ -39,24 +37,21 @@ ProgressState progress_of(const json::object& status, const char* entries) {
 
 /// Waits until the capture has ended. Ctrl-C ends it now.
 json::object wait_for_end(const AdminClient& client, const std::string& kind, const char* entries) {
-  std::mutex mutex;
-  json::object status = status_of(client, kind);
-  const ProgressLine line{[&] {
-    const std::lock_guard lock{mutex};
+  json::object status;
+  const auto look = [&]() -> std::optional<ProgressState> {
+    status = status_of(client, kind);
+    if (status.at("state") == "done") return std::nullopt;
     return progress_of(status, entries);
-  }};
+  };
   const Waiting waiting;
-  while (status.at("state") != "done") {
+  for (;;) {
     try {
-      waiting.sleep(200ms);
+      waiting.show_until_done(look);
+      return status;
     } catch (const Interrupted&) {
       (void)client.post("/v1/" + kind, {{"time", "0s"}});
     }
-    json::object now = status_of(client, kind);
-    const std::lock_guard lock{mutex};
-    status = std::move(now);
   }
-  return status;
 }
 
 /// A capture takes time, so a file that cannot be written is refused before.

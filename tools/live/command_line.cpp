@@ -169,11 +169,11 @@ void add_set_options(CLI::App& set, SetArguments& arguments) {
   set.footer(set_help + wrapped(fmt::format("Sizes and settings: {}.", fmt::join(names, ", ")), 0, 0) + '\n' + set_examples);
 }
 
-void add_service_options(CLI::App& command, ServiceArguments& arguments, ServiceArguments::Part part) {
+void add_service_options(CLI::App& command, ServiceArguments& arguments) {
   using Part = ServiceArguments::Part;
+  const Part part = arguments.part;
   const bool clears = part == Part::clear || part == Part::update;
   add_target(command, arguments.target);
-  command.callback([&arguments, part] { arguments.part = part; });
   if (part == Part::update) {
     command.add_option("revision", arguments.weights_revision, "The name of the new weights, as shared.weights-revision")
         ->type_name("REVISION")
@@ -221,10 +221,9 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   add_part(job, arguments, Part::results, "results", "Takes and prints the result of each block since the last time");
 }
 
-void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part) {
-  const bool traces = part == CaptureArguments::Part::trace;
+void add_capture_options(CLI::App& command, CaptureArguments& arguments) {
+  const bool traces = arguments.part == CaptureArguments::Part::trace;
   add_target(command, arguments.target);
-  command.callback([&arguments, part] { arguments.part = part; });
   add_value(command, "--time", arguments.time, to_duration, "TIME", "How long (default 10s, at most 1h)");
   add_value(command, "--out", arguments.out, to_file, "FILE", "A new file for the result (default: standard output)");
   command.footer(traces ? trace_help : record_help);

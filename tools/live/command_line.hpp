@@ -17,7 +17,7 @@ namespace terrace::tools {
 
 /// The command line of `terrace set`.
 struct SetArguments {
-  Target target;
+  Target target{};
   std::vector<std::string> words;  ///< NAME VALUE NAME VALUE...
   std::uint32_t pool = 0;
   bool no_wait = false;
@@ -28,7 +28,7 @@ struct SetArguments {
 struct JobArguments {
   enum class Part : unsigned char { start, list, watch, pause, resume, cancel, results };
 
-  Target target;
+  Target target{};
   Part part = Part::list;
   std::uint64_t id = 0;
   std::string to = "storage";
@@ -48,9 +48,9 @@ struct JobArguments {
 struct ServiceArguments {
   enum class Part : unsigned char { clear, update, pause, resume };
 
-  Target target;
+  Target target{};
   Part part = Part::clear;
-  std::string weights_revision;  ///< of update
+  std::string weights_revision{};  ///< of update
   bool keep_storage = false;
   bool keep_shared = false;
   bool until_resumed = false;
@@ -60,7 +60,7 @@ struct ServiceArguments {
 
 /// The command line of `terrace top`.
 struct TopArguments {
-  Target target;
+  Target target{};
   Duration interval = std::chrono::seconds{1};
   bool once = false;
   bool json = false;
@@ -68,7 +68,7 @@ struct TopArguments {
 
 /// The command line of `terrace why`.
 struct WhyArguments {
-  Target target;
+  Target target{};
   std::string at;  ///< "14:03"; empty: the last minutes
   bool json = false;
 };
@@ -77,19 +77,20 @@ struct WhyArguments {
 struct CaptureArguments {
   enum class Part : unsigned char { trace, record };
 
-  Target target;
+  Target target{};
   Part part = Part::trace;
   Duration time = std::chrono::seconds{10};
-  std::filesystem::path out;  ///< empty: standard output
+  std::filesystem::path out{};  ///< empty: standard output
 };
 
 /// These commands work on a process that serves, over its admin endpoint. `arguments` must outlive the parsing.
 void add_set_options(CLI::App& set, SetArguments& arguments);
 void add_job_options(CLI::App& job, JobArguments& arguments);
-void add_service_options(CLI::App& command, ServiceArguments& arguments, ServiceArguments::Part part);
+/// Adds the options of the part in `arguments`. The same for a capture.
+void add_service_options(CLI::App& command, ServiceArguments& arguments);
 void add_top_options(CLI::App& top, TopArguments& arguments);
 void add_why_options(CLI::App& why, WhyArguments& arguments);
-void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part);
+void add_capture_options(CLI::App& command, CaptureArguments& arguments);
 /// Adds --socket and --token-file.
 void add_target(CLI::App& command, Target& target);
 

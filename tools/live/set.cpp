@@ -5,7 +5,6 @@
 #include "tools/live/command_line.hpp"
 #include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
-#include "tools/progress_line.hpp"
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
@@ -13,7 +12,7 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
+#include <optional>
 #include <stdexcept>
 
 namespace terrace::tools {
@@ -67,15 +66,8 @@ std::uint64_t whole_number(const json::value& value, std::string_view name) {
   return value.as_object().at(name).to_number<std::uint64_t>();
 }
 
-/// How far a resize has come.
-struct Reached {
-  std::uint64_t done = 0;
-  std::uint64_t total = 0;
-  bool ended = false;
-  std::string failure{};  ///< why it stopped early
-};
-
-Reached look(const json::object& status, const json::object& resize) {
+/// How far a resize has come; nothing: the size is reached. Throws std::runtime_error if it has stopped early.
+std::optional<ProgressState> look(const json::object& status, const json::object& resize) {
   const json::value& pool = status.at("pools").as_array().at(resize.at("pool").to_number<std::size_t>());
   const std::string tier = resize.at("tier").as_string().c_str();
   const std::uint64_t wanted = whole_number(resize, "blocks");
@@ -84,35 +76,16 @@ Reached look(const json::object& status, const json::object& resize) {
   const std::uint64_t now = tier == "device" ? wanted : whole_number(it, tier == "host" ? "usable" : "capacity_blocks");
   const std::uint64_t retiring = tier == "storage" ? 0 : whole_number(it, "retiring");
   const std::uint64_t missing = (now > wanted ? now - wanted : wanted - now) + retiring;
-  Reached reached{.done = wanted - std::min(wanted, missing), .total = wanted, .ended = missing == 0};
   // A store whose growth has stopped wants no more than it has.
   if (tier != "device" && now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
-    reached.failure = fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
-                                  it.as_object().at("growth_error").as_string().c_str());
-  } else if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
+    throw std::runtime_error{fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
+                                         it.as_object().at("growth_error").as_string().c_str())};
+  }
+  if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
     throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
   }
-  return reached;
-}
-
-/// Waits until the size is reached.
-void await(const AdminClient& client, const json::object& resize, const Waiting& waiting) {
-  ProgressState shown;
-  std::mutex mutex;
-  const ProgressLine line{[&] {
-    const std::lock_guard lock{mutex};
-    return shown;
-  }};
-  while (true) {
-    const Reached reached = look(client.get("/v1/status"), resize);
-    if (!reached.failure.empty()) throw std::runtime_error{reached.failure};
-    if (reached.ended) return;
-    {
-      const std::lock_guard lock{mutex};
-      shown = {reached.done, reached.total, "resizing"};
-    }
-    waiting.sleep(std::chrono::milliseconds{200});
-  }
+  if (missing == 0) return std::nullopt;
+  return ProgressState{wanted - std::min(wanted, missing), wanted, "resizing"};
 }
 
 }  // namespace
@@ -135,7 +108,7 @@ ExitStatus run_set(const SetArguments& arguments) {
   json::array made;
   for (const json::object& resize : wanted.resizes) {
     json::object answer = client.post("/v1/resize", resize);
-    if (!arguments.no_wait) await(client, answer, waiting);
+    if (!arguments.no_wait) waiting.show_until_done([&] { return look(client.get("/v1/status"), answer); });
     if (!arguments.json) {
       const std::string tier = answer.at("tier").as_string().c_str();
       print("{}: {} blocks ({}){}\n", tier, whole_number(answer, "blocks"), to_string(Bytes{whole_number(answer, "bytes")}),

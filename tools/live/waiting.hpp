@@ -2,9 +2,14 @@
 
 #include "base/waker.hpp"
 #include "tools/interrupted.hpp"
+#include "tools/progress_line.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 
 #include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 namespace terrace::tools {
 
@@ -15,6 +20,23 @@ class Waiting {
   void sleep(std::chrono::milliseconds time) const {
     if (!interrupt_.requested()) waker_.wait(static_cast<int>(time.count()));
     if (interrupt_.requested()) throw Interrupted{};
+  }
+  /// Calls `look` five times a second and shows what it returns, until it returns nothing. Throws Interrupted.
+  void show_until_done(const std::function<std::optional<ProgressState>()>& look) const {
+    std::optional<ProgressState> shown = look();
+    if (!shown) return;
+    std::mutex mutex;
+    const ProgressLine line{[&] {
+      const std::lock_guard lock{mutex};
+      return *shown;
+    }};
+    for (;;) {
+      sleep(std::chrono::milliseconds{200});
+      std::optional<ProgressState> now = look();
+      if (!now) return;
+      const std::lock_guard lock{mutex};
+      shown = std::move(now);
+    }
   }
 
  private:

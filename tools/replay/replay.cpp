@@ -5,9 +5,8 @@
 #include "terrace/system.hpp"
 #include "tools/calibration_file.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/engine/confined_driver.hpp"
+#include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/interrupt.hpp"
-#include "tools/replay/engine/loop_driver.hpp"
 #include "tools/replay/engine/progress.hpp"
 #include "tools/replay/options/groups.hpp"
 #include "tools/replay/options/preflight.hpp"
@@ -189,7 +188,7 @@ ReplayResult run_replay(const ReplayOptions& options) {
     write_error("terrace replay", "operators reach this run at " + address);
   }
   Progress progress{input.requests_total};
-  Session session{options, *input.requests, progress};
+  Session session{options, *input.requests, progress, system->devices(), waker, interrupt};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;
@@ -197,11 +196,9 @@ ReplayResult run_replay(const ReplayOptions& options) {
   {
     const ProgressLine line{[&] { return progress.look(); }};
     if (options.mode == Mode::loop) {
-      LoopDriver{session, *system, waker, interrupt}.run();
+      run_loop(session, *system, waker);
     } else {
-      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, input.full_blocks_max)};
-      driver.run();
-      reserve_requests = driver.reserve_requests();
+      reserve_requests = run_confined(session, *system, waker, reserved_slots(options, input.full_blocks_max));
     }
   }
   const ProgressLine ending{[] { return ProgressState{0, 0, "ending: copies and writes under way"}; }};

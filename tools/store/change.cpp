@@ -1,8 +1,7 @@
-#include "tools/store/change.hpp"
-
 #include "storage/file/file_store.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "tools/output.hpp"
+#include "tools/store/command_line.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -45,15 +44,23 @@ FileStoreConfig config_of(const StoreReader& reader) {
   return config;
 }
 
+void check(const StoreArguments& arguments) {
+  if (arguments.all && !arguments.keys.empty()) throw UsageError{"give keys or --all, not both"};
+  if (!arguments.all && arguments.keys.empty()) throw UsageError{"nothing to remove: give keys, or --all"};
+  if (arguments.all && !arguments.yes) throw UsageError{"--all removes every block: confirm it with --yes"};
+  if (!arguments.all && arguments.yes) throw UsageError{"--yes: only with --all"};
+}
+
 }  // namespace
 
-void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& options) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
+void remove_blocks(const StoreArguments& arguments) {
+  check(arguments);
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::vector<BlockKey> keys;
-  keys.reserve(options.keys.size());
-  for (const std::string& digits : options.keys) keys.push_back(find_block(*reader, digits).block.key);
+  keys.reserve(arguments.keys.size());
+  for (const std::string& digits : arguments.keys) keys.push_back(find_block(*reader, digits).block.key);
   for (const CatalogRecord& record : reader->catalog().blocks()) {
-    if (options.all) keys.push_back(record.block.key);
+    if (arguments.all) keys.push_back(record.block.key);
   }
 
   NullWaker nobody;
@@ -65,9 +72,10 @@ void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& 
   store->poll(events);
   const std::uint64_t left = store->stat().blocks;
   const Result<void> closed = store->close();
-  if (!closed) throw std::runtime_error{fmt::format("cannot write {}: {}", directory.string(), closed.error().message())};
+  if (!closed)
+    throw std::runtime_error{fmt::format("cannot write {}: {}", arguments.directory.string(), closed.error().message())};
 
-  if (!options.json) {
+  if (!arguments.json) {
     print("{} blocks removed, {} left\n", before - left, left);
     return;
   }

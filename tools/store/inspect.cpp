@@ -1,6 +1,5 @@
-#include "tools/store/inspect.hpp"
-
 #include "tools/output.hpp"
+#include "tools/store/command_line.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -145,16 +144,9 @@ void print_stat_text(const StoreReader& reader) {
   if (namespaces.size() > namespaces_shown) print("  ... and {} more\n", namespaces.size() - namespaces_shown);
 }
 
-}  // namespace
-
-void print_stat(const std::filesystem::path& directory, bool as_json) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
-  if (!as_json) {
-    print_stat_text(*reader);
-    return;
-  }
-  const CatalogScan& catalog = reader->catalog();
-  const std::map<TenantId, std::string> labelled = labels_of(*reader);
+json::object stat_of(const StoreReader& reader) {
+  const CatalogScan& catalog = reader.catalog();
+  const std::map<TenantId, std::string> labelled = labels_of(reader);
   json::array namespaces;
   for (const auto& [tenant, blocks] : namespaces_of(catalog)) {
     const auto label = labelled.find(tenant);
@@ -163,41 +155,39 @@ void print_stat(const std::filesystem::path& directory, bool as_json) {
                                       {"label", label == labelled.end() ? json::value(nullptr) : json::value(label->second)}});
   }
   json::array labels;
-  for (const StoreLabel& label : reader->labels()) {
+  for (const StoreLabel& label : reader.labels()) {
     labels.push_back(json::object{{"label", label.text}, {"opened", label.opened}});
   }
-  json::object slots{{"total", reader->layout().slots},
+  json::object slots{{"total", reader.layout().slots},
                      {"blocks", catalog.blocks().size()},
-                     {"free", catalog.free_slots() - closed_slots(*reader)},
-                     {"closed", closed_slots(*reader)},
+                     {"free", catalog.free_slots() - closed_slots(reader)},
+                     {"closed", closed_slots(reader)},
                      {"orphans", catalog.orphans().size()},
                      {"superseded", catalog.superseded().size()},
                      {"damaged", catalog.damaged().size()},
-                     {"missing", reader->missing_blocks()}};  // counted in "blocks" too
+                     {"missing", reader.missing_blocks()}};  // counted in "blocks" too
   json::array more;
   json::array missing;
-  for (const std::filesystem::path& each : reader->missing_directories()) missing.push_back(json::string{each.string()});
-  for (const std::filesystem::path& each : reader->more_directories()) more.push_back(json::string{each.string()});
-  print_json({{"directory", reader->directory().string()},
-              {"more_directories", std::move(more)},
-              {"missing_directories", std::move(missing)},
-              {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},
-              {"version", reader->superblock().version},
-              {"generation", reader->superblock().generation},
-              {"fingerprint", to_hex(BlockKey{reader->superblock().fingerprint})},
-              {"block_bytes", reader->layout().block_bytes},
-              {"capacity_bytes", count(reader->layout().total_bytes())},
-              {"allocated_bytes", count(reader->allocated())},
-              {"data_files", reader->layout().data_files()},
-              {"slots", std::move(slots)},
-              {"namespaces", std::move(namespaces)},
-              {"labels", std::move(labels)},
-              {"last_write", last_written(*reader)},
-              {"deletable", !reader->in_use()},
-              {"owner", to_value(*reader)}});
+  for (const std::filesystem::path& each : reader.missing_directories()) missing.push_back(json::string{each.string()});
+  for (const std::filesystem::path& each : reader.more_directories()) more.push_back(json::string{each.string()});
+  return {{"directory", reader.directory().string()},
+          {"more_directories", std::move(more)},
+          {"missing_directories", std::move(missing)},
+          {"stripe_bytes", reader.layout().stripe_slots * reader.layout().block_bytes},
+          {"version", reader.superblock().version},
+          {"generation", reader.superblock().generation},
+          {"fingerprint", to_hex(BlockKey{reader.superblock().fingerprint})},
+          {"block_bytes", reader.layout().block_bytes},
+          {"capacity_bytes", count(reader.layout().total_bytes())},
+          {"allocated_bytes", count(reader.allocated())},
+          {"data_files", reader.layout().data_files()},
+          {"slots", std::move(slots)},
+          {"namespaces", std::move(namespaces)},
+          {"labels", std::move(labels)},
+          {"last_write", last_written(reader)},
+          {"deletable", !reader.in_use()},
+          {"owner", to_value(reader)}};
 }
-
-namespace {
 
 /// Lists the stores in and below a folder, a line each.
 void list_stores(const std::vector<std::filesystem::path>& stores, bool as_json) {
@@ -237,30 +227,38 @@ void list_stores(const std::vector<std::filesystem::path>& stores, bool as_json)
 
 }  // namespace
 
-void print_list(const std::filesystem::path& directory, const ListOptions& options) {
-  const std::optional<std::string> wanted = hex_digits(options.wanted_namespace, 16);
+void print_stat(const StoreArguments& arguments) {
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
+  if (arguments.json) print_json(stat_of(*reader));
+  else print_stat_text(*reader);
+}
+
+void print_list(const StoreArguments& arguments) {
+  const std::filesystem::path& directory = arguments.directory;
+  const std::optional<std::string> wanted = hex_digits(arguments.wanted_namespace, 16);
   if (!wanted) {
-    throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.wanted_namespace)};
+    throw UsageError{
+        fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", arguments.wanted_namespace)};
   }
   // A folder that is no store itself, and has more than the one with the default name.
   const std::vector<std::filesystem::path> stores = stores_below(directory);
   if (!stores.empty() && stores != std::vector{directory} && stores != std::vector{directory / default_store_name}) {
-    list_stores(stores, options.json);
+    list_stores(stores, arguments.json);
     return;
   }
   const std::unique_ptr<StoreReader> reader = open_store(directory);
   std::uint64_t matching = 0;
   std::uint64_t orphans = 0;
-  const std::uint64_t limit = options.limit.value_or(~std::uint64_t{0});
+  const std::uint64_t limit = arguments.limit.value_or(~std::uint64_t{0});
   json::array blocks;
-  if (!options.json) print("{:<24}  {:>8}  {:<16}  {:>12}\n", "key begins", "depth", "namespace", "generation");
+  if (!arguments.json) print("{:<24}  {:>8}  {:<16}  {:>12}\n", "key begins", "depth", "namespace", "generation");
   const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
   for (const auto& [records, orphan] : lists) {
     for (const CatalogRecord& record : *records) {
       if (!namespace_hex(record.block.tenant).starts_with(*wanted)) continue;
       orphans += orphan;
       if (++matching > limit) continue;
-      if (options.json) {
+      if (arguments.json) {
         blocks.push_back(to_object(*reader, record, orphan));
       } else {
         print("{:.24}  {:>8}  {}  {:>12}{}{}\n", to_hex(record.block.key), record.block.depth, namespace_hex(record.block.tenant),
@@ -268,7 +266,7 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
       }
     }
   }
-  if (options.json) {
+  if (arguments.json) {
     print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
     return;
   }
@@ -276,14 +274,14 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
   if (!reader->missing_directories().empty()) complain("terrace store", what_is_missing(*reader));
 }
 
-ExitStatus show_block(const std::filesystem::path& directory, const std::string& digits, bool as_json) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
-  const CatalogRecord& block = find_block(*reader, digits);
+ExitStatus show_block(const StoreArguments& arguments) {
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
+  const CatalogRecord& block = find_block(*reader, arguments.key);
   const StoreReader::Verified verified = reader->verify(block, patience);
   const StoreReader::Location at = reader->location(block.slot);
   const std::vector<const CatalogRecord*> path = path_to(*reader, block);
   const bool orphan = is_orphan(*reader, block);
-  if (as_json) {
+  if (arguments.json) {
     json::array chain;
     for (const CatalogRecord* const each : path) chain.push_back(json::string{to_hex(each->block.key)});
     json::object object = to_object(*reader, block, orphan);

@@ -1,9 +1,8 @@
-#include "tools/store/verify.hpp"
-
 #include "storage/offline/store_verification.hpp"
 #include "tools/output.hpp"
 #include "tools/progress_line.hpp"
 #include "tools/replay/engine/interrupt.hpp"
+#include "tools/store/command_line.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -88,10 +87,10 @@ std::string summary(const StoreReader& reader, const Verification& found) {
 
 }  // namespace
 
-ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOptions& options) {
+ExitStatus verify_store(const StoreArguments& arguments) {
   NullWaker nobody;
   const Interrupt interrupt{nobody};
-  const std::unique_ptr<StoreReader> reader = open_store(directory, [&] { return !interrupt.requested(); });
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory, [&] { return !interrupt.requested(); });
   Verification found;
   {
     const std::uint64_t total = reader->catalog().blocks().size();
@@ -105,9 +104,9 @@ ExitStatus verify_store(const std::filesystem::path& directory, const VerifyOpti
       bytes = read;
       return !interrupt.requested();
     };
-    found = verify_all(*reader, {.threads = options.threads, .bandwidth = options.bandwidth}, go_on);
+    found = verify_all(*reader, {.threads = arguments.threads, .bandwidth = arguments.bandwidth}, go_on);
   }
-  if (options.json) {
+  if (arguments.json) {
     print_json(to_object(*reader, found));
   } else {
     print_text(*reader, found);

@@ -44,10 +44,14 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
                    .weight_epoch = 0});
 }
 
-Session::Session(const ReplayOptions& options, RequestSource& source, Progress& progress)
+Session::Session(const ReplayOptions& options, RequestSource& source, Progress& progress, RankDevices& devices, Waker& waker,
+                 const Interrupt& interrupt)
     : options_{options},
       source_{source},
       progress_{progress},
+      devices_{devices},
+      waker_{waker},
+      interrupt_{interrupt},
       device_units_{device_units(options)},
       keys_{replay_root(options)},
       aborts_{options.seed, options.abort_rate} {
@@ -93,12 +97,13 @@ std::optional<Prepared> Session::next() {
   return request;
 }
 
-Duration Session::due_after(double timestamp_ms) {
-  if (!first_timestamp_ms_) first_timestamp_ms_ = timestamp_ms;
+TimePoint Session::due(const Prepared& request) {
+  if (!options_.speed) return began_;
+  if (!first_timestamp_ms_) first_timestamp_ms_ = request.timestamp_ms;
   // The clock cannot represent centuries.
   constexpr std::chrono::duration<double> longest = std::chrono::years{10};
-  const std::chrono::duration<double, std::milli> after{(timestamp_ms - *first_timestamp_ms_) / *options_.speed};
-  return std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
+  const std::chrono::duration<double, std::milli> after{(request.timestamp_ms - *first_timestamp_ms_) / *options_.speed};
+  return began_ + std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
 }
 
 /// How many tokens a request may write: at most what the options allow, and no more than fits into the device together with the
@@ -139,13 +144,13 @@ std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64
   return std::span{request.keys}.first(static_cast<std::size_t>(std::min<std::uint64_t>(full, request.shared_blocks)));
 }
 
-Launched Session::launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
+Launched Session::launch(std::shared_ptr<ComputeBatch> batch) {
   const std::uint64_t number = ++launches_;
   // The caller reads the results from the first rank's batch. The other ranks use copies.
   std::vector<std::shared_ptr<ComputeBatch>> batches{std::move(batch)};
-  while (batches.size() < devices.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
+  while (batches.size() < devices_.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
   const Fence fence =
-      devices.launch([this, number, wake = &waker, work = std::move(batches)](std::uint32_t rank, BlockAccess& access) {
+      devices_.launch([this, number, wake = &waker_, work = std::move(batches)](std::uint32_t rank, BlockAccess& access) {
         const auto begin = std::chrono::steady_clock::now();
         verifiers_[rank].run(*work[rank], access);
         if (options_.prefill_speed > 0) {

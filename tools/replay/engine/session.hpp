@@ -6,6 +6,7 @@
 #include "tools/replay/engine/aborts.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/engine/engine_counts.hpp"
+#include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
 #include "tools/replay/engine/progress.hpp"
@@ -41,6 +42,18 @@ struct Prepared {
   std::optional<AbortPoint> abort;
 };
 
+/// A request that a driver serves, and how far it has come.
+struct Served {
+  Prepared request;
+  TimePoint came;
+  RequestStats stats;          ///< of the blocks that it got when it was first admitted
+  std::uint64_t compared = 0;  ///< how many of the hits in `stats` were compared
+  bool begun = false;          ///< some of its work has ever been launched
+  bool has_new_hits = false;   ///< it has hits that no computation has read yet
+  bool prompted = false;       ///< its whole prompt has been launched once; in loop mode: computed once
+  bool preempted = false;      ///< it has been preempted at least once
+};
+
 /// The served blocks, counted by the source in which each block was found when its request was first admitted. Only finished
 /// requests count.
 struct Counts {
@@ -71,25 +84,26 @@ struct Launched {
   Fence fence;
 };
 
-/// Shared by both drivers: the source of requests, the counts, and the computation. Threads: the driver's, one at a time; each
-/// verifier is used by the compute thread of its rank's device.
+/// Shared by both drivers: the source of requests, the pace, the counts, and the computation. Threads: the driver's, one at a
+/// time; each verifier is used by the compute thread of its rank's device.
 class Session {
  public:
-  /// All arguments must outlive the session.
-  Session(const ReplayOptions& options, RequestSource& source, Progress& progress);
+  /// All arguments must outlive the session, and `waker` must outlive `devices`. The pace begins now.
+  Session(const ReplayOptions& options, RequestSource& source, Progress& progress, RankDevices& devices, Waker& waker,
+          const Interrupt& interrupt);
 
   [[nodiscard]] const ReplayOptions& options() const { return options_; }
 
   /// Returns the next request of the trace, or nothing at its end or after --requests requests.
   [[nodiscard]] std::optional<Prepared> next();
-  /// With --speed: the time from the first request of the trace to this one.
-  [[nodiscard]] Duration due_after(double timestamp_ms);
+  /// When the request comes. With --speed its distance from the first request of the trace counts; otherwise it is due at once.
+  [[nodiscard]] TimePoint due(const Prepared& request);
   /// Returns the acquire request for the request's first `tokens` tokens. It is valid as long as `request`.
   [[nodiscard]] AcquireRequest acquire_request(const Prepared& request, std::uint64_t tokens) const;
   /// The keys of the blocks that may be shared when this many tokens are computed.
   [[nodiscard]] std::span<const BlockKey> to_share(const Prepared& request, std::uint64_t tokens) const;
-  /// Puts work on the compute timeline of every rank. Wakes `waker` when it is done; `waker` must outlive the devices.
-  Launched launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch);
+  /// Puts work on the compute timeline of every rank. Wakes the waker when it is done.
+  Launched launch(std::shared_ptr<ComputeBatch> batch);
   /// The number of the last launch that is done on all ranks. The results in its batch can be read. Threads: any.
   [[nodiscard]] std::uint64_t launches_done() const;
 
@@ -99,6 +113,8 @@ class Session {
   /// Stops the replay. Only the first reason is kept.
   void fail(std::string reason);
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// Whether the replay must end early: it has failed, or the user has interrupted it.
+  [[nodiscard]] bool stopping() const { return failed() || interrupt_.requested(); }
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
   /// How many hits of finished requests were compared.
@@ -120,6 +136,10 @@ class Session {
   const ReplayOptions& options_;
   RequestSource& source_;
   Progress& progress_;
+  RankDevices& devices_;
+  Waker& waker_;
+  const Interrupt& interrupt_;
+  const TimePoint began_ = steady_now();
   const std::uint32_t device_units_;  ///< the most hash units of one request
   KeyMaker keys_;
   std::deque<Verifier> verifiers_;  ///< by rank

@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -35,6 +36,10 @@ struct WorkloadContext {
 
   /// Adds tokens that no other context has. Each block that becomes full gets the next id.
   void grow(std::uint32_t more, std::uint32_t block_tokens, std::uint64_t& next_id);
+  /// The ids of the full blocks but the first `blocks`.
+  [[nodiscard]] std::vector<std::uint64_t> ids_after(std::size_t blocks) const {
+    return {ids.begin() + static_cast<std::ptrdiff_t>(blocks), ids.end()};
+  }
 };
 
 /// The first id of a workload. Ids of different seeds are far apart.
