@@ -2,7 +2,6 @@
 
 #include "tools/replay/options/options.hpp"
 #include "tools/replay/report/report.hpp"
-#include "tools/replay/report/verdict.hpp"
 
 namespace terrace::tools {
 

@@ -2,7 +2,6 @@
 #include "tools/replay/options/command_line.hpp"
 #include "tools/replay/options/groups.hpp"
 #include "tools/replay/replay.hpp"
-#include "tools/replay/report/verdict.hpp"
 #include "tools/usage_error.hpp"
 
 #include <CLI/CLI.hpp>

@@ -141,6 +141,29 @@ std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confine
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
 std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }
 
+std::string_view to_string(Fault fault) {
+  switch (fault) {
+    case Fault::none: return "none";
+    case Fault::flip: return "flip";
+    case Fault::late: return "late";
+    case Fault::no_fence: return "no-fence";
+  }
+  return "?";
+}
+
+EmulatedFaults emulated(Fault fault) {
+  EmulatedFaults faults;
+  switch (fault) {
+    case Fault::none: break;
+    case Fault::flip: faults.flip_every = 7; break;
+    case Fault::late: faults.late_every = 5; break;
+    case Fault::no_fence: faults.ignore_fences = true; break;
+  }
+  return faults;
+}
+
+std::string_view planted_unit(Fault fault) { return fault == Fault::flip ? "blocks" : "copies"; }
+
 std::uint32_t ReplayOptions::emulated_ranks() const {
   return static_cast<std::uint32_t>(std::ranges::count(devices, std::optional<int>{}));
 }

@@ -5,8 +5,8 @@
 #include "terrace/policies.hpp"
 #include "terrace/system.hpp"
 #include "terrace/types.hpp"
-#include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -44,9 +44,21 @@ enum class Release : unsigned char {
   launch,  ///< when the request's last work is launched, with its fence, as an asynchronous scheduler does
 };
 
+/// A fault planted in the emulated device, to show that the verification detects it.
+enum class Fault : unsigned char {
+  none,
+  flip,      ///< flips one bit in every 7th block that is swapped out
+  late,      ///< reports every 5th swap-in as done before its bytes have moved
+  no_fence,  ///< copies do not wait for the computation, which starts each work late; leases end when work is launched
+};
+
 [[nodiscard]] std::string_view to_string(Mode mode);
 [[nodiscard]] std::string_view to_string(Verify verify);
 [[nodiscard]] std::string_view to_string(Release release);
+[[nodiscard]] std::string_view to_string(Fault fault);
+[[nodiscard]] EmulatedFaults emulated(Fault fault);
+/// The unit of planted faults in messages: "blocks" or "copies".
+[[nodiscard]] std::string_view planted_unit(Fault fault);
 
 /// The complete and consistent options of a replay.
 struct ReplayOptions {

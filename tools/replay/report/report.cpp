@@ -1,6 +1,5 @@
 #include "tools/replay/report/report.hpp"
 
-#include "runtime/cache/index/slot_allocator.hpp"
 #include "tools/device_name.hpp"
 #include "tools/text.hpp"
 

@@ -1,16 +1,35 @@
 #pragma once
 
+#include "runtime/cache/index/slot_allocator.hpp"
 #include "storage/resilience/resilient_store.hpp"
 #include "terrace/cache.hpp"
+#include "terrace/system.hpp"
+#include "tools/exit_status.hpp"
 #include "tools/replay/engine/session.hpp"
-#include "tools/replay/report/final_checks.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace terrace::tools {
+
+/// The state after a replay, when nothing is under way: conditions that must hold whatever was replayed.
+struct FinalChecks {
+  bool ledgers_balanced = false;
+  std::uint64_t leases = 0;
+  std::uint64_t readers = 0;
+  std::uint64_t quarantined = 0;
+  Ledger device;
+  Ledger host;
+  // Only with storage:
+  std::uint64_t stored = 0;
+  std::uint64_t orphans = 0;
+  std::uint64_t stored_with_ancestors = 0;  ///< blocks whose ancestors are all stored
+
+  /// Describes the first condition that does not hold.
+  [[nodiscard]] std::optional<std::string> broken() const;
+};
 
 /// The results of a replay, which may have ended early.
 struct ReplayResult {
@@ -61,6 +80,18 @@ struct ReplayResult {
   std::optional<std::string> failure;        ///< why the replay ended early; empty if it did not
   std::optional<std::string> trace_failure;  ///< why the trace of --trace-out is not whole; empty if it is
 };
+
+/// Checks the invariants of manager and store (a broken one ends the process), and counts the rest. Nothing may be in flight.
+[[nodiscard]] FinalChecks check_idle(CacheSystem& system);
+
+struct Verdict {
+  ExitStatus status = ExitStatus::done;
+  std::string line;  ///< for standard error; empty if the status is `done`
+};
+
+/// Judges the run. The worst result counts: first a failed check, then a failed run, then an interruption. With --inject, a run
+/// without mismatches means that the verification did not detect the fault.
+[[nodiscard]] Verdict judge(const ReplayOptions& options, const ReplayResult& result);
 
 /// Returns the report as one JSON object, with the fields that docs and tests name.
 [[nodiscard]] std::string to_json(const ReplayOptions& options, const ReplayResult& result);
