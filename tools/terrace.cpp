@@ -29,7 +29,8 @@ struct Program {
   std::vector<std::pair<CLI::App*, std::function<ExitStatus()>>> commands{};
 
   template <class Arguments, class Run>
-  void add(const char* name, const char* what, void (&add_options)(CLI::App&, Arguments&), Run run, Arguments defaults = {}) {
+  void add(const char* name, const char* what, void (&add_options)(CLI::App&, Arguments&), Run run,
+           Arguments defaults = Arguments()) {
     CLI::App* const command = app.add_subcommand(name, what);
     const auto arguments = std::make_shared<Arguments>(std::move(defaults));
     add_options(*command, *arguments);
@@ -38,7 +39,7 @@ struct Program {
   /// Adds a command that asks a process that serves.
   template <class Arguments>
   void add_live(const char* name, const char* what, void (&add_options)(CLI::App&, Arguments&),
-                ExitStatus (&run)(const Arguments&), Arguments defaults = {}) {
+                ExitStatus (&run)(const Arguments&), Arguments defaults = Arguments()) {
     const auto ask = [&run](const Arguments& arguments) { return understood([&] { return run(arguments); }); };
     add(name, what, add_options, ask, std::move(defaults));
   }

@@ -17,10 +17,12 @@
 #include "transfer/host/host_arena.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -104,10 +106,24 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   return system;
 }
 
+/// The resident memory of this process; 0 if it cannot be read.
+Bytes resident_memory() {
+  std::ifstream statm{"/proc/self/statm"};
+  std::uint64_t all = 0;
+  std::uint64_t pages = 0;
+  statm >> all >> pages;
+  return Bytes{static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))} * pages;
+}
+
 /// A system that cannot be made as asked for is bad input, because nothing has been replayed yet.
 std::unique_ptr<CacheSystem> make_system(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  const StartProgress start{needed_memory(options)};
-  const ProgressLine progress{[&] { return start.look(); }};
+  const Bytes needed = needed_memory(options);
+  const Bytes before = resident_memory();
+  const ProgressLine progress{[=] {
+    const Bytes now = resident_memory();
+    const Bytes got = std::min(needed, now > before ? now - before : Bytes{});
+    return ProgressState{count(got), count(needed), fmt::format("starting: {} of {}", to_string(got), to_string(needed))};
+  }};
   try {
     return std::make_unique<CacheSystem>(system_options(options, full_blocks_max));
   } catch (const std::exception& failure) {
@@ -128,14 +144,15 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.engine = session.engine();
   result.moved = system.cache().moved();
   result.checked = session.checked();
-  result.compared = session.verifiers().front().compared();
-  result.group_blocks = session.verifiers().front().group_blocks();
-  result.layered_blocks = session.verifiers().front().layered_blocks();
   for (const Verifier& verifier : session.verifiers()) {  // one per rank; each compares all hits
-    result.mismatches += verifier.mismatches();
-    if (!result.first_mismatch) result.first_mismatch = verifier.first_mismatch();
-    result.verify_seconds += verifier.verify_seconds();
-    result.content_seconds += verifier.content_seconds();
+    const VerifierTotals totals = verifier.totals();
+    result.compared = totals.compared;
+    result.group_blocks = totals.group_blocks;
+    result.layered_blocks = totals.layered_blocks;
+    result.mismatches += totals.mismatches;
+    if (!result.first_mismatch) result.first_mismatch = totals.first_mismatch;
+    result.verify_seconds += totals.verify_seconds;
+    result.content_seconds += totals.content_seconds;
   }
   result.key_seconds = session.key_seconds();
   result.faults_planted = system.faults_planted();

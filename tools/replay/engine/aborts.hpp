@@ -2,6 +2,7 @@
 
 #include "base/random.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -25,7 +26,18 @@ class Aborts {
   /// `rate` is the share of requests that are aborted, from 0 to 1.
   Aborts(std::uint64_t seed, double rate) : random_{seed}, rate_{rate} {}
 
-  [[nodiscard]] std::optional<AbortPoint> draw(std::uint64_t prompt_tokens, std::uint64_t output_tokens);
+  [[nodiscard]] std::optional<AbortPoint> draw(std::uint64_t prompt_tokens, std::uint64_t output_tokens) {
+    if (!random_.chance(rate_)) return std::nullopt;
+    constexpr std::uint64_t one = 1;
+    AbortPoint point;
+    switch (random_.below(4)) {
+      case 0: point.waiting = true; break;
+      case 1: break;
+      case 2: point.tokens = random_.between(1, std::max(prompt_tokens, one)); break;
+      case 3: point.tokens = prompt_tokens + random_.between(1, std::max(output_tokens, one)); break;
+    }
+    return point;
+  }
 
  private:
   Random random_;

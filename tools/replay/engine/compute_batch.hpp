@@ -2,7 +2,7 @@
 
 #include "terrace/device.hpp"
 #include "terrace/types.hpp"
-#include "tools/replay/engine/token_range.hpp"
+#include "tools/replay/engine/tokens.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -414,9 +414,7 @@ class ConfinedDriver {
   }
 
   void end_lease(Flight& flight) {
-    const auto begin = steady_now();
-    cache_.release(std::move(flight.lease), flight.computed);
-    session_.latencies().release.add(steady_now() - begin);
+    timed(session_.latencies().release, [&] { cache_.release(std::move(flight.lease), flight.computed); });
   }
 
   /// Drops all requests except those whose work has been launched completely.

@@ -265,9 +265,7 @@ class LoopDriver {
   }
 
   void end_lease(Life& life) {
-    const TimePoint begin = steady_now();
-    life.grant.lease.reset();
-    session_.latencies().release.add(steady_now() - begin);
+    timed(session_.latencies().release, [&] { life.grant.lease.reset(); });
   }
 
   /// Returns false if the replay stops before.

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "terrace/types.hpp"
 #include "tools/progress_line.hpp"
+
+#include <fmt/format.h>
 
 #include <atomic>
 #include <cstdint>
-#include <string>
 
 namespace terrace::tools {
 
@@ -14,27 +14,24 @@ class Progress {
  public:
   explicit Progress(std::uint64_t requests_total) : requests_total_{requests_total} {}
 
-  void show(std::uint64_t requests, std::uint64_t hits, std::uint64_t blocks);
-  [[nodiscard]] ProgressState look() const;
+  void show(std::uint64_t requests, std::uint64_t hits, std::uint64_t blocks) {
+    requests_.store(requests, std::memory_order_relaxed);
+    hits_.store(hits, std::memory_order_relaxed);
+    blocks_.store(blocks, std::memory_order_relaxed);
+  }
+  [[nodiscard]] ProgressState look() const {
+    const std::uint64_t requests = requests_.load(std::memory_order_relaxed);
+    const std::uint64_t blocks = blocks_.load(std::memory_order_relaxed);
+    const auto hits = static_cast<double>(hits_.load(std::memory_order_relaxed));
+    const double share = blocks == 0 ? 0 : 100.0 * hits / static_cast<double>(blocks);
+    return {requests, requests_total_, fmt::format("{} requests  hits {:.1f} %", requests, share)};
+  }
 
  private:
   const std::uint64_t requests_total_;
   std::atomic<std::uint64_t> requests_{0};
   std::atomic<std::uint64_t> hits_{0};
   std::atomic<std::uint64_t> blocks_{0};
-};
-
-/// The progress of the allocation of memory at the start of a replay, measured by the resident memory of the process. Threads:
-/// one.
-class StartProgress {
- public:
-  /// `needed`: about how much memory will be allocated from now on.
-  explicit StartProgress(Bytes needed);
-  [[nodiscard]] ProgressState look() const;
-
- private:
-  Bytes needed_;
-  Bytes before_;
 };
 
 }  // namespace terrace::tools

@@ -2,7 +2,7 @@
 
 #include "tools/replay/engine/aborts.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
-#include "tools/replay/engine/engine_counts.hpp"
+#include "tools/replay/engine/tokens.hpp"
 
 #include <cstdint>
 #include <map>

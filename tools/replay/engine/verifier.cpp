@@ -14,22 +14,11 @@ namespace {
 
 constexpr std::uint64_t sample_every = 16;
 
-/// Adds the duration of a scope to a total.
-class Stopwatch {
- public:
-  explicit Stopwatch(std::atomic<std::uint64_t>& total) : total_{total} {}
-  ~Stopwatch() {
-    const auto took = std::chrono::steady_clock::now() - begin_;
-    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(took).count();
-    total_.fetch_add(static_cast<std::uint64_t>(ns), std::memory_order_release);
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
+using Clock = std::chrono::steady_clock;
 
- private:
-  std::atomic<std::uint64_t>& total_;
-  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
 
 }  // namespace
 
@@ -53,12 +42,13 @@ Verifier::Verifier(Verify verify, std::vector<BlockShape> shapes) : verify_{veri
 }
 
 void Verifier::run(ComputeBatch& batch, BlockAccess& access) {
-  if (!batch.hits.empty()) {
-    const Stopwatch stopwatch{verify_ns_};
-    for (ComputeBatch::Hits& hits : batch.hits) compare(hits, access);
-  }
-  const Stopwatch stopwatch{content_ns_};
+  const Clock::time_point begin = Clock::now();
+  for (ComputeBatch::Hits& hits : batch.hits) compare(hits, access);
+  const Clock::time_point compared = Clock::now();
   for (const ComputeBatch::Part& part : batch.parts) write(part, access);
+  const std::lock_guard lock{mutex_};
+  totals_.verify_seconds += seconds_between(begin, compared);
+  totals_.content_seconds += seconds_between(compared, Clock::now());
 }
 
 void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
@@ -78,14 +68,15 @@ void Verifier::compare(ComputeBatch::Hits& hits, BlockAccess& access) {
     }
     const auto byte = first_difference(bytes, block.key, count(shape.begin) + begin);
     if (!byte) continue;
-    mismatches_.fetch_add(1, std::memory_order_acq_rel);
     const std::lock_guard lock{mutex_};
-    if (!first_) first_ = Mismatch{hits.request, hits.first + i, block.key, block.found_in, block.slot, *byte};
+    if (++totals_.mismatches == 1)
+      totals_.first_mismatch = Mismatch{hits.request, hits.first + i, block.key, block.found_in, block.slot, *byte};
   }
   hits.compared = blocks * hits.units;
-  compared_.fetch_add(hits.compared, std::memory_order_acq_rel);
-  if (hits.layers) layered_blocks_.fetch_add(blocks, std::memory_order_acq_rel);
-  else if (hits.units == 0) group_blocks_.fetch_add(blocks, std::memory_order_acq_rel);
+  const std::lock_guard lock{mutex_};
+  totals_.compared += hits.compared;
+  if (hits.layers) totals_.layered_blocks += blocks;
+  else if (hits.units == 0) totals_.group_blocks += blocks;
 }
 
 void Verifier::write(const ComputeBatch::Part& part, BlockAccess& access) {
@@ -107,9 +98,9 @@ bool Verifier::chosen() {
   return verify_ == Verify::all || hits_++ % sample_every == 0;
 }
 
-std::optional<Mismatch> Verifier::first_mismatch() const {
+VerifierTotals Verifier::totals() const {
   const std::lock_guard lock{mutex_};
-  return first_;
+  return totals_;
 }
 
 }  // namespace terrace::tools

@@ -5,7 +5,6 @@
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/options/options.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -41,9 +40,20 @@ struct Mismatch {
 
 [[nodiscard]] std::string describe(const Mismatch& mismatch);
 
+/// What a verifier has done so far. Includes hits of requests that were aborted later.
+struct VerifierTotals {
+  std::uint64_t compared = 0;
+  std::uint64_t group_blocks = 0;    ///< hit blocks of groups other than the first that were compared
+  std::uint64_t layered_blocks = 0;  ///< hit blocks of which single layers were compared
+  std::uint64_t mismatches = 0;
+  std::optional<Mismatch> first_mismatch;
+  double verify_seconds = 0;   ///< spent on comparing
+  double content_seconds = 0;  ///< spent on writing content
+};
+
 /// Takes the place of a model. It compares the blocks that a request got from the cache with their expected content, and writes
 /// the content of computed tokens. Each rank has its own verifier. Threads: run() from the compute thread of the device, one call
-/// at a time; the other members from any.
+/// at a time; totals() from any.
 class Verifier {
  public:
   Verifier(Verify verify, const BlockShape& shape);
@@ -54,24 +64,12 @@ class Verifier {
   /// many hits were compared.
   void run(ComputeBatch& batch, BlockAccess& access);
 
-  /// These counts include hits of requests that were aborted later.
-  [[nodiscard]] std::uint64_t compared() const { return compared_.load(std::memory_order_acquire); }
-  /// Hit blocks of groups other than the first that were compared, and blocks of which single layers were.
-  [[nodiscard]] std::uint64_t group_blocks() const { return group_blocks_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::uint64_t layered_blocks() const { return layered_blocks_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::uint64_t mismatches() const { return mismatches_.load(std::memory_order_acquire); }
-  [[nodiscard]] std::optional<Mismatch> first_mismatch() const;
-  /// Seconds spent on comparing, and on writing content.
-  [[nodiscard]] double verify_seconds() const { return seconds(verify_ns_); }
-  [[nodiscard]] double content_seconds() const { return seconds(content_ns_); }
+  [[nodiscard]] VerifierTotals totals() const;
 
  private:
   void compare(ComputeBatch::Hits& hits, BlockAccess& access);
   void write(const ComputeBatch::Part& part, BlockAccess& access);
   [[nodiscard]] bool chosen();
-  [[nodiscard]] static double seconds(const std::atomic<std::uint64_t>& ns) {
-    return static_cast<double>(ns.load(std::memory_order_acquire)) * 1e-9;
-  }
 
   const Verify verify_;
   const std::vector<BlockShape> shapes_;
@@ -80,15 +78,8 @@ class Verifier {
   std::uint64_t hits_ = 0;
   std::vector<std::byte> scratch_;
 
-  std::atomic<std::uint64_t> compared_{0};
-  std::atomic<std::uint64_t> group_blocks_{0};
-  std::atomic<std::uint64_t> layered_blocks_{0};
-  std::atomic<std::uint64_t> mismatches_{0};
-  std::atomic<std::uint64_t> verify_ns_{0};
-  std::atomic<std::uint64_t> content_ns_{0};
-
-  mutable std::mutex mutex_;  ///< guards first_
-  std::optional<Mismatch> first_;
+  mutable std::mutex mutex_;  ///< guards totals_
+  VerifierTotals totals_;
 };
 
 }  // namespace terrace::tools
