@@ -1,5 +1,4 @@
-#include "tools/about/bash_completion.hpp"
-
+#include "tools/about/command_line.hpp"
 #include "tools/arguments.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,5 @@
 #include "tools/about/command_line.hpp"
 
-#include "tools/about/bash_completion.hpp"
-#include "tools/about/man_page.hpp"
 #include "tools/about/version.hpp"
 #include "tools/arguments.hpp"
 #include "tools/output.hpp"

@@ -24,4 +24,12 @@ void add_about_commands(CLI::App& app, AboutArguments& arguments);
 /// Runs the part that was given. `app` is the parser of the whole command line.
 void run_about(CLI::App& app, const AboutArguments& arguments);
 
+/// A script for bash that completes commands, options, values of options with a fixed list, and names of files and directories.
+/// All of them are those of `app`, the parser of the command line. The script needs bash 4 and no other package.
+[[nodiscard]] std::string bash_completion(CLI::App& app);
+
+/// The manual page terrace(1) in the format of man(7). Commands, options and examples are those of `app`, the parser of the
+/// command line, so the page cannot differ from --help. The text depends on nothing else: two builds make the same page.
+[[nodiscard]] std::string man_page(const CLI::App& app);
+
 }  // namespace terrace::tools

@@ -1,5 +1,4 @@
-#include "tools/about/man_page.hpp"
-
+#include "tools/about/command_line.hpp"
 #include "tools/about/version.hpp"
 #include "tools/help.hpp"
 

@@ -1,9 +1,8 @@
 #include "tools/doctor/doctor.hpp"
 
 #include "storage/io/uring_io.hpp"
-#include "tools/calibration_file.hpp"
 #include "tools/config/flags.hpp"
-#include "tools/device_name.hpp"
+#include "tools/devices.hpp"
 #include "tools/doctor/facts.hpp"
 #include "tools/doctor/self_test.hpp"
 #include "tools/output.hpp"

@@ -144,14 +144,11 @@ CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char
   return command;
 }
 
-std::string same_word(const std::string&, const std::string& word) { return word; }
-
 }  // namespace
 
 void add_target(CLI::App& command, Target& target) {
-  add_value(
-      command, "--socket", target.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
-      "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
+  add_value(command, "--socket", target.socket, to_word, "ADDRESS",
+            "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
   add_value(command, "--token-file", target.token_file, to_file, "FILE", "File with the token, for TCP");
 }
 
@@ -198,18 +195,18 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   job.footer(std::string{job_help} + "\n`terrace job COMMAND --help` has examples.");
   CLI::App* const start = add_part(job, arguments, Part::start, "start", "Starts a job, and prints its number");
   constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
-  set_choices(*add_value(*start, "--scope", arguments.scope, same_word, "NAME",
+  set_choices(*add_value(*start, "--scope", arguments.scope, to_word, "NAME",
                          "The blocks: all (default), request, prefix, tenant, idle (unused for some time)"),
               {"all", "request", "prefix", "tenant", "idle"});
   add_value(*start, "--request", arguments.request, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope request");
   add_value(*start, "--tenant", arguments.tenant, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope tenant");
   start->add_option("--key", arguments.keys, "For scope prefix: its keys, from the first block on, 64 digits each")
       ->type_name("DIGITS");
-  add_value(*start, "--unused-for", arguments.unused_for, same_word, "TIME", "For scope idle");
-  set_choices(*add_value(*start, "--to", arguments.to, same_word, "TARGET", "storage (default), or shared: the shared store"),
+  add_value(*start, "--unused-for", arguments.unused_for, to_word, "TIME", "For scope idle");
+  set_choices(*add_value(*start, "--to", arguments.to, to_word, "TARGET", "storage (default), or shared: the shared store"),
               {"storage", "shared"});
-  add_value(*start, "--deadline", arguments.deadline, same_word, "TIME", "Give up what has not been written by then");
-  add_value(*start, "--budget", arguments.budget, same_word, "SIZE", "Most bytes to write");
+  add_value(*start, "--deadline", arguments.deadline, to_word, "TIME", "Give up what has not been written by then");
+  add_value(*start, "--budget", arguments.budget, to_word, "SIZE", "Most bytes to write");
   start->add_flag("--no-flush", arguments.not_durable, "Do not flush storage at the end");
   start->add_flag("--watch", arguments.watch, "Show the progress until the job has ended");
   start->footer(start_help);
@@ -231,7 +228,7 @@ void add_capture_options(CLI::App& command, CaptureArguments& arguments) {
 
 void add_why_options(CLI::App& why, WhyArguments& arguments) {
   add_target(why, arguments.target);
-  add_value(why, "--at", arguments.at, same_word, "TIME",
+  add_value(why, "--at", arguments.at, to_word, "TIME",
             "Time of the day on this machine, such as 14:03: two minutes before to two after it (default: the last minutes)");
   why.add_flag("--json", arguments.json, "One JSON object on standard output");
   why.footer(why_help);

@@ -67,16 +67,19 @@ struct Counts {
   [[nodiscard]] std::uint64_t hits() const { return found.sum(); }
 };
 
+/// A value for each call of the cache.
+template <class T>
+struct Calls {
+  T match;
+  T acquire;
+  T extend;
+  T commit;
+  T release;
+  T prefetch;
+};
 /// Latencies of the calls. In loop mode, `match` and `commit` end with their completion, and `acquire` and `release` when the
 /// call returns. All of them include the way over the strand.
-struct CallLatencies {
-  Latencies match;
-  Latencies acquire;
-  Latencies extend;
-  Latencies commit;
-  Latencies release;
-  Latencies prefetch;
-};
+using CallLatencies = Calls<Latencies>;
 
 /// Work that was put on the device's compute timeline.
 struct Launched {

@@ -72,8 +72,6 @@ bool to_bool(const std::string& option, const std::string& word) {
   return as_usage([&] { return config::read_yes_no(option, word); });
 }
 
-std::string to_word(const std::string&, const std::string& word) { return word; }
-
 /// Adds options of one group.
 class Group {
  public:

@@ -34,14 +34,7 @@ struct FinalChecks {
 /// The results of a replay, which may have ended early.
 struct ReplayResult {
   Counts counts;
-  struct {
-    Percentiles match;
-    Percentiles acquire;
-    Percentiles extend;
-    Percentiles commit;
-    Percentiles release;
-    Percentiles prefetch;
-  } latency_us;
+  Calls<Percentiles> latency_us;
   Percentiles first_token_us;  ///< from a request's arrival until its prompt was computed
   EngineCounts engine;
   MovedTotals moved;
