@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -28,18 +29,26 @@ struct Program {
   CLI::App app{"terrace: the memory tier of an LLM serving stack", "terrace"};
   std::vector<std::pair<CLI::App*, std::function<ExitStatus()>>> commands{};
 
+  /// `run` returns the exit status, or nothing if it can only succeed or throw.
   template <class Arguments, class Run>
   void add(const char* name, const char* what, void (&add_options)(CLI::App&, Arguments&), Run run,
            Arguments defaults = Arguments()) {
     CLI::App* const command = app.add_subcommand(name, what);
     const auto arguments = std::make_shared<Arguments>(std::move(defaults));
     add_options(*command, *arguments);
-    commands.emplace_back(command, [arguments, run] { return run(*arguments); });
+    commands.emplace_back(command, [arguments, run]() -> ExitStatus {
+      if constexpr (std::is_void_v<std::invoke_result_t<Run, Arguments&>>) {
+        run(*arguments);
+        return ExitStatus::done;
+      } else {
+        return run(*arguments);
+      }
+    });
   }
   /// Adds a command that asks a process that serves.
-  template <class Arguments>
-  void add_live(const char* name, const char* what, void (&add_options)(CLI::App&, Arguments&),
-                ExitStatus (&run)(const Arguments&), Arguments defaults = Arguments()) {
+  template <class Arguments, class Result>
+  void add_live(const char* name, const char* what, void (&add_options)(CLI::App&, Arguments&), Result (&run)(const Arguments&),
+                Arguments defaults = Arguments()) {
     const auto ask = [&run](const Arguments& arguments) { return understood([&] { return run(arguments); }); };
     add(name, what, add_options, ask, std::move(defaults));
   }
@@ -50,15 +59,9 @@ ExitStatus run_replay_command(ReplayArguments& arguments) {
   return replay(resolve(arguments));
 }
 
-ExitStatus run_plan_command(const PlanArguments& arguments) {
-  if (!arguments.live.socket.empty()) return understood([&] { return run_live_plan(arguments.live, arguments.json); });
-  run_plan(resolve(arguments));
-  return ExitStatus::done;
-}
-
-ExitStatus run_config_command(ConfigArguments& arguments) {
-  run_config(arguments);
-  return ExitStatus::done;
+void run_plan_command(const PlanArguments& arguments) {
+  if (arguments.live.socket.empty()) run_plan(resolve(arguments));
+  else understood([&] { run_live_plan(arguments.live, arguments.json); });
 }
 
 int run(int argc, char** argv) {
@@ -72,7 +75,7 @@ int run(int argc, char** argv) {
               run_doctor);
   program.add("store", "Inspects and verifies a file store, and removes blocks from it", add_store_options, run_store);
   program.add("shared", "Checks the engine of a shared store", add_shared_options, run_shared);
-  program.add("config", "Shows, checks and writes the configuration of a cache", add_config_commands, run_config_command);
+  program.add("config", "Shows, checks and writes the configuration of a cache", add_config_commands, run_config);
   program.add_live("top", "Shows what the tiers of a process that serves do, as it runs", add_top_options, run_top);
   program.add_live("why", "Shows what requests of a process that serves waited for in the last hour", add_why_options, run_why);
   program.add_live("set", "Changes sizes and settings of a process that serves", add_set_options, run_set);

@@ -66,7 +66,7 @@ void check_file(const std::filesystem::path& file) {
 
 }  // namespace
 
-ExitStatus run_capture(const CaptureArguments& arguments) {
+void run_capture(const CaptureArguments& arguments) {
   const bool traces = arguments.part == CaptureArguments::Part::trace;
   const std::string kind = traces ? "trace" : "record";
   const char* const entries = traces ? "spans" : "requests";
@@ -90,7 +90,6 @@ ExitStatus run_capture(const CaptureArguments& arguments) {
     print("{}: {} {}{}\n", printable(arguments.out.string()), status.at("entries").to_number<std::uint64_t>(), entries,
           truncated ? ", the first of them: there were more than fit into memory" : "");
   }
-  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

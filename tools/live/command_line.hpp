@@ -101,17 +101,17 @@ void add_target(CLI::App& command, Target& target);
 // std::runtime_error with a sentence if the process refuses.
 
 /// Changes settings and sizes, and waits until sizes are reached.
-[[nodiscard]] ExitStatus run_set(const SetArguments& arguments);
+void run_set(const SetArguments& arguments);
 /// Clears a cache or store, names new weights, pauses or resumes; waits until it is done.
-[[nodiscard]] ExitStatus run_service(const ServiceArguments& arguments);
+void run_service(const ServiceArguments& arguments);
 /// check_failed: the watched job has ended, and has not stored all of its blocks.
 [[nodiscard]] ExitStatus run_job(const JobArguments& arguments);
-[[nodiscard]] ExitStatus run_top(const TopArguments& arguments);
+void run_top(const TopArguments& arguments);
 /// Prints what requests waited for, and what else happened, in the minutes around a time.
-[[nodiscard]] ExitStatus run_why(const WhyArguments& arguments);
+void run_why(const WhyArguments& arguments);
 /// Captures for some time, and writes the result.
-[[nodiscard]] ExitStatus run_capture(const CaptureArguments& arguments);
+void run_capture(const CaptureArguments& arguments);
 /// `terrace plan --socket`: what the process has measured of other sizes.
-[[nodiscard]] ExitStatus run_live_plan(const Target& target, bool as_json);
+void run_live_plan(const Target& target, bool as_json);
 
 }  // namespace terrace::tools

@@ -18,18 +18,15 @@ double number_of(const json::value& of, const char* name) { return of.at(name).t
 
 }  // namespace
 
-ExitStatus run_live_plan(const Target& target, bool as_json) {
+void run_live_plan(const Target& target, bool as_json) {
   const AdminClient client{target};
   const json::object status = client.status_of_cache();
   const json::object& reuse = status.at("reuse").as_object();
-  if (as_json) {
-    print_json(reuse);
-    return ExitStatus::done;
-  }
+  if (as_json) return print_json(reuse);
   const double asked = number_of(reuse, "asked_blocks");
   if (asked == 0) {
     print("{}: nothing was measured yet, or no group of layers has full attention, and nothing can be\n", client.name());
-    return ExitStatus::done;
+    return;
   }
   print("{}: hit rates of an LRU cache of other sizes,\n", client.name());
   print("from samples of {:.0f} blocks that requests asked for in the last hour\n", asked);
@@ -55,7 +52,6 @@ ExitStatus run_live_plan(const Target& target, bool as_json) {
   for (std::size_t n = points.empty() ? 0 : (points.size() - 1) % step; n < points.size(); n += step) {
     print("{:>12.0f} {:>7.1f} %\n", number_of(points[n], "blocks"), 100 * number_of(points[n], "lru_hit_ratio"));
   }
-  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

@@ -465,7 +465,7 @@ std::string screen_of(const std::string& name, const json::object& now, const st
   return Screen{now, before, seconds, room}.make(name);
 }
 
-ExitStatus run_top(const TopArguments& arguments) {
+void run_top(const TopArguments& arguments) {
   using Clock = std::chrono::steady_clock;
   const AdminClient client{arguments.target};
   const bool redraws = !arguments.once && !arguments.json && ::isatty(STDOUT_FILENO) == 1;
@@ -480,13 +480,13 @@ ExitStatus run_top(const TopArguments& arguments) {
     if (arguments.json) print_json(now);
     else write_output(begin + screen_of(client.name(), now, before, seconds, room_of_terminal(redraws)));
     flush_output();
-    if (arguments.once) return ExitStatus::done;
+    if (arguments.once) return;
     before = now;
     asked_before = asked;
     try {
       waiting.sleep(std::chrono::duration_cast<std::chrono::milliseconds>(arguments.interval));
     } catch (const Interrupted&) {
-      return ExitStatus::done;  // the usual end
+      return;  // the usual end
     }
   }
 }

@@ -33,7 +33,7 @@ void await_cleared(const AdminClient& client) {
   }
 }
 
-ExitStatus clear(const AdminClient& client, const ServiceArguments& arguments) {
+void clear(const AdminClient& client, const ServiceArguments& arguments) {
   json::object order;
   if (arguments.part == ServicePart::update) order["weights-revision"] = arguments.weights_revision;
   if (arguments.until_resumed) order["wait"] = true;
@@ -41,24 +41,19 @@ ExitStatus clear(const AdminClient& client, const ServiceArguments& arguments) {
   if (arguments.keep_shared) order["keep-shared"] = true;
   const json::object answer = client.post(arguments.part == ServicePart::update ? "/v1/update" : "/v1/clear", order);
   if (!arguments.no_wait) await_cleared(client);
-  if (arguments.json) {
-    print_json(answer);
-    return ExitStatus::done;
-  }
+  if (arguments.json) return print_json(answer);
   print("{}{}{}\n", arguments.no_wait && is_true(answer, "erasing") ? "cleared; stored blocks are being removed" : "cleared",
         arguments.until_resumed ? "; nothing is served until terrace resume" : "",
         is_true(answer, "shared_off") ? "; the shared store is not used until terrace update names the weights" : "");
-  return ExitStatus::done;
 }
 
-ExitStatus pause(const AdminClient& client, bool as_json) {
+void pause(const AdminClient& client, bool as_json) {
   const json::object answer = client.post("/v1/pause");
   if (as_json) print_json(answer);
   else print("transfers are paused\n");
-  return ExitStatus::done;
 }
 
-ExitStatus resume(const AdminClient& client, const ServiceArguments& arguments) {
+void resume(const AdminClient& client, const ServiceArguments& arguments) {
   (void)client.post("/v1/unpause");
   const Waiting waiting;
   AdminClient::Answer answer = client.ask("POST", "/v1/resume");
@@ -66,12 +61,11 @@ ExitStatus resume(const AdminClient& client, const ServiceArguments& arguments) 
   const json::object resumed = client.checked(answer);
   if (arguments.json) print_json(resumed);
   else print("resumed\n");
-  return ExitStatus::done;
 }
 
 }  // namespace
 
-ExitStatus run_service(const ServiceArguments& arguments) {
+void run_service(const ServiceArguments& arguments) {
   const AdminClient client{arguments.target};
   switch (arguments.part) {
     case ServicePart::clear:
@@ -79,7 +73,6 @@ ExitStatus run_service(const ServiceArguments& arguments) {
     case ServicePart::pause: return pause(client, arguments.json);
     case ServicePart::resume: return resume(client, arguments);
   }
-  return ExitStatus::bad_input;
 }
 
 }  // namespace terrace::tools

@@ -100,7 +100,7 @@ std::vector<std::string> names_to_set() {
   return names;
 }
 
-ExitStatus run_set(const SetArguments& arguments) {
+void run_set(const SetArguments& arguments) {
   const Wanted wanted = read(arguments);
   const AdminClient client{arguments.target};
   const Waiting waiting;
@@ -125,7 +125,6 @@ ExitStatus run_set(const SetArguments& arguments) {
   }
   results["sizes"] = std::move(made);
   if (arguments.json) print_json(results);
-  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

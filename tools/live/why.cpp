@@ -114,24 +114,20 @@ void show_minute(const json::value& minute) {
 
 }  // namespace
 
-ExitStatus run_why(const WhyArguments& arguments) {
+void run_why(const WhyArguments& arguments) {
   const std::time_t now = std::time(nullptr);
   constexpr std::time_t margin = 120;
   const std::time_t at = arguments.at.empty() ? now - margin : last_time(arguments.at, now);
   const AdminClient client{arguments.target};
   const json::object history = client.get(fmt::format("/v1/history?at={}", at));
-  if (arguments.json) {
-    print_json(history);
-    return ExitStatus::done;
-  }
+  if (arguments.json) return print_json(history);
   const json::array& minutes = history.at("minutes").as_array();
   if (minutes.empty()) {
     print("{}: nothing is known of {}: the history is an hour long, and begins with the process\n", client.name(),
           minute_of(static_cast<double>(at)));
-    return ExitStatus::done;
+    return;
   }
   for (const json::value& minute : minutes) show_minute(minute);
-  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools
