@@ -6,7 +6,7 @@
 #include "tools/output.hpp"
 #include "tools/plan/plan.hpp"
 #include "tools/program.hpp"
-#include "tools/replay/options/command_line.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/replay.hpp"
 #include "tools/shared/command_line.hpp"
 #include "tools/store/command_line.hpp"

@@ -8,7 +8,6 @@
 #include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/progress.hpp"
-#include "tools/replay/options/groups.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/replay/report/report.hpp"
 #include "tools/replay/workload/trace_reader.hpp"

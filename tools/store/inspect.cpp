@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -29,23 +30,34 @@ json::value to_value(const StoreReader& reader) {
   return json::object{{"pid", owner->pid}, {"program", owner->program}, {"host", owner->host}, {"since", owner->since}};
 }
 
-/// By namespace: the label under which its blocks were written.
-std::map<TenantId, std::string> labels_of(const StoreReader& reader) {
-  std::map<TenantId, std::string> labels;
-  for (const StoreLabel& label : reader.labels()) labels.emplace(tenant_of(label.text), label.text);
-  return labels;
-}
-
 std::string last_written(const StoreReader& reader) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::chrono::system_clock::to_time_t(reader.last_written())));
 }
 
-std::vector<std::pair<TenantId, std::uint64_t>> namespaces_of(const CatalogScan& catalog) {
-  std::map<TenantId, std::uint64_t> counts;
-  for (const CatalogRecord& record : catalog.blocks()) ++counts[record.block.tenant];
-  std::vector<std::pair<TenantId, std::uint64_t>> sorted{counts.begin(), counts.end()};
-  std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
+struct Namespace {
+  TenantId tenant;
+  std::uint64_t blocks = 0;
+  std::optional<std::string> label{};  ///< under which its blocks were written
+};
+
+/// The largest first.
+std::vector<Namespace> namespaces_of(const StoreReader& reader) {
+  std::map<TenantId, Namespace> counts;
+  for (const CatalogRecord& record : reader.catalog().blocks()) ++counts[record.block.tenant].blocks;
+  for (const StoreLabel& label : reader.labels()) {
+    if (const auto at = counts.find(tenant_of(label.text)); at != counts.end() && !at->second.label)
+      at->second.label = label.text;
+  }
+  std::vector<Namespace> sorted;
+  for (auto& [tenant, each] : counts) sorted.push_back({tenant, each.blocks, std::move(each.label)});
+  std::ranges::stable_sort(sorted, std::greater{}, &Namespace::blocks);
   return sorted;
+}
+
+json::array to_array(const std::vector<std::filesystem::path>& paths) {
+  json::array all;
+  for (const std::filesystem::path& each : paths) all.push_back(json::string{each.string()});
+  return all;
 }
 
 json::object to_object(const StoreReader& reader, const CatalogRecord& record, bool orphan) {
@@ -133,26 +145,21 @@ void print_stat_text(const StoreReader& reader) {
   for (const StoreLabel& label : labels) {
     print("{}{}; opened {}\n", &label == labels.data() ? "used by      " : "             ", label.text, label.opened);
   }
-  const std::map<TenantId, std::string> labelled = labels_of(reader);
-  const auto namespaces = namespaces_of(catalog);
+  const std::vector<Namespace> namespaces = namespaces_of(reader);
   print("namespaces   {}\n", namespaces.size());
   for (std::size_t n = 0; n < std::min(namespaces.size(), namespaces_shown); ++n) {
-    const auto label = labelled.find(namespaces[n].first);
-    print("  {}  {} blocks{}\n", namespace_hex(namespaces[n].first), namespaces[n].second,
-          label == labelled.end() ? "" : "  " + label->second);
+    const auto& [tenant, blocks, label] = namespaces[n];
+    print("  {}  {} blocks{}\n", namespace_hex(tenant), blocks, label ? "  " + *label : "");
   }
   if (namespaces.size() > namespaces_shown) print("  ... and {} more\n", namespaces.size() - namespaces_shown);
 }
 
 json::object stat_of(const StoreReader& reader) {
   const CatalogScan& catalog = reader.catalog();
-  const std::map<TenantId, std::string> labelled = labels_of(reader);
   json::array namespaces;
-  for (const auto& [tenant, blocks] : namespaces_of(catalog)) {
-    const auto label = labelled.find(tenant);
-    namespaces.push_back(json::object{{"namespace", namespace_hex(tenant)},
-                                      {"blocks", blocks},
-                                      {"label", label == labelled.end() ? json::value(nullptr) : json::value(label->second)}});
+  for (const auto& [tenant, blocks, label] : namespaces_of(reader)) {
+    namespaces.push_back(json::object{
+        {"namespace", namespace_hex(tenant)}, {"blocks", blocks}, {"label", label ? json::value(*label) : json::value(nullptr)}});
   }
   json::array labels;
   for (const StoreLabel& label : reader.labels()) {
@@ -166,13 +173,9 @@ json::object stat_of(const StoreReader& reader) {
                      {"superseded", catalog.superseded().size()},
                      {"damaged", catalog.damaged().size()},
                      {"missing", reader.missing_blocks()}};  // counted in "blocks" too
-  json::array more;
-  json::array missing;
-  for (const std::filesystem::path& each : reader.missing_directories()) missing.push_back(json::string{each.string()});
-  for (const std::filesystem::path& each : reader.more_directories()) more.push_back(json::string{each.string()});
   return {{"directory", reader.directory().string()},
-          {"more_directories", std::move(more)},
-          {"missing_directories", std::move(missing)},
+          {"more_directories", to_array(reader.more_directories())},
+          {"missing_directories", to_array(reader.missing_directories())},
           {"stripe_bytes", reader.layout().stripe_slots * reader.layout().block_bytes},
           {"version", reader.superblock().version},
           {"generation", reader.superblock().generation},

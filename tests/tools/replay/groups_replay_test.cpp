@@ -1,5 +1,5 @@
 // Replays of models with several KV cache groups, and by layer.
-#include "tools/replay/options/groups.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/replay.hpp"
 
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/scheduler.hpp"
 #include "tools/replay/engine/slot_reserve.hpp"
-#include "tools/replay/options/groups.hpp"
+#include "tools/replay/options/options.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>

@@ -1,7 +1,6 @@
 #include "tools/replay/engine/session.hpp"
 
 #include "terrace/keys.hpp"
-#include "tools/replay/options/groups.hpp"
 
 #include <fmt/format.h>
 

@@ -1,8 +1,7 @@
-#include "tools/replay/options/command_line.hpp"
-
 #include "runtime/config/table/values.hpp"
 #include "tools/arguments.hpp"
 #include "tools/config/flags.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/workload/workloads.hpp"
 
 #include <CLI/CLI.hpp>

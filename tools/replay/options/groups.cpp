@@ -1,8 +1,7 @@
-#include "tools/replay/options/groups.hpp"
-
 #include "radix/groups/groups.hpp"
 #include "runtime/config/givens.hpp"
 #include "runtime/config/table/table.hpp"
+#include "tools/replay/options/options.hpp"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,6 @@
 
 #include "tools/config/flags.hpp"
 #include "tools/devices.hpp"
-#include "tools/replay/options/groups.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "transfer/cuda/cuda_device.hpp"
