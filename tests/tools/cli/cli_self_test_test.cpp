@@ -104,13 +104,11 @@ TEST(SelfTests, tells_what_is_damaged_in_the_configured_store) {
 TEST(SelfTests, refuses_a_wrong_configuration) {
   const TemporaryDirectory directory;
   const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
-  EXPECT_EQ(wrong.status, 2);
-  EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
+  EXPECT_TRUE(fails(wrong, 2));
   const Ended missing = run({paths.program, "doctor", "--config", (directory.path() / "no.toml").string()});
   EXPECT_EQ(missing.status, 2);
   const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
-  EXPECT_EQ(no_directory.status, 2);
-  EXPECT_TRUE(is_one_line(no_directory.err)) << no_directory.err;
+  EXPECT_TRUE(fails(no_directory, 2));
 }
 
 }  // namespace
