@@ -1,6 +1,6 @@
 #include "tools/about/command_line.hpp"
 #include "tools/about/version.hpp"
-#include "tools/help.hpp"
+#include "tools/program.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

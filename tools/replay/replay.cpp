@@ -7,7 +7,6 @@
 #include "tools/output.hpp"
 #include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/interrupt.hpp"
-#include "tools/replay/engine/progress.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/replay/report/report.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
@@ -203,14 +202,13 @@ ReplayResult run_replay(const ReplayOptions& options) {
   if (const std::string address = system->admin_address(); !address.empty()) {
     write_error("terrace replay", "operators reach this run at " + address);
   }
-  Progress progress{input.requests_total};
-  Session session{options, *input.requests, progress, system->devices(), waker, interrupt};
+  Session session{options, *input.requests, system->devices(), waker, interrupt};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;
   const auto begin = std::chrono::steady_clock::now();
   {
-    const ProgressLine line{[&] { return progress.look(); }};
+    const ProgressLine line{[&] { return session.progress(input.requests_total); }};
     if (options.mode == Mode::loop) {
       run_loop(session, *system, waker);
     } else {

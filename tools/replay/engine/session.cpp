@@ -43,11 +43,10 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
                    .weight_epoch = 0});
 }
 
-Session::Session(const ReplayOptions& options, RequestSource& source, Progress& progress, RankDevices& devices, Waker& waker,
+Session::Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker,
                  const Interrupt& interrupt)
     : options_{options},
       source_{source},
-      progress_{progress},
       devices_{devices},
       waker_{waker},
       interrupt_{interrupt},
@@ -175,7 +174,17 @@ void Session::finish(const Prepared& request, const RequestStats& stats, std::ui
   counts_.miss += request.full_blocks - stats.found.sum();
   counts_.joined += stats.joined;
   checked_ += compared;
-  progress_.show(counts_.requests, counts_.hits(), counts_.total);
+  requests_shown_.store(counts_.requests, std::memory_order_relaxed);
+  hits_shown_.store(counts_.hits(), std::memory_order_relaxed);
+  blocks_shown_.store(counts_.total, std::memory_order_relaxed);
+}
+
+ProgressState Session::progress(std::uint64_t requests_total) const {
+  const std::uint64_t requests = requests_shown_.load(std::memory_order_relaxed);
+  const std::uint64_t blocks = blocks_shown_.load(std::memory_order_relaxed);
+  const auto hits = static_cast<double>(hits_shown_.load(std::memory_order_relaxed));
+  const double share = blocks == 0 ? 0 : 100.0 * hits / static_cast<double>(blocks);
+  return {requests, requests_total, fmt::format("{} requests  hits {:.1f} %", requests, share)};
 }
 
 void Session::fail(std::string reason) {

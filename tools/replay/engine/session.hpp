@@ -3,12 +3,12 @@
 #include "base/waker.hpp"
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
+#include "tools/progress_line.hpp"
 #include "tools/replay/engine/aborts.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
-#include "tools/replay/engine/progress.hpp"
 #include "tools/replay/engine/tokens.hpp"
 #include "tools/replay/engine/verifier.hpp"
 #include "tools/replay/options/options.hpp"
@@ -92,8 +92,7 @@ struct Launched {
 class Session {
  public:
   /// All arguments must outlive the session, and `waker` must outlive `devices`. The pace begins now.
-  Session(const ReplayOptions& options, RequestSource& source, Progress& progress, RankDevices& devices, Waker& waker,
-          const Interrupt& interrupt);
+  Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker, const Interrupt& interrupt);
 
   [[nodiscard]] const ReplayOptions& options() const { return options_; }
 
@@ -120,6 +119,8 @@ class Session {
   [[nodiscard]] bool stopping() const { return failed() || interrupt_.requested(); }
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
+  /// For a ProgressLine. `requests_total`: how many requests there will be. Threads: any.
+  [[nodiscard]] ProgressState progress(std::uint64_t requests_total) const;
   /// How many hits of finished requests were compared.
   [[nodiscard]] std::uint64_t checked() const { return checked_; }
   [[nodiscard]] EngineCounts& engine() { return engine_; }
@@ -138,7 +139,6 @@ class Session {
 
   const ReplayOptions& options_;
   RequestSource& source_;
-  Progress& progress_;
   RankDevices& devices_;
   Waker& waker_;
   const Interrupt& interrupt_;
@@ -148,6 +148,10 @@ class Session {
   std::deque<Verifier> verifiers_;  ///< by rank
   Aborts aborts_;
   Counts counts_;
+  // From counts_, for progress().
+  std::atomic<std::uint64_t> requests_shown_{0};
+  std::atomic<std::uint64_t> hits_shown_{0};
+  std::atomic<std::uint64_t> blocks_shown_{0};
   std::uint64_t checked_ = 0;
   EngineCounts engine_;
   CallLatencies latencies_;
