@@ -122,11 +122,7 @@ std::unique_ptr<CacheSystem> make_system(const ReplayOptions& options, std::uint
     const Bytes got = std::min(needed, now > before ? now - before : Bytes{});
     return ProgressState{count(got), count(needed), fmt::format("starting: {} of {}", to_string(got), to_string(needed))};
   }};
-  try {
-    return std::make_unique<CacheSystem>(system_options(options, full_blocks_max));
-  } catch (const std::exception& failure) {
-    throw UsageError{failure.what()};
-  }
+  return as_usage<std::exception>([&] { return std::make_unique<CacheSystem>(system_options(options, full_blocks_max)); });
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
