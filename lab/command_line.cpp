@@ -1,7 +1,7 @@
 #include "lab/command_line.hpp"
 
 #include "tools/arguments.hpp"
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/report_file.hpp"
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 #include "lab/gpu/link.hpp"
 
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/output.hpp"
 #include "tools/report_file.hpp"
 #include "transfer/cuda/cuda_device.hpp"

@@ -5,7 +5,7 @@
 #include "lab/transfer/transfer_layers.hpp"
 #include "lab/transfer/transfer_rig.hpp"
 #include "lab/transfer/transfer_urgent.hpp"
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/report_file.hpp"

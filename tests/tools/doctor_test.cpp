@@ -1,7 +1,7 @@
 #include "tools/doctor/doctor.hpp"
 
 #include "tests/tools/temporary_directory.hpp"
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/usage_error.hpp"
 
 #include <boost/json.hpp>

@@ -2,7 +2,7 @@
 
 #include "storage/io/uring_io.hpp"
 #include "tools/config/flags.hpp"
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/doctor/facts.hpp"
 #include "tools/doctor/self_test.hpp"
 #include "tools/output.hpp"

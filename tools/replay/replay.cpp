@@ -3,7 +3,7 @@
 #include "base/waker.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/system.hpp"
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/output.hpp"
 #include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/interrupt.hpp"

@@ -38,7 +38,8 @@ TEST(CliDoctor, refuses_a_device_that_is_not_there) {
     Words all{paths.program, "doctor"};
     all.insert(all.end(), words.begin(), words.end());
     const Ended ended = run(all);
-    EXPECT_TRUE(fails(ended, 2));
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
     EXPECT_EQ(ended.out, "");
   }
 }

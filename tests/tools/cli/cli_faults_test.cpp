@@ -30,7 +30,9 @@ TEST_P(EveryFault, is_caught_and_without_it_the_run_is_good) {
 
   words.insert(words.end(), {"--inject", fault});
   const Ended ended = run(replay_words(words), no_race_reports);
-  EXPECT_TRUE(fails(ended, 1, "--inject " + fault));
+  EXPECT_EQ(ended.status, 1) << ended.err;
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  EXPECT_NE(ended.err.find("--inject " + fault), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("mismatches caught; first: request "), std::string::npos) << ended.err;
   EXPECT_GT(report_in(directory).at_pointer("/verify/mismatches").to_number<int>(), 0);
   EXPECT_GT(report_in(directory).at("faults_planted").to_number<int>(), 0);
@@ -45,7 +47,8 @@ TEST(Faults, flipped_on_their_way_to_storage_are_caught_when_they_come_back) {
 
 TEST(Faults, that_could_not_be_planted_end_with_3) {
   const Ended ended = run(replay_words({"--block-bytes", "4KiB", "--requests", "1", "--inject", "flip"}));
-  EXPECT_TRUE(fails(ended, 3));
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
 }
 
 }  // namespace

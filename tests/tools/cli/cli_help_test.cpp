@@ -88,7 +88,8 @@ TEST(Complaints, name_the_wrong_word_and_the_nearest_right_one) {
       {{"store"}, "a command is missing: stat, list, show, verify, remove"}};
   for (const auto& [words, sentence] : expected) {
     const Ended ended = run(program(words));
-    EXPECT_TRUE(fails(ended, 2));
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
     EXPECT_TRUE(ended.err.ends_with(": " + sentence + "\n")) << ended.err;
   }
 }

@@ -38,17 +38,21 @@ INSTANTIATE_TEST_SUITE_P(All, BrokenStandardOutput, testing::Values(">/dev/full"
 TEST_P(BrokenStandardOutput, is_a_failure_with_one_line) {
   for (const Words& words : {Words{"--help"}, {"--version"}, {"replay", "--help"}, {"doctor"}}) {
     const Ended ended = run_redirected(GetParam(), program(words));
-    EXPECT_TRUE(fails(ended, 3, "cannot write to standard output: ")) << words.front();
+    EXPECT_EQ(ended.status, 3) << words.front();
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+    EXPECT_NE(ended.err.find("cannot write to standard output: "), std::string::npos) << ended.err;
   }
   const Ended replayed = run_redirected(GetParam(), replay_words(small({})));
-  EXPECT_TRUE(fails(replayed, 3));
+  EXPECT_EQ(replayed.status, 3);
+  EXPECT_TRUE(is_one_line(replayed.err)) << replayed.err;
 }
 
 TEST_P(BrokenStandardOutput, hides_no_failed_check_and_no_report) {
   const TemporaryDirectory directory;
   const Ended ended =
       run_redirected(GetParam(), replay_words(small({"--inject", "flip", "--report", (directory.path() / "r.json").string()})));
-  EXPECT_TRUE(fails(ended, 1));
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   EXPECT_GT(report_in(directory).at_pointer("/verify/mismatches").to_number<int>(), 0);
 }
 
@@ -63,7 +67,8 @@ TEST(StandardOutput, that_is_closed_is_never_a_file_of_the_store) {
 
 TEST(Report, that_cannot_be_written_to_its_end_is_a_failure) {
   const Ended ended = run(replay_words(small({"--report", "/dev/full"})));
-  EXPECT_TRUE(fails(ended, 3));
+  EXPECT_EQ(ended.status, 3);
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
 }
 
 TEST(Report, that_is_a_pipe_needs_somebody_who_reads_it) {
@@ -87,7 +92,9 @@ TEST(Trace, that_cannot_be_written_to_its_end_is_a_failure) {
 
 TEST(Report, that_cannot_be_written_is_told_behind_what_is_worse) {
   const Ended ended = run(replay_words(small({"--inject", "flip", "--report", "/dev/full"})));
-  EXPECT_TRUE(fails(ended, 1, "terrace replay: --inject flip: "));
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+  EXPECT_NE(ended.err.find("terrace replay: --inject flip: "), std::string::npos) << ended.err;
   EXPECT_NE(ended.err.find("; cannot write the report /dev/full: "), std::string::npos) << ended.err;
 }
 
@@ -98,7 +105,8 @@ TEST(Names, never_reach_the_terminal_with_control_characters) {
   for (const Words& words : {replay_words({directory.write(name, "{").string()}), replay_words({name}),
                              replay_words({"--" + name}), program({name}), program({"store", "stat", name})}) {
     const Ended ended = run(words);
-    EXPECT_TRUE(fails(ended, 2));
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
     EXPECT_FALSE(has_control_characters(ended.err)) << ended.err;
     EXPECT_EQ(ended.err.find('\xff'), std::string::npos) << ended.err;
     EXPECT_EQ(ended.err.find("\xc2\x9b"), std::string::npos) << ended.err;
@@ -142,7 +150,8 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
     Words all = words;
     all.insert(all.end(), {"--report", report});
     const Ended ended = run(replay_words(all));
-    EXPECT_TRUE(fails(ended, 2)) << report;
+    EXPECT_EQ(ended.status, 2) << report;
+    EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
   }
   EXPECT_EQ(read_file(trace), line);
   // A store with another name, over two directories, also when it is not said that they belong to a store.
@@ -157,7 +166,9 @@ TEST(Report, is_never_written_over_the_trace_or_a_store) {
       Words all = told;
       all.insert(all.end(), {"--report", report});
       const Ended ended = run(replay_words(all));
-      EXPECT_TRUE(fails(ended, 2, " is inside the store "));
+      EXPECT_EQ(ended.status, 2);
+      EXPECT_TRUE(is_one_line(ended.err)) << ended.err;
+      EXPECT_NE(ended.err.find(" is inside the store "), std::string::npos) << ended.err;
       EXPECT_FALSE(std::filesystem::exists(report));
     }
   }

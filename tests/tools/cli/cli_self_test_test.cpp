@@ -104,11 +104,13 @@ TEST(SelfTests, tells_what_is_damaged_in_the_configured_store) {
 TEST(SelfTests, refuses_a_wrong_configuration) {
   const TemporaryDirectory directory;
   const Ended wrong = doctor(directory, "polcy = \"lru\"\n");
-  EXPECT_TRUE(fails(wrong, 2));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_TRUE(is_one_line(wrong.err)) << wrong.err;
   const Ended missing = run({paths.program, "doctor", "--config", (directory.path() / "no.toml").string()});
   EXPECT_EQ(missing.status, 2);
   const Ended no_directory = doctor(directory, "[storage]\nwhere = \"file:/no/such/folder/kv\"\ncapacity = \"64MiB\"\n");
-  EXPECT_TRUE(fails(no_directory, 2));
+  EXPECT_EQ(no_directory.status, 2);
+  EXPECT_TRUE(is_one_line(no_directory.err)) << no_directory.err;
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "tests/tools/temporary_directory.hpp"
 
 #include <boost/json.hpp>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
@@ -59,13 +58,5 @@ inline boost::json::value report_in(const TemporaryDirectory& directory) {
 
 /// True if it is one line that begins with the name of the program.
 inline bool is_one_line(const std::string& text) { return text.starts_with("terrace") && text.find('\n') == text.size() - 1; }
-
-/// Whether the program ended with this status, and with one line on standard error that has the sentence.
-inline testing::AssertionResult fails(const Ended& ended, int status, const std::string& sentence = "") {
-  if (ended.status == status && is_one_line(ended.err) && ended.err.find(sentence) != std::string::npos) {
-    return testing::AssertionSuccess();
-  }
-  return testing::AssertionFailure() << "it ended with " << ended.status << ": " << ended.err;
-}
 
 }  // namespace terrace::test

@@ -1,7 +1,7 @@
 #include "tools/replay/options/options.hpp"
 
 #include "tools/config/flags.hpp"
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "transfer/cuda/cuda_device.hpp"

@@ -1,6 +1,6 @@
 #include "tools/replay/report/report.hpp"
 
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 #include "tools/table.hpp"
 
 #include <fmt/format.h>

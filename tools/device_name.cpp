@@ -1,4 +1,4 @@
-#include "tools/devices.hpp"
+#include "tools/device_name.hpp"
 
 #include "runtime/config/table/values.hpp"
 #include "tools/usage_error.hpp"
