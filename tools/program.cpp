@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "runtime/config/table/nearest_name.hpp"
-#include "tools/about/version.hpp"
+#include "tools/about/command_line.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/usage_error.hpp"

@@ -1,6 +1,5 @@
 #include "tools/about/command_line.hpp"
 
-#include "tools/about/version.hpp"
 #include "tools/arguments.hpp"
 #include "tools/output.hpp"
 

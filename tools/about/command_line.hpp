@@ -1,5 +1,7 @@
 #pragma once
 
+#include <boost/json/fwd.hpp>
+
 #include <optional>
 #include <string>
 
@@ -31,5 +33,13 @@ void run_about(CLI::App& app, const AboutArguments& arguments);
 /// The manual page terrace(1) in the format of man(7). Commands, options and examples are those of `app`, the parser of the
 /// command line, so the page cannot differ from --help. The text depends on nothing else: two builds make the same page.
 [[nodiscard]] std::string man_page(const CLI::App& app);
+
+/// "terrace 0.1.0"
+[[nodiscard]] std::string program_version();
+
+/// Facts about this build as JSON: version, compiler, what is compiled in, and the versions of the interfaces and formats.
+[[nodiscard]] boost::json::object build_facts();
+/// The same for people, one fact a line.
+[[nodiscard]] std::string build_text();
 
 }  // namespace terrace::tools

@@ -1,5 +1,4 @@
 #include "tools/about/command_line.hpp"
-#include "tools/about/version.hpp"
 #include "tools/program.hpp"
 
 #include <CLI/CLI.hpp>

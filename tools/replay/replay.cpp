@@ -28,6 +28,8 @@
 namespace terrace::tools {
 namespace {
 
+using namespace std::chrono_literals;
+
 struct Input {
   std::unique_ptr<RequestSource> requests;
   std::uint64_t requests_total = 0;
@@ -182,17 +184,12 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
   result.left_behind = is_over && cache.has_pending_work();
 }
 
-std::chrono::seconds time_for_checkpoint(const ReplayOptions& options) {
-  if (!options.checkpoint) return {};
-  return std::chrono::ceil<std::chrono::seconds>(*options.checkpoint);
-}
-
 }  // namespace
 
 ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
-  const Interrupt interrupt{waker, time_for_checkpoint(options)};
+  const Interrupt interrupt{waker, std::chrono::ceil<std::chrono::seconds>(options.checkpoint.value_or(0s))};
   const Input input = open_input(options, interrupt);
   std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
   if (const std::string address = system->admin_address(); !address.empty()) {

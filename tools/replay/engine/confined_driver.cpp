@@ -234,7 +234,7 @@ class ConfinedDriver {
             timed(session_.latencies().extend, [&] { return cache_.extend(extended.lease, HashUnits{action.blocks}); });
         // A request that has outgrown the pool is handled like one that finds no room.
         if (!done && done.error() != Errc::no_room && done.error() != Errc::never_fits) {
-          session_.fail(fmt::format("request {}: extend failed: {}", action.request, done.error().message()));
+          session_.fail(extended.request, "extend", done.error());
         }
         if (!done) return {Answer::Outcome::no_room};
         break;
@@ -394,7 +394,7 @@ class ConfinedDriver {
     const auto duplicates =
         timed(session_.latencies().commit, [&] { return cache_.commit(flight.lease, keys, flight.computed); });
     if (!duplicates) {
-      session_.fail(fmt::format("request {}: commit failed: {}", flight.request.number, duplicates.error().message()));
+      session_.fail(flight.request, "commit", duplicates.error());
       return;
     }
     // A commit stops before a block that is being loaded. The next commit continues from there.
@@ -408,9 +408,7 @@ class ConfinedDriver {
   void advance(const Flight& flight) {
     if (groups_.size() == 1) return;
     const Result<void> advanced = cache_.advance(flight.lease, flight.launched_tokens, flight.computed);
-    if (!advanced) {
-      session_.fail(fmt::format("request {}: advance failed: {}", flight.request.number, advanced.error().message()));
-    }
+    if (!advanced) session_.fail(flight.request, "advance", advanced.error());
   }
 
   void end_lease(Flight& flight) {

@@ -210,7 +210,7 @@ class LoopDriver {
     session_.latencies().extend.add(steady_now() - begin);
     // A request that has outgrown the pool is handled like one that finds no room.
     if (error && error != Errc::no_room && error != Errc::never_fits) {
-      session_.fail(fmt::format("request {}: extend failed: {}", life.request.number, error.message()));
+      session_.fail(life.request, "extend", error);
     }
     if (error) co_return Extended::no;
     life.grant.table = std::move(table);
@@ -250,7 +250,7 @@ class LoopDriver {
     const TimePoint begin = steady_now();
     auto [error, committed] = co_await cache_.commit(life.grant.lease, keys, launched.fence, as_result);
     session_.latencies().commit.add(steady_now() - begin);
-    if (error) session_.fail(fmt::format("request {}: commit failed: {}", request.number, error.message()));
+    if (error) session_.fail(request, "commit", error);
     // A commit stops before a block that is being loaded. The next commit continues from there.
     const std::uint32_t before = std::max(life.committed, request.prompt_blocks);
     life.committed = std::max(life.committed, committed.units.value());

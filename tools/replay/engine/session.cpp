@@ -15,10 +15,9 @@ namespace {
 
 constexpr std::string_view model_name = "terrace-replay";
 
-BlockKey replay_root(const ReplayOptions& options) {
-  const BlockKey fingerprint = replay_fingerprint(options);
+BlockKey key_of_model(std::span<const std::byte> fingerprint) {
   return root_key({.model_digest = std::as_bytes(std::span{model_name}),
-                   .fingerprint = fingerprint.bytes,
+                   .fingerprint = fingerprint,
                    .adapter = std::nullopt,
                    .tenant_salt = std::nullopt,
                    .weight_epoch = 0});
@@ -36,11 +35,7 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
   // The configured fingerprint makes a further difference, so that a replay never takes a store over from an engine.
   const BlockKey configured{options.system.fingerprint};
   if (configured != BlockKey{}) geometry += ", " + to_hex(configured);
-  return root_key({.model_digest = std::as_bytes(std::span{model_name}),
-                   .fingerprint = std::as_bytes(std::span{geometry}),
-                   .adapter = std::nullopt,
-                   .tenant_salt = std::nullopt,
-                   .weight_epoch = 0});
+  return key_of_model(std::as_bytes(std::span{geometry}));
 }
 
 Session::Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker,
@@ -51,7 +46,7 @@ Session::Session(const ReplayOptions& options, RequestSource& source, RankDevice
       waker_{waker},
       interrupt_{interrupt},
       device_units_{device_units(options)},
-      keys_{replay_root(options)},
+      keys_{key_of_model(replay_fingerprint(options).bytes)},
       aborts_{options.seed, options.abort_rate} {
   const std::vector<PoolOptions> pools = pools_of(options);
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
@@ -189,6 +184,10 @@ ProgressState Session::progress(std::uint64_t requests_total) const {
 
 void Session::fail(std::string reason) {
   if (!failure_) failure_ = std::move(reason);
+}
+
+void Session::fail(const Prepared& request, std::string_view what, const ErrorCode& error) {
+  fail(fmt::format("request {}: {} failed: {}", request.number, what, error.message()));
 }
 
 }  // namespace terrace::tools

@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace::tools {
@@ -114,6 +115,8 @@ class Session {
   void reject() { ++counts_.rejected; }
   /// Stops the replay. Only the first reason is kept.
   void fail(std::string reason);
+  /// The same for a call that failed: "request 7: extend failed: no room".
+  void fail(const Prepared& request, std::string_view what, const ErrorCode& error);
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
   /// Whether the replay must end early: it has failed, or the user has interrupted it.
   [[nodiscard]] bool stopping() const { return failed() || interrupt_.requested(); }
