@@ -1,5 +1,3 @@
-#include "tools/live/screen.hpp"
-
 #include "terrace/types.hpp"
 #include "tools/live/command_line.hpp"
 #include "tools/live/waiting.hpp"

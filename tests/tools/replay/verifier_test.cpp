@@ -1,5 +1,4 @@
 #include "tools/replay/engine/verifier.hpp"
-#include "tools/replay/engine/content.hpp"
 
 #include <gtest/gtest.h>
 

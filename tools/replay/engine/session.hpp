@@ -4,15 +4,15 @@
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
 #include "tools/progress_line.hpp"
-#include "tools/replay/engine/aborts.hpp"
 #include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
+#include "tools/replay/engine/scheduler.hpp"
 #include "tools/replay/engine/tokens.hpp"
 #include "tools/replay/engine/verifier.hpp"
 #include "tools/replay/options/options.hpp"
-#include "tools/replay/workload/request_source.hpp"
+#include "tools/replay/workload/workloads.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -2,7 +2,7 @@
 
 #include "base/descriptor.hpp"
 #include "terrace/types.hpp"
-#include "tools/replay/workload/request_source.hpp"
+#include "tools/replay/workload/workloads.hpp"
 
 #include <cstdint>
 #include <filesystem>

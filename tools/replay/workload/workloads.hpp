@@ -1,13 +1,35 @@
 #pragma once
 
-#include "tools/replay/workload/request_source.hpp"
-
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 namespace terrace::tools {
+
+/// One line of a trace, or one turn of a built-in workload.
+struct TraceRequest {
+  double timestamp_ms = 0;  ///< arrival, from the start of the trace
+  std::uint32_t input_tokens = 0;
+  std::uint32_t output_tokens = 0;
+  /// One for each block of the prompt; for a partly filled last block it is optional. An id names the block and everything before
+  /// it.
+  std::vector<std::uint64_t> hash_ids;
+  /// Ids of the full blocks that the answer adds, if later prompts are known to begin with them.
+  std::vector<std::uint64_t> output_ids;
+
+  friend bool operator==(const TraceRequest&, const TraceRequest&) = default;
+};
+
+/// A source of requests, in order of arrival. Threads: one.
+class RequestSource {
+ public:
+  virtual ~RequestSource() = default;
+  /// Returns nothing at the end.
+  [[nodiscard]] virtual std::optional<TraceRequest> next() = 0;
+};
 
 // The built-in workloads are made from a seed: endless streams of requests, the same for the same seed on every platform. Each
 // full block has an id, and each id always follows the same id. Ids of different seeds differ. In the models, sizes are in
