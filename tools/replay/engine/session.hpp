@@ -4,7 +4,6 @@
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
 #include "tools/progress_line.hpp"
-#include "tools/replay/engine/compute_batch.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
