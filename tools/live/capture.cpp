@@ -1,5 +1,4 @@
 #include "tools/live/command_line.hpp"
-#include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
 #include "tools/report_file.hpp"
 #include "tools/usage_error.hpp"

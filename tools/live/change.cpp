@@ -3,7 +3,6 @@
 #include "terrace/config.hpp"
 #include "tools/arguments.hpp"
 #include "tools/live/command_line.hpp"
-#include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
 #include "tools/usage_error.hpp"
 

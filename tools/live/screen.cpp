@@ -1,6 +1,5 @@
 #include "terrace/types.hpp"
 #include "tools/live/command_line.hpp"
-#include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
 
 #include <fmt/format.h>

@@ -161,12 +161,14 @@ class ConfinedDriver {
     return any;
   }
 
-  /// The next request of the trace. Null: there is none.
-  const Prepared* next() {
-    if (coming_.empty()) {
-      if (std::optional<Prepared> request = session_.next()) coming_.push_back(std::move(*request));
+  /// The request of the trace that comes `n` requests after the next one. Null: there is none.
+  const Prepared* coming(std::size_t n) {
+    while (coming_.size() <= n) {
+      std::optional<Prepared> request = session_.next();
+      if (!request) return nullptr;
+      coming_.push_back(std::move(*request));
     }
-    return coming_.empty() ? nullptr : &coming_.front();
+    return &coming_[n];
   }
 
   /// Takes requests from the trace, as many as could be admitted and are due.
@@ -174,7 +176,8 @@ class ConfinedDriver {
     announce();
     bool any = false;
     while (scheduler_.wants_more()) {
-      if (next() == nullptr || steady_now() < session_.due(*next())) break;
+      const Prepared* const next = coming(0);
+      if (next == nullptr || steady_now() < session_.due(*next)) break;
       any = true;
       Prepared request = std::move(coming_.front());
       coming_.pop_front();
@@ -198,16 +201,11 @@ class ConfinedDriver {
     if (!session_.options().prefetch_ahead) return;
     const auto ahead = std::chrono::duration_cast<Duration>(*session_.options().prefetch_ahead);
     for (;; ++announced_) {
-      if (announced_ == coming_.size()) {
-        std::optional<Prepared> request = session_.next();
-        if (!request) return;
-        coming_.push_back(std::move(*request));
-      }
-      const Prepared& request = coming_[announced_];
-      if (steady_now() + ahead < session_.due(request)) return;
+      const Prepared* const request = coming(announced_);
+      if (request == nullptr || steady_now() + ahead < session_.due(*request)) return;
       PrefetchOrder order;
-      order.keys = session_.to_share(request, request.prompt_tokens);
-      order.tenant = session_.acquire_request(request, request.prompt_tokens).tenant;
+      order.keys = session_.to_share(*request, request->prompt_tokens);
+      order.tenant = session_.acquire_request(*request, request->prompt_tokens).tenant;
       if (!order.keys.empty()) (void)timed(session_.latencies().prefetch, [&] { return cache_.prefetch(order); });
     }
   }
