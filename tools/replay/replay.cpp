@@ -5,7 +5,6 @@
 #include "terrace/system.hpp"
 #include "tools/device_name.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/options/preflight.hpp"
 #include "tools/replay/report/report.hpp"

@@ -1,8 +1,8 @@
 #include "base/check.hpp"
 #include "radix/groups/groups.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
-#include "tools/replay/engine/drivers.hpp"
 #include "tools/replay/engine/scheduler.hpp"
+#include "tools/replay/engine/session.hpp"
 #include "tools/replay/engine/slot_reserve.hpp"
 #include "tools/replay/options/options.hpp"
 

@@ -1,7 +1,7 @@
 #include "base/check.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/async_cache.hpp"
-#include "tools/replay/engine/drivers.hpp"
+#include "tools/replay/engine/session.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
