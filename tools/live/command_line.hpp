@@ -4,7 +4,7 @@
 #include "tools/exit_status.hpp"
 #include "tools/interrupted.hpp"
 #include "tools/live/client.hpp"
-#include "tools/progress_line.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 
 #include <chrono>

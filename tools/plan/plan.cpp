@@ -6,7 +6,6 @@
 #include "tools/output.hpp"
 #include "tools/plan/plots.hpp"
 #include "tools/plan/report.hpp"
-#include "tools/progress_line.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"

@@ -1,7 +1,6 @@
 // The commands that only read a store: stat, list, show and verify.
 #include "storage/offline/store_verification.hpp"
 #include "tools/output.hpp"
-#include "tools/progress_line.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/store/command_line.hpp"
 #include "tools/store/opening.hpp"

@@ -4,7 +4,7 @@
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
 #include "terrace/system.hpp"
-#include "tools/progress_line.hpp"
+#include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
