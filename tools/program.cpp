@@ -93,9 +93,7 @@ void on_broken_check(const char* condition, const char* file, int line) {
 
 /// CLI11's messages may have several lines.
 std::string one_line(std::string text) {
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
+  std::ranges::replace(text, '\n', ' ');
   return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 

@@ -82,13 +82,10 @@ void run_capture(const CaptureArguments& arguments) {
   const json::object status = wait_for_end(client, kind, entries);
   AdminClient::Answer answer = client.ask("GET", "/v1/" + kind, {}, patience);
   if (answer.status != 200) (void)client.checked(answer);  // says why
-  if (arguments.out.empty()) write_output(safe_json(answer.text));
-  else write_report(arguments.out, answer.text.substr(0, answer.text.find_last_not_of('\n') + 1));
-  const bool truncated = status.at("truncated").as_bool();
-  if (!arguments.out.empty()) {
-    print("{}: {} {}{}\n", printable(arguments.out.string()), status.at("entries").to_number<std::uint64_t>(), entries,
-          truncated ? ", the first of them: there were more than fit into memory" : "");
-  }
+  if (arguments.out.empty()) return write_output(safe_json(answer.text));
+  write_report(arguments.out, answer.text.substr(0, answer.text.find_last_not_of('\n') + 1));
+  print("{}: {} {}{}\n", printable(arguments.out.string()), status.at("entries").to_number<std::uint64_t>(), entries,
+        status.at("truncated").as_bool() ? ", the first of them: there were more than fit into memory" : "");
 }
 
 }  // namespace terrace::tools

@@ -7,7 +7,6 @@
 #include "tools/output.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/options/preflight.hpp"
-#include "tools/replay/report/report.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "tools/report_file.hpp"
@@ -74,8 +73,6 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system = options.system;
-  if (options.reference) system.device_reserve_max = 0;
-  if (options.reference) system.device_watermarks = system.host_watermarks = {};  // hits depend on the policy alone
   system.groups = options.groups;
   system.pools = pools_of(options);
   PoolOptions& pool = system.pools.front();
@@ -90,11 +87,14 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {
     system.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
-  // In a reference run each evicted block has its slot in the host before the next block is chosen.
-  if (options.reference) system.evictions_in_flight_max = 1;
-  // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
-  if (options.reference && options.has_storage()) {
-    pool.staging_blocks = Blocks{std::max(1U, std::min(full_blocks_max, options.device_blocks))};
+  if (options.reference) {
+    // Hits depend on the policy alone.
+    system.device_reserve_max = 0;
+    system.device_watermarks = system.host_watermarks = {};
+    // Each evicted block has its slot in the host before the next block is chosen.
+    system.evictions_in_flight_max = 1;
+    // No request may wait for a staging slot, because all blocks from storage arrive at the same time.
+    if (options.has_storage()) pool.staging_blocks = Blocks{std::max(1U, std::min(full_blocks_max, options.device_blocks))};
   }
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;

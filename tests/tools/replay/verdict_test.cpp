@@ -1,4 +1,4 @@
-#include "tools/replay/report/report.hpp"
+#include "tools/replay/replay.hpp"
 
 #include <gtest/gtest.h>
 

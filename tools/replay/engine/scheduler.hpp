@@ -145,7 +145,7 @@ class Scheduler {
     std::uint32_t blocks = 0;    ///< the length of its block table
 
     /// The value of `known` at which the request is complete.
-    [[nodiscard]] std::uint64_t end() const;
+    [[nodiscard]] std::uint64_t end() const { return tokens_computed(wanted.prompt_tokens, wanted.output_tokens); }
   };
   using Requests = std::map<RequestNumber, Request>;
   enum class Phase : std::uint8_t { aborting, running, admitting, idle };

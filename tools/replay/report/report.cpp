@@ -1,6 +1,5 @@
-#include "tools/replay/report/report.hpp"
-
 #include "tools/device_name.hpp"
+#include "tools/replay/replay.hpp"
 #include "tools/table.hpp"
 #include "tools/text.hpp"
 

@@ -1,5 +1,5 @@
 #include "runtime/cache/control/cache_manager.hpp"
-#include "tools/replay/report/report.hpp"
+#include "tools/replay/replay.hpp"
 
 #include <fmt/format.h>
 
