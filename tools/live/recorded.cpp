@@ -177,9 +177,8 @@ void run_why(const WhyArguments& arguments) {
   if (arguments.json) return print_json(history);
   const json::array& minutes = history.at("minutes").as_array();
   if (minutes.empty()) {
-    print("{}: nothing is known of {}: the history is an hour long, and begins with the process\n", client.name(),
-          minute_of(static_cast<double>(at)));
-    return;
+    return print("{}: nothing is known of {}: the history is an hour long, and begins with the process\n", client.name(),
+                 minute_of(static_cast<double>(at)));
   }
   for (const json::value& minute : minutes) show_minute(minute);
 }
@@ -191,8 +190,7 @@ void run_live_plan(const Target& target, bool as_json) {
   if (as_json) return print_json(reuse);
   const double asked = number(reuse, "asked_blocks");
   if (asked == 0) {
-    print("{}: nothing was measured yet, or no group of layers has full attention, and nothing can be\n", client.name());
-    return;
+    return print("{}: nothing was measured yet, or no group of layers has full attention, and nothing can be\n", client.name());
   }
   print("{}: hit rates of an LRU cache of other sizes,\n", client.name());
   print("from samples of {:.0f} blocks that requests asked for in the last hour\n", asked);

@@ -18,18 +18,6 @@ namespace {
 
 namespace json = boost::json;
 
-/// The user must act if the store has an owner or is no store. All other errors are failures of the program.
-template <class Open>
-auto opened(Open open) {
-  try {
-    return open();
-  } catch (const std::system_error& error) {
-    const auto is = [&](Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); };
-    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{sentence_of(error)};
-    throw;
-  }
-}
-
 FileStoreConfig config_of(const StoreReader& reader) {
   FileStoreConfig config;
   config.directory = reader.directory();
@@ -42,6 +30,17 @@ FileStoreConfig config_of(const StoreReader& reader) {
                                  reader.layout().directories);
   config.fingerprint = reader.superblock().fingerprint;
   return config;
+}
+
+/// The user must act if the store has an owner or is no store. All other errors are failures of the program.
+std::unique_ptr<FileStore> open_for_changes(const StoreReader& reader, ThreadedIo& io) {
+  try {
+    return std::make_unique<FileStore>(config_of(reader), io);
+  } catch (const std::system_error& error) {
+    const auto is = [&](Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); };
+    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{sentence_of(error)};
+    throw;
+  }
 }
 
 void check(const StoreArguments& arguments) {
@@ -65,7 +64,7 @@ void remove_blocks(const StoreArguments& arguments) {
 
   NullWaker nobody;
   ThreadedIo io{{.threads = 2}, nobody};
-  const auto store = opened([&] { return std::make_unique<FileStore>(config_of(*reader), io); });
+  const auto store = open_for_changes(*reader, io);
   const std::uint64_t before = store->stat().blocks;
   store->remove(keys, 0);
   std::vector<StoreEvent> events;
@@ -75,10 +74,7 @@ void remove_blocks(const StoreArguments& arguments) {
   if (!closed)
     throw std::runtime_error{fmt::format("cannot write {}: {}", arguments.directory.string(), closed.error().message())};
 
-  if (!arguments.json) {
-    print("{} blocks removed, {} left\n", before - left, left);
-    return;
-  }
+  if (!arguments.json) return print("{} blocks removed, {} left\n", before - left, left);
   json::array removed;
   for (const StoreEvent& event : events) {
     if (event.kind == StoreEvent::Kind::removed) removed.push_back(json::string{to_hex(event.key)});

@@ -313,19 +313,18 @@ void print_stat(const StoreArguments& arguments) {
 }
 
 void print_list(const StoreArguments& arguments) {
-  const std::filesystem::path& directory = arguments.directory;
   const std::optional<std::string> wanted = hex_digits(arguments.wanted_namespace, 16);
   if (!wanted) {
     throw UsageError{
         fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", arguments.wanted_namespace)};
   }
   // A folder that is no store itself, and has more than the one with the default name.
-  const std::vector<std::filesystem::path> stores = stores_below(directory);
-  if (!stores.empty() && stores != std::vector{directory} && stores != std::vector{directory / default_store_name}) {
-    list_stores(stores, arguments.json);
-    return;
+  const std::vector<std::filesystem::path> stores = stores_below(arguments.directory);
+  if (!stores.empty() && stores != std::vector{arguments.directory} &&
+      stores != std::vector{arguments.directory / default_store_name}) {
+    return list_stores(stores, arguments.json);
   }
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::uint64_t matching = 0;
   std::uint64_t orphans = 0;
   const std::uint64_t limit = arguments.limit.value_or(~std::uint64_t{0});
@@ -345,10 +344,7 @@ void print_list(const StoreArguments& arguments) {
       }
     }
   }
-  if (arguments.json) {
-    print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
-    return;
-  }
+  if (arguments.json) return print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
   if (matching > limit) print("... and {} more\n", matching - limit);
   if (!reader->missing_directories().empty()) complain("terrace store", what_is_missing(*reader));
 }

@@ -89,7 +89,6 @@ class LoopDriver {
       return request.abort && !request.abort->waiting && request.abort->tokens <= computed;
     }
   };
-  enum class Extended : bool { no, yes };
 
   asio::awaitable<void> serve_all() {
     while (!session_.stopping()) {
@@ -153,8 +152,8 @@ class LoopDriver {
       if (life.computed == known && known < life.end()) {
         // Extends to the end of the block, or of the next block if this one is full.
         known = std::min(life.end(), (known / block_tokens + 1) * block_tokens);
-        const Extended extended = co_await extend(life, known);
-        if (extended == Extended::no) {
+        const bool extended = co_await extend(life, known);
+        if (!extended) {
           known = life.computed;
           preempt(life);
           continue;
@@ -200,11 +199,11 @@ class LoopDriver {
     co_return false;
   }
 
-  /// Extends the request's block table to `tokens` tokens.
-  asio::awaitable<Extended> extend(Life& life, std::uint64_t tokens) {
+  /// Extends the request's block table to `tokens` tokens. Returns false if there is no room.
+  asio::awaitable<bool> extend(Life& life, std::uint64_t tokens) {
     const std::uint32_t blocks = CacheManager::blocks_for(tokens, session_.options().block_tokens);
     const auto there = static_cast<std::uint32_t>(life.grant.table.size());
-    if (blocks <= there) co_return Extended::yes;
+    if (blocks <= there) co_return true;
     const TimePoint begin = steady_now();
     auto [error, table] = co_await cache_.extend(life.grant.lease, HashUnits{blocks - there}, as_result);
     session_.latencies().extend.add(steady_now() - begin);
@@ -212,9 +211,9 @@ class LoopDriver {
     if (error && error != Errc::no_room && error != Errc::never_fits) {
       session_.fail(life.request, "extend", error);
     }
-    if (error) co_return Extended::no;
+    if (error) co_return false;
     life.grant.table = std::move(table);
-    co_return Extended::yes;
+    co_return true;
   }
 
   /// Gives up all blocks of the request. They are shared already.
