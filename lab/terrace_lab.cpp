@@ -2,7 +2,7 @@
 #include "lab/policies/policies.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/program.hpp"
-#include "tools/replay/options/command_line.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/replay.hpp"
 
 #include <CLI/CLI.hpp>

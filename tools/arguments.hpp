@@ -39,6 +39,8 @@ namespace terrace::tools {
 [[nodiscard]] double to_fraction(const std::string& option, const std::string& word);
 /// A duration with a unit, or a number of seconds: more than 0, a day at most. The result is at least one nanosecond.
 [[nodiscard]] Duration to_duration(const std::string& option, const std::string& word);
+/// Any word.
+inline constexpr auto to_word = [](const std::string&, const std::string& word) { return word; };
 /// A name that is not empty.
 [[nodiscard]] std::filesystem::path to_file(const std::string& option, const std::string& word);
 [[nodiscard]] std::filesystem::path to_directory(const std::string& option, const std::string& word);

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 namespace terrace::tools {
 
@@ -18,5 +17,10 @@ namespace terrace::tools {
 [[nodiscard]] std::string device_name(std::optional<int> cuda);
 /// The names in the order of ranks, separated by commas. If all are emulated, the name comes only once.
 [[nodiscard]] std::string device_names(std::span<const std::optional<int>> devices);
+
+/// The file that keeps the measured rates of copy methods on this machine's devices: `terrace/copy-paths.json` under
+/// $XDG_CACHE_HOME or ~/.cache. Makes the folder. Returns an empty path if this is not possible; then the default methods are
+/// used.
+[[nodiscard]] std::filesystem::path calibration_file();
 
 }  // namespace terrace::tools

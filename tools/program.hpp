@@ -3,10 +3,12 @@
 #include "tools/exit_status.hpp"
 
 #include <functional>
+#include <string>
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace terrace::tools {
 
@@ -18,5 +20,14 @@ void prepare_program(CLI::App& app);
 /// status of the process. An exception or a broken invariant ends the program with one line on standard error, which begins with
 /// the names of the program and the command.
 [[nodiscard]] int run_program(CLI::App& app, int argc, char** argv, const std::function<ExitStatus()>& chosen);
+
+// The help and the manual page show these texts of a command and of its options.
+
+/// The words that follow the name of the command: " [OPTIONS] [TRACE]".
+[[nodiscard]] std::string arguments_text(const CLI::App& command);
+/// The names of an option and the type of its value: "--inclusion, --relation NAME". A positional argument: "TRACE".
+[[nodiscard]] std::string name_text(const CLI::Option& option);
+/// The description of an option, with its default.
+[[nodiscard]] std::string description_text(const CLI::Option& option);
 
 }  // namespace terrace::tools

@@ -40,24 +40,6 @@ Character first_of(std::string_view text) {
 /// Control characters of ASCII (C0 and DEL) and of Latin-1 (C1); some terminals obey the latter too.
 bool is_control(std::uint32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
 
-}  // namespace
-
-std::string printable(std::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    const Character first = first_of(text);
-    if (first.well_formed && !is_control(first.code)) {
-      shown += text.substr(0, first.bytes);
-    } else {
-      for (const char c : text.substr(0, first.bytes)) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    }
-    text.remove_prefix(first.bytes);
-  }
-  return shown;
-}
-
-namespace {
-
 /// Boost.JSON writes every fraction with an exponent: 4.7E-2. People read these numbers, too.
 std::string with_plain_fractions(std::string_view json) {
   std::string out;
@@ -85,6 +67,20 @@ std::string with_plain_fractions(std::string_view json) {
 }
 
 }  // namespace
+
+std::string printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const Character first = first_of(text);
+    if (first.well_formed && !is_control(first.code)) {
+      shown += text.substr(0, first.bytes);
+    } else {
+      for (const char c : text.substr(0, first.bytes)) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    }
+    text.remove_prefix(first.bytes);
+  }
+  return shown;
+}
 
 std::string json_text(const boost::json::value& value) { return safe_json(with_plain_fractions(boost::json::serialize(value))); }
 

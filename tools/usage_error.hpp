@@ -13,12 +13,12 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Runs `work()` and returns its result. Throws UsageError in place of a ConfigError.
-template <class Work>
+/// Runs `work()` and returns its result. Throws UsageError in place of an Error.
+template <class Error = ConfigError, class Work>
 auto as_usage(Work&& work) {
   try {
     return std::forward<Work>(work)();
-  } catch (const ConfigError& error) {
+  } catch (const Error& error) {
     throw UsageError{error.what()};
   }
 }

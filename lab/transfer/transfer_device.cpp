@@ -2,7 +2,7 @@
 
 #include "base/check.hpp"
 #include "base/waker.hpp"
-#include "tools/calibration_file.hpp"
+#include "tools/device_name.hpp"
 #include "transfer/cuda/cuda_device.hpp"
 #include "transfer/device/slot_memory.hpp"
 #include "transfer/emulated/emulated_device.hpp"

@@ -1,7 +1,6 @@
 #include "tools/doctor/doctor.hpp"
 
 #include "tests/tools/temporary_directory.hpp"
-#include "tools/calibration_file.hpp"
 #include "tools/device_name.hpp"
 #include "tools/usage_error.hpp"
 

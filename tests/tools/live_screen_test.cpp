@@ -3,7 +3,7 @@
 #include "runtime/admin/snapshot.hpp"
 #include "runtime/admin/status.hpp"
 #include "tools/live/client.hpp"
-#include "tools/live/screen.hpp"
+#include "tools/live/command_line.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>

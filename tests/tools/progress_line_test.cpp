@@ -1,4 +1,4 @@
-#include "tools/progress_line.hpp"
+#include "tools/output.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <boost/json/fwd.hpp>
+
 #include <optional>
 #include <string>
 
@@ -23,5 +25,21 @@ void add_about_commands(CLI::App& app, AboutArguments& arguments);
 
 /// Runs the part that was given. `app` is the parser of the whole command line.
 void run_about(CLI::App& app, const AboutArguments& arguments);
+
+/// A script for bash that completes commands, options, values of options with a fixed list, and names of files and directories.
+/// All of them are those of `app`, the parser of the command line. The script needs bash 4 and no other package.
+[[nodiscard]] std::string bash_completion(CLI::App& app);
+
+/// The manual page terrace(1) in the format of man(7). Commands, options and examples are those of `app`, the parser of the
+/// command line, so the page cannot differ from --help. The text depends on nothing else: two builds make the same page.
+[[nodiscard]] std::string man_page(const CLI::App& app);
+
+/// "terrace 0.1.0"
+[[nodiscard]] std::string program_version();
+
+/// Facts about this build as JSON: version, compiler, what is compiled in, and the versions of the interfaces and formats.
+[[nodiscard]] boost::json::object build_facts();
+/// The same for people, one fact a line.
+[[nodiscard]] std::string build_text();
 
 }  // namespace terrace::tools

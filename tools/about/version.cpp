@@ -1,7 +1,6 @@
-#include "tools/about/version.hpp"
-
 #include "storage/format/format.hpp"
 #include "terrace.h"
+#include "tools/about/command_line.hpp"
 
 #include <boost/json.hpp>
 #include <boost/version.hpp>

@@ -1,7 +1,6 @@
 #include "tools/doctor/doctor.hpp"
 
 #include "storage/io/uring_io.hpp"
-#include "tools/calibration_file.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
 #include "tools/doctor/facts.hpp"

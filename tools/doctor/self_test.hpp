@@ -2,7 +2,7 @@
 
 #include "terrace/config.hpp"
 #include "tools/replay/options/options.hpp"
-#include "tools/replay/report/report.hpp"
+#include "tools/replay/replay.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -78,13 +78,7 @@ admin::Address address_of(const std::string& socket) {
 /// The address of the only process.
 admin::Address found() {
   const std::filesystem::path folder = admin_folder();
-  const std::vector<std::filesystem::path> sockets = [&] {
-    try {
-      return admin::live_sockets(folder);
-    } catch (const std::runtime_error& error) {
-      throw UsageError{error.what()};
-    }
-  }();
+  const std::vector<std::filesystem::path> sockets = as_usage<std::runtime_error>([&] { return admin::live_sockets(folder); });
   if (sockets.empty()) {
     throw UsageError{
         fmt::format("no process listens in {}: start one with option admin.listen (terrace replay --admin unix:), or "
@@ -105,12 +99,7 @@ admin::Address found() {
 AdminClient::AdminClient(const Target& target) {
   const admin::Address address = target.socket.empty() ? found() : address_of(target.socket);
   name_ = admin::to_string(address);
-  if (target.token_file.empty()) return;
-  try {
-    token_ = admin::read_token(target.token_file);
-  } catch (const std::exception& error) {
-    throw UsageError{error.what()};
-  }
+  if (!target.token_file.empty()) token_ = as_usage<std::exception>([&] { return admin::read_token(target.token_file); });
 }
 
 AdminClient::Answer AdminClient::ask(std::string_view method, const std::string& path, const std::string& body,

@@ -144,14 +144,11 @@ CLI::App* add_part(CLI::App& job, JobArguments& arguments, Part part, const char
   return command;
 }
 
-std::string same_word(const std::string&, const std::string& word) { return word; }
-
 }  // namespace
 
 void add_target(CLI::App& command, Target& target) {
-  add_value(
-      command, "--socket", target.socket, [](const std::string&, const std::string& word) { return word; }, "ADDRESS",
-      "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
+  add_value(command, "--socket", target.socket, to_word, "ADDRESS",
+            "The process: a path, unix:PATH or tcp:127.0.0.1:PORT (default: the only one that listens)");
   add_value(command, "--token-file", target.token_file, to_file, "FILE", "File with the token, for TCP");
 }
 
@@ -169,11 +166,11 @@ void add_set_options(CLI::App& set, SetArguments& arguments) {
   set.footer(set_help + wrapped(fmt::format("Sizes and settings: {}.", fmt::join(names, ", ")), 0, 0) + '\n' + set_examples);
 }
 
-void add_service_options(CLI::App& command, ServiceArguments& arguments, ServiceArguments::Part part) {
+void add_service_options(CLI::App& command, ServiceArguments& arguments) {
   using Part = ServiceArguments::Part;
+  const Part part = arguments.part;
   const bool clears = part == Part::clear || part == Part::update;
   add_target(command, arguments.target);
-  command.callback([&arguments, part] { arguments.part = part; });
   if (part == Part::update) {
     command.add_option("revision", arguments.weights_revision, "The name of the new weights, as shared.weights-revision")
         ->type_name("REVISION")
@@ -198,18 +195,18 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   job.footer(std::string{job_help} + "\n`terrace job COMMAND --help` has examples.");
   CLI::App* const start = add_part(job, arguments, Part::start, "start", "Starts a job, and prints its number");
   constexpr std::uint64_t any = std::numeric_limits<std::uint64_t>::max();
-  set_choices(*add_value(*start, "--scope", arguments.scope, same_word, "NAME",
+  set_choices(*add_value(*start, "--scope", arguments.scope, to_word, "NAME",
                          "The blocks: all (default), request, prefix, tenant, idle (unused for some time)"),
               {"all", "request", "prefix", "tenant", "idle"});
   add_value(*start, "--request", arguments.request, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope request");
   add_value(*start, "--tenant", arguments.tenant, WholeNumber<std::uint64_t>{0, any}, "ID", "For scope tenant");
   start->add_option("--key", arguments.keys, "For scope prefix: its keys, from the first block on, 64 digits each")
       ->type_name("DIGITS");
-  add_value(*start, "--unused-for", arguments.unused_for, same_word, "TIME", "For scope idle");
-  set_choices(*add_value(*start, "--to", arguments.to, same_word, "TARGET", "storage (default), or shared: the shared store"),
+  add_value(*start, "--unused-for", arguments.unused_for, to_word, "TIME", "For scope idle");
+  set_choices(*add_value(*start, "--to", arguments.to, to_word, "TARGET", "storage (default), or shared: the shared store"),
               {"storage", "shared"});
-  add_value(*start, "--deadline", arguments.deadline, same_word, "TIME", "Give up what has not been written by then");
-  add_value(*start, "--budget", arguments.budget, same_word, "SIZE", "Most bytes to write");
+  add_value(*start, "--deadline", arguments.deadline, to_word, "TIME", "Give up what has not been written by then");
+  add_value(*start, "--budget", arguments.budget, to_word, "SIZE", "Most bytes to write");
   start->add_flag("--no-flush", arguments.not_durable, "Do not flush storage at the end");
   start->add_flag("--watch", arguments.watch, "Show the progress until the job has ended");
   start->footer(start_help);
@@ -221,10 +218,9 @@ void add_job_options(CLI::App& job, JobArguments& arguments) {
   add_part(job, arguments, Part::results, "results", "Takes and prints the result of each block since the last time");
 }
 
-void add_capture_options(CLI::App& command, CaptureArguments& arguments, CaptureArguments::Part part) {
-  const bool traces = part == CaptureArguments::Part::trace;
+void add_capture_options(CLI::App& command, CaptureArguments& arguments) {
+  const bool traces = arguments.part == CaptureArguments::Part::trace;
   add_target(command, arguments.target);
-  command.callback([&arguments, part] { arguments.part = part; });
   add_value(command, "--time", arguments.time, to_duration, "TIME", "How long (default 10s, at most 1h)");
   add_value(command, "--out", arguments.out, to_file, "FILE", "A new file for the result (default: standard output)");
   command.footer(traces ? trace_help : record_help);
@@ -232,7 +228,7 @@ void add_capture_options(CLI::App& command, CaptureArguments& arguments, Capture
 
 void add_why_options(CLI::App& why, WhyArguments& arguments) {
   add_target(why, arguments.target);
-  add_value(why, "--at", arguments.at, same_word, "TIME",
+  add_value(why, "--at", arguments.at, to_word, "TIME",
             "Time of the day on this machine, such as 14:03: two minutes before to two after it (default: the last minutes)");
   why.add_flag("--json", arguments.json, "One JSON object on standard output");
   why.footer(why_help);

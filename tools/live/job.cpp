@@ -1,13 +1,11 @@
 #include "terrace/types.hpp"
 #include "tools/live/command_line.hpp"
-#include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
-#include "tools/progress_line.hpp"
 
 #include <fmt/format.h>
 
 #include <cmath>
-#include <mutex>
+#include <optional>
 #include <stdexcept>
 
 namespace terrace::tools {
@@ -81,24 +79,12 @@ ProgressState progress_of(const json::object& job) {
 
 ExitStatus watch(const AdminClient& client, std::uint64_t id, bool as_json) {
   const Waiting waiting;
-  std::mutex mutex;
-  ProgressState shown{0, 0, "asking"};
   json::object job;
-  {
-    const ProgressLine line{[&] {
-      const std::lock_guard lock{mutex};
-      return shown;
-    }};
-    while (true) {
-      job = client.get(fmt::format("/v1/jobs/{}", id));
-      if (has_ended(job)) break;
-      {
-        const std::lock_guard lock{mutex};
-        shown = progress_of(job);
-      }
-      waiting.sleep(std::chrono::milliseconds{200});
-    }
-  }
+  waiting.show_until_done([&]() -> std::optional<ProgressState> {
+    job = client.get(fmt::format("/v1/jobs/{}", id));
+    if (has_ended(job)) return std::nullopt;
+    return progress_of(job);
+  });
   show(job, as_json);
   return outcome_of(job);
 }
@@ -147,16 +133,16 @@ ExitStatus run_job(const JobArguments& arguments) {
       if (arguments.watch) return watch(client, job_number(job, "id"), arguments.json);
       if (arguments.json) print_json(job);
       else print("{}\n", job_number(job, "id"));
-      return ExitStatus::done;
+      break;
     }
-    case JobPart::list: list(client, arguments.json); return ExitStatus::done;
+    case JobPart::list: list(client, arguments.json); break;
     case JobPart::watch: return watch(client, arguments.id, arguments.json);
-    case JobPart::pause: show(client.post(path + "/pause"), arguments.json); return ExitStatus::done;
-    case JobPart::resume: show(client.post(path + "/resume"), arguments.json); return ExitStatus::done;
-    case JobPart::cancel: show(client.post(path + "/cancel"), arguments.json); return ExitStatus::done;
-    case JobPart::results: results(client, path, arguments.json); return ExitStatus::done;
+    case JobPart::pause: show(client.post(path + "/pause"), arguments.json); break;
+    case JobPart::resume: show(client.post(path + "/resume"), arguments.json); break;
+    case JobPart::cancel: show(client.post(path + "/cancel"), arguments.json); break;
+    case JobPart::results: results(client, path, arguments.json); break;
   }
-  return ExitStatus::bad_input;
+  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

@@ -1,11 +1,13 @@
-#include "tools/live/screen.hpp"
-
 #include "terrace/types.hpp"
-#include "tools/text.hpp"
+#include "tools/live/command_line.hpp"
+#include "tools/output.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -440,11 +442,50 @@ class Screen {
   std::string text_;
 };
 
+/// Moves the cursor to the upper left corner and removes what is right of and below it.
+constexpr const char* new_screen = "\x1b[H\x1b[J";
+
+/// The room on standard output: what is not a terminal has 80 columns. A screen that is drawn again must not make it scroll.
+ScreenSize room_of_terminal(bool redraws) {
+  ScreenSize room;
+  winsize window{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) != 0) return room;
+  if (window.ws_col > 0) room.columns = std::min<std::size_t>(room.columns, window.ws_col);
+  if (redraws && window.ws_row > 1) room.lines = window.ws_row - 1U;
+  return room;
+}
+
 }  // namespace
 
 std::string screen_of(const std::string& name, const json::object& now, const std::optional<json::object>& before, double seconds,
                       ScreenSize room) {
   return Screen{now, before, seconds, room}.make(name);
+}
+
+void run_top(const TopArguments& arguments) {
+  using Clock = std::chrono::steady_clock;
+  const AdminClient client{arguments.target};
+  const bool redraws = !arguments.once && !arguments.json && ::isatty(STDOUT_FILENO) == 1;
+  const Waiting waiting;
+  std::optional<json::object> before;
+  Clock::time_point asked_before{};
+  while (true) {
+    const json::object now = client.get("/v1/status");
+    const Clock::time_point asked = Clock::now();
+    const double seconds = std::chrono::duration<double>(asked - asked_before).count();
+    const std::string begin = redraws ? new_screen : before ? "\n" : "";
+    if (arguments.json) print_json(now);
+    else write_output(begin + screen_of(client.name(), now, before, seconds, room_of_terminal(redraws)));
+    flush_output();
+    if (arguments.once) return;
+    before = now;
+    asked_before = asked;
+    try {
+      waiting.sleep(std::chrono::duration_cast<std::chrono::milliseconds>(arguments.interval));
+    } catch (const Interrupted&) {
+      return;  // the usual end
+    }
+  }
 }
 
 }  // namespace terrace::tools

@@ -5,7 +5,6 @@
 #include "tools/interrupted.hpp"
 #include "tools/output.hpp"
 #include "tools/plan/plots.hpp"
-#include "tools/progress_line.hpp"
 #include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"

@@ -2,7 +2,7 @@
 
 #include "terrace/types.hpp"
 #include "tools/replay/engine/key_maker.hpp"
-#include "tools/replay/workload/request_source.hpp"
+#include "tools/replay/workload/workloads.hpp"
 
 #include <boost/unordered/unordered_flat_map.hpp>
 

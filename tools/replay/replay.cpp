@@ -3,31 +3,30 @@
 #include "base/waker.hpp"
 #include "runtime/cache/control/cache_manager.hpp"
 #include "terrace/system.hpp"
-#include "tools/calibration_file.hpp"
+#include "tools/device_name.hpp"
 #include "tools/output.hpp"
-#include "tools/replay/engine/confined_driver.hpp"
 #include "tools/replay/engine/interrupt.hpp"
-#include "tools/replay/engine/loop_driver.hpp"
-#include "tools/replay/engine/progress.hpp"
-#include "tools/replay/options/groups.hpp"
 #include "tools/replay/options/preflight.hpp"
-#include "tools/replay/report/report.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "tools/report_file.hpp"
 #include "transfer/host/host_arena.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
 
 namespace terrace::tools {
 namespace {
+
+using namespace std::chrono_literals;
 
 struct Input {
   std::unique_ptr<RequestSource> requests;
@@ -74,8 +73,6 @@ std::uint32_t reserved_slots(const ReplayOptions& options, std::uint32_t full_bl
 
 CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t full_blocks_max) {
   CacheSystemOptions system = options.system;
-  if (options.reference) system.device_reserve_max = 0;
-  if (options.reference) system.device_watermarks = system.host_watermarks = {};  // hits depend on the policy alone
   system.groups = options.groups;
   system.pools = pools_of(options);
   PoolOptions& pool = system.pools.front();
@@ -90,11 +87,14 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   if (options.prefill_speed > 0 && options.loads == Loads::measured) {
     system.unit_prefill_seconds = options.block_tokens / options.prefill_speed;
   }
-  // In a reference run each evicted block has its slot in the host before the next block is chosen.
-  if (options.reference) system.evictions_in_flight_max = 1;
-  // In a reference run no request may wait for a staging slot, because all blocks from storage arrive at the same time.
-  if (options.reference && options.has_storage()) {
-    pool.staging_blocks = Blocks{std::max(1U, std::min(full_blocks_max, options.device_blocks))};
+  if (options.reference) {
+    // Hits depend on the policy alone.
+    system.device_reserve_max = 0;
+    system.device_watermarks = system.host_watermarks = {};
+    // Each evicted block has its slot in the host before the next block is chosen.
+    system.evictions_in_flight_max = 1;
+    // No request may wait for a staging slot, because all blocks from storage arrive at the same time.
+    if (options.has_storage()) pool.staging_blocks = Blocks{std::max(1U, std::min(full_blocks_max, options.device_blocks))};
   }
   system.log.sink = &standard_error_log();
   system.fingerprint = replay_fingerprint(options).bytes;
@@ -105,15 +105,25 @@ CacheSystemOptions system_options(const ReplayOptions& options, std::uint32_t fu
   return system;
 }
 
+/// The resident memory of this process; 0 if it cannot be read.
+Bytes resident_memory() {
+  std::ifstream statm{"/proc/self/statm"};
+  std::uint64_t all = 0;
+  std::uint64_t pages = 0;
+  statm >> all >> pages;
+  return Bytes{static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))} * pages;
+}
+
 /// A system that cannot be made as asked for is bad input, because nothing has been replayed yet.
 std::unique_ptr<CacheSystem> make_system(const ReplayOptions& options, std::uint32_t full_blocks_max) {
-  const StartProgress start{needed_memory(options)};
-  const ProgressLine progress{[&] { return start.look(); }};
-  try {
-    return std::make_unique<CacheSystem>(system_options(options, full_blocks_max));
-  } catch (const std::exception& failure) {
-    throw UsageError{failure.what()};
-  }
+  const Bytes needed = needed_memory(options);
+  const Bytes before = resident_memory();
+  const ProgressLine progress{[=] {
+    const Bytes now = resident_memory();
+    const Bytes got = std::min(needed, now > before ? now - before : Bytes{});
+    return ProgressState{count(got), count(needed), fmt::format("starting: {} of {}", to_string(got), to_string(needed))};
+  }};
+  return as_usage<std::exception>([&] { return std::make_unique<CacheSystem>(system_options(options, full_blocks_max)); });
 }
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -129,14 +139,15 @@ void collect(ReplayResult& result, Session& session, CacheSystem& system) {
   result.engine = session.engine();
   result.moved = system.cache().moved();
   result.checked = session.checked();
-  result.compared = session.verifiers().front().compared();
-  result.group_blocks = session.verifiers().front().group_blocks();
-  result.layered_blocks = session.verifiers().front().layered_blocks();
   for (const Verifier& verifier : session.verifiers()) {  // one per rank; each compares all hits
-    result.mismatches += verifier.mismatches();
-    if (!result.first_mismatch) result.first_mismatch = verifier.first_mismatch();
-    result.verify_seconds += verifier.verify_seconds();
-    result.content_seconds += verifier.content_seconds();
+    const VerifierTotals totals = verifier.totals();
+    result.compared = totals.compared;
+    result.group_blocks = totals.group_blocks;
+    result.layered_blocks = totals.layered_blocks;
+    result.mismatches += totals.mismatches;
+    if (!result.first_mismatch) result.first_mismatch = totals.first_mismatch;
+    result.verify_seconds += totals.verify_seconds;
+    result.content_seconds += totals.content_seconds;
   }
   result.key_seconds = session.key_seconds();
   result.faults_planted = system.faults_planted();
@@ -172,36 +183,28 @@ void take_checkpoint(const ReplayOptions& options, Cache& cache, ReplayResult& r
   result.left_behind = is_over && cache.has_pending_work();
 }
 
-std::chrono::seconds time_for_checkpoint(const ReplayOptions& options) {
-  if (!options.checkpoint) return {};
-  return std::chrono::ceil<std::chrono::seconds>(*options.checkpoint);
-}
-
 }  // namespace
 
 ReplayResult run_replay(const ReplayOptions& options) {
   check_feasible(options, available_memory());
   EventFdWaker waker;
-  const Interrupt interrupt{waker, time_for_checkpoint(options)};
+  const Interrupt interrupt{waker, std::chrono::ceil<std::chrono::seconds>(options.checkpoint.value_or(0s))};
   const Input input = open_input(options, interrupt);
   std::unique_ptr<CacheSystem> system = make_system(options, input.full_blocks_max);
   if (const std::string address = system->admin_address(); !address.empty()) {
     write_error("terrace replay", "operators reach this run at " + address);
   }
-  Progress progress{input.requests_total};
-  Session session{options, *input.requests, progress};
+  Session session{options, *input.requests, system->devices(), waker, interrupt};
 
   ReplayResult result;
   std::uint64_t reserve_requests = 0;
   const auto begin = std::chrono::steady_clock::now();
   {
-    const ProgressLine line{[&] { return progress.look(); }};
+    const ProgressLine line{[&] { return session.progress(input.requests_total); }};
     if (options.mode == Mode::loop) {
-      LoopDriver{session, *system, waker, interrupt}.run();
+      run_loop(session, *system, waker);
     } else {
-      ConfinedDriver driver{session, *system, waker, interrupt, reserved_slots(options, input.full_blocks_max)};
-      driver.run();
-      reserve_requests = driver.reserve_requests();
+      reserve_requests = run_confined(session, *system, waker, reserved_slots(options, input.full_blocks_max));
     }
   }
   const ProgressLine ending{[] { return ProgressState{0, 0, "ending: copies and writes under way"}; }};

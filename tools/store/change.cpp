@@ -1,8 +1,7 @@
-#include "tools/store/change.hpp"
-
 #include "storage/file/file_store.hpp"
 #include "storage/io/threaded_io.hpp"
 #include "tools/output.hpp"
+#include "tools/store/command_line.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -19,18 +18,6 @@ namespace {
 
 namespace json = boost::json;
 
-/// The user must act if the store has an owner or is no store. All other errors are failures of the program.
-template <class Open>
-auto opened(Open open) {
-  try {
-    return open();
-  } catch (const std::system_error& error) {
-    const auto is = [&](Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); };
-    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{sentence_of(error)};
-    throw;
-  }
-}
-
 FileStoreConfig config_of(const StoreReader& reader) {
   FileStoreConfig config;
   config.directory = reader.directory();
@@ -45,32 +32,49 @@ FileStoreConfig config_of(const StoreReader& reader) {
   return config;
 }
 
+/// The user must act if the store has an owner or is no store. All other errors are failures of the program.
+std::unique_ptr<FileStore> open_for_changes(const StoreReader& reader, ThreadedIo& io) {
+  try {
+    return std::make_unique<FileStore>(config_of(reader), io);
+  } catch (const std::system_error& error) {
+    const auto is = [&](Errc code) { return error.code() == static_cast<std::error_code>(make_error_code(code)); };
+    if (is(Errc::in_use) || is(Errc::incompatible)) throw UsageError{sentence_of(error)};
+    throw;
+  }
+}
+
+void check(const StoreArguments& arguments) {
+  if (arguments.all && !arguments.keys.empty()) throw UsageError{"give keys or --all, not both"};
+  if (!arguments.all && arguments.keys.empty()) throw UsageError{"nothing to remove: give keys, or --all"};
+  if (arguments.all && !arguments.yes) throw UsageError{"--all removes every block: confirm it with --yes"};
+  if (!arguments.all && arguments.yes) throw UsageError{"--yes: only with --all"};
+}
+
 }  // namespace
 
-void remove_blocks(const std::filesystem::path& directory, const RemoveOptions& options) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
+void remove_blocks(const StoreArguments& arguments) {
+  check(arguments);
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::vector<BlockKey> keys;
-  keys.reserve(options.keys.size());
-  for (const std::string& digits : options.keys) keys.push_back(find_block(*reader, digits).block.key);
+  keys.reserve(arguments.keys.size());
+  for (const std::string& digits : arguments.keys) keys.push_back(find_block(*reader, digits).block.key);
   for (const CatalogRecord& record : reader->catalog().blocks()) {
-    if (options.all) keys.push_back(record.block.key);
+    if (arguments.all) keys.push_back(record.block.key);
   }
 
   NullWaker nobody;
   ThreadedIo io{{.threads = 2}, nobody};
-  const auto store = opened([&] { return std::make_unique<FileStore>(config_of(*reader), io); });
+  const auto store = open_for_changes(*reader, io);
   const std::uint64_t before = store->stat().blocks;
   store->remove(keys, 0);
   std::vector<StoreEvent> events;
   store->poll(events);
   const std::uint64_t left = store->stat().blocks;
   const Result<void> closed = store->close();
-  if (!closed) throw std::runtime_error{fmt::format("cannot write {}: {}", directory.string(), closed.error().message())};
+  if (!closed)
+    throw std::runtime_error{fmt::format("cannot write {}: {}", arguments.directory.string(), closed.error().message())};
 
-  if (!options.json) {
-    print("{} blocks removed, {} left\n", before - left, left);
-    return;
-  }
+  if (!arguments.json) return print("{} blocks removed, {} left\n", before - left, left);
   json::array removed;
   for (const StoreEvent& event : events) {
     if (event.kind == StoreEvent::Kind::removed) removed.push_back(json::string{to_hex(event.key)});

@@ -1,10 +1,6 @@
 #include "tools/store/command_line.hpp"
 
 #include "tools/arguments.hpp"
-#include "tools/store/change.hpp"
-#include "tools/store/inspect.hpp"
-#include "tools/store/verify.hpp"
-#include "tools/usage_error.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -86,14 +82,6 @@ CLI::App* add_part(CLI::App& store, StoreArguments& arguments, StorePart part, c
   return command;
 }
 
-RemoveOptions remove_options(const StoreArguments& arguments) {
-  if (arguments.all && !arguments.keys.empty()) throw UsageError{"give keys or --all, not both"};
-  if (!arguments.all && arguments.keys.empty()) throw UsageError{"nothing to remove: give keys, or --all"};
-  if (arguments.all && !arguments.yes) throw UsageError{"--all removes every block: confirm it with --yes"};
-  if (!arguments.all && arguments.yes) throw UsageError{"--yes: only with --all"};
-  return {.keys = arguments.keys, .all = arguments.all, .json = arguments.json};
-}
-
 }  // namespace
 
 void add_store_options(CLI::App& store, StoreArguments& arguments) {
@@ -129,18 +117,13 @@ void add_store_options(CLI::App& store, StoreArguments& arguments) {
 
 ExitStatus run_store(const StoreArguments& arguments) {
   switch (arguments.part) {
-    case StorePart::stat: print_stat(arguments.directory, arguments.json); return ExitStatus::done;
-    case StorePart::list:
-      print_list(arguments.directory,
-                 {.limit = arguments.limit, .wanted_namespace = arguments.wanted_namespace, .json = arguments.json});
-      return ExitStatus::done;
-    case StorePart::show: return show_block(arguments.directory, arguments.key, arguments.json);
-    case StorePart::verify:
-      return verify_store(arguments.directory,
-                          {.threads = arguments.threads, .bandwidth = arguments.bandwidth, .json = arguments.json});
-    case StorePart::remove: remove_blocks(arguments.directory, remove_options(arguments)); return ExitStatus::done;
+    case StorePart::stat: print_stat(arguments); break;
+    case StorePart::list: print_list(arguments); break;
+    case StorePart::show: return show_block(arguments);
+    case StorePart::verify: return verify_store(arguments);
+    case StorePart::remove: remove_blocks(arguments); break;
   }
-  return ExitStatus::bad_input;
+  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

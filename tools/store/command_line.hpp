@@ -1,7 +1,7 @@
 #pragma once
 
 #include "terrace/types.hpp"
-#include "tools/replay/report/verdict.hpp"
+#include "tools/exit_status.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -23,11 +23,11 @@ struct StoreArguments {
   std::filesystem::path directory;
   bool json = false;
   std::optional<std::uint64_t> limit;  ///< list
-  std::string wanted_namespace;        ///< list
-  std::string key;                     ///< show
+  std::string wanted_namespace;        ///< list: first hexadecimal digits of the namespace; empty: all
+  std::string key;                     ///< show: first hexadecimal digits of the key
   unsigned threads = 4;                ///< verify
   BytesPerSecond bandwidth{};          ///< verify: 0 is no limit
-  std::vector<std::string> keys;       ///< remove
+  std::vector<std::string> keys;       ///< remove: first hexadecimal digits of the keys
   bool all = false;                    ///< remove
   bool yes = false;                    ///< remove
 };
@@ -40,5 +40,20 @@ void add_store_options(CLI::App& store, StoreArguments& arguments);
 /// error. Throws UsageError for invalid arguments, for a directory that is no store, and for a store in use that must not be;
 /// throws std::exception if the work itself fails.
 [[nodiscard]] ExitStatus run_store(const StoreArguments& arguments);
+
+// The parts of run_store(). They throw UsageError if there is no store to read, too.
+
+void print_stat(const StoreArguments& arguments);
+/// Lists the blocks of the store. A folder that is no store itself: the stores below it, unless there is one only, with the
+/// default name.
+void print_list(const StoreArguments& arguments);
+/// Returns check_failed if the block's data do not match its checksum. Throws UsageError also if no block or several blocks
+/// match.
+[[nodiscard]] ExitStatus show_block(const StoreArguments& arguments);
+/// Reads the data of all blocks and shows a progress line. SIGINT and SIGTERM end it in an orderly way.
+[[nodiscard]] ExitStatus verify_store(const StoreArguments& arguments);
+/// Removes blocks from a store that is not in use. Throws UsageError, and has changed nothing, if a process has it open, or if
+/// one of the keys matches no block or several blocks.
+void remove_blocks(const StoreArguments& arguments);
 
 }  // namespace terrace::tools

@@ -1,6 +1,8 @@
-#include "tools/store/inspect.hpp"
-
+// The commands that only read a store: stat, list, show and verify.
+#include "storage/offline/store_verification.hpp"
 #include "tools/output.hpp"
+#include "tools/replay/engine/interrupt.hpp"
+#include "tools/store/command_line.hpp"
 #include "tools/store/opening.hpp"
 
 #include <boost/json.hpp>
@@ -9,9 +11,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,23 +35,34 @@ json::value to_value(const StoreReader& reader) {
   return json::object{{"pid", owner->pid}, {"program", owner->program}, {"host", owner->host}, {"since", owner->since}};
 }
 
-/// By namespace: the label under which its blocks were written.
-std::map<TenantId, std::string> labels_of(const StoreReader& reader) {
-  std::map<TenantId, std::string> labels;
-  for (const StoreLabel& label : reader.labels()) labels.emplace(tenant_of(label.text), label.text);
-  return labels;
-}
-
 std::string last_written(const StoreReader& reader) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(std::chrono::system_clock::to_time_t(reader.last_written())));
 }
 
-std::vector<std::pair<TenantId, std::uint64_t>> namespaces_of(const CatalogScan& catalog) {
-  std::map<TenantId, std::uint64_t> counts;
-  for (const CatalogRecord& record : catalog.blocks()) ++counts[record.block.tenant];
-  std::vector<std::pair<TenantId, std::uint64_t>> sorted{counts.begin(), counts.end()};
-  std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second > b.second; });
+struct Namespace {
+  TenantId tenant;
+  std::uint64_t blocks = 0;
+  std::optional<std::string> label{};  ///< under which its blocks were written
+};
+
+/// The largest first.
+std::vector<Namespace> namespaces_of(const StoreReader& reader) {
+  std::map<TenantId, Namespace> counts;
+  for (const CatalogRecord& record : reader.catalog().blocks()) ++counts[record.block.tenant].blocks;
+  for (const StoreLabel& label : reader.labels()) {
+    if (const auto at = counts.find(tenant_of(label.text)); at != counts.end() && !at->second.label)
+      at->second.label = label.text;
+  }
+  std::vector<Namespace> sorted;
+  for (auto& [tenant, each] : counts) sorted.push_back({tenant, each.blocks, std::move(each.label)});
+  std::ranges::stable_sort(sorted, std::greater{}, &Namespace::blocks);
   return sorted;
+}
+
+json::array to_array(const std::vector<std::filesystem::path>& paths) {
+  json::array all;
+  for (const std::filesystem::path& each : paths) all.push_back(json::string{each.string()});
+  return all;
 }
 
 json::object to_object(const StoreReader& reader, const CatalogRecord& record, bool orphan) {
@@ -134,70 +150,52 @@ void print_stat_text(const StoreReader& reader) {
   for (const StoreLabel& label : labels) {
     print("{}{}; opened {}\n", &label == labels.data() ? "used by      " : "             ", label.text, label.opened);
   }
-  const std::map<TenantId, std::string> labelled = labels_of(reader);
-  const auto namespaces = namespaces_of(catalog);
+  const std::vector<Namespace> namespaces = namespaces_of(reader);
   print("namespaces   {}\n", namespaces.size());
   for (std::size_t n = 0; n < std::min(namespaces.size(), namespaces_shown); ++n) {
-    const auto label = labelled.find(namespaces[n].first);
-    print("  {}  {} blocks{}\n", namespace_hex(namespaces[n].first), namespaces[n].second,
-          label == labelled.end() ? "" : "  " + label->second);
+    const auto& [tenant, blocks, label] = namespaces[n];
+    print("  {}  {} blocks{}\n", namespace_hex(tenant), blocks, label ? "  " + *label : "");
   }
   if (namespaces.size() > namespaces_shown) print("  ... and {} more\n", namespaces.size() - namespaces_shown);
 }
 
-}  // namespace
-
-void print_stat(const std::filesystem::path& directory, bool as_json) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
-  if (!as_json) {
-    print_stat_text(*reader);
-    return;
-  }
-  const CatalogScan& catalog = reader->catalog();
-  const std::map<TenantId, std::string> labelled = labels_of(*reader);
+json::object stat_of(const StoreReader& reader) {
+  const CatalogScan& catalog = reader.catalog();
   json::array namespaces;
-  for (const auto& [tenant, blocks] : namespaces_of(catalog)) {
-    const auto label = labelled.find(tenant);
-    namespaces.push_back(json::object{{"namespace", namespace_hex(tenant)},
-                                      {"blocks", blocks},
-                                      {"label", label == labelled.end() ? json::value(nullptr) : json::value(label->second)}});
+  for (const auto& [tenant, blocks, label] : namespaces_of(reader)) {
+    namespaces.push_back(json::object{
+        {"namespace", namespace_hex(tenant)}, {"blocks", blocks}, {"label", label ? json::value(*label) : json::value(nullptr)}});
   }
   json::array labels;
-  for (const StoreLabel& label : reader->labels()) {
+  for (const StoreLabel& label : reader.labels()) {
     labels.push_back(json::object{{"label", label.text}, {"opened", label.opened}});
   }
-  json::object slots{{"total", reader->layout().slots},
+  json::object slots{{"total", reader.layout().slots},
                      {"blocks", catalog.blocks().size()},
-                     {"free", catalog.free_slots() - closed_slots(*reader)},
-                     {"closed", closed_slots(*reader)},
+                     {"free", catalog.free_slots() - closed_slots(reader)},
+                     {"closed", closed_slots(reader)},
                      {"orphans", catalog.orphans().size()},
                      {"superseded", catalog.superseded().size()},
                      {"damaged", catalog.damaged().size()},
-                     {"missing", reader->missing_blocks()}};  // counted in "blocks" too
-  json::array more;
-  json::array missing;
-  for (const std::filesystem::path& each : reader->missing_directories()) missing.push_back(json::string{each.string()});
-  for (const std::filesystem::path& each : reader->more_directories()) more.push_back(json::string{each.string()});
-  print_json({{"directory", reader->directory().string()},
-              {"more_directories", std::move(more)},
-              {"missing_directories", std::move(missing)},
-              {"stripe_bytes", reader->layout().stripe_slots * reader->layout().block_bytes},
-              {"version", reader->superblock().version},
-              {"generation", reader->superblock().generation},
-              {"fingerprint", to_hex(BlockKey{reader->superblock().fingerprint})},
-              {"block_bytes", reader->layout().block_bytes},
-              {"capacity_bytes", count(reader->layout().total_bytes())},
-              {"allocated_bytes", count(reader->allocated())},
-              {"data_files", reader->layout().data_files()},
-              {"slots", std::move(slots)},
-              {"namespaces", std::move(namespaces)},
-              {"labels", std::move(labels)},
-              {"last_write", last_written(*reader)},
-              {"deletable", !reader->in_use()},
-              {"owner", to_value(*reader)}});
+                     {"missing", reader.missing_blocks()}};  // counted in "blocks" too
+  return {{"directory", reader.directory().string()},
+          {"more_directories", to_array(reader.more_directories())},
+          {"missing_directories", to_array(reader.missing_directories())},
+          {"stripe_bytes", reader.layout().stripe_slots * reader.layout().block_bytes},
+          {"version", reader.superblock().version},
+          {"generation", reader.superblock().generation},
+          {"fingerprint", to_hex(BlockKey{reader.superblock().fingerprint})},
+          {"block_bytes", reader.layout().block_bytes},
+          {"capacity_bytes", count(reader.layout().total_bytes())},
+          {"allocated_bytes", count(reader.allocated())},
+          {"data_files", reader.layout().data_files()},
+          {"slots", std::move(slots)},
+          {"namespaces", std::move(namespaces)},
+          {"labels", std::move(labels)},
+          {"last_write", last_written(reader)},
+          {"deletable", !reader.in_use()},
+          {"owner", to_value(reader)}};
 }
-
-namespace {
 
 /// Lists the stores in and below a folder, a line each.
 void list_stores(const std::vector<std::filesystem::path>& stores, bool as_json) {
@@ -235,32 +233,110 @@ void list_stores(const std::vector<std::filesystem::path>& stores, bool as_json)
   if (as_json) print_json({{"stores", std::move(all)}});
 }
 
+// ---- verify
+
+constexpr double giga = 1e-9;
+
+double rate(const Verification& found) { return found.seconds > 0 ? static_cast<double>(count(found.read)) / found.seconds : 0; }
+
+std::string place_of(const StoreReader& reader, std::uint32_t slot) {
+  const StoreReader::Location at = reader.location(slot);
+  return fmt::format("{} at offset {}", at.file.string(), at.offset);
+}
+
+json::object to_object(const StoreReader& reader, const Verification& found) {
+  const CatalogScan& catalog = reader.catalog();
+  json::array wrong;
+  for (const Verification::Wrong& each : found.wrong) {
+    const StoreReader::Location at = reader.location(each.block.slot);
+    wrong.push_back(json::object{{"key", to_hex(each.block.block.key)},
+                                 {"slot", each.block.slot},
+                                 {"file", at.file.string()},
+                                 {"offset", at.offset},
+                                 {"what", what_is_wrong(each.why)}});
+  }
+  json::array damaged;
+  for (const CatalogScan::Damaged& each : catalog.damaged()) {
+    damaged.push_back(json::object{{"slot", each.slot},
+                                   {"key", each.key ? json::value(to_hex(*each.key)) : json::value(nullptr)},
+                                   {"what", what_is_wrong(each.flaw)}});
+  }
+  return {{"blocks", found.blocks},
+          {"verified", found.verified},
+          {"changed", found.changed},
+          {"wrong", std::move(wrong)},
+          {"damaged_records", std::move(damaged)},
+          {"missing", found.missing},
+          {"orphans", catalog.orphans().size()},
+          {"bytes", count(found.read)},
+          {"seconds", found.seconds},
+          {"bytes_per_second", rate(found)},
+          {"in_use", reader.in_use()},
+          {"interrupted", found.stopped}};
+}
+
+void print_text(const StoreReader& reader, const Verification& found) {
+  const CatalogScan& catalog = reader.catalog();
+  print("store      {}{}\n", reader.directory().string(), reader.in_use() ? ", in use by " + describe(reader.owner()) : "");
+  print("read       {} in {:.1f} s: {:.2f} GB/s\n", to_string(found.read), found.seconds, rate(found) * giga);
+  print("verified   {} of {} blocks\n", found.verified, found.blocks);
+  if (found.changed > 0) print("changed    {} blocks, while this was reading\n", found.changed);
+  if (found.missing > 0) print("missing    {} blocks, not read\n", found.missing);
+  if (!catalog.orphans().empty()) print("orphans    {} further blocks, unusable\n", catalog.orphans().size());
+  print("wrong      {} blocks, {} records\n", found.wrong.size(), catalog.damaged().size());
+  for (const Verification::Wrong& each : found.wrong) {
+    print("  {}\n      {}: {}\n", to_hex(each.block.block.key), place_of(reader, each.block.slot), what_is_wrong(each.why));
+  }
+  for (const CatalogScan::Damaged& each : catalog.damaged()) {
+    print("  {}\n      slot {}: {}\n", each.key ? to_hex(*each.key) : "?", each.slot, what_is_wrong(each.flaw));
+  }
+}
+
+/// One line about all that is wrong: how much it is, and the first of it.
+std::string summary(const StoreReader& reader, const Verification& found) {
+  const auto& damaged = reader.catalog().damaged();
+  if (found.wrong.empty()) {
+    return fmt::format("{} records are damaged; first: slot {}: {}", damaged.size(), damaged.front().slot,
+                       what_is_wrong(damaged.front().flaw));
+  }
+  const Verification::Wrong& first = found.wrong.front();
+  return fmt::format("{} blocks and {} records are wrong; first: {}, {}: {}", found.wrong.size(), damaged.size(),
+                     to_hex(first.block.block.key), place_of(reader, first.block.slot), what_is_wrong(first.why));
+}
+
 }  // namespace
 
-void print_list(const std::filesystem::path& directory, const ListOptions& options) {
-  const std::optional<std::string> wanted = hex_digits(options.wanted_namespace, 16);
+void print_stat(const StoreArguments& arguments) {
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
+  if (arguments.json) print_json(stat_of(*reader));
+  else print_stat_text(*reader);
+}
+
+void print_list(const StoreArguments& arguments) {
+  const std::optional<std::string> wanted = hex_digits(arguments.wanted_namespace, 16);
   if (!wanted) {
-    throw UsageError{fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", options.wanted_namespace)};
+    throw UsageError{
+        fmt::format("--namespace {}: not a namespace; give up to 16 hexadecimal digits", arguments.wanted_namespace)};
   }
   // A folder that is no store itself, and has more than the one with the default name.
-  const std::vector<std::filesystem::path> stores = stores_below(directory);
-  if (!stores.empty() && stores != std::vector{directory} && stores != std::vector{directory / default_store_name}) {
-    list_stores(stores, options.json);
-    return;
+  const std::vector<std::filesystem::path> stores = stores_below(arguments.directory);
+  if (!stores.empty() && stores != std::vector{arguments.directory} &&
+      stores != std::vector{arguments.directory / default_store_name}) {
+    return list_stores(stores, arguments.json);
   }
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
   std::uint64_t matching = 0;
   std::uint64_t orphans = 0;
-  const std::uint64_t limit = options.limit.value_or(~std::uint64_t{0});
+  const std::uint64_t limit = arguments.limit.value_or(~std::uint64_t{0});
   json::array blocks;
-  if (!options.json) print("{:<24}  {:>8}  {:<16}  {:>12}\n", "key begins", "depth", "namespace", "generation");
+  if (!arguments.json) print("{:<24}  {:>8}  {:<16}  {:>12}\n", "key begins", "depth", "namespace", "generation");
   const std::array lists{std::pair{&reader->catalog().blocks(), false}, std::pair{&reader->catalog().orphans(), true}};
   for (const auto& [records, orphan] : lists) {
     for (const CatalogRecord& record : *records) {
       if (!namespace_hex(record.block.tenant).starts_with(*wanted)) continue;
       orphans += orphan;
       if (++matching > limit) continue;
-      if (options.json) {
+      if (arguments.json) {
         blocks.push_back(to_object(*reader, record, orphan));
       } else {
         print("{:.24}  {:>8}  {}  {:>12}{}{}\n", to_hex(record.block.key), record.block.depth, namespace_hex(record.block.tenant),
@@ -268,22 +344,19 @@ void print_list(const std::filesystem::path& directory, const ListOptions& optio
       }
     }
   }
-  if (options.json) {
-    print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
-    return;
-  }
+  if (arguments.json) return print_json({{"matching", matching}, {"orphans", orphans}, {"blocks", std::move(blocks)}});
   if (matching > limit) print("... and {} more\n", matching - limit);
   if (!reader->missing_directories().empty()) complain("terrace store", what_is_missing(*reader));
 }
 
-ExitStatus show_block(const std::filesystem::path& directory, const std::string& digits, bool as_json) {
-  const std::unique_ptr<StoreReader> reader = open_store(directory);
-  const CatalogRecord& block = find_block(*reader, digits);
+ExitStatus show_block(const StoreArguments& arguments) {
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory);
+  const CatalogRecord& block = find_block(*reader, arguments.key);
   const StoreReader::Verified verified = reader->verify(block, patience);
   const StoreReader::Location at = reader->location(block.slot);
   const std::vector<const CatalogRecord*> path = path_to(*reader, block);
   const bool orphan = is_orphan(*reader, block);
-  if (as_json) {
+  if (arguments.json) {
     json::array chain;
     for (const CatalogRecord* const each : path) chain.push_back(json::string{to_hex(each->block.key)});
     json::object object = to_object(*reader, block, orphan);
@@ -312,6 +385,45 @@ ExitStatus show_block(const std::filesystem::path& directory, const std::string&
   }
   complain("terrace store", fmt::format("block {} {}", to_hex(block.block.key), what_is_wrong(verified)));
   return ExitStatus::check_failed;
+}
+
+ExitStatus verify_store(const StoreArguments& arguments) {
+  NullWaker nobody;
+  const Interrupt interrupt{nobody};
+  const std::unique_ptr<StoreReader> reader = open_store(arguments.directory, [&] { return !interrupt.requested(); });
+  Verification found;
+  {
+    const std::uint64_t total = reader->catalog().blocks().size();
+    std::atomic<std::uint64_t> blocks{0};
+    std::atomic<Bytes> bytes{};
+    const ProgressLine progress{[&] {
+      return ProgressState{blocks, total, fmt::format("{} of {} blocks  {}", blocks.load(), total, to_string(bytes.load()))};
+    }};
+    const auto go_on = [&](std::uint64_t done, Bytes read) {
+      blocks = done;
+      bytes = read;
+      return !interrupt.requested();
+    };
+    found = verify_all(*reader, {.threads = arguments.threads, .bandwidth = arguments.bandwidth}, go_on);
+  }
+  if (arguments.json) {
+    print_json(to_object(*reader, found));
+  } else {
+    print_text(*reader, found);
+  }
+  if (!found.wrong.empty() || !reader->catalog().damaged().empty()) {
+    complain("terrace store", summary(*reader, found));
+    return ExitStatus::check_failed;
+  }
+  if (!reader->missing_directories().empty()) {
+    complain("terrace store", what_is_missing(*reader));
+    return ExitStatus::check_failed;
+  }
+  if (found.stopped) {
+    complain("terrace store", fmt::format("interrupted after {} of {} blocks", found.done(), found.blocks));
+    return ExitStatus::interrupted;
+  }
+  return ExitStatus::done;
 }
 
 }  // namespace terrace::tools

@@ -1,4 +1,4 @@
-#include "tools/replay/engine/aborts.hpp"
+#include "tools/replay/engine/scheduler.hpp"
 
 #include <gtest/gtest.h>
 

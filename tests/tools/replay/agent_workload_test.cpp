@@ -1,9 +1,10 @@
-#include "tools/replay/workload/workload_agent.hpp"
+#include "tools/replay/workload/workloads.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -13,9 +14,9 @@ namespace {
 constexpr std::uint32_t block_tokens = 64;
 
 std::vector<TraceRequest> make_agents(std::uint64_t seed, std::size_t requests, const AgentModel& model = {}) {
-  AgentWorkload workload{seed, block_tokens, model};
+  const std::unique_ptr<RequestSource> workload = agent_workload(seed, block_tokens, model);
   std::vector<TraceRequest> made;
-  while (made.size() < requests) made.push_back(workload.next().value());
+  while (made.size() < requests) made.push_back(workload->next().value());
   return made;
 }
 

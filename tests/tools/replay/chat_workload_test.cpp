@@ -1,17 +1,18 @@
-#include "tools/replay/workload/workload_chat.hpp"
+#include "tools/replay/workload/workloads.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace terrace::tools {
 namespace {
 
 std::vector<TraceRequest> make_chats(std::uint64_t seed, std::size_t requests, std::uint32_t block_tokens = 64) {
-  ChatWorkload workload{seed, block_tokens};
+  const std::unique_ptr<RequestSource> workload = chat_workload(seed, block_tokens);
   std::vector<TraceRequest> made;
-  while (made.size() < requests) made.push_back(workload.next().value());
+  while (made.size() < requests) made.push_back(workload->next().value());
   return made;
 }
 

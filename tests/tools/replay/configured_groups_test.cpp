@@ -1,8 +1,6 @@
 // Replays of the groups and pools that a configuration describes.
-#include "tools/replay/options/command_line.hpp"
-#include "tools/replay/options/groups.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/replay.hpp"
-#include "tools/replay/report/verdict.hpp"
 #include "tools/usage_error.hpp"
 
 #include <CLI/CLI.hpp>

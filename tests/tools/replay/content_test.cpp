@@ -1,4 +1,4 @@
-#include "tools/replay/engine/content.hpp"
+#include "tools/replay/engine/verifier.hpp"
 
 #include <gtest/gtest.h>
 

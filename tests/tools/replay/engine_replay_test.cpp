@@ -1,7 +1,6 @@
 // Requests as in an engine: whole replays in this process, with both ways to drive the cache.
 #include "tests/tools/temporary_directory.hpp"
 #include "tools/replay/replay.hpp"
-#include "tools/replay/report/verdict.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
 // Replays of models with several KV cache groups, and by layer.
-#include "tools/replay/options/groups.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/replay.hpp"
-#include "tools/replay/report/verdict.hpp"
 
 #include <gtest/gtest.h>
 

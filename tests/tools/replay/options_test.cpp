@@ -1,5 +1,4 @@
 #include "tools/replay/options/options.hpp"
-#include "tools/replay/options/command_line.hpp"
 
 #include <CLI/CLI.hpp>
 #include <gtest/gtest.h>

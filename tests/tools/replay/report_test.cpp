@@ -1,5 +1,5 @@
-#include "tools/replay/report/report.hpp"
 #include "tests/tools/temporary_directory.hpp"
+#include "tools/replay/replay.hpp"
 #include "tools/report_file.hpp"
 
 #include <boost/json.hpp>

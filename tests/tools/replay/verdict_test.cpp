@@ -1,4 +1,4 @@
-#include "tools/replay/report/verdict.hpp"
+#include "tools/replay/replay.hpp"
 
 #include <gtest/gtest.h>
 

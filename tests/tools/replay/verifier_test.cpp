@@ -1,5 +1,4 @@
 #include "tools/replay/engine/verifier.hpp"
-#include "tools/replay/engine/content.hpp"
 
 #include <gtest/gtest.h>
 
@@ -56,13 +55,13 @@ TEST(Verifier, what_one_request_computes_the_next_one_finds) {
   FarMemory memory{8};
   Verifier verifier{Verify::all, shape};
   run(verifier, batch_of(1, 0), memory);
-  EXPECT_EQ(verifier.compared(), 0);
+  EXPECT_EQ(verifier.totals().compared, 0);
   EXPECT_EQ(first_difference(memory.at(2), key_of(2)), std::nullopt);
   ComputeBatch batch = batch_of(2, 3);
   verifier.run(batch, memory);
-  EXPECT_EQ(verifier.compared(), 3);
+  EXPECT_EQ(verifier.totals().compared, 3);
   EXPECT_EQ(batch.hits.front().compared, 3);
-  EXPECT_EQ(verifier.mismatches(), 0);
+  EXPECT_EQ(verifier.totals().mismatches, 0);
 }
 
 TEST(Verifier, what_is_computed_token_by_token_comes_to_the_same) {
@@ -101,8 +100,8 @@ TEST(Verifier, says_where_the_first_wrong_byte_is) {
   memory.at(2)[300] ^= std::byte{4};
   memory.at(7)[0] ^= std::byte{4};
   run(verifier, batch_of(2, 3), memory);
-  EXPECT_EQ(verifier.mismatches(), 2);
-  const Mismatch first = verifier.first_mismatch().value();
+  EXPECT_EQ(verifier.totals().mismatches, 2);
+  const Mismatch first = verifier.totals().first_mismatch.value();
   EXPECT_EQ(first.request, 2);
   EXPECT_EQ(first.block, 1);
   EXPECT_EQ(first.key, key_of(2));
@@ -130,10 +129,10 @@ TEST(Verifier, samples_every_sixteenth_hit_and_compares_none_where_told) {
     run(sample, batch_of(1, 3), memory);
     run(none, batch_of(1, 3), memory);
   }
-  EXPECT_EQ(sample.compared(), 32 * 3 / 16);
-  EXPECT_EQ(sample.mismatches(), 32 * 3 / 16);
-  EXPECT_EQ(none.compared(), 0);
-  EXPECT_EQ(none.mismatches(), 0);
+  EXPECT_EQ(sample.totals().compared, 32 * 3 / 16);
+  EXPECT_EQ(sample.totals().mismatches, 32 * 3 / 16);
+  EXPECT_EQ(none.totals().compared, 0);
+  EXPECT_EQ(none.totals().mismatches, 0);
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 
 namespace terrace::tools {
 
-std::uint64_t Scheduler::Request::end() const { return tokens_computed(wanted.prompt_tokens, wanted.output_tokens); }
-
 void Scheduler::add(const ScheduledRequest& request) {
   TERRACE_CHECK(requests_.empty() || request.number > requests_.rbegin()->first);
   Request& added = requests_[request.number];
@@ -138,18 +136,9 @@ Scheduler::Request* Scheduler::next_aborted() {
   for (auto& [number, request] : requests_) {
     if (!request.wanted.abort) continue;
     const AbortPoint& point = *request.wanted.abort;
-    switch (request.state) {
-      case State::waiting:
-        if (point.waiting) return &request;
-        break;
-      case State::pending:
-        if (!point.waiting && point.tokens == 0) return &request;
-        break;
-      case State::running:
-        if (!point.waiting && point.tokens <= request.computed) return &request;
-        break;
-      case State::ending: break;
-    }
+    // A pending request has computed nothing yet.
+    const bool is_admitted = request.state == State::pending || request.state == State::running;
+    if (point.waiting ? request.state == State::waiting : is_admitted && point.tokens <= request.computed) return &request;
   }
   return nullptr;
 }

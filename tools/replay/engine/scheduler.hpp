@@ -1,9 +1,9 @@
 #pragma once
 
-#include "tools/replay/engine/aborts.hpp"
-#include "tools/replay/engine/compute_batch.hpp"
-#include "tools/replay/engine/engine_counts.hpp"
+#include "base/random.hpp"
+#include "tools/replay/engine/tokens.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,6 +12,42 @@ namespace terrace::tools {
 
 /// A request's number in the trace, from 1. It decides the order everywhere.
 using RequestNumber = std::uint64_t;
+
+/// The point in its life at which a client aborts a request.
+struct AbortPoint {
+  /// True: before the request is admitted. False: after that, when `tokens` of its tokens are computed. With 0 tokens it is
+  /// aborted as soon as it is admitted, and its blocks may still be loading.
+  bool waiting = false;
+  std::uint64_t tokens = 0;
+
+  friend bool operator==(const AbortPoint&, const AbortPoint&) = default;
+};
+
+/// Draws which requests are aborted, and when: with equal chances while they wait, as soon as they are admitted, while their
+/// prompt is computed, or while their output is written. A request that ends before its abort point is not aborted. The same seed
+/// and the same requests give the same result. Threads: one.
+class Aborts {
+ public:
+  /// `rate` is the share of requests that are aborted, from 0 to 1.
+  Aborts(std::uint64_t seed, double rate) : random_{seed}, rate_{rate} {}
+
+  [[nodiscard]] std::optional<AbortPoint> draw(std::uint64_t prompt_tokens, std::uint64_t output_tokens) {
+    if (!random_.chance(rate_)) return std::nullopt;
+    constexpr std::uint64_t one = 1;
+    AbortPoint point;
+    switch (random_.below(4)) {
+      case 0: point.waiting = true; break;
+      case 1: break;
+      case 2: point.tokens = random_.between(1, std::max(prompt_tokens, one)); break;
+      case 3: point.tokens = prompt_tokens + random_.between(1, std::max(output_tokens, one)); break;
+    }
+    return point;
+  }
+
+ private:
+  Random random_;
+  double rate_;
+};
 
 struct SchedulerLimits {
   std::uint64_t step_tokens = 1;    ///< the most tokens computed in a step, for all requests together
@@ -109,7 +145,7 @@ class Scheduler {
     std::uint32_t blocks = 0;    ///< the length of its block table
 
     /// The value of `known` at which the request is complete.
-    [[nodiscard]] std::uint64_t end() const;
+    [[nodiscard]] std::uint64_t end() const { return tokens_computed(wanted.prompt_tokens, wanted.output_tokens); }
   };
   using Requests = std::map<RequestNumber, Request>;
   enum class Phase : std::uint8_t { aborting, running, admitting, idle };

@@ -1,7 +1,6 @@
 #include "tools/replay/engine/session.hpp"
 
 #include "terrace/keys.hpp"
-#include "tools/replay/options/groups.hpp"
 
 #include <fmt/format.h>
 
@@ -16,10 +15,9 @@ namespace {
 
 constexpr std::string_view model_name = "terrace-replay";
 
-BlockKey replay_root(const ReplayOptions& options) {
-  const BlockKey fingerprint = replay_fingerprint(options);
+BlockKey key_of_model(std::span<const std::byte> fingerprint) {
   return root_key({.model_digest = std::as_bytes(std::span{model_name}),
-                   .fingerprint = fingerprint.bytes,
+                   .fingerprint = fingerprint,
                    .adapter = std::nullopt,
                    .tenant_salt = std::nullopt,
                    .weight_epoch = 0});
@@ -37,19 +35,18 @@ BlockKey replay_fingerprint(const ReplayOptions& options) {
   // The configured fingerprint makes a further difference, so that a replay never takes a store over from an engine.
   const BlockKey configured{options.system.fingerprint};
   if (configured != BlockKey{}) geometry += ", " + to_hex(configured);
-  return root_key({.model_digest = std::as_bytes(std::span{model_name}),
-                   .fingerprint = std::as_bytes(std::span{geometry}),
-                   .adapter = std::nullopt,
-                   .tenant_salt = std::nullopt,
-                   .weight_epoch = 0});
+  return key_of_model(std::as_bytes(std::span{geometry}));
 }
 
-Session::Session(const ReplayOptions& options, RequestSource& source, Progress& progress)
+Session::Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker,
+                 const Interrupt& interrupt)
     : options_{options},
       source_{source},
-      progress_{progress},
+      devices_{devices},
+      waker_{waker},
+      interrupt_{interrupt},
       device_units_{device_units(options)},
-      keys_{replay_root(options)},
+      keys_{key_of_model(replay_fingerprint(options).bytes)},
       aborts_{options.seed, options.abort_rate} {
   const std::vector<PoolOptions> pools = pools_of(options);
   for (std::uint32_t rank = 0; rank < options.ranks(); ++rank) {
@@ -93,12 +90,13 @@ std::optional<Prepared> Session::next() {
   return request;
 }
 
-Duration Session::due_after(double timestamp_ms) {
-  if (!first_timestamp_ms_) first_timestamp_ms_ = timestamp_ms;
+TimePoint Session::due(const Prepared& request) {
+  if (!options_.speed) return began_;
+  if (!first_timestamp_ms_) first_timestamp_ms_ = request.timestamp_ms;
   // The clock cannot represent centuries.
   constexpr std::chrono::duration<double> longest = std::chrono::years{10};
-  const std::chrono::duration<double, std::milli> after{(timestamp_ms - *first_timestamp_ms_) / *options_.speed};
-  return std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
+  const std::chrono::duration<double, std::milli> after{(request.timestamp_ms - *first_timestamp_ms_) / *options_.speed};
+  return began_ + std::chrono::duration_cast<Duration>(std::clamp<std::chrono::duration<double>>(after, -longest, longest));
 }
 
 /// How many tokens a request may write: at most what the options allow, and no more than fits into the device together with the
@@ -139,13 +137,13 @@ std::span<const BlockKey> Session::to_share(const Prepared& request, std::uint64
   return std::span{request.keys}.first(static_cast<std::size_t>(std::min<std::uint64_t>(full, request.shared_blocks)));
 }
 
-Launched Session::launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch) {
+Launched Session::launch(std::shared_ptr<ComputeBatch> batch) {
   const std::uint64_t number = ++launches_;
   // The caller reads the results from the first rank's batch. The other ranks use copies.
   std::vector<std::shared_ptr<ComputeBatch>> batches{std::move(batch)};
-  while (batches.size() < devices.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
+  while (batches.size() < devices_.size()) batches.push_back(std::make_shared<ComputeBatch>(*batches.front()));
   const Fence fence =
-      devices.launch([this, number, wake = &waker, work = std::move(batches)](std::uint32_t rank, BlockAccess& access) {
+      devices_.launch([this, number, wake = &waker_, work = std::move(batches)](std::uint32_t rank, BlockAccess& access) {
         const auto begin = std::chrono::steady_clock::now();
         verifiers_[rank].run(*work[rank], access);
         if (options_.prefill_speed > 0) {
@@ -171,11 +169,25 @@ void Session::finish(const Prepared& request, const RequestStats& stats, std::ui
   counts_.miss += request.full_blocks - stats.found.sum();
   counts_.joined += stats.joined;
   checked_ += compared;
-  progress_.show(counts_.requests, counts_.hits(), counts_.total);
+  requests_shown_.store(counts_.requests, std::memory_order_relaxed);
+  hits_shown_.store(counts_.hits(), std::memory_order_relaxed);
+  blocks_shown_.store(counts_.total, std::memory_order_relaxed);
+}
+
+ProgressState Session::progress(std::uint64_t requests_total) const {
+  const std::uint64_t requests = requests_shown_.load(std::memory_order_relaxed);
+  const std::uint64_t blocks = blocks_shown_.load(std::memory_order_relaxed);
+  const auto hits = static_cast<double>(hits_shown_.load(std::memory_order_relaxed));
+  const double share = blocks == 0 ? 0 : 100.0 * hits / static_cast<double>(blocks);
+  return {requests, requests_total, fmt::format("{} requests  hits {:.1f} %", requests, share)};
 }
 
 void Session::fail(std::string reason) {
   if (!failure_) failure_ = std::move(reason);
+}
+
+void Session::fail(const Prepared& request, std::string_view what, const ErrorCode& error) {
+  fail(fmt::format("request {}: {} failed: {}", request.number, what, error.message()));
 }
 
 }  // namespace terrace::tools

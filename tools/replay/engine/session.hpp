@@ -3,15 +3,16 @@
 #include "base/waker.hpp"
 #include "terrace/device.hpp"
 #include "terrace/request.hpp"
-#include "tools/replay/engine/aborts.hpp"
-#include "tools/replay/engine/compute_batch.hpp"
-#include "tools/replay/engine/engine_counts.hpp"
+#include "terrace/system.hpp"
+#include "tools/output.hpp"
+#include "tools/replay/engine/interrupt.hpp"
 #include "tools/replay/engine/key_maker.hpp"
 #include "tools/replay/engine/latencies.hpp"
-#include "tools/replay/engine/progress.hpp"
+#include "tools/replay/engine/scheduler.hpp"
+#include "tools/replay/engine/tokens.hpp"
 #include "tools/replay/engine/verifier.hpp"
 #include "tools/replay/options/options.hpp"
-#include "tools/replay/workload/request_source.hpp"
+#include "tools/replay/workload/workloads.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -21,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace terrace::tools {
@@ -41,6 +43,18 @@ struct Prepared {
   std::optional<AbortPoint> abort;
 };
 
+/// A request that a driver serves, and how far it has come.
+struct Served {
+  Prepared request;
+  TimePoint came;
+  RequestStats stats;          ///< of the blocks that it got when it was first admitted
+  std::uint64_t compared = 0;  ///< how many of the hits in `stats` were compared
+  bool begun = false;          ///< some of its work has ever been launched
+  bool has_new_hits = false;   ///< it has hits that no computation has read yet
+  bool prompted = false;       ///< its whole prompt has been launched once; in loop mode: computed once
+  bool preempted = false;      ///< it has been preempted at least once
+};
+
 /// The served blocks, counted by the source in which each block was found when its request was first admitted. Only finished
 /// requests count.
 struct Counts {
@@ -54,16 +68,19 @@ struct Counts {
   [[nodiscard]] std::uint64_t hits() const { return found.sum(); }
 };
 
+/// A value for each call of the cache.
+template <class T>
+struct Calls {
+  T match;
+  T acquire;
+  T extend;
+  T commit;
+  T release;
+  T prefetch;
+};
 /// Latencies of the calls. In loop mode, `match` and `commit` end with their completion, and `acquire` and `release` when the
 /// call returns. All of them include the way over the strand.
-struct CallLatencies {
-  Latencies match;
-  Latencies acquire;
-  Latencies extend;
-  Latencies commit;
-  Latencies release;
-  Latencies prefetch;
-};
+using CallLatencies = Calls<Latencies>;
 
 /// Work that was put on the device's compute timeline.
 struct Launched {
@@ -71,25 +88,25 @@ struct Launched {
   Fence fence;
 };
 
-/// Shared by both drivers: the source of requests, the counts, and the computation. Threads: the driver's, one at a time; each
-/// verifier is used by the compute thread of its rank's device.
+/// Shared by both drivers: the source of requests, the pace, the counts, and the computation. Threads: the driver's, one at a
+/// time; each verifier is used by the compute thread of its rank's device.
 class Session {
  public:
-  /// All arguments must outlive the session.
-  Session(const ReplayOptions& options, RequestSource& source, Progress& progress);
+  /// All arguments must outlive the session, and `waker` must outlive `devices`. The pace begins now.
+  Session(const ReplayOptions& options, RequestSource& source, RankDevices& devices, Waker& waker, const Interrupt& interrupt);
 
   [[nodiscard]] const ReplayOptions& options() const { return options_; }
 
   /// Returns the next request of the trace, or nothing at its end or after --requests requests.
   [[nodiscard]] std::optional<Prepared> next();
-  /// With --speed: the time from the first request of the trace to this one.
-  [[nodiscard]] Duration due_after(double timestamp_ms);
+  /// When the request comes. With --speed its distance from the first request of the trace counts; otherwise it is due at once.
+  [[nodiscard]] TimePoint due(const Prepared& request);
   /// Returns the acquire request for the request's first `tokens` tokens. It is valid as long as `request`.
   [[nodiscard]] AcquireRequest acquire_request(const Prepared& request, std::uint64_t tokens) const;
   /// The keys of the blocks that may be shared when this many tokens are computed.
   [[nodiscard]] std::span<const BlockKey> to_share(const Prepared& request, std::uint64_t tokens) const;
-  /// Puts work on the compute timeline of every rank. Wakes `waker` when it is done; `waker` must outlive the devices.
-  Launched launch(RankDevices& devices, Waker& waker, std::shared_ptr<ComputeBatch> batch);
+  /// Puts work on the compute timeline of every rank. Wakes the waker when it is done.
+  Launched launch(std::shared_ptr<ComputeBatch> batch);
   /// The number of the last launch that is done on all ranks. The results in its batch can be read. Threads: any.
   [[nodiscard]] std::uint64_t launches_done() const;
 
@@ -98,9 +115,15 @@ class Session {
   void reject() { ++counts_.rejected; }
   /// Stops the replay. Only the first reason is kept.
   void fail(std::string reason);
+  /// The same for a call that failed: "request 7: extend failed: no room".
+  void fail(const Prepared& request, std::string_view what, const ErrorCode& error);
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// Whether the replay must end early: it has failed, or the user has interrupted it.
+  [[nodiscard]] bool stopping() const { return failed() || interrupt_.requested(); }
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
+  /// For a ProgressLine. `requests_total`: how many requests there will be. Threads: any.
+  [[nodiscard]] ProgressState progress(std::uint64_t requests_total) const;
   /// How many hits of finished requests were compared.
   [[nodiscard]] std::uint64_t checked() const { return checked_; }
   [[nodiscard]] EngineCounts& engine() { return engine_; }
@@ -119,12 +142,19 @@ class Session {
 
   const ReplayOptions& options_;
   RequestSource& source_;
-  Progress& progress_;
+  RankDevices& devices_;
+  Waker& waker_;
+  const Interrupt& interrupt_;
+  const TimePoint began_ = steady_now();
   const std::uint32_t device_units_;  ///< the most hash units of one request
   KeyMaker keys_;
   std::deque<Verifier> verifiers_;  ///< by rank
   Aborts aborts_;
   Counts counts_;
+  // From counts_, for progress().
+  std::atomic<std::uint64_t> requests_shown_{0};
+  std::atomic<std::uint64_t> hits_shown_{0};
+  std::atomic<std::uint64_t> blocks_shown_{0};
   std::uint64_t checked_ = 0;
   EngineCounts engine_;
   CallLatencies latencies_;
@@ -141,5 +171,37 @@ class Session {
 
 /// Identifies the replay's model and geometry in storage and in keys: block size, tokens in a block, and the form of content.
 [[nodiscard]] BlockKey replay_fingerprint(const ReplayOptions& options);
+
+// Each driver serves all requests of the session. It returns when every request has ended. After an interruption or a failure it
+// returns when all launched work is computed and all other requests have been dropped. Then no lease is left. `waker` is the
+// session's.
+
+/// Serves the requests as an inference engine does: one thread polls the cache, asks the scheduler what to run in each step,
+/// launches it, and sleeps while there is nothing to do.
+///
+/// With --reference it serves one request at a time, each to its end, and waits for each copy before the next thing happens. With
+/// `exclusive` copies the results are then those of the policy only if there is a SlotReserve.
+///
+/// A request by layer is told of layers that have arrived while it waits. A launch of its own then compares these layers of its
+/// hits.
+///
+/// A step is launched in parts, because blocks are shared when the work that writes them is launched. The first part is the work
+/// of the running requests, so that a request that is admitted in the same step finds their blocks. Then each admitted request is
+/// a part of its own. The next step is decided while the last part is still computed.
+///
+/// `reserved_slots` is the size of the SlotReserve; 0: there is none. Returns SlotReserve::requests(). Threads: one.
+std::uint64_t run_confined(Session& session, CacheSystem& system, EventFdWaker& waker, std::uint32_t reserved_slots);
+
+/// Serves the requests as a server with an event loop does: one coroutine for each request, on an AsyncCache. Requests begin in
+/// their order. A request without space waits in the AsyncCache, also in order.
+///
+/// A request's life is the same as in run_confined(), but there are no common steps and so no common token budget. Its prompt is
+/// computed in chunks of `step_tokens`, and its output block by block; it waits for each part before it launches the next. A
+/// request that cannot be extended preempts itself: it releases all its blocks and acquires them again, behind the requests that
+/// wait already.
+///
+/// Threads: the session and this driver run on one strand, and the AsyncCache on its own. With more than one thread the two run
+/// in parallel.
+void run_loop(Session& session, CacheSystem& system, EventFdWaker& waker);
 
 }  // namespace terrace::tools

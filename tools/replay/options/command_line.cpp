@@ -1,8 +1,7 @@
-#include "tools/replay/options/command_line.hpp"
-
 #include "runtime/config/table/values.hpp"
 #include "tools/arguments.hpp"
 #include "tools/config/flags.hpp"
+#include "tools/replay/options/options.hpp"
 #include "tools/replay/workload/workloads.hpp"
 
 #include <CLI/CLI.hpp>
@@ -72,104 +71,83 @@ bool to_bool(const std::string& option, const std::string& word) {
   return as_usage([&] { return config::read_yes_no(option, word); });
 }
 
-std::string to_word(const std::string&, const std::string& word) { return word; }
-
-/// Adds options of one group.
-class Group {
- public:
-  /// An empty name stands for the options that the short help shows.
-  Group(CLI::App& command, std::string name, ReplayArguments& arguments)
-      : command_{command}, name_{std::move(name)}, arguments_{arguments} {}
-
-  template <class T, class Convert>
-  const Group& option(const char* names, T& into, Convert convert, const char* type, const char* text) const {
-    const auto convert_and_note = [&given = arguments_.given, convert](const std::string& option, const std::string& word) {
-      given.insert(option);
-      return convert(option, word);
-    };
-    CLI::Option* const added = with_choices(add_value(command_, names, into, convert_and_note, type, text), convert);
-    if (!name_.empty()) added->group(name_);
-    return *this;
-  }
-  const Group& flag(const char* name, bool& value, const char* text) const {
-    command_.add_flag(name, value, text)->group(name_);
-    return *this;
-  }
-
- private:
-  CLI::App& command_;
-  const std::string name_;
-  ReplayArguments& arguments_;
-};
-
 }  // namespace
 
 void add_replay_options(CLI::App& command, ReplayArguments& into) {
   command.footer(examples);
   command.set_help_all_flag("--help-all", "Print all options, and exit");
   ReplayOptions& options = into.options;
+  std::string group;  // of the next options; empty: those that the short help shows
+  const auto option = [&]<class T, class Convert>(const char* names, T& value, Convert convert, const char* type,
+                                                  const char* text) {
+    const auto convert_and_note = [&given = into.given, convert](const std::string& name, const std::string& word) {
+      given.insert(name);
+      return convert(name, word);
+    };
+    CLI::Option* const added = with_choices(add_value(command, names, value, convert_and_note, type, text), convert);
+    if (!group.empty()) added->group(group);
+  };
   add_value(command, "trace", options.trace, to_file, "FILE",
             "Trace to replay: Mooncake JSON lines, may be gzipped; - is standard input; else a built-in workload");
 
-  Group{command, "", into}
-      .option("--workload", options.workload, OneOf{workload_names}, "NAME",
-              "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents")
-      .option("--requests", options.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
-              "Most requests to serve (default: the whole trace; a workload: 2000)")
-      .option("--report", options.report, to_file, "FILE", "Write a JSON report to this file");
+  option("--workload", options.workload, OneOf{workload_names}, "NAME",
+         "Built-in workload: chat (default); agent, long contexts sent again at each step; rag, questions to documents");
+  option("--requests", options.requests_max, WholeNumber<std::uint64_t>{1}, "COUNT",
+         "Most requests to serve (default: the whole trace; a workload: 2000)");
+  option("--report", options.report, to_file, "FILE", "Write a JSON report to this file");
 
-  Group{command, "Requests", into}
-      .option("--seed", options.seed, WholeNumber<std::uint64_t>{}, "NUMBER",
-              "Seed of the built-in workload and of aborts (default 1)")
-      .option("--skip", options.skip, WholeNumber<std::uint64_t>{0, skip_max}, "COUNT",
-              "Skip this many first requests, to continue where --requests ended (default 0)")
-      .option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, ReplayOptions::block_tokens_max}, "COUNT",
-              "Tokens per hash id of the trace (default: what a recording names, or 512; a workload: 64, or what the configured "
-              "groups "
-              "allow)")
-      .option("--groups", into.groups, to_word, "LIST",
-              "KV cache groups KIND:BLOCK_TOKENS[:SPAN][:optional],... of full, window, chunked, recurrent, as "
-              "full:64,window:64:512 (default: those of --config, or one, full)")
-      .option("--output-tokens-max", options.output_tokens_max, WholeNumber<std::uint64_t>{0, tokens_max}, "COUNT",
-              "Most output tokens of a request (default 128); 0 and 1: prompts only")
-      .option("--cache-output", options.cache_output, to_bool, "on|off",
-              "Whether full blocks of the output are cached as well (default on)")
-      .option("--abort-rate", options.abort_rate, to_fraction, "SHARE",
-              "Share of the requests, 0 to 1, aborted at any point of their life "
-              "(default 0)");
+  group = "Requests";
+  option("--seed", options.seed, WholeNumber<std::uint64_t>{}, "NUMBER",
+         "Seed of the built-in workload and of aborts (default 1)");
+  option("--skip", options.skip, WholeNumber<std::uint64_t>{0, skip_max}, "COUNT",
+         "Skip this many first requests, to continue where --requests ended (default 0)");
+  option("--block-tokens", options.block_tokens, WholeNumber<std::uint32_t>{1, ReplayOptions::block_tokens_max}, "COUNT",
+         "Tokens per hash id of the trace (default: what a recording names, or 512; a workload: 64, or what the configured "
+         "groups allow)");
+  option("--groups", into.groups, to_word, "LIST",
+         "KV cache groups KIND:BLOCK_TOKENS[:SPAN][:optional],... of full, window, chunked, recurrent, as "
+         "full:64,window:64:512 (default: those of --config, or one, full)");
+  option("--output-tokens-max", options.output_tokens_max, WholeNumber<std::uint64_t>{0, tokens_max}, "COUNT",
+         "Most output tokens of a request (default 128); 0 and 1: prompts only");
+  option("--cache-output", options.cache_output, to_bool, "on|off",
+         "Whether full blocks of the output are cached as well (default on)");
+  option("--abort-rate", options.abort_rate, to_fraction, "SHARE",
+         "Share of the requests, 0 to 1, aborted at any point of their life (default 0)");
 
   // `--loads` has further values here, which say what the engine asks for. An engine with its own slots has no Cache.
   add_config_flags(command, into.config, into.config_file, {"--loads", "--engine-owns-slots", "--key-order", "--idle-service"});
 
-  Group{command, "Pace", into}
-      .flag("--reference", options.reference,
-            "Copies take no time, requests run one at a time, in order; only full blocks; the last token may hit")
-      .option("--concurrency", options.concurrency, WholeNumber<std::uint32_t>{1, 65'536}, "COUNT",
-              "Most requests in flight (default 16)")
-      .option("--step-tokens", options.step_tokens, WholeNumber<std::uint64_t>{1, tokens_max}, "COUNT",
-              "Most tokens computed in a step, for all requests together (default 8192); in loop mode for one request")
-      .option("--speed", options.speed, to_positive_number, "FACTOR",
-              "Requests come at the times of the trace, this many times faster")
-      .option("--prefetch-ahead", options.prefetch_ahead, to_duration, "DURATION",
-              "With --speed: announce each request so long before it is due; its blocks are brought up to the host tier")
-      .option("--prefill-speed", options.prefill_speed, to_positive_number, "COUNT",
-              "Most tokens computed per second (default: no limit)")
-      .option("--loads", options.loads, one_of(Loads::measured, Loads::always, Loads::host, Loads::none), "NAME",
-              "Which hits below the device are loaded: always (default); measured, if loading is faster than computing (default "
-              "with --prefill-speed or --storage-bandwidth; not with --reference); host, none from storage; none")
-      .option("--mode", options.mode, one_of(Mode::confined, Mode::loop), "NAME",
-              "confined: one thread that polls (default); loop: event loop and coroutines")
-      .option("--threads", options.threads, WholeNumber<std::uint32_t>{1, 64}, "COUNT", "Threads of the event loop (default 1)")
-      .option("--release", options.release, one_of(Release::done, Release::launch), "NAME",
-              "When a request's lease ends: done, its work is computed (default); launch, it is launched");
+  group = "Pace";
+  command
+      .add_flag("--reference", options.reference,
+                "Copies take no time, requests run one at a time, in order; only full blocks; the last token may hit")
+      ->group(group);
+  option("--concurrency", options.concurrency, WholeNumber<std::uint32_t>{1, 65'536}, "COUNT",
+         "Most requests in flight (default 16)");
+  option("--step-tokens", options.step_tokens, WholeNumber<std::uint64_t>{1, tokens_max}, "COUNT",
+         "Most tokens computed in a step, for all requests together (default 8192); in loop mode for one request");
+  option("--speed", options.speed, to_positive_number, "FACTOR",
+         "Requests come at the times of the trace, this many times faster");
+  option("--prefetch-ahead", options.prefetch_ahead, to_duration, "DURATION",
+         "With --speed: announce each request so long before it is due; its blocks are brought up to the host tier");
+  option("--prefill-speed", options.prefill_speed, to_positive_number, "COUNT",
+         "Most tokens computed per second (default: no limit)");
+  option("--loads", options.loads, one_of(Loads::measured, Loads::always, Loads::host, Loads::none), "NAME",
+         "Which hits below the device are loaded: always (default); measured, if loading is faster than computing (default "
+         "with --prefill-speed or --storage-bandwidth; not with --reference); host, none from storage; none");
+  option("--mode", options.mode, one_of(Mode::confined, Mode::loop), "NAME",
+         "confined: one thread that polls (default); loop: event loop and coroutines");
+  option("--threads", options.threads, WholeNumber<std::uint32_t>{1, 64}, "COUNT", "Threads of the event loop (default 1)");
+  option("--release", options.release, one_of(Release::done, Release::launch), "NAME",
+         "When a request's lease ends: done, its work is computed (default); launch, it is launched");
 
-  Group{command, "Checks", into}
-      .option("--checkpoint", options.checkpoint, to_duration, "DURATION",
-              "At the end, also after Ctrl-C: write cached blocks to storage within this time, and report what is durable")
-      .option("--verify", options.verify, one_of(Verify::all, Verify::sample, Verify::none), "NAME",
-              "Compare the content of hits: all (default), sample (every 16th), none")
-      .option("--inject", options.inject, one_of(Fault::flip, Fault::late, Fault::no_fence), "NAME",
-              "Plant a fault that the verification must catch: flip, late, no-fence");
+  group = "Checks";
+  option("--checkpoint", options.checkpoint, to_duration, "DURATION",
+         "At the end, also after Ctrl-C: write cached blocks to storage within this time, and report what is durable");
+  option("--verify", options.verify, one_of(Verify::all, Verify::sample, Verify::none), "NAME",
+         "Compare the content of hits: all (default), sample (every 16th), none");
+  option("--inject", options.inject, one_of(Fault::flip, Fault::late, Fault::no_fence), "NAME",
+         "Plant a fault that the verification must catch: flip, late, no-fence");
 }
 
 }  // namespace terrace::tools

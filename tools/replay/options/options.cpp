@@ -1,8 +1,10 @@
 #include "tools/replay/options/options.hpp"
 
+#include "radix/groups/groups.hpp"
+#include "runtime/config/givens.hpp"
+#include "runtime/config/table/table.hpp"
 #include "tools/config/flags.hpp"
 #include "tools/device_name.hpp"
-#include "tools/replay/options/groups.hpp"
 #include "tools/replay/workload/trace_reader.hpp"
 #include "tools/replay/workload/workloads.hpp"
 #include "transfer/cuda/cuda_device.hpp"
@@ -10,7 +12,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -126,6 +131,139 @@ void choose_pace(ReplayOptions& options, const ReplayArguments& arguments) {
   }
 }
 
+// ---- groups
+
+constexpr std::string_view form = "KIND:BLOCK_TOKENS[:SPAN][:optional], with KIND full, window, chunked or recurrent";
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const std::size_t end = text.find(at);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::optional<std::uint32_t> to_tokens(std::string_view word) {
+  constexpr std::uint32_t most = 1U << 24;
+  std::uint32_t tokens = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), tokens);
+  if (error != std::errc{} || end != word.data() + word.size() || tokens == 0 || tokens > most) return std::nullopt;
+  return tokens;
+}
+
+std::optional<GroupKind> to_kind(std::string_view word) {
+  if (word == "full") return GroupKind::full;
+  if (word == "window") return GroupKind::sliding_window;
+  if (word == "chunked") return GroupKind::chunked_local;
+  if (word == "recurrent") return GroupKind::recurrent;
+  return std::nullopt;
+}
+
+GroupConfig to_group(const std::string& option, std::string_view word) {
+  const auto refuse = [&] { throw UsageError{fmt::format("{}: \"{}\" is not {}", option, word, form)}; };
+  std::vector<std::string_view> parts = split(word, ':');
+  GroupConfig group;
+  if (parts.size() > 2 && parts.back() == "optional") {
+    group.optional = true;
+    parts.pop_back();
+  }
+  if (parts.size() < 2) refuse();
+  const std::optional<GroupKind> kind = to_kind(parts[0]);
+  const std::optional<std::uint32_t> tokens = to_tokens(parts[1]);
+  if (!kind || !tokens) refuse();
+  group.kind = *kind;
+  group.block_tokens = *tokens;
+  const bool spans = group.kind == GroupKind::sliding_window || group.kind == GroupKind::chunked_local;
+  if (parts.size() != (spans ? 3U : 2U)) refuse();
+  if (spans) {
+    const std::optional<std::uint32_t> span = to_tokens(parts[2]);
+    if (!span) refuse();
+    group.span_tokens = *span;
+  }
+  return group;
+}
+
+bool may_have_gaps(const GroupConfig& group) { return group.kind != GroupKind::full || group.optional; }
+
+/// The name of an option of a pool as its user wrote it; if it is not set, as one who has set the number of layers would write
+/// it.
+std::string name_of(const Config& config, std::string_view key, std::size_t pool) {
+  const config::Option& option = config::option_named(fmt::format("pool.{}", key));
+  ConfigOrigin own;
+  ConfigOrigin layers;
+  for (const ConfigValue& value : config.values()) {
+    if (value.name == fmt::format("pool[{}].{}", pool, key)) own = value.origin;
+    if (value.name == fmt::format("pool[{}].layers", pool)) layers = value.origin;
+  }
+  return own.level == ConfigLevel::by_default ? config::mention(option, layers.level) : config::spelled(option, own);
+}
+
+/// True if the groups, or the one group, are those of the configuration.
+bool is_configured(const ReplayOptions& options) {
+  return !options.system.groups.empty() && (options.groups.empty() || !options.pools.empty());
+}
+
+/// "--groups", or "[[group]] (terrace.toml:12)".
+std::string name_of_groups(const ReplayOptions& options, const Config& config) {
+  if (!is_configured(options)) return "--groups";
+  for (const config::Option& option : config::options()) {
+    if (option.scope() != config::Scope::group || !config.has(option.name())) continue;
+    return fmt::format("[[group]] ({})", config.origin(option.name()).where);
+  }
+  return "[[group]]";
+}
+
+/// A key stands for --block-tokens tokens, and that must be the hash unit.
+void check_unit(const ReplayOptions& options, const Config& config) {
+  const bool configured = is_configured(options);
+  const std::uint32_t unit = hash_unit(configured ? options.system.groups : options.groups);
+  if (unit != options.block_tokens && !configured) {
+    throw UsageError{fmt::format("--groups: blocks of {} tokens and their multiples are possible (--block-tokens), and one group "
+                                 "must have such blocks",
+                                 options.block_tokens)};
+  }
+  if (unit != options.block_tokens) {
+    throw UsageError{
+        fmt::format("{}: the greatest common divisor of all blocks is {} tokens, so --block-tokens must be {}, not {}",
+                    name_of_groups(options, config), unit, unit, options.block_tokens)};
+  }
+  if (unit <= ReplayOptions::block_tokens_max) return;
+  throw UsageError{fmt::format("{}: the greatest common divisor of all blocks is {} tokens: a replay can have at most {}",
+                               name_of_groups(options, config), unit, ReplayOptions::block_tokens_max)};
+}
+
+void check_layers(const ReplayOptions& options, const Config& config) {
+  if (options.layers == 1) return;
+  const std::vector<PoolOptions> pools = pools_of(options);
+  // Pools that are made for --groups are all like the first one of the configuration.
+  const auto number = [&](std::size_t pool) { return options.pools.empty() ? 0 : pool; };
+  for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+    const std::uint32_t layers = pools[pool].layers;
+    if (layers == 1) continue;
+    const std::string name = name_of(config, "layers", number(pool));
+    if (options.reference) throw UsageError{fmt::format("--reference copies whole blocks: {} makes no sense with it", name)};
+    if (options.mode == Mode::loop) throw UsageError{fmt::format("{} runs in --mode confined", name)};
+    constexpr std::uint64_t word = 8;
+    const std::uint64_t ranks = options.rank_payload == RankPayload::replicated ? 1 : options.ranks();
+    const std::uint64_t unit = word * ranks * layers;
+    if (count(pools[pool].block_bytes) % unit == 0) continue;
+    throw UsageError{fmt::format("{}: {} cannot be divided into {} layers: use a multiple of {} bytes",
+                                 name_of(config, "block-bytes", number(pool)), to_string(pools[pool].block_bytes), layers, unit)};
+  }
+}
+
+/// Gives each group of --groups its pool.
+void share_pools(std::vector<GroupConfig>& groups) {
+  std::vector<std::uint32_t> sizes;
+  for (GroupConfig& group : groups) {
+    const auto at = std::ranges::find(sizes, group.block_tokens);
+    group.pool = PoolId{static_cast<std::uint16_t>(at - sizes.begin())};
+    if (at == sizes.end()) sizes.push_back(group.block_tokens);
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(Loads loads) {
@@ -140,6 +278,29 @@ std::string_view to_string(Loads loads) {
 std::string_view to_string(Mode mode) { return mode == Mode::confined ? "confined" : "loop"; }
 std::string_view to_string(Verify verify) { return verify == Verify::all ? "all" : verify == Verify::sample ? "sample" : "none"; }
 std::string_view to_string(Release release) { return release == Release::done ? "done" : "launch"; }
+
+std::string_view to_string(Fault fault) {
+  switch (fault) {
+    case Fault::none: return "none";
+    case Fault::flip: return "flip";
+    case Fault::late: return "late";
+    case Fault::no_fence: return "no-fence";
+  }
+  return "?";
+}
+
+EmulatedFaults emulated(Fault fault) {
+  EmulatedFaults faults;
+  switch (fault) {
+    case Fault::none: break;
+    case Fault::flip: faults.flip_every = 7; break;
+    case Fault::late: faults.late_every = 5; break;
+    case Fault::no_fence: faults.ignore_fences = true; break;
+  }
+  return faults;
+}
+
+std::string_view planted_unit(Fault fault) { return fault == Fault::flip ? "blocks" : "copies"; }
 
 std::uint32_t ReplayOptions::emulated_ranks() const {
   return static_cast<std::uint32_t>(std::ranges::count(devices, std::optional<int>{}));
@@ -160,6 +321,115 @@ ReplayOptions resolve(const ReplayArguments& arguments) {
   }
   choose_groups(options, arguments.config);
   return options;
+}
+
+std::vector<GroupConfig> to_groups(const std::string& option, const std::string& word) {
+  std::vector<GroupConfig> groups;
+  for (const std::string_view part : split(word, ',')) groups.push_back(to_group(option, part));
+  return groups;
+}
+
+std::vector<GroupConfig> groups_of(const ReplayOptions& options) {
+  if (!options.groups.empty()) return options.groups;
+  return {GroupConfig{.block_tokens = options.block_tokens}};
+}
+
+std::size_t counted_group(std::span<const GroupConfig> groups) {
+  const auto counts = [](const GroupConfig& group) { return group.kind == GroupKind::full && !group.optional; };
+  return static_cast<std::size_t>(std::ranges::find_if(groups, counts) - groups.begin());
+}
+
+void take_groups(ReplayOptions& options, bool has_block_tokens) {
+  const CacheSystemOptions& system = options.system;
+  if (system.groups.empty()) return;
+  if (!has_block_tokens) options.block_tokens = hash_unit(system.groups);
+  if (system.groups.size() == 1 && counted_group(system.groups) == 0) return;
+  options.groups = system.groups;
+  options.pools = system.pools;
+  for (const PoolOptions& pool : options.pools) options.layers = std::max(options.layers, pool.layers);
+}
+
+void choose_groups(ReplayOptions& options, const Config& config) {
+  const bool configured = is_configured(options);
+  const std::vector<GroupConfig>& groups = configured ? options.system.groups : options.groups;
+  if (!configured) share_pools(options.groups);
+  if (!groups.empty()) check_unit(options, config);
+  check_layers(options, config);
+  if (options.groups.empty()) return;
+  const std::string name = name_of_groups(options, config);
+  if (options.reference) throw UsageError{fmt::format("--reference is for one group: {} makes no sense with it", name)};
+  if (options.mode == Mode::loop) throw UsageError{fmt::format("{} runs in --mode confined", name)};
+  const auto refuse = [&](const std::string& what) { throw UsageError{fmt::format("{}: {}", name, what)}; };
+  std::vector<GroupRule> rules;
+  std::uint32_t alignment = 1;
+  try {
+    for (const GroupConfig& group : groups) rules.emplace_back(group, options.block_tokens);
+    alignment = hit_alignment(rules);
+  } catch (const std::invalid_argument& error) {
+    refuse(error.what());
+  }
+  if (counted_group(groups) == groups.size()) refuse("one group must be full, and not optional");
+  for (const GroupRule& rule : rules) {
+    if (!rule.cached()) refuse("a replay has no encoder, so it cannot have a group with cross attention");
+    if (rule.config().optional && alignment % rule.units_per_block() != 0) {
+      refuse(
+          fmt::format("blocks of {} tokens in an optional group: a hit may end within them, because no required group has such "
+                      "blocks",
+                      rule.config().block_tokens));
+    }
+  }
+}
+
+std::vector<PoolOptions> pools_of(const ReplayOptions& options) {
+  if (!options.pools.empty()) return options.pools;
+  PoolOptions usual = options.system.pools.front();
+  usual.block_bytes = options.block_bytes;
+  usual.layers = options.layers;
+  if (options.groups.empty()) {
+    usual.device_blocks = Blocks{options.device_blocks};
+    usual.host_blocks = Blocks{options.host_blocks};
+    return {usual};
+  }
+  usual.device_blocks = 0;
+  usual.device_blocks_max = 0;
+  usual.host_blocks = 0;
+  usual.null_block = false;
+  std::vector<PoolOptions> pools;
+  for (const GroupConfig& group : options.groups) {
+    if (group.pool.value() == pools.size()) pools.push_back(usual);
+    PoolOptions& pool = pools[group.pool.value()];
+    const std::uint32_t units = group.block_tokens / options.block_tokens;
+    const auto blocks_for = [&](std::uint32_t unit_count) {
+      return Blocks{unit_count / units + (unit_count % units == 0 ? 0 : 1)};
+    };
+    pool.block_bytes = options.block_bytes * units;
+    if (may_have_gaps(group) && !pool.null_block) {
+      pool.null_block = true;
+      pool.device_blocks += 1;
+    }
+    pool.device_blocks += blocks_for(options.device_blocks);
+    pool.host_blocks += blocks_for(options.host_blocks);
+  }
+  return pools;
+}
+
+std::uint32_t device_units(const ReplayOptions& options) {
+  const std::vector<GroupConfig> groups = groups_of(options);
+  const std::vector<PoolOptions> pools = pools_of(options);
+  std::uint64_t units = std::numeric_limits<std::uint32_t>::max();
+  for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+    std::uint32_t sharing = 0;
+    std::uint32_t units_per_block = std::numeric_limits<std::uint32_t>::max();
+    for (const GroupConfig& group : groups) {
+      if (group.pool.value() != pool || group.kind == GroupKind::recurrent) continue;
+      ++sharing;
+      units_per_block = std::min(units_per_block, group.block_tokens / options.block_tokens);
+    }
+    if (sharing == 0) continue;
+    const std::uint32_t blocks = pools[pool].device_blocks.value() - (pools[pool].null_block ? 1 : 0);
+    units = std::min(units, std::uint64_t{blocks / sharing} * units_per_block);
+  }
+  return static_cast<std::uint32_t>(units);
 }
 
 }  // namespace terrace::tools

@@ -2,22 +2,30 @@
 
 #include "runtime/cache/types/config.hpp"
 #include "terrace/config.hpp"
+#include "terrace/groups.hpp"
+#include "terrace/options.hpp"
 #include "terrace/policies.hpp"
 #include "terrace/system.hpp"
 #include "terrace/types.hpp"
-#include "tools/replay/options/faults.hpp"
 #include "tools/usage_error.hpp"
+#include "transfer/emulated/emulated_device.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace terrace::tools {
 
@@ -44,9 +52,21 @@ enum class Release : unsigned char {
   launch,  ///< when the request's last work is launched, with its fence, as an asynchronous scheduler does
 };
 
+/// A fault planted in the emulated device, to show that the verification detects it.
+enum class Fault : unsigned char {
+  none,
+  flip,      ///< flips one bit in every 7th block that is swapped out
+  late,      ///< reports every 5th swap-in as done before its bytes have moved
+  no_fence,  ///< copies do not wait for the computation, which starts each work late; leases end when work is launched
+};
+
 [[nodiscard]] std::string_view to_string(Mode mode);
 [[nodiscard]] std::string_view to_string(Verify verify);
 [[nodiscard]] std::string_view to_string(Release release);
+[[nodiscard]] std::string_view to_string(Fault fault);
+[[nodiscard]] EmulatedFaults emulated(Fault fault);
+/// The unit of planted faults in messages: "blocks" or "copies".
+[[nodiscard]] std::string_view planted_unit(Fault fault);
 
 /// The complete and consistent options of a replay.
 struct ReplayOptions {
@@ -118,8 +138,39 @@ struct ReplayArguments {
   [[nodiscard]] bool has(std::string_view option) const { return given.contains(option); }
 };
 
+/// Adds the options of `terrace replay` and their help to `command`. Parsing converts and checks each value by
+/// itself, and stores it in `into`, which must outlive the command. Parsing throws UsageError for a wrong value, and
+/// CLI::ParseError for everything else.
+void add_replay_options(CLI::App& command, ReplayArguments& into);
+
 /// Adds the defaults that depend on other options, and refuses invalid combinations. Does no I/O: read_config() reads the file
 /// and the environment before. Throws UsageError.
 [[nodiscard]] ReplayOptions resolve(const ReplayArguments& arguments);
+
+/// Reads the groups of --groups: KIND:BLOCK_TOKENS[:SPAN][:optional],... for example "full:512,window:512:2048". Throws
+/// UsageError.
+[[nodiscard]] std::vector<GroupConfig> to_groups(const std::string& option, const std::string& word);
+
+/// Takes the groups of the configuration, with their pools. One group with full attention is a model without groups, whose blocks
+/// have as many tokens. Without --block-tokens and without a trace, a key stands for as many tokens as the groups allow.
+void take_groups(ReplayOptions& options, bool has_block_tokens);
+
+/// Checks groups and layers against the other options, and gives each group of --groups its pool: groups with blocks of as many
+/// tokens share one. `config` says how the user names what is wrong. Throws UsageError.
+void choose_groups(ReplayOptions& options, const Config& config = Config{});
+
+/// The groups of the model: those of the options, or one with full attention.
+[[nodiscard]] std::vector<GroupConfig> groups_of(const ReplayOptions& options);
+
+/// The number of the group whose hits are counted: the first one with full attention that is not optional.
+[[nodiscard]] std::size_t counted_group(std::span<const GroupConfig> groups);
+
+/// The pools of the replay, by PoolId: those of the configuration, if it describes groups. For --groups, a block has
+/// --block-bytes for each --block-tokens tokens. Each group has room for as many tokens as --device-blocks and --host-blocks say;
+/// null blocks come in addition.
+[[nodiscard]] std::vector<PoolOptions> pools_of(const ReplayOptions& options);
+
+/// The most hash units for which every group has device blocks. A recurrent group needs only the last block.
+[[nodiscard]] std::uint32_t device_units(const ReplayOptions& options);
 
 }  // namespace terrace::tools

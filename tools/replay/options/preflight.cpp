@@ -1,6 +1,5 @@
 #include "tools/replay/options/preflight.hpp"
 
-#include "tools/replay/options/groups.hpp"
 #include "tools/report_file.hpp"
 #include "transfer/host/memory_limits.hpp"
 

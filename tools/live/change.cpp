@@ -3,9 +3,7 @@
 #include "terrace/config.hpp"
 #include "tools/arguments.hpp"
 #include "tools/live/command_line.hpp"
-#include "tools/live/waiting.hpp"
 #include "tools/output.hpp"
-#include "tools/progress_line.hpp"
 #include "tools/usage_error.hpp"
 
 #include <fmt/format.h>
@@ -13,13 +11,16 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
+#include <chrono>
+#include <optional>
 #include <stdexcept>
 
 namespace terrace::tools {
 namespace {
 
 namespace json = boost::json;
+using namespace std::chrono_literals;
+using ServicePart = ServiceArguments::Part;
 
 /// A size that `terrace set` knows.
 struct Size {
@@ -67,15 +68,8 @@ std::uint64_t whole_number(const json::value& value, std::string_view name) {
   return value.as_object().at(name).to_number<std::uint64_t>();
 }
 
-/// How far a resize has come.
-struct Reached {
-  std::uint64_t done = 0;
-  std::uint64_t total = 0;
-  bool ended = false;
-  std::string failure{};  ///< why it stopped early
-};
-
-Reached look(const json::object& status, const json::object& resize) {
+/// How far a resize has come; nothing: the size is reached. Throws std::runtime_error if it has stopped early.
+std::optional<ProgressState> look(const json::object& status, const json::object& resize) {
   const json::value& pool = status.at("pools").as_array().at(resize.at("pool").to_number<std::size_t>());
   const std::string tier = resize.at("tier").as_string().c_str();
   const std::uint64_t wanted = whole_number(resize, "blocks");
@@ -84,35 +78,66 @@ Reached look(const json::object& status, const json::object& resize) {
   const std::uint64_t now = tier == "device" ? wanted : whole_number(it, tier == "host" ? "usable" : "capacity_blocks");
   const std::uint64_t retiring = tier == "storage" ? 0 : whole_number(it, "retiring");
   const std::uint64_t missing = (now > wanted ? now - wanted : wanted - now) + retiring;
-  Reached reached{.done = wanted - std::min(wanted, missing), .total = wanted, .ended = missing == 0};
   // A store whose growth has stopped wants no more than it has.
   if (tier != "device" && now < wanted && !it.as_object().at("growth_error").as_string().empty()) {
-    reached.failure = fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
-                                  it.as_object().at("growth_error").as_string().c_str());
-  } else if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
+    throw std::runtime_error{fmt::format("the {} tier stopped at {} of {} blocks: {}", tier, now, wanted,
+                                         it.as_object().at("growth_error").as_string().c_str())};
+  }
+  if (tier != "device" && whole_number(it, tier == "host" ? "wanted" : "wanted_blocks") != wanted) {
     throw std::runtime_error{fmt::format("another command has changed the size of the {} tier meanwhile", tier)};
   }
-  return reached;
+  if (missing == 0) return std::nullopt;
+  return ProgressState{wanted - std::min(wanted, missing), wanted, "resizing"};
 }
 
-/// Waits until the size is reached.
-void await(const AdminClient& client, const json::object& resize, const Waiting& waiting) {
-  ProgressState shown;
-  std::mutex mutex;
-  const ProgressLine line{[&] {
-    const std::lock_guard lock{mutex};
-    return shown;
-  }};
+constexpr std::chrono::milliseconds interval = 100ms;
+constexpr unsigned conflict = 409;
+
+bool is_true(const json::object& of, std::string_view name) { return of.contains(name) && of.at(name).as_bool(); }
+
+/// Waits until what was cleared does not come back, and is gone if the cache serves nothing until then.
+void await_cleared(const AdminClient& client) {
+  const Waiting waiting;
   while (true) {
-    const Reached reached = look(client.get("/v1/status"), resize);
-    if (!reached.failure.empty()) throw std::runtime_error{reached.failure};
-    if (reached.ended) return;
-    {
-      const std::lock_guard lock{mutex};
-      shown = {reached.done, reached.total, "resizing"};
+    const json::object status = client.get("/v1/status");
+    const bool clearing = status.contains("cache") && status.at("cache") == "clearing";  // a store has no such state
+    if (!is_true(status, "erasing") && !clearing) return;
+    if (is_true(status, "transfers_paused")) {
+      throw std::runtime_error{
+          "the cache is cleared, but what is stored cannot be removed while transfers are paused: terrace resume"};
     }
-    waiting.sleep(std::chrono::milliseconds{200});
+    waiting.sleep(interval);
   }
+}
+
+void clear(const AdminClient& client, const ServiceArguments& arguments) {
+  json::object order;
+  if (arguments.part == ServicePart::update) order["weights-revision"] = arguments.weights_revision;
+  if (arguments.until_resumed) order["wait"] = true;
+  if (arguments.keep_storage) order["keep-storage"] = true;
+  if (arguments.keep_shared) order["keep-shared"] = true;
+  const json::object answer = client.post(arguments.part == ServicePart::update ? "/v1/update" : "/v1/clear", order);
+  if (!arguments.no_wait) await_cleared(client);
+  if (arguments.json) return print_json(answer);
+  print("{}{}{}\n", arguments.no_wait && is_true(answer, "erasing") ? "cleared; stored blocks are being removed" : "cleared",
+        arguments.until_resumed ? "; nothing is served until terrace resume" : "",
+        is_true(answer, "shared_off") ? "; the shared store is not used until terrace update names the weights" : "");
+}
+
+void pause(const AdminClient& client, bool as_json) {
+  const json::object answer = client.post("/v1/pause");
+  if (as_json) print_json(answer);
+  else print("transfers are paused\n");
+}
+
+void resume(const AdminClient& client, const ServiceArguments& arguments) {
+  (void)client.post("/v1/unpause");
+  const Waiting waiting;
+  AdminClient::Answer answer = client.ask("POST", "/v1/resume");
+  for (; answer.status == conflict && !arguments.no_wait; answer = client.ask("POST", "/v1/resume")) waiting.sleep(interval);
+  const json::object resumed = client.checked(answer);
+  if (arguments.json) print_json(resumed);
+  else print("resumed\n");
 }
 
 }  // namespace
@@ -127,7 +152,7 @@ std::vector<std::string> names_to_set() {
   return names;
 }
 
-ExitStatus run_set(const SetArguments& arguments) {
+void run_set(const SetArguments& arguments) {
   const Wanted wanted = read(arguments);
   const AdminClient client{arguments.target};
   const Waiting waiting;
@@ -135,7 +160,7 @@ ExitStatus run_set(const SetArguments& arguments) {
   json::array made;
   for (const json::object& resize : wanted.resizes) {
     json::object answer = client.post("/v1/resize", resize);
-    if (!arguments.no_wait) await(client, answer, waiting);
+    if (!arguments.no_wait) waiting.show_until_done([&] { return look(client.get("/v1/status"), answer); });
     if (!arguments.json) {
       const std::string tier = answer.at("tier").as_string().c_str();
       print("{}: {} blocks ({}){}\n", tier, whole_number(answer, "blocks"), to_string(Bytes{whole_number(answer, "bytes")}),
@@ -152,7 +177,16 @@ ExitStatus run_set(const SetArguments& arguments) {
   }
   results["sizes"] = std::move(made);
   if (arguments.json) print_json(results);
-  return ExitStatus::done;
+}
+
+void run_service(const ServiceArguments& arguments) {
+  const AdminClient client{arguments.target};
+  switch (arguments.part) {
+    case ServicePart::clear:
+    case ServicePart::update: return clear(client, arguments);
+    case ServicePart::pause: return pause(client, arguments.json);
+    case ServicePart::resume: return resume(client, arguments);
+  }
 }
 
 }  // namespace terrace::tools
