@@ -27,7 +27,7 @@ ServerFacts good_server(const std::string& address = "a:1") {
 }
 
 /// A single server that is as it should be.
-SharedFacts good() {
+SharedFacts good_facts() {
   SharedFacts facts;
   facts.servers.push_back(good_server());
   facts.round_trips.assign(100, 0.001);
@@ -56,7 +56,7 @@ Finding only(const SharedFacts& facts, const std::string& label, const SharedNee
 }
 
 TEST(SharedFacts, a_good_store_has_no_warning_and_each_fact_one_line) {
-  const std::vector<Finding> findings = judge(good(), needs());
+  const std::vector<Finding> findings = judge(good_facts(), needs());
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.verdict, FactVerdict::ok) << finding.label << ": " << finding.text;
     EXPECT_TRUE(finding.advice.empty()) << finding.label;
@@ -67,7 +67,7 @@ TEST(SharedFacts, a_good_store_has_no_warning_and_each_fact_one_line) {
 }
 
 TEST(SharedFacts, whatever_is_no_ok_says_what_it_costs_or_how_to_mend_it) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.cluster = true;
   facts.slots_lost = 5;
   facts.servers = {good_server(),
@@ -92,7 +92,7 @@ TEST(SharedFacts, whatever_is_no_ok_says_what_it_costs_or_how_to_mend_it) {
 }
 
 TEST(SharedFacts, the_eviction_policy_is_judged) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   for (const auto& [policy, verdict] :
        {std::pair{"volatile-ttl", FactVerdict::ok}, std::pair{"allkeys-lru", FactVerdict::ok},
         std::pair{"volatile-lfu", FactVerdict::ok}, std::pair{"allkeys-random", FactVerdict::warning},
@@ -105,7 +105,7 @@ TEST(SharedFacts, the_eviction_policy_is_judged) {
 }
 
 TEST(SharedFacts, servers_that_differ_have_a_line_for_each_value) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.cluster = true;
   facts.slots_lost = 0;
   for (const char* address : {"b:1", "c:1", "d:1", "e:1"}) facts.servers.push_back(good_server(address));
@@ -121,7 +121,7 @@ TEST(SharedFacts, servers_that_differ_have_a_line_for_each_value) {
 }
 
 TEST(SharedFacts, a_cluster_must_have_all_slots_and_go_on_without_one_server) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.cluster = true;
   facts.servers[0].full_coverage = true;
   facts.slots_lost = 100;
@@ -134,7 +134,7 @@ TEST(SharedFacts, a_cluster_must_have_all_slots_and_go_on_without_one_server) {
 }
 
 TEST(SharedFacts, memory_needs_a_limit_that_the_machine_has_and_room_for_some_prompts) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   EXPECT_EQ(only(facts, "memory").text, "1GiB of 64GiB used; 32768 blocks of 2MiB fit into all of it, which are 524288 tokens");
   facts.servers[0].memory_max = 0;
   EXPECT_EQ(only(facts, "memory").verdict, FactVerdict::warning);
@@ -150,7 +150,7 @@ TEST(SharedFacts, memory_needs_a_limit_that_the_machine_has_and_room_for_some_pr
 }
 
 TEST(SharedFacts, a_cache_needs_no_disk_and_no_replica_takes_its_writes) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.servers[0].appends = true;
   EXPECT_EQ(only(facts, "disk").text, "appendonly is on");
   facts.servers[0].snapshots = true;
@@ -163,7 +163,7 @@ TEST(SharedFacts, a_cache_needs_no_disk_and_no_replica_takes_its_writes) {
 }
 
 TEST(SharedFacts, old_servers_are_named_and_valkey_is_none) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   for (const auto& [version, verdict] : {std::pair{"6.0.16", FactVerdict::warning}, std::pair{"6.2.0", FactVerdict::ok},
                                          std::pair{"10.1", FactVerdict::ok}, std::pair{"5", FactVerdict::warning}}) {
     facts.servers[0].version = version;
@@ -174,7 +174,7 @@ TEST(SharedFacts, old_servers_are_named_and_valkey_is_none) {
 }
 
 TEST(SharedFacts, what_a_user_with_few_rights_is_not_told_is_no_failure) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.servers[0] = {.address = "a:1",
                       .software = "Redis",
                       .version = "7.0.15",
@@ -191,7 +191,7 @@ TEST(SharedFacts, what_a_user_with_few_rights_is_not_told_is_no_failure) {
 }
 
 TEST(SharedFacts, probes_are_compared_with_the_time_that_a_request_waits) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   EXPECT_EQ(only(facts, "probes").text, "1.00 ms in the median, 1.00 ms in the 99th percentile, of 100 probes");
   std::fill_n(facts.round_trips.begin(), 2, 0.025);
   EXPECT_EQ(only(facts, "probes").verdict, FactVerdict::warning);
@@ -203,7 +203,7 @@ TEST(SharedFacts, probes_are_compared_with_the_time_that_a_request_waits) {
 }
 
 TEST(SharedFacts, loading_pays_if_it_is_faster_than_computing_and_from_the_block_on_that_makes_up_for_the_round_trip) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.round_trips.assign(100, 0.005);  // 10 ms for two, and each block saves 3 ms
   EXPECT_EQ(only(facts, "pays").text, "loading a block takes 1.00 ms, computing it 4.00 ms: it pays from 4 blocks on");
   facts.round_trips.assign(100, 0.0001);
@@ -220,7 +220,7 @@ TEST(SharedFacts, loading_pays_if_it_is_faster_than_computing_and_from_the_block
 }
 
 TEST(SharedFacts, a_command_that_is_forbidden_is_a_warning_if_blocks_come_and_go_all_the_same) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.trouble = "a:1 forbids something: NOPERM";
   facts.not_removed = 2;
   EXPECT_EQ(only(facts, "client").verdict, FactVerdict::warning);
@@ -230,7 +230,7 @@ TEST(SharedFacts, a_command_that_is_forbidden_is_a_warning_if_blocks_come_and_go
 }
 
 TEST(SharedFacts, where_no_block_is_written_nothing_is_said_about_probes_and_reads) {
-  SharedFacts facts = good();
+  SharedFacts facts = good_facts();
   facts.round_trips.clear();
   facts.probes_failed = 60;
   facts.reads->failed = facts.reads->blocks;

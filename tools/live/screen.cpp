@@ -42,7 +42,7 @@ std::string shortly(double value) {
 
 std::string size(double bytes) { return to_string(Bytes{static_cast<std::uint64_t>(std::clamp(bytes, 0.0, 1e19))}); }
 
-std::string per_cent(double part, double whole) { return whole <= 0 ? "-" : fmt::format("{:.1f} %", 100 * part / whole); }
+std::string share_of(double part, double whole) { return whole <= 0 ? "-" : fmt::format("{:.1f} %", 100 * part / whole); }
 
 /// A bar of `width` columns, filled to a share from 0 to 1.
 std::string bar(double share, std::size_t width) {
@@ -161,7 +161,7 @@ class Screen {
   template <class Amount>
   void hits(std::string_view when, Amount amount) {
     const double asked = amount("asked");
-    const auto share = [&](std::string_view name) { return per_cent(amount(name), asked); };
+    const auto share = [&](std::string_view name) { return share_of(amount(name), asked); };
     line(fmt::format("  {:12} {:>8} {:>8} {:>8}{} {:>8} {:>8} of {}", when, share("device"), share("host"), share("storage"),
                      shares() ? fmt::format(" {:>8}", share("shared")) : "", share("external"), share("miss"), shortly(asked)));
   }
@@ -186,7 +186,7 @@ class Screen {
     std::ranges::sort(reasons, std::greater{});
     std::string shown;
     for (const auto& [units, words] : reasons) {
-      shown += fmt::format("{} {} {}", shown.empty() ? "" : ",", per_cent(units, all), words);
+      shown += fmt::format("{} {} {}", shown.empty() ? "" : ",", share_of(units, all), words);
     }
     line("  missed:" + shown);
     const double median = number(part(now_, "misses"), "gone_seconds_median");
@@ -226,7 +226,7 @@ class Screen {
   void questions(std::string_view group) {
     if (!part(now_, group).contains("asked")) return;  // a process of an earlier version
     const auto share = [&](double found, double asked) {
-      return fmt::format("{} of {}", per_cent(found, asked), shortly(asked));
+      return fmt::format("{} of {}", share_of(found, asked), shortly(asked));
     };
     const json::object& all = part(now_, group);
     const std::string now = before_ == nullptr ? "" : share(grown(group, "found"), grown(group, "asked")) + " now, ";
@@ -252,7 +252,7 @@ class Screen {
     for (const std::string_view failure : failures) failed += number(store, failure);
     const std::string now = before_ == nullptr ? "" : fmt::format(", {}/s now", size(rate(grown("store", bytes))));
     line(fmt::format("  {} {:>6} blocks, {:>7} {}, {} failed, {}{}", asked, shortly(number(store, asked)),
-                     per_cent(number(store, succeeded), number(store, asked)), succeeded, shortly(failed),
+                     share_of(number(store, succeeded), number(store, asked)), succeeded, shortly(failed),
                      size(number(store, bytes)), now));
   }
 
@@ -335,7 +335,7 @@ class Screen {
     const double found = number(gain, "found");
     const bool offload = now_.contains("offload");
     const std::string of_all =
-        offload ? "" : fmt::format(", {} of what was asked", per_cent(found, number(part(now_, "requests"), "asked")));
+        offload ? "" : fmt::format(", {} of what was asked", share_of(found, number(part(now_, "requests"), "asked")));
     line(fmt::format("  gave {} {}{}; {} written since start", shortly(found),
                      offload ? "blocks" : text(part(now_, "requests"), "unit"), of_all, size(number(gain, "written_bytes"))));
     if (!gain.contains("prefill_seconds")) return;
@@ -381,7 +381,7 @@ class Screen {
 
   void asked_there(const json::object& cache, double round_trip) {
     line(fmt::format("  asked {:>6} blocks, {:>7} found, {} answers late{}", shortly(number(cache, "asked")),
-                     per_cent(number(cache, "there"), number(cache, "asked")), shortly(number(cache, "look_ups_late")),
+                     share_of(number(cache, "there"), number(cache, "asked")), shortly(number(cache, "look_ups_late")),
                      round_trip > 0 ? fmt::format(", round trip {:.1f} ms", round_trip * 1e3) : ""));
   }
 

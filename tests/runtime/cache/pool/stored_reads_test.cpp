@@ -60,7 +60,7 @@ struct Pool {
   PoolPart part{config, residency, deferred_eviction, actions, stats};
   SwapOuts swap_outs{part, link};
   FlushScheduler flushes{actions, {}};
-  StorageWriter storage_writer{part, swap_outs, budget, flushes};
+  StorageWriter storage_writer{part, config.pools[0], swap_outs, budget, flushes};
   HostSlotAllocator host_slots{part, swap_outs, storage_writer};
   SharedTotals shared;
   StoredReads reads{part, config.pools[0], host_slots, shared};
