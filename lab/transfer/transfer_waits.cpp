@@ -60,9 +60,10 @@ class BackgroundLoad {
       for (const TransferEvent& event : rig_.await_events()) take(event);
     }
   }
-  /// Waits until this many transfers have ended since construction.
-  void await_transfers(std::size_t transfers) {
-    while (piece_us_.size() < transfers) {
+  /// Waits until this many more transfers have ended.
+  void await_transfers(std::size_t more) {
+    const std::size_t wanted = piece_us_.size() + more;
+    while (piece_us_.size() < wanted) {
       for (const TransferEvent& event : rig_.await_events()) take(event);
     }
   }
@@ -144,6 +145,7 @@ Row measure_steps(TransferRig& rig, ComputeKind kind, BackgroundLoad& background
     for (std::uint32_t i = 0; i < steps_a_round; ++i) alone.add(step(rig, kind, nullptr));
     seconds += seconds_of([&] {
       background.start();
+      background.await_transfers(1);  // on a loaded machine, it might begin after the steps otherwise
       for (std::uint32_t i = 0; i < steps_a_round; ++i) beside.add(step(rig, kind, &background));
       background.stop();
     });

@@ -244,7 +244,10 @@ void SimulatedSharedStore::answer(const Operation& operation) {
   if (some_dead) return end(operation, Errc::io_failed);
   if (operation.kept.kind == Kind::written) return end(operation, keep(operation));
   if (fails) return end(operation, Errc::io_failed);
-  if (engine_.random().chance(engine_.faults().damaging)) engine_.damage(operation.kept.block.key);
+  if (engine_.random().chance(engine_.faults().damaging)) {
+    if (engine_.random().chance(0.2)) plant_other_weights(operation.kept);
+    else engine_.damage(operation.kept.block.key);
+  }
   end(operation, memory_.carry_out(operation.kept).error);
 }
 
@@ -305,6 +308,27 @@ ErrorCode SimulatedSharedStore::keep(const Operation& operation) {
 void SimulatedSharedStore::keep_values(const KeptOperation& write) {
   (void)memory_.carry_out(write);
   engine_.make_room();
+}
+
+/// Puts a block of other weights where the block is looked for, whether or not that one is there.
+void SimulatedSharedStore::plant_other_weights(const KeptOperation& read) {
+  const auto in_names = [](const Fingerprint& fingerprint) { return to_hex(BlockKey{fingerprint}).substr(0, 32); };
+  KeptOperation write{.kind = Kind::written, .fingerprint = read.fingerprint, .block = read.block};
+  write.fingerprint[0] ^= std::byte{1};
+  std::vector<std::byte> content(read.into.size());
+  overwrite(content);
+  write.from = content;
+  (void)memory_.carry_out(write);
+  for (std::string name : engine_.values()->names()) {
+    const std::size_t at = name.find(in_names(write.fingerprint));
+    if (at == std::string::npos) continue;
+    const SharedMemoryEngine::Value value = engine_.values()->get(std::vector{name}, engine_.clock().now())[0];
+    engine_.values()->remove(name);
+    name.replace(at, in_names(read.fingerprint).size(), in_names(read.fingerprint));
+    std::vector<SharedMemoryEngine::Named> planted;
+    planted.push_back({name, *value});
+    (void)engine_.values()->set(std::move(planted), never, engine_.clock().now());
+  }
 }
 
 /// Writes one random byte into many places.

@@ -150,6 +150,7 @@ class SimulatedSharedStore final : public SharedStore {
   [[nodiscard]] std::uint32_t forget_some(const KeptProbe& probe, std::uint32_t leading);
   [[nodiscard]] ErrorCode keep(const Operation& operation);
   void keep_values(const KeptOperation& write);
+  void plant_other_weights(const KeptOperation& read);
   void overwrite(std::span<std::byte> memory);
 
   SimulatedSharedEngine& engine_;

@@ -121,8 +121,14 @@ void World::change_settings() {
       break;
   }
   const Result<void> changed = cache_->change(settings);
-  if (changed) ++seen_->settings;
-  else TERRACE_CHECK(changed.error() == Errc::in_use && settings.policy == EvictionPolicyName::own);
+  if (changed) {
+    ++seen_->settings;
+    return;
+  }
+  // Only a policy of the world's own can be refused: it may not rank, or there may be none.
+  TERRACE_CHECK(settings.policy == EvictionPolicyName::own);
+  const bool is_named = options_.policy == tools::PolicyKind::lru || options_.policy == tools::PolicyKind::adaptive;
+  TERRACE_CHECK(changed.error() == (is_named ? Errc::invalid_argument : Errc::in_use));
 }
 
 void World::resize_storage(PoolId pool) {

@@ -250,7 +250,8 @@ TEST_F(EmulatedDeviceTest, has_copied_and_computed_when_the_call_returns_if_it_i
   bool swapped_in = false;
   device.launch([&](BlockAccess& access) { swapped_in = holds(access.read(SlotId{3}, {}), 207); });
   EXPECT_TRUE(swapped_in);
-  EXPECT_EQ(device.signal(StreamRef{&waker}).value(), device.reached()) << "every stream stands for the calling thread";
+  const Fence marked = device.signal(StreamRef{&waker}).value();
+  EXPECT_EQ(device.reached(), marked) << "every stream stands for the calling thread";
   EXPECT_TRUE(device.await(StreamRef{&waker}, device.reached()));
   EXPECT_TRUE(device.await(StreamRef{&waker}, std::array<std::uint64_t, 2>{5, 6}));
   EXPECT_EQ(device.check_relocation({}).error(), Errc::in_use) << "a command was not collected";
