@@ -268,9 +268,11 @@ void World::poll() {
 
 /// Checks that an optional group serves a hit if and only if it can.
 void World::check_serves(const Client& client) {
-  if (stats().replans != client.replans) return;            // what it found may have been evicted meanwhile
-  if (cache_->request_stats(client.lease)->looked) return;  // the shared store may have had what a group lacked
-  const std::size_t hits = cache_->hit_sources(client.lease)->size();
+  if (stats().replans != client.replans) return;  // what it found may have been evicted meanwhile
+  // The shared store may have had what a group lacked, by an answer to this request, or to a prefetch that it has waited for.
+  const std::span<const Source> sources = cache_->hit_sources(client.lease).value();
+  if (cache_->request_stats(client.lease)->looked || std::ranges::find(sources, Source::shared) != sources.end()) return;
+  const std::size_t hits = sources.size();
   for (std::size_t g = 0; g < rules_.size(); ++g) {
     if (client.could_serve[g].empty()) continue;
     const std::optional<bool> could = client.could_serve[g][hits];
