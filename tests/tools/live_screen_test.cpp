@@ -4,6 +4,9 @@
 #include "runtime/admin/status.hpp"
 #include "tools/live/client.hpp"
 #include "tools/live/screen.hpp"
+#include "tools/output.hpp"
+#include "tools/progress_line.hpp"
+#include "tools/text.hpp"
 
 #include <boost/json.hpp>
 #include <gtest/gtest.h>
@@ -349,6 +352,87 @@ TEST(LiveScreen, shows_a_job_and_the_slowest_requests) {
   EXPECT_NE(screen.find("JOB 3    all running: ##########.......... 50 %, 1GiB written"), std::string::npos) << screen;
   EXPECT_EQ(screen.find("JOB 2"), std::string::npos);
   EXPECT_NE(screen.find("SLOWEST  77: 12.3 ms (room)"), std::string::npos) << screen;
+}
+
+struct Sample {
+  std::string bytes;
+  std::string shown;
+};
+
+const std::vector<Sample> samples{
+    {"", ""},
+    {"plain text ~", "plain text ~"},
+    {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+    {"a\x1b[31mb", "a\\x1b[31mb"},
+    {"line\nend\r\t", "line\\x0aend\\x0d\\x09"},
+    {std::string{"\0", 1}, "\\x00"},
+    {"\x7f", "\\x7f"},
+    {"\xc2\x9b"
+     "2J",
+     "\\xc2\\x9b2J"},            // the control sequence introducer as one character
+    {"\xff\xc3", "\\xff\\xc3"},  // no lead byte; a lead byte without a second byte
+    {"\xc0\x80", "\\xc0\\x80"},  // longer than necessary
+    {"\xe0\x80\x80", "\\xe0\\x80\\x80"},
+    {"\xed\xa0\x80", "\\xed\\xa0\\x80"},           // a surrogate
+    {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},  // beyond Unicode
+    {"\xe2\x28\xa1", "\\xe2(\\xa1"},
+};
+
+TEST(Text, is_printable_whatever_the_bytes_and_stays_it) {
+  for (const Sample& sample : samples) {
+    EXPECT_EQ(printable(sample.bytes), sample.shown);
+    EXPECT_EQ(printable(sample.shown), sample.shown);
+  }
+  EXPECT_EQ(printable_format("{} of {}\n", std::string{"a\nb"}, 3), "a\\x0ab of 3\n");
+  EXPECT_EQ(printable_format("{:>4}|", "\x07"), "\\x07|");
+}
+
+TEST(Text, as_json_is_valid_whatever_the_bytes) {
+  for (const Sample& sample : samples) {
+    const std::string text = json_text(boost::json::array{boost::json::string{sample.bytes}, 1});
+    boost::system::error_code error;
+    const boost::json::value parsed = boost::json::parse(text, error);
+    ASSERT_FALSE(error) << sample.shown;
+    EXPECT_EQ(printable(text), text) << "no control character";
+    if (sample.shown == sample.bytes || sample.bytes == "\x7f") {
+      EXPECT_EQ(parsed.as_array().front().as_string(), sample.bytes);
+    }
+  }
+  EXPECT_EQ(json_text(boost::json::string{"\xff"}), "\"\\ufffd\"");
+  EXPECT_EQ(json_text(boost::json::string{"\xc2\x9b"}), "\"\\u009b\"");
+  EXPECT_EQ(safe_json("{\"a\": \"\x1b\xff\"}\n{}\n"), "{\"a\": \"\\u001b\\ufffd\"}\n{}\n");
+}
+
+TEST(Text, as_json_has_fractions_as_people_write_them) {
+  const boost::json::value value{0.04717183100000002, -1.0, 0.0, 1e300, 7, "1.5E-3 \\\" 2E1", {{"E", 2.5}}};
+  const std::string text = json_text(value);
+  EXPECT_EQ(text, "[0.04717183100000002,-1.0,0.0,1e+300,7,\"1.5E-3 \\\\\\\" 2E1\",{\"E\":2.5}]");
+  EXPECT_EQ(boost::json::parse(text), value) << "not a bit is lost";
+}
+
+TEST(ProgressText, has_share_text_time_and_what_is_left) {
+  EXPECT_EQ(progress_text({25, 100, "250 requests"}, 20, 100),
+            "[#######.......................]  25.0 %  250 requests  20 s  1:00 left");
+  EXPECT_EQ(progress_text({0, 100, "none yet"}, 5, 60), "[..............................]   0.0 %  none yet  5 s");
+  EXPECT_EQ(progress_text({0, 0, "reading the trace"}, 3700, 80), "reading the trace  1:01:40");
+}
+
+TEST(ProgressText, gives_up_the_bar_first_and_then_the_time_that_has_passed) {
+  const ProgressState state{25, 100, "250 requests"};
+  EXPECT_EQ(progress_text(state, 20, 55), "[###..........]  25.0 %  250 requests  20 s  1:00 left");
+  EXPECT_EQ(progress_text(state, 20, 45), " 25.0 %  250 requests  20 s  1:00 left");
+  EXPECT_EQ(progress_text(state, 20, 34), " 25.0 %  250 requests  1:00 left");
+}
+
+TEST(ProgressText, is_never_wider_than_the_terminal) {
+  for (std::size_t columns = 0; columns < 120; ++columns) {
+    for (const std::uint64_t done : {0U, 1U, 50U, 100U, 200U}) {
+      for (const std::uint64_t total : {0U, 100U}) {
+        const std::string line = progress_text({done, total, "some text of a usual length"}, 1e9, columns);
+        EXPECT_LE(line.size(), columns > 0 ? columns - 1 : 0);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -1,11 +1,17 @@
 // CacheSystem::close(): it returns in time, and what is left ends behind it.
 
+#include "runtime/system/cache_system_watch.hpp"
+#include "storage/file/file_store.hpp"
 #include "storage/format/format.hpp"
+#include "storage/io/uring_io.hpp"
+#include "storage/resilience/resilient_store.hpp"
 #include "terrace/system.hpp"
 #include "tests/radix/key_helpers.hpp"
+#include "tests/simulated/simulated_io.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -122,6 +128,282 @@ TEST_F(CacheSystemClose, does_nothing_while_there_are_leases) {
   ASSERT_TRUE(cache.commit(lease, keys, Fence{}).has_value());
   cache.release(std::move(lease), no_longer_used);
   EXPECT_TRUE(system->close(in(seconds{60})).closed);
+}
+
+// ---- how a CacheSystem does its file I/O
+
+class CacheSystemIo : public testing::Test {
+ protected:
+  CacheSystemIo() {
+    std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) directory_ = name;
+  }
+  ~CacheSystemIo() override { std::filesystem::remove_all(directory_); }
+
+  CacheSystemOptions options(IoChoice io) const {
+    CacheSystemOptions options;
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 8;
+    options.storage = FileStorage{.directories = {directory_ / "store"}, .capacity = MiB, .io = io};
+    return options;
+  }
+
+  std::filesystem::path directory_;
+};
+
+TEST_F(CacheSystemIo, is_done_by_what_was_named) {
+  EXPECT_EQ(CacheSystem{options(IoChoice::threads)}.io(), "4 threads");
+  CacheSystemOptions none = options(IoChoice::threads);
+  none.storage = NoStorage{};
+  EXPECT_EQ(CacheSystem{none}.io(), "");
+}
+
+TEST_F(CacheSystemIo, is_resilient_unless_told_otherwise) {
+  CacheSystemOptions guarded = options(IoChoice::threads);
+  {
+    CacheSystem stack{guarded};
+    ASSERT_TRUE(stack.storage_health().has_value());
+    EXPECT_EQ(stack.storage_health()->state, StoreState::well);
+    EXPECT_NE(dynamic_cast<ResilientStore*>(stack.store()), nullptr);
+  }
+  guarded.storage_guard.reset();
+  CacheSystem stack{guarded};
+  EXPECT_FALSE(stack.storage_health().has_value());
+  EXPECT_NE(stack.store(), nullptr);
+}
+
+TEST_F(CacheSystemIo, has_the_host_tiers_memory_registered) {
+  if (const auto why = UringIo::unavailable()) GTEST_SKIP() << *why;
+  CacheSystem stack{options(IoChoice::automatic)};
+  const std::string said = stack.io();
+  EXPECT_TRUE(said.starts_with("io_uring, ")) << said;
+  EXPECT_TRUE(said.ends_with(" pieces of memory registered") || said.find(" pieces of memory registered (") != std::string::npos)
+      << said;
+}
+
+TEST_F(CacheSystemIo, has_no_pace_with_io_uring) {
+  CacheSystemOptions paced = options(IoChoice::automatic);
+  std::get<FileStorage>(paced.storage).bandwidth = per_second(MiB);
+  EXPECT_EQ(CacheSystem{paced}.io(), "4 threads, at 1MiB a second");
+  std::get<FileStorage>(paced.storage).io = IoChoice::uring;
+  EXPECT_THROW(CacheSystem{paced}, std::invalid_argument);
+}
+
+TEST_F(CacheSystemIo, has_a_store_of_its_own_by_its_name) {
+  CacheSystemOptions one = options(IoChoice::threads);
+  CacheSystemOptions two = one;
+  std::get<FileStorage>(one.storage).name = "rank-0";
+  std::get<FileStorage>(two.storage).name = "rank-1";
+  const CacheSystem first{one};
+  const CacheSystem second{two};
+  EXPECT_THROW(CacheSystem{two}, std::system_error) << "that one is in use";
+  for (const char* name : {"rank-0", "rank-1"}) EXPECT_TRUE(std::filesystem::exists(directory_ / "store" / name / "catalog"));
+  std::get<FileStorage>(two.storage).name = "Rank";
+  EXPECT_THROW(CacheSystem{two}, std::system_error);
+}
+
+TEST_F(CacheSystemIo, says_that_it_has_lost_a_directory) {
+  CacheSystemOptions striped = options(IoChoice::threads);
+  auto& file = std::get<FileStorage>(striped.storage);
+  file.directories.push_back(directory_ / "second");
+  file.capacity = capacity_for(64, striped.pools[0].block_bytes, 2);
+  file.stripe_bytes = striped.pools[0].block_bytes;
+  {
+    CacheSystem stack{striped};
+    EXPECT_EQ(stack.storage_health()->state, StoreState::well);
+    EXPECT_EQ(stack.store()->stat().directories, 2U);
+  }
+  std::filesystem::remove_all(directory_ / "second");
+  EXPECT_THROW(CacheSystem{striped}, std::system_error);
+  file.accept_lost_directories = true;
+  CacheSystem stack{striped};
+  const std::optional<StoreHealth> health = stack.storage_health();
+  ASSERT_TRUE(health.has_value());
+  EXPECT_EQ(health->state, StoreState::degraded);
+  EXPECT_EQ(health->lost_directories, std::vector<std::filesystem::path>{directory_ / "second" / "store"});
+  EXPECT_NE(health->reason.find((directory_ / "second").string()), std::string::npos) << health->reason;
+  EXPECT_EQ(stack.store()->stat().capacity_blocks, 32U);
+}
+
+// ---- the log messages of a CacheSystem: each is logged once
+
+class Collected final : public LogSink {
+ public:
+  void write(LogLevel level, std::string_view sentence) override {
+    lines.push_back(std::string{to_string(level)} + ": " + std::string{sentence});
+  }
+  std::vector<std::string> lines;
+};
+
+constexpr Bytes block_bytes = KiB * 4;
+
+BlockKey key_of_block(unsigned char n) {
+  BlockKey key{};
+  key.bytes.fill(static_cast<std::byte>(n));
+  return key;
+}
+
+/// A resilient store on a simulated disk, and a log that is read after it has ended.
+class CacheSystemWatchTest : public testing::Test {
+ protected:
+  CacheSystemWatchTest() {
+    FileStoreConfig config;
+    config.directory = "/store";
+    config.name.clear();
+    config.block_bytes = block_bytes;
+    config.capacity = capacity_for(4, block_bytes);
+    file_.emplace(config, io_);
+    ResilienceOptions options;
+    options.read_retries = options.write_retries = 0;
+    options.back_off_first = options.back_off_max = milliseconds{1};
+    options.breaker.failures_max = 2;
+    guard_.emplace(*file_, clock_, options);
+    log_.emplace(LogOptions{.sink = &sink_, .least = LogLevel::info}, clock_);
+    watch_.emplace(*log_);
+    watch_->begin({nullptr, {{&*guard_, &*file_}}, nullptr});
+  }
+
+  void settle() {
+    std::vector<StoreEvent> events;
+    for (int i = 0; i < 50; ++i) {
+      while (io_.queued() > 0) io_.step(0);
+      guard_->poll(events);
+    }
+  }
+  /// Polls as often as a cache does.
+  void poll() {
+    for (int i = 0; i < 3; ++i) {
+      clock_.advance(milliseconds{250});
+      watch_->on_polled(clock_.now());
+    }
+  }
+  void write(unsigned char n) {
+    StoredBlock block;
+    block.key = key_of_block(n);
+    const StoreWrite order{n, block, buffer_};
+    guard_->write(std::span{&order, 1});
+    settle();
+  }
+  void read(unsigned char n, int error = 0) {
+    if (error != 0) io_.files().inject(io_.files().next_number(), {.error = error});
+    const StoreRead order{n, key_of_block(n), buffer_};
+    guard_->read(std::span{&order, 1});
+    settle();
+  }
+  const std::vector<std::string>& said() {
+    log_.reset();
+    return sink_.lines;
+  }
+
+  ManualClock clock_;
+  SimulatedIo io_;
+  std::vector<std::byte> buffer_ = std::vector<std::byte>(count(block_bytes));
+  Collected sink_;
+  std::optional<FileStore> file_;
+  std::optional<ResilientStore> guard_;
+  std::optional<Log> log_;
+  std::optional<CacheSystemWatch> watch_;
+};
+
+TEST_F(CacheSystemWatchTest, says_nothing_while_all_is_well) {
+  write(1);
+  read(1);
+  watch_->on_flushed({}, PoolId{});
+  poll();
+  EXPECT_TRUE(said().empty());
+}
+
+TEST_F(CacheSystemWatchTest, says_once_that_storage_is_not_used_in_full_and_that_it_is_again) {
+  for (unsigned char n = 1; n <= 3; ++n) write(n);
+  read(1, EAGAIN);
+  read(2, EAGAIN);
+  poll();
+  poll();
+  clock_.advance(seconds{60});
+  read(3);  // the probe
+  poll();
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_TRUE(lines[0].starts_with("warning: storage is not used in full: ")) << lines[0];
+  EXPECT_EQ(lines[1], "warning: storage is used in full again");
+}
+
+TEST_F(CacheSystemWatchTest, says_once_that_storage_stopped_growing_and_why) {
+  io_.files().set_disk_bytes(Bytes{count(io_.files().used_bytes()) + 3 * count(block_bytes)});
+  ASSERT_TRUE(file_->resize(60).has_value());
+  settle();
+  poll();
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines[0].starts_with("warning: storage stopped growing at ")) << lines[0];
+  EXPECT_NE(lines[0].find("No space left on device"), std::string::npos) << lines[0];
+}
+
+TEST_F(CacheSystemWatchTest, says_at_the_first_of_several_failed_flushes_that_a_power_failure_may_cost_blocks) {
+  const ErrorCode error{EIO, boost::system::generic_category()};
+  watch_->on_flushed(error, PoolId{});
+  watch_->on_flushed(error, PoolId{});
+  watch_->on_flushed({}, PoolId{});
+  watch_->on_flushed(error, PoolId{});
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 2U) << "and again after one that went well";
+  EXPECT_TRUE(lines[0].starts_with("error: storage could not be flushed: Input/output error")) << lines[0];
+}
+
+TEST_F(CacheSystemWatchTest, says_once_that_files_of_the_store_have_been_taken_away) {
+  write(1);
+  ASSERT_TRUE(io_.files().remove_file("/store/catalog"));
+  for (int n = 0; n < 2; ++n) {
+    guard_->flush(7);
+    settle();
+    poll();
+  }
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines[0].starts_with("error: /store/catalog cannot be found any more")) << lines[0];
+}
+
+TEST_F(CacheSystemWatchTest, says_at_most_once_in_a_minute_that_blocks_did_not_verify) {
+  for (unsigned char n = 1; n <= 4; ++n) write(n);
+  for (unsigned char n = 1; n <= 3; ++n) {
+    const auto at = file_->location(key_of_block(n));
+    io_.files().content(at->file)[at->offset] ^= std::byte{1};
+    read(n);
+    poll();
+  }
+  clock_.advance(seconds{60});
+  poll();
+  poll();
+  const auto& lines = said();
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "warning: 1 stored blocks did not verify and were given up; 1 since the start");
+  EXPECT_EQ(lines[1], "warning: 2 stored blocks did not verify and were given up; 3 since the start");
+}
+
+TEST_F(CacheSystemWatchTest, looks_only_now_and_then) {
+  io_.files().set_disk_bytes(io_.files().used_bytes());
+  ASSERT_TRUE(file_->resize(60).has_value());
+  watch_->on_polled(clock_.now());  // it looks
+  settle();
+  watch_->on_polled(clock_.now());  // too soon to look
+  EXPECT_TRUE(said().empty());
+}
+
+TEST(CacheSystemLog, tells_its_embedder_how_storage_is_reached_and_nobody_who_did_not_ask) {
+  std::string name = (std::filesystem::temp_directory_path() / "terrace-test-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  Collected sink;
+  {
+    CacheSystemOptions options;
+    options.pools[0].device_blocks = 8;
+    options.pools[0].host_blocks = 8;
+    options.storage = FileStorage{.directories = {name + "/store"}, .capacity = MiB, .io = IoChoice::threads};
+    { const CacheSystem silent{options}; }
+    options.log = {.sink = &sink, .least = LogLevel::info};
+    const CacheSystem stack{options};
+  }
+  EXPECT_EQ(sink.lines, std::vector<std::string>{"info: storage is read and written by 4 threads"});
+  std::filesystem::remove_all(name);
 }
 
 }  // namespace

@@ -1,13 +1,19 @@
+#include "runtime/cache/measure/load_costs.hpp"
+#include "runtime/cache/measure/prefill_speed.hpp"
 #include "runtime/cache/measure/throughput.hpp"
+#include "runtime/cache/measure/transfer_clock.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <vector>
 
 namespace terrace {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::milliseconds;
 
 constexpr TimePoint start{1h};
 constexpr double mib = 1024.0 * 1024;
@@ -106,6 +112,232 @@ TEST(Throughput, is_trusted_with_more_as_it_delivers) {
   EXPECT_GT(link.trusted(start + 2ms), TiB);
   // This measurement is forgotten, too.
   EXPECT_LT(link.trusted(start + 120s), MiB * 2);
+}
+
+Transfer transfer(std::uint64_t id, Direction direction, Urgency urgency, std::uint32_t blocks) {
+  Transfer made;
+  made.id = TransferId{static_cast<TransferId::rep>(id)};
+  made.direction = direction;
+  made.urgency = urgency;
+  made.runs.push_back({SlotId{}, SlotId{}, blocks});
+  return made;
+}
+
+TransferQueue queue(const TransferClock& clock, Direction direction, Urgency urgency, TimePoint now) {
+  const std::vector<TransferQueue> all = clock.queues(now);
+  EXPECT_EQ(all.size(), direction_count * urgency_count);
+  return *std::ranges::find_if(all,
+                               [&](const TransferQueue& each) { return each.direction == direction && each.urgency == urgency; });
+}
+
+TEST(TransferClock, counts_what_has_not_ended_by_direction_and_urgency) {
+  TransferClock clock;
+  const TimePoint start{};
+  clock.begin(transfer(1, Direction::swap_in, Urgency::request, 3), start);
+  clock.begin(transfer(2, Direction::swap_out, Urgency::store, 4), start + milliseconds{5});
+  clock.begin(transfer(3, Direction::swap_out, Urgency::store, 5), start + milliseconds{10});
+  const TimePoint now = start + milliseconds{20};
+  EXPECT_EQ(queue(clock, Direction::swap_in, Urgency::request, now).blocks, 3U);
+  const TransferQueue stores = queue(clock, Direction::swap_out, Urgency::store, now);
+  EXPECT_EQ(stores.transfers, 2U);
+  EXPECT_EQ(stores.blocks, 9U);
+  EXPECT_NEAR(stores.oldest_seconds, 0.015, 1e-9);
+  clock.raise(TransferId{2}, Urgency::request);
+  EXPECT_EQ(queue(clock, Direction::swap_out, Urgency::request, now).blocks, 4U);
+  EXPECT_EQ(queue(clock, Direction::swap_out, Urgency::store, now).blocks, 5U);
+  clock.end(TransferId{3}, now);
+  EXPECT_EQ(queue(clock, Direction::swap_out, Urgency::store, now).oldest_seconds, 0);
+}
+
+TEST(TransferClock, measures_from_the_order_to_the_end) {
+  TransferClock clock;
+  const TimePoint start{};
+  clock.begin(transfer(1, Direction::swap_in, Urgency::request, 1), start);
+  clock.begin(transfer(2, Direction::swap_out, Urgency::request, 1), start);
+  clock.end(TransferId{1}, start + milliseconds{2});
+  clock.end(TransferId{2}, start + milliseconds{7});
+  clock.end(TransferId{2}, start + milliseconds{9});
+  EXPECT_EQ(clock.times().swap_in.number, 1U);
+  EXPECT_NEAR(clock.times().swap_in.seconds, 0.002, 1e-9);
+  EXPECT_EQ(clock.times().swap_out.number, 1U);
+  EXPECT_NEAR(clock.times().swap_out.seconds, 0.007, 1e-9);
+}
+
+TEST(TransferClock, measures_reads_and_writes_of_storage) {
+  using Access = TransferClock::Access;
+  TransferClock clock;
+  const TimePoint start{};
+  const std::uint32_t first = clock.begin(Access::read, start);
+  const std::uint32_t second = clock.begin(Access::read, start + milliseconds{1});
+  const std::uint32_t write = clock.begin(Access::write, start + milliseconds{2});
+  EXPECT_EQ(clock.end(second, start + milliseconds{4}), start + milliseconds{1});
+  EXPECT_EQ(clock.end(write, start + milliseconds{12}), start + milliseconds{2});
+  EXPECT_EQ(clock.times().storage_read.number, 1U);
+  EXPECT_NEAR(clock.times().storage_read.seconds, 0.003, 1e-9);
+  EXPECT_EQ(clock.times().storage_write.number, 1U);
+  EXPECT_NEAR(clock.times().storage_write.seconds, 0.010, 1e-9);
+  EXPECT_EQ(clock.end(first, start + milliseconds{20}), start);
+  EXPECT_EQ(clock.times().storage_read.number, 2U);
+}
+
+class PrefillSpeedOf : public ::testing::Test {
+ protected:
+  /// Computes this number of pieces. Each belongs to its own request and is committed when its compute is launched.
+  void compute(int pieces, std::uint32_t units, Duration each) {
+    for (int i = 0; i < pieces; ++i) {
+      speed.on_ready(RequestId{++requests}, units, now);
+      speed.on_commit(RequestId{requests}, 0, Fence{++launched});
+      now += each;
+      speed.on_reached(Fence{launched}, now);
+    }
+  }
+
+  PrefillSpeed speed;
+  std::uint64_t requests = 0;
+  std::uint64_t launched = 0;
+  TimePoint now = TimePoint{} + 1h;
+};
+
+TEST_F(PrefillSpeedOf, little_evidence_is_not_known) {
+  compute(7, 10, 100ms);
+  EXPECT_EQ(speed.unit_seconds(), 0);
+  compute(1, 10, 100ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, an_engine_that_commits_what_is_computed_is_the_same) {
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    speed.on_ready(RequestId{i}, 10, now);
+    now += 100ms;
+    speed.on_commit(RequestId{i}, 0, Fence{});
+    speed.on_reached(Fence{}, now);
+    now += 5s;  // idle
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, a_request_that_becomes_ready_during_the_compute_of_another_does_not_shorten_it) {
+  speed.on_ready(RequestId{1}, 10, now);
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    now += 95ms;
+    speed.on_ready(RequestId{i + 1}, 10, now);
+    now += 5ms;
+    speed.on_commit(RequestId{i}, 0, Fence{});
+    speed.on_reached(Fence{}, now);
+    speed.on_released(RequestId{i});
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, a_request_that_ends_uncomputed_is_waited_for_no_longer) {
+  speed.on_ready(RequestId{100}, 10, now);
+  now += 5s;
+  speed.on_released(RequestId{100});
+  EXPECT_FALSE(speed.computes(RequestId{100}));
+  compute(8, 10, 100ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, only_a_request_that_was_announced_counts) {
+  for (int i = 0; i < 8; ++i) {
+    speed.on_ready(RequestId{1}, 0, now);  // nothing to compute: all hits, or computed elsewhere
+    EXPECT_FALSE(speed.computes(RequestId{1}));
+    speed.on_commit(RequestId{1}, 0, Fence{++launched});
+    now += 100ms;
+    speed.on_reached(Fence{launched}, now);
+  }
+  EXPECT_EQ(speed.unit_seconds(), 0);
+}
+
+TEST_F(PrefillSpeedOf, pieces_launched_ahead_do_not_count_their_wait) {
+  speed.on_ready(RequestId{1}, 90, now);
+  speed.on_commit(RequestId{1}, 80, Fence{++launched});
+  for (std::uint32_t left = 80; left > 0; left -= 10) {
+    speed.on_commit(RequestId{1}, left - 10, Fence{++launched});
+    now += 100ms;
+    speed.on_reached(Fence{launched - 1}, now);
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.010);
+}
+
+TEST_F(PrefillSpeedOf, no_more_pieces_are_kept_than_the_bound_and_none_is_lost) {
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    speed.on_ready(RequestId{i}, 5000, now);
+    for (std::uint32_t left = 5000; left > 0; --left) speed.on_commit(RequestId{i}, left - 1, Fence{++launched});
+    now += 5s;
+    speed.on_reached(Fence{launched}, now);
+  }
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.001);
+}
+
+TEST_F(PrefillSpeedOf, the_shape_that_is_computed_fastest_counts) {
+  compute(20, 1, 25ms);
+  compute(8, 64, 80ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.080 / 64);
+  compute(20, 1, 25ms);
+  EXPECT_DOUBLE_EQ(speed.unit_seconds(), 0.080 / 64);
+}
+
+TEST_F(PrefillSpeedOf, an_engine_that_has_changed_is_soon_known_again) {
+  compute(8, 64, 640ms);
+  compute(30, 64, 64ms);
+  EXPECT_NEAR(speed.unit_seconds(), 0.001, 0.0005);
+  compute(30, 64, 640ms);
+  EXPECT_NEAR(speed.unit_seconds(), 0.010, 0.0005);
+}
+
+constexpr double prefill = 0.010;  // per unit
+
+UnitCost on_device() { return {}; }
+UnitCost in_host(double link) { return {.link_seconds = link}; }
+UnitCost in_storage(double read, double link) { return {.read_seconds = read, .link_seconds = link, .reads = 1}; }
+
+std::vector<UnitCost> hit(std::size_t device, std::size_t host, std::size_t storage, double link, double read) {
+  std::vector<UnitCost> units(device, on_device());
+  units.insert(units.end(), host, in_host(link));
+  units.insert(units.end(), storage, in_storage(read, link));
+  return units;
+}
+
+TEST(UnitsWorthLoading, takes_what_costs_nothing) {
+  EXPECT_EQ(units_worth_loading(hit(10, 0, 0, 1, 1), {.read_seconds = 100, .link_seconds = 100}, prefill), 10U);
+  EXPECT_EQ(units_worth_loading({}, {}, prefill), 0U);
+}
+
+TEST(UnitsWorthLoading, takes_each_tier_only_where_it_beats_computing) {
+  EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.001, 0.002), {}, prefill), 12U);
+  EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.001, 0.020), {}, prefill), 7U);
+  EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.020, 0.001), {}, prefill), 3U);
+  // For blocks from storage, both the read and the copy count.
+  EXPECT_EQ(units_worth_loading(hit(3, 4, 5, 0.006, 0.006), {}, prefill), 7U);
+}
+
+TEST(UnitsWorthLoading, counts_what_others_wait_for) {
+  // Loading ten blocks from the host saves 90 ms. That is worth a wait of 80 ms but not of 100 ms. Loading fewer blocks never
+  // pays here.
+  EXPECT_EQ(units_worth_loading(hit(0, 10, 0, 0.001, 0), {.link_seconds = 0.080}, prefill), 10U);
+  EXPECT_EQ(units_worth_loading(hit(0, 10, 0, 0.001, 0), {.link_seconds = 0.100}, prefill), 0U);
+  // A queue in front of storage does not matter for blocks from the host.
+  EXPECT_EQ(units_worth_loading(hit(0, 10, 10, 0.001, 0.001), {.read_seconds = 10}, prefill), 10U);
+}
+
+TEST(UnitsWorthLoading, counts_the_queue_for_what_it_joins) {
+  std::vector<UnitCost> units(10);
+  for (UnitCost& unit : units) unit.joins_read = unit.joins_link = true;
+  EXPECT_EQ(units_worth_loading(units, {.read_seconds = 0.050, .link_seconds = 0.040}, prefill), 10U);
+  EXPECT_EQ(units_worth_loading(units, {.read_seconds = 0.050, .link_seconds = 0.060}, prefill), 0U);
+}
+
+TEST(UnitsWorthLoading, asks_no_more_of_storage_than_it_is_trusted_with) {
+  EXPECT_EQ(units_worth_loading(hit(2, 2, 10, 0.001, 0), {.reads_max = 4}, prefill), 8U);
+}
+
+TEST(UnitsWorthLoading, takes_a_dear_beginning_for_a_cheap_end) {
+  // In a window group, cheap blocks may come after expensive ones. The sum decides.
+  std::vector<UnitCost> units{in_host(0.030), on_device(), on_device(), on_device()};
+  EXPECT_EQ(units_worth_loading(units, {}, prefill), 4U);
+  units.resize(2);
+  EXPECT_EQ(units_worth_loading(units, {}, prefill), 0U);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include "tests/runtime/fixture.hpp"
 
 #include <chrono>
+#include <numeric>
+#include <stdexcept>
 
 namespace terrace {
 namespace {
@@ -12,6 +14,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::keys_of;
 using test::sizes;
+using test::with_storage;
 
 class SharedLoads : public test::CacheFixture {
  protected:
@@ -170,6 +173,245 @@ TEST_F(ReleasedLoads, give_their_device_slots_back_though_storage_stands_still) 
   settle();
   EXPECT_EQ(cache->manager().host_ledger().held, 0U);
   EXPECT_FALSE(cache->has_pending_work());
+}
+
+// ---- hits below the device when the compute speed is known: they are loaded only as far as that is faster than computing
+
+class LoadOrRecompute : public test::CacheFixture {
+ protected:
+  static ManagerConfig with_prefill(ManagerConfig config) {
+    config.unit_prefill_seconds = 0.010;
+    return config;
+  }
+  /// Runs a request whose reads and writes take `each`.
+  void run_slowly(std::uint64_t id, const std::vector<BlockKey>& keys, Duration each) {
+    ASSERT_TRUE(acquire(id, keys).has_value());
+    for (int i = 0; i < 50; ++i) {
+      if (cache->transfers_in_flight() > 0) clock.advance(each);
+      device->run();
+      poll();
+    }
+    ASSERT_TRUE(ready(id));
+    ASSERT_TRUE(commit(id, keys).has_value());
+    for (int i = 0; i < 50; ++i) {
+      if (cache->transfers_in_flight() > 0) clock.advance(each);
+      device->run();
+      poll();
+    }
+    release(id);
+    settle();
+  }
+  [[nodiscard]] const ManagerStats& totals() const { return cache->manager().stats(); }
+};
+
+TEST_F(LoadOrRecompute, passes_over_a_storage_that_is_slow_and_tries_it_again) {
+  make(with_prefill(with_storage(sizes(4), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  // Nothing is known yet, so it is tried.
+  ASSERT_TRUE(acquire(3, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(3).found[Source::storage], 3U);
+  clock.advance(3s);
+  settle();
+  ASSERT_TRUE(ready(3));
+  release(3);
+  run(4, keys_of({5, 6, 7, 8}));
+
+  // It takes a second to load a block, and ten milliseconds to compute it.
+  EXPECT_EQ(totals().turned_down, 3U);  // for the end of request 4
+  ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(totals().turned_down, 6U);
+  EXPECT_EQ(stats(5).found[Source::storage], 0U);
+  EXPECT_EQ(stats(5).miss, 3U);
+  settle();
+  ASSERT_TRUE(ready(5));
+  // They are computed again and shared as usual, and storage still has them.
+  ASSERT_TRUE(commit(5, keys_of({1, 2, 3})).has_value());
+  release(5);
+  EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
+
+  run(6, keys_of({5, 6, 7, 8}));
+  clock.advance(120s);
+  poll();
+  ASSERT_TRUE(acquire(7, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(7).found[Source::storage], 3U);
+}
+
+TEST_F(LoadOrRecompute, takes_any_hit_where_that_is_asked_for) {
+  ManagerConfig config = with_prefill(with_storage(sizes(4), WritePolicy::write_through));
+  config.loads = LoadPolicy::always;
+  make(config);
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run_slowly(3, keys_of({1, 2, 3}), 1000s);
+  run(4, keys_of({5, 6, 7, 8}));
+  ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(5).found[Source::storage], 3U);
+  EXPECT_EQ(totals().turned_down, 0U);
+}
+
+TEST_F(LoadOrRecompute, learns_how_fast_the_engine_is_where_that_is_not_stated) {
+  make(with_storage(sizes(4), WritePolicy::write_through), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 1; i <= 8; ++i) {
+    ASSERT_TRUE(acquire(i, prompt(i)).has_value());
+    device->run();
+    poll();
+    ASSERT_TRUE(ready(i));
+    const Fence written = device->launch([](BlockAccess&) {});
+    ASSERT_TRUE(cache->commit(leases.at(i), prompt(i), written).has_value());
+    clock.advance(40ms);  // ten per block
+    settle();
+    release(i);
+  }
+  ASSERT_TRUE(acquire(11, prompt(1)).has_value());
+  EXPECT_EQ(stats(11).found[Source::storage], 4U) << "the disk is not known yet";
+  clock.advance(3s);
+  settle();
+  release(11);
+  ASSERT_TRUE(acquire(12, prompt(2)).has_value());
+  EXPECT_EQ(stats(12).found[Source::storage], 0U);
+  EXPECT_EQ(stats(12).miss, 4U);
+  EXPECT_EQ(totals().turned_down, 4U);
+}
+
+TEST_F(LoadOrRecompute, learns_nothing_from_what_somebody_else_computed) {
+  make(with_storage(sizes(4), WritePolicy::write_through), 1024);
+  const auto prompt = [](std::uint32_t i) { return keys_of({10 * i + 1, 10 * i + 2, 10 * i + 3, 10 * i + 4}); };
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    const std::vector<BlockKey> keys = prompt(i);
+    AcquireRequest wanted = request(i, keys);
+    wanted.external_units = 4;
+    leases[i] = cache->acquire(wanted).value();
+    settle();
+    ASSERT_TRUE(commit(i, keys).has_value());
+    clock.advance(1ms);
+    settle();
+    release(i);
+    settle();
+  }
+  ASSERT_TRUE(acquire(21, prompt(1)).has_value());
+  ASSERT_EQ(stats(21).found[Source::storage], 4U);
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms) << "as where the speed is not known";
+}
+
+TEST_F(LoadOrRecompute, a_load_that_had_to_wait_for_room_has_all_its_time) {
+  device_blocks_max = 8;
+  make(with_prefill(with_storage(sizes(2, 4), WritePolicy::write_through)));
+  for (std::uint32_t id = 1; id <= 4; ++id) run(id, keys_of({10 * id + 1, 10 * id + 2}));
+  ASSERT_EQ(cache->match(keys_of({11, 12})).found[Source::storage], 2U);
+  device->stuck(Direction::swap_out, true);
+  ASSERT_TRUE(acquire(5, keys_of({11, 12})).has_value());
+  poll();
+  ASSERT_EQ(totals().load_failures, 0U);
+  clock.advance(10s);
+  ASSERT_TRUE(cache->resize(Tier::device, 8).has_value());
+  EXPECT_EQ(cache->next_deadline(), clock.now() + 20ms + 2 * 2 * 10ms);
+  device->stuck(Direction::swap_out, false);
+  settle();
+  ASSERT_TRUE(ready(5));
+  EXPECT_EQ(stats(5).found[Source::storage], 2U);
+}
+
+TEST_F(LoadOrRecompute, goes_on_by_computing_where_storage_does_not_answer) {
+  for (const std::uint32_t host_blocks : {0U, 4U}) {
+    make(with_storage(sizes(4, host_blocks, InclusionPolicy::non_inclusive), WritePolicy::write_through));
+    run(1, keys_of({1, 2, 3}));
+    run(2, keys_of({5, 6, 7, 8}));
+    run(3, keys_of({11, 12, 13, 14}));
+    ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
+    ASSERT_EQ(cache->drop(keys_of({11, 12, 13, 14})).value(), 4U) << "there is room on the device";
+    cache->pause_transfers();
+    ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
+    ASSERT_TRUE(acquire(5, keys_of({1, 2, 3})).has_value()) << "joins";
+    poll();
+    EXPECT_FALSE(ready(4));
+    EXPECT_EQ(cache->next_deadline(), clock.now() + 100ms);
+    clock.advance(100ms);
+    poll();
+    EXPECT_EQ(totals().loads_late, 3U);
+    EXPECT_EQ(cache->manager().device_ledger().filling, 0U);
+    cache->manager().check_invariants();
+    release(5);
+    cache->resume_transfers();
+    settle();
+    ASSERT_TRUE(ready(4));
+    EXPECT_EQ(stats(4).found[Source::storage], 0U);
+    EXPECT_EQ(stats(4).miss, 3U);
+    // A block that arrived too late is cached if that costs nothing.
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::host], host_blocks == 0 ? 0U : 3U);
+    ASSERT_TRUE(commit(4, keys_of({1, 2, 3})).has_value());
+    EXPECT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::device], 3U);
+    release(4);
+    settle();
+    cache.reset();
+    transfers.reset();  // it uses the device, so it must end first
+  }
+}
+
+TEST_F(LoadOrRecompute, takes_the_hosts_part_of_a_hit_whose_end_is_in_a_slow_storage) {
+  make(with_prefill(with_storage(sizes(4, 4), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3, 4}));
+  run(2, keys_of({5, 6, 7, 8}));
+  run(3, keys_of({11, 12, 13, 14}));
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3, 4})).found[Source::storage], 4U);
+  run_slowly(4, keys_of({1, 2, 3, 4}), 1s);
+  run(5, keys_of({31, 32, 33, 34}));
+  run(6, keys_of({41, 42, 43, 44}));
+  run(7, keys_of({51, 52}));
+  const MatchResult found = cache->match(keys_of({31, 32, 33, 34}));
+  ASSERT_EQ(found.found[Source::host], 2U);
+  ASSERT_EQ(found.found[Source::storage], 2U);
+  ASSERT_TRUE(acquire(8, keys_of({31, 32, 33, 34})).has_value());
+  EXPECT_EQ(stats(8).found[Source::host], 2U);
+  EXPECT_EQ(stats(8).found[Source::storage], 0U);
+}
+
+TEST_F(LoadOrRecompute, asks_little_of_a_storage_it_does_not_know) {
+  constexpr std::uint32_t trusted = (1U << 20) / block_bytes;  // 1 MiB
+  ManagerConfig config = with_prefill(with_storage(sizes(trusted + 100), WritePolicy::write_through));
+  config.pools[0].staging_blocks = trusted + 100;
+  make(config, 3 * trusted);
+  std::vector<std::uint32_t> names(trusted + 50);
+  std::iota(names.begin(), names.end(), 1U);
+  const std::vector<BlockKey> keys = keys_of(names);
+  const std::vector<BlockKey> others = keys_of({2'000'000, 2'000'001});
+  run(9, others);
+  run(1, keys);
+  names.resize(trusted + 100);
+  std::iota(names.begin(), names.end(), 1'000'000U);
+  run(2, keys_of(names));
+  ASSERT_GT(cache->match(keys).found[Source::storage], trusted);
+  ASSERT_TRUE(acquire(3, keys).has_value());
+  EXPECT_EQ(stats(3).found[Source::storage], trusted);
+  // No more is requested from storage before those reads have ended.
+  ASSERT_EQ(cache->match(others).found[Source::storage], 2U);
+  ASSERT_TRUE(acquire(4, others).has_value());
+  EXPECT_EQ(stats(4).found[Source::storage], 0U);
+}
+
+TEST_F(LoadOrRecompute, counts_what_others_wait_for) {
+  make(with_prefill(with_storage(sizes(8), WritePolicy::write_through)));
+  run(1, keys_of({1, 2, 3}));
+  run(2, keys_of({5, 6}));
+  run(3, keys_of({11, 12, 13, 14, 15, 16, 17, 18}));
+  ASSERT_TRUE(acquire(4, keys_of({1, 2, 3})).has_value());
+  clock.advance(15ms);  // five per block: half of the time to compute it
+  settle();
+  release(4);
+  run(5, keys_of({21, 22, 23, 24, 25, 26, 27, 28}));
+  ASSERT_EQ(cache->match(keys_of({5, 6})).found[Source::storage], 2U);
+  ASSERT_EQ(cache->match(keys_of({1, 2, 3})).found[Source::storage], 3U);
+  ASSERT_TRUE(acquire(6, keys_of({1, 2, 3})).has_value());
+  EXPECT_EQ(stats(6).found[Source::storage], 3U);
+  ASSERT_TRUE(acquire(7, keys_of({5, 6})).has_value());
+  EXPECT_EQ(stats(7).found[Source::storage], 0U);
+}
+
+TEST(LoadOrRecomputeConfig, that_makes_no_sense_is_refused_and_it_says_why) {
+  ManagerConfig config = sizes(4);
+  config.unit_prefill_seconds = -1;
+  EXPECT_THROW(validate(config), std::invalid_argument);
 }
 
 }  // namespace

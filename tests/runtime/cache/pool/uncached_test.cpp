@@ -5,9 +5,11 @@
 #include "runtime/engine/cache_parts.hpp"
 #include "terrace/keys.hpp"
 #include "tests/runtime/fixture.hpp"
+#include "tests/runtime/shared_writes_fixture.hpp"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -18,6 +20,7 @@ namespace {
 using test::keys_of;
 using test::sizes;
 using test::with_storage;
+using namespace std::chrono_literals;
 
 class Uncached : public test::CacheFixture {
  protected:
@@ -196,6 +199,206 @@ TEST(UncachedConfig, that_makes_no_sense_is_refused_and_it_says_why) {
             "");
   EXPECT_NE(refused([](ManagerConfig& config) { config.inclusion = InclusionPolicy::inclusive; }).find("inclusive"),
             std::string::npos);
+}
+
+// ---- a decode instance with a store that several machines share: what it computes is written there and not cached
+
+class UncachedShared : public SharedWrites {
+ protected:
+  void make_decoder(WritePolicy policy = WritePolicy::selective, ManagerConfig config = sizes(8)) {
+    config.caching = false;
+    config.store_uncached = true;
+    make_writer(policy, std::move(config));
+  }
+  /// Computes and ends a request. Nothing has been copied yet.
+  void decode(std::uint64_t id, const std::vector<BlockKey>& keys) {
+    ASSERT_TRUE(acquire(id, keys).has_value());
+    ASSERT_TRUE(ready(id)) << "nothing is looked up";
+    use(id, keys);
+    poll();
+  }
+};
+
+class UncachedSharedPolicies : public UncachedShared, public ::testing::WithParamInterface<WritePolicy> {};
+
+TEST_P(UncachedSharedPolicies, write_all_blocks_and_nothing_of_them_stays) {
+  make_decoder(GetParam());
+  const auto keys = keys_from(1, 3);
+  decode(1, keys);
+  settle();
+  EXPECT_TRUE(is_written(keys));
+  EXPECT_EQ(free_on_device(), 8U);
+  EXPECT_EQ(resident(Tier::device), 0U);
+  EXPECT_EQ(cache->match(keys).total(), 0U);
+  EXPECT_FALSE(cache->has_pending_work());
+  // The next turn writes only its new blocks.
+  decode(2, keys_from(1, 5));
+  settle();
+  EXPECT_TRUE(is_written(keys_from(1, 5)));
+  EXPECT_EQ(store_of_others.written.size(), 5U);
+  EXPECT_EQ(free_on_device(), 8U);
+}
+INSTANTIATE_TEST_SUITE_P(All, UncachedSharedPolicies, ::testing::Values(WritePolicy::selective, WritePolicy::write_through));
+
+TEST_F(UncachedShared, blocks_keep_their_slots_until_their_bytes_are_staged_and_no_longer) {
+  make_decoder();
+  store_of_others.answers = false;
+  const auto keys = keys_from(1, 3);
+  decode(1, keys);
+  settle();
+  EXPECT_EQ(free_on_device(), 5U) << "the store has not said what it has";
+  device->stuck(Direction::swap_out, true);
+  store_of_others.answer_probes();
+  settle();
+  EXPECT_EQ(free_on_device(), 5U) << "the copies have not moved";
+  device->stuck(Direction::swap_out, false);
+  settle();
+  EXPECT_EQ(store_of_others.writes.size(), 3U);
+  EXPECT_TRUE(store_of_others.written.empty());
+  EXPECT_EQ(free_on_device(), 8U);
+  store_of_others.answers = true;
+  settle();
+  EXPECT_TRUE(is_written(keys));
+}
+
+TEST_F(UncachedShared, blocks_leave_when_the_store_has_them_already) {
+  make_decoder();
+  const auto keys = keys_from(1, 3);
+  put({keys.begin(), keys.begin() + 2});
+  decode(1, keys);
+  settle();
+  EXPECT_EQ(store_of_others.written.size(), 1U);
+  EXPECT_EQ(totals().renewed, 2U);
+  EXPECT_EQ(free_on_device(), 8U);
+}
+
+TEST_F(UncachedShared, blocks_go_to_storage_and_to_the_store_of_all) {
+  make_decoder(WritePolicy::selective, with_storage(sizes(8, 4), WritePolicy::write_through));
+  store_of_others.answers = false;
+  const auto keys = keys_from(1, 3);
+  decode(1, keys);
+  settle();
+  EXPECT_EQ(store->stat().blocks, 3U);
+  EXPECT_EQ(free_on_device(), 5U) << "the shared store has not got them";
+  store_of_others.answers = true;
+  settle();
+  EXPECT_TRUE(is_written(keys));
+  EXPECT_EQ(free_on_device(), 8U);
+  EXPECT_EQ(resident(Tier::device) + resident(Tier::host), 0U);
+}
+
+TEST_F(UncachedShared, blocks_that_grow_one_by_one_and_those_of_several_requests_all_leave) {
+  make_decoder(WritePolicy::selective, sizes(16));
+  const auto long_keys = keys_of({1, 2, 3, 4, 5});
+  const auto other_keys = keys_of({1, 2, 9});
+  store_of_others.answers = false;
+  ASSERT_TRUE(acquire(1, long_keys).has_value());
+  const Fence written = compute(1, long_keys, 0);
+  for (std::ptrdiff_t blocks = 1; blocks <= 5; ++blocks) {
+    ASSERT_TRUE(cache->commit(leases.at(1), std::vector(long_keys.begin(), long_keys.begin() + blocks), written).has_value());
+    settle();
+  }
+  decode(2, other_keys);
+  release(1);
+  settle();
+  EXPECT_EQ(resident(Tier::device), 6U);
+  store_of_others.answers = true;
+  settle();
+  EXPECT_TRUE(is_written(long_keys));
+  EXPECT_TRUE(is_written(other_keys));
+  EXPECT_EQ(free_on_device(), 16U);
+}
+
+TEST_F(UncachedShared, blocks_that_wait_for_their_turn_delay_no_request) {
+  make_decoder();
+  store_of_others.answers = false;
+  for (std::uint32_t id = 1; id < 30; ++id) {
+    decode(id, keys_from(100 * id, 6));
+    settle();
+  }
+  EXPECT_GT(totals().drop_gone + store_of_others.probes.size(), 0U);
+  store_of_others.answers = true;
+  settle();
+  wait(5s);
+  EXPECT_EQ(free_on_device(), 8U);
+}
+
+TEST_F(UncachedShared, blocks_that_no_policy_writes_leave_at_once) {
+  make_decoder(WritePolicy::none);
+  decode(1, keys_from(1, 3));
+  EXPECT_EQ(free_on_device(), 8U);
+}
+
+TEST_F(UncachedShared, blocks_do_not_wait_for_a_store_that_cannot_be_used) {
+  make_decoder();
+  store_of_others.usable_now = false;
+  poll();
+  decode(1, keys_from(1, 3));
+  EXPECT_EQ(free_on_device(), 8U) << "the store cannot be used";
+  EXPECT_EQ(totals().drop_off, 3U);
+  store_of_others.usable_now = true;
+  store_of_others.answers = false;
+  poll();
+  for (std::uint32_t id = 2; id < 8; ++id) decode(id, keys_from(100 * id, 1));
+  settle();
+  ASSERT_EQ(free_on_device(), 2U);
+  store_of_others.usable_now = false;
+  poll();
+  EXPECT_EQ(free_on_device(), 4U) << "only those are left whose probe is under way";
+  store_of_others.answers = true;
+  settle();
+  EXPECT_EQ(free_on_device(), 8U);
+  EXPECT_TRUE(store_of_others.written.empty());
+}
+
+TEST_F(UncachedShared, blocks_that_the_store_refuses_leave) {
+  make_decoder();
+  store_of_others.write_error = Errc::full;
+  decode(1, keys_from(1, 5));
+  settle();
+  EXPECT_EQ(totals().drop_full + totals().drop_off, 5U);
+  EXPECT_EQ(free_on_device(), 8U);
+}
+
+TEST_F(UncachedShared, blocks_of_before_a_clear_are_not_written_after_it) {
+  make_decoder();
+  store_of_others.answers = false;
+  const auto keys = keys_from(1, 3);
+  ASSERT_TRUE(acquire(2, keys_from(11, 2)).has_value());
+  decode(1, keys);
+  store_of_others.answer_probes();
+  device->stuck(Direction::swap_out, true);
+  poll();  // they are being copied to staging
+  ClearOptions options;
+  options.keep_shared = true;
+  cache->clear(options);
+  use(2, keys_from(11, 2));  // it was acquired before
+  device->stuck(Direction::swap_out, false);
+  store_of_others.answers = true;
+  settle();
+  EXPECT_TRUE(store_of_others.written.empty());
+  EXPECT_EQ(free_on_device(), 8U);
+  decode(3, keys);
+  settle();
+  EXPECT_TRUE(is_written(keys));
+}
+
+TEST_F(UncachedShared, blocks_go_by_order_with_a_result_each) {
+  make_decoder(WritePolicy::none);
+  const auto keys = keys_from(1, 3);
+  ASSERT_TRUE(acquire(1, keys).has_value());
+  const Fence written = compute(1, keys, 0);
+  ASSERT_TRUE(cache->commit(leases.at(1), keys, written).has_value());
+  WriteBackOrder order;
+  order.target = WriteBackOrder::Target::shared;
+  order.scope = WriteBackOrder::Scope::request;
+  order.request = RequestId{1};
+  const WriteBackId id = cache->start_write_back(order).value();
+  release(1);
+  settle();
+  EXPECT_EQ(cache->write_back(id)->of(WriteBackOutcome::stored), 3U);
+  EXPECT_TRUE(is_written(keys));
+  EXPECT_EQ(free_on_device(), 8U);
 }
 
 }  // namespace
